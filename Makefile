@@ -1,0 +1,36 @@
+.PHONY: help install test check bench-engine campaign clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+
+help:  ## list the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
+
+install: $(READY)  ## make .venv with Headrace and its tools in it
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Headrace needs Python 3.11 or newer, this is " + sys.version)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+test: check  ## check the code, then run the tests with coverage of core and storage
+	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=100
+
+check: install  ## lint, types and import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench-engine: install  ## measure the engine against the limits of this machine
+	$(BIN)/python -m bench.engine
+
+campaign: install  ## long randomised model and crash runs
+	$(BIN)/python -m pytest -m campaign
+
+clean:  ## remove everything that can be made again
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

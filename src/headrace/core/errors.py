@@ -1,0 +1,384 @@
+"""One tree for everything that can go wrong.
+
+    HeadraceError
+    ├── InvalidInput            a value breaks a rule; nothing was written
+    │   ├── InvalidMessage      … in one row of a batch
+    │   │   ├── MessageTooLarge
+    │   │   └── CodecNotAllowed
+    │   └── PartitionsCannotShrink
+    ├── NotFound
+    │   ├── TopicNotFound
+    │   ├── PartitionNotFound
+    │   ├── GroupNotFound
+    │   ├── MemberNotFound      the member left or its session ran out: join again
+    │   └── StageNotFound
+    ├── Conflict                the request does not fit the present state
+    │   ├── GroupSizeConflict
+    │   ├── StaleGeneration     the group has changed since: heartbeat, then go on
+    │   └── PartitionNotOwned
+    ├── OffsetOutOfRange
+    ├── Overloaded              nothing was accepted; try again later
+    ├── Gone                    what was waited for has ended
+    │   ├── TopicDeleted
+    │   └── Closed
+    └── StorageError
+        ├── StoreUnavailable    locked by another process, or cannot be opened
+        ├── UnknownFormat       written by a newer Headrace
+        ├── DiskFull            nothing was written; try again once there is room
+        ├── OutcomeUnknown      the write may or may not have survived
+        ├── LogFailed           an earlier write failed; publishing needs a reopen, reading goes on
+        └── Damaged             bytes on the disk are not what was written
+
+Every class has a stable `code` for programs and `retry`, which says whether the same request may succeed later
+without a change. Fields are typed and errors can be pickled, since Spark carries them between processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+
+@dataclass(eq=False)
+class HeadraceError(Exception):
+    """The root: catch this to catch everything Headrace raises on purpose."""
+
+    code: ClassVar[str] = "error"
+    retry: ClassVar[bool] = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), {field.name: getattr(self, field.name) for field in fields(self)})
+
+    def details(self) -> dict[str, Any]:
+        """The typed fields by name, for servers that translate errors."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def _restore(kind: type[HeadraceError], values: dict[str, Any]) -> HeadraceError:
+    return kind(**values)
+
+
+def all_errors(root: type[HeadraceError] = HeadraceError) -> Iterator[type[HeadraceError]]:
+    """Every class of the tree, parents first."""
+    yield root
+    for child in root.__subclasses__():
+        yield from all_errors(child)
+
+
+@dataclass(eq=False)
+class InvalidInput(HeadraceError):
+    """A value breaks a rule."""
+
+    code: ClassVar[str] = "invalid_input"
+    field: str
+    value: str
+    rule: str
+
+    def __str__(self) -> str:
+        return f"{self.field} is {self.value}: {self.rule}"
+
+
+@dataclass(eq=False)
+class InvalidMessage(InvalidInput):
+    """A value in one row of a batch breaks a rule; the whole batch was refused."""
+
+    code: ClassVar[str] = "invalid_message"
+    row: int
+
+    def __str__(self) -> str:
+        return f"row {self.row}: {self.field} is {self.value}: {self.rule}"
+
+
+@dataclass(eq=False)
+class MessageTooLarge(InvalidMessage):
+    """A message is larger than its topic allows."""
+
+    code: ClassVar[str] = "message_too_large"
+
+
+@dataclass(eq=False)
+class CodecNotAllowed(InvalidMessage):
+    """A message names a codec that its topic does not list."""
+
+    code: ClassVar[str] = "codec_not_allowed"
+
+
+@dataclass(eq=False)
+class PartitionsCannotShrink(InvalidInput):
+    """A topic was to have fewer partitions than it has."""
+
+    code: ClassVar[str] = "partitions_cannot_shrink"
+
+
+@dataclass(eq=False)
+class NotFound(HeadraceError):
+    """Something named in the request is not there."""
+
+    code: ClassVar[str] = "not_found"
+
+
+@dataclass(eq=False)
+class TopicNotFound(NotFound):
+    """No topic has this name."""
+
+    code: ClassVar[str] = "topic_not_found"
+    topic: str
+
+    def __str__(self) -> str:
+        return f"topic {self.topic!r} does not exist: create it first"
+
+
+@dataclass(eq=False)
+class PartitionNotFound(NotFound):
+    """The topic has no partition of this number."""
+
+    code: ClassVar[str] = "partition_not_found"
+    topic: str
+    partition: int
+    partitions: int
+
+    def __str__(self) -> str:
+        return (
+            f"partition {self.partition} of topic {self.topic!r} does not exist: "
+            f"it has partitions 0 to {self.partitions - 1}"
+        )
+
+
+@dataclass(eq=False)
+class GroupNotFound(NotFound):
+    """The topic has no group of this name."""
+
+    code: ClassVar[str] = "group_not_found"
+    topic: str
+    group: str
+
+    def __str__(self) -> str:
+        return f"group {self.group!r} of topic {self.topic!r} does not exist: register it first"
+
+
+@dataclass(eq=False)
+class MemberNotFound(NotFound):
+    """The group has no such member, or no longer."""
+
+    code: ClassVar[str] = "member_not_found"
+    group: str
+    member: str
+
+    def __str__(self) -> str:
+        return f"{self.member!r} is not a member of group {self.group!r} (its session may have run out): join again"
+
+
+@dataclass(eq=False)
+class StageNotFound(NotFound):
+    """A stage is not there: never written, dropped, published before, or expired."""
+
+    code: ClassVar[str] = "stage_not_found"
+    topic: str
+    stage: str
+
+    def __str__(self) -> str:
+        return f"stage {self.stage!r} of topic {self.topic!r} is not there: stage the rows again"
+
+
+@dataclass(eq=False)
+class Conflict(HeadraceError):
+    """The request does not fit the present state."""
+
+    code: ClassVar[str] = "conflict"
+
+
+@dataclass(eq=False)
+class GroupSizeConflict(Conflict):
+    """A group of one kind or size was addressed as another."""
+
+    code: ClassVar[str] = "group_size_conflict"
+    group: str
+    rule: str
+
+    def __str__(self) -> str:
+        return f"group {self.group!r}: {self.rule}"
+
+
+@dataclass(eq=False)
+class StaleGeneration(Conflict):
+    """The group has changed since the member last heard of it."""
+
+    code: ClassVar[str] = "stale_generation"
+    group: str
+    generation: int
+    current: int
+
+    def __str__(self) -> str:
+        return (
+            f"generation {self.generation} of group {self.group!r} is over, it is at {self.current}: "
+            f"heartbeat to learn the new partitions"
+        )
+
+
+@dataclass(eq=False)
+class PartitionNotOwned(Conflict):
+    """A member acted on a partition that is assigned to another."""
+
+    code: ClassVar[str] = "partition_not_owned"
+    group: str
+    member: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"partition {self.partition} is not assigned to {self.member!r} in group {self.group!r}"
+
+
+@dataclass(eq=False)
+class OffsetOutOfRange(HeadraceError):
+    """An offset is below the oldest message kept or beyond the end."""
+
+    code: ClassVar[str] = "offset_out_of_range"
+    topic: str
+    partition: int
+    offset: int
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return (
+            f"offset {self.offset} of partition {self.partition} of topic {self.topic!r} is out of range: "
+            f"valid are {self.start} (the oldest kept) to {self.end} (the next to be written)"
+        )
+
+
+@dataclass(eq=False)
+class Overloaded(HeadraceError):
+    """A bounded queue stayed full for the whole time limit; nothing was accepted."""
+
+    code: ClassVar[str] = "overloaded"
+    retry: ClassVar[bool] = True
+    what: str
+    limit: int
+    waited_seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} was full (limit {self.limit}) for {self.waited_seconds:g} s, nothing was accepted: "
+            f"try again later"
+        )
+
+
+@dataclass(eq=False)
+class Gone(HeadraceError):
+    """What the request waited for has ended."""
+
+    code: ClassVar[str] = "gone"
+
+
+@dataclass(eq=False)
+class TopicDeleted(Gone):
+    """The topic was deleted while the request was under way."""
+
+    code: ClassVar[str] = "topic_deleted"
+    topic: str
+
+    def __str__(self) -> str:
+        return f"topic {self.topic!r} was deleted"
+
+
+@dataclass(eq=False)
+class Closed(Gone):
+    """The broker, or the thing asked, was closed."""
+
+    code: ClassVar[str] = "closed"
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.what} is closed"
+
+
+@dataclass(eq=False)
+class StorageError(HeadraceError):
+    """The store could not do it."""
+
+    code: ClassVar[str] = "storage_error"
+
+
+@dataclass(eq=False)
+class StoreUnavailable(StorageError):
+    """The store cannot be opened here and now."""
+
+    code: ClassVar[str] = "store_unavailable"
+    retry: ClassVar[bool] = True
+    store: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"store {self.store} cannot be opened: {self.reason}"
+
+
+@dataclass(eq=False)
+class UnknownFormat(StorageError):
+    """The bytes are of a version this Headrace does not know."""
+
+    code: ClassVar[str] = "unknown_format"
+    file: str
+    version: int
+    known: int
+
+    def __str__(self) -> str:
+        return f"{self.file} has format version {self.version}, this Headrace knows up to {self.known}: upgrade it"
+
+
+@dataclass(eq=False)
+class DiskFull(StorageError):
+    """There is no room; nothing was written."""
+
+    code: ClassVar[str] = "disk_full"
+    retry: ClassVar[bool] = True
+    topic: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"topic {self.topic!r} could not be written ({self.reason}), nothing was accepted: make room and retry"
+
+
+@dataclass(eq=False)
+class OutcomeUnknown(StorageError):
+    """The write may or may not have survived; only a retry with the same seqno or commit key is safe."""
+
+    code: ClassVar[str] = "outcome_unknown"
+    retry: ClassVar[bool] = True
+    topic: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"publishing to topic {self.topic!r} failed half-way ({self.reason}): the messages may or may not be "
+            f"there; after the store is reopened, retry with the same producer id and seqno or commit key"
+        )
+
+
+@dataclass(eq=False)
+class LogFailed(StorageError):
+    """An earlier write to this topic failed; nothing more is accepted until the store is opened again."""
+
+    code: ClassVar[str] = "log_failed"
+    retry: ClassVar[bool] = True
+    topic: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"topic {self.topic!r} accepts no messages after a failed write ({self.reason}): "
+            f"restart the server; reading goes on"
+        )
+
+
+@dataclass(eq=False)
+class Damaged(StorageError):
+    """Bytes on the disk are not what was written."""
+
+    code: ClassVar[str] = "damaged"
+    file: str
+    position: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file} is damaged at byte {self.position}: {self.reason}; run the doctor on this store"

@@ -1,0 +1,55 @@
+"""Every limit of Headrace, in one place.
+
+A limit that users may set has its default here and its hard bound beside it (`_MAX`). Sizes are bytes, durations
+are seconds unless the name says otherwise.
+"""
+
+MICROSECONDS = 1_000_000
+
+NAME_CHARACTERS_MAX = 255
+ID_CHARACTERS_MAX = 2048
+PARTITIONS_MAX = 10_000
+TOPICS_MAX = 100_000
+
+MESSAGE_BYTES_DEFAULT = 1 << 20
+MESSAGE_BYTES_MAX = 64 << 20
+BATCH_ROWS_MAX = 1 << 20
+BATCH_BYTES_MAX = 256 << 20
+ATTRIBUTES_PER_MESSAGE_MAX = 1_000
+
+SEQNO_MAX = (1 << 63) - 1
+RETENTION_SECONDS_MAX = 100 * 365 * 24 * 3600
+RETENTION_BYTES_MAX = 1 << 60
+
+# A source that is silent for so long loses its link to a partition (seed 003).
+LINK_IDLE_SECONDS = 14 * 24 * 3600
+# Above so many sources a topic forgets those that are idle longest and have lost their link.
+SOURCES_MAX = 1_000_000
+
+WINDOW_SECONDS_DEFAULT = 30 * 60
+WINDOW_SECONDS_MAX = 7 * 24 * 3600
+# One payload takes 24 bytes in a window, and up to twice that while two parts of it are merged.
+WINDOW_MESSAGES_MAX = 1_000_000
+
+QUEUE_MESSAGES_PER_PARTITION = 10_000
+QUEUE_BYTES = 256 << 20
+PUBLISH_TIMEOUT_SECONDS = 30.0
+# What one frame may hold; a larger commit is written as several frames that become visible together.
+FRAME_BYTES = 16 << 20
+FRAME_ROWS = 1 << 18
+
+FETCH_MESSAGES_DEFAULT = 10_000
+FETCH_MESSAGES_MAX = 1 << 20
+FETCH_BYTES_DEFAULT = 16 << 20
+FETCH_BYTES_MAX = 256 << 20
+FETCH_WAIT_SECONDS_MAX = 300.0
+
+SUBSCRIPTION_MESSAGES = 1_000
+GROUP_CONSUMERS_MAX = 10_000
+SESSION_TIMEOUT_SECONDS = 30.0
+SESSION_TIMEOUT_SECONDS_MIN = 0.1
+SESSION_TIMEOUT_SECONDS_MAX = 24 * 3600.0
+STAGE_IDLE_SECONDS = 3600.0
+
+SEGMENT_BYTES = 64 << 20
+SEGMENT_BYTES_MAX = 1 << 31

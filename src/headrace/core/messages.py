@@ -1,0 +1,273 @@
+"""What a batch of messages looks like, coming in and going out, and what makes one valid.
+
+`accept` turns what a publisher sent into the canonical form that planning and storage rely on: known columns only,
+in one order, exact types, every rule checked. It looks at whole columns; a row is named only once a rule is known
+to be broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.core.errors import CodecNotAllowed, InvalidInput, InvalidMessage, MessageTooLarge
+from headrace.core.hashing import Int64s, byte_rows
+from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX, BATCH_BYTES_MAX, BATCH_ROWS_MAX, ID_CHARACTERS_MAX
+from headrace.core.settings import TopicSettings
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+ATTRIBUTES: Final = pa.map_(pa.string(), pa.field("value", pa.binary(), nullable=False))
+
+# The columns that are stored, in the order of their bits in a frame's column mask.
+STORED_SCHEMA: Final = pa.schema(
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("attributes", ATTRIBUTES),
+        pa.field("codec", pa.string()),
+        pa.field("created_at", TIMESTAMP),
+        pa.field("producer_id", pa.string()),
+        pa.field("message_group_id", pa.string()),
+        pa.field("seqno", pa.int64()),
+    ]
+)
+PUBLISH_SCHEMA: Final = STORED_SCHEMA.append(pa.field("partition", pa.int32()))
+READ_SCHEMA: Final = pa.schema(
+    [
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", TIMESTAMP, nullable=False),
+        *STORED_SCHEMA,
+    ]
+)
+
+_TEXT_TYPES: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES_TYPES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, *_TEXT_TYPES)
+_ACCEPTED_TYPES: Final = {
+    "value": _BYTES_TYPES,
+    "key": _BYTES_TYPES,
+    "attributes": (pa.types.is_map,),
+    "codec": _TEXT_TYPES,
+    "created_at": (pa.types.is_timestamp,),
+    "producer_id": _TEXT_TYPES,
+    "message_group_id": _TEXT_TYPES,
+    "seqno": (pa.types.is_integer,),
+    "partition": (pa.types.is_integer,),
+}
+
+
+def accept(batch: pa.RecordBatch, settings: TopicSettings, partitions: int) -> pa.RecordBatch:
+    """The batch in canonical form with its all-null columns left out, or an error naming field, value and rule."""
+    if not isinstance(batch, pa.RecordBatch):
+        raise InvalidInput("batch", type(batch).__name__, "it must be a pyarrow RecordBatch")
+    if batch.num_rows > BATCH_ROWS_MAX:
+        raise InvalidInput("batch", f"{batch.num_rows} rows", f"at most {BATCH_ROWS_MAX} rows in a batch")
+    columns = _canonical_columns(batch)
+    if columns["value"].null_count:
+        raise _invalid(columns["value"].is_null(), "value", "null", "every message needs a value; it may be empty")
+    sizes = message_sizes(columns["value"], columns.get("key"), columns.get("attributes"))
+    _check_sizes(sizes, settings.message_bytes_max)
+    if "codec" in columns:
+        _check_codecs(columns["codec"], settings.codecs)
+    for name in ("producer_id", "message_group_id"):
+        if name in columns:
+            _check_id_lengths(name, columns[name])
+    _check_sequence(columns)
+    if "partition" in columns:
+        _check_partitions(columns["partition"], partitions)
+    fields = [PUBLISH_SCHEMA.field(name) for name in columns]
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=pa.schema(fields))
+
+
+def message_sizes(value: pa.Array, key: pa.Array | None, attributes: pa.Array | None) -> Int64s:
+    """The bytes each message counts: value, key, attribute names and attribute values."""
+    sizes = _lengths(value)
+    if key is not None:
+        sizes = sizes + _lengths(key)
+    if attributes is not None:
+        items = _lengths(pc.cast(_map_keys(attributes), pa.binary())) + _lengths(_map_items(attributes))
+        ends = np.concatenate([[0], np.cumsum(items)])
+        bounds = _map_bounds(attributes)
+        sizes = sizes + (ends[bounds[1:]] - ends[bounds[:-1]])
+    return sizes
+
+
+def pad(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the columns of the schema, those it lacks as nulls."""
+    names = set(batch.schema.names)
+    columns = [
+        batch.column(field.name) if field.name in names else pa.nulls(batch.num_rows, field.type) for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Canonical batches one after another, with every column that any of them has."""
+    first = batches[0].schema
+    if all(batch.schema.equals(first) for batch in batches[1:]):
+        return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    present = {name for batch in batches for name in batch.schema.names}
+    schema = pa.schema([field for field in PUBLISH_SCHEMA if field.name in present])
+    return pa.concat_batches([pad(batch, schema) for batch in batches])
+
+
+def read_batch(stored: pa.RecordBatch, partition: int, offset: int, times_us: Int64s) -> pa.RecordBatch:
+    """What a reader gets: stored rows of one partition from `offset` on, with the columns that are not stored."""
+    rows = stored.num_rows
+    known = dict(zip(stored.schema.names, stored.columns, strict=True))
+    derived = [
+        pa.array(np.full(rows, partition, dtype=np.int32)),
+        pa.array(np.arange(offset, offset + rows, dtype=np.int64)),
+        pa.Array.from_buffers(TIMESTAMP, rows, [None, pa.py_buffer(np.ascontiguousarray(times_us))]),  # type: ignore[arg-type]
+    ]
+    given = [known.get(field.name, _no_values(field, rows)) for field in STORED_SCHEMA]
+    return pa.RecordBatch.from_arrays(derived + given, schema=READ_SCHEMA)
+
+
+def _no_values(field: pa.Field[pa.DataType], rows: int) -> pa.Array:
+    return pa.nulls(rows, field.type)
+
+
+def _canonical_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    names = batch.schema.names
+    for name in names:
+        if name not in _ACCEPTED_TYPES:
+            raise InvalidInput("column", repr(name), f"known columns are {', '.join(_ACCEPTED_TYPES)}")
+        if names.count(name) > 1:
+            raise InvalidInput("column", repr(name), "it is there more than once")
+    if "value" not in names:
+        raise InvalidInput("column", "'value' missing", "every batch needs a value column")
+    columns = {}
+    for field in PUBLISH_SCHEMA:
+        if field.name in names:
+            column = _canonical_column(batch.column(field.name), field)
+            if field.name == "value" or column.null_count < len(column):
+                columns[field.name] = column
+    return columns
+
+
+def _canonical_column(column: pa.Array, field: pa.Field[pa.DataType]) -> pa.Array:
+    if column.type.equals(field.type):
+        if field.name == "attributes":
+            _check_attributes(column)
+        return column
+    given = column.type
+    if pa.types.is_null(given):
+        return pa.nulls(len(column), field.type)
+    if pa.types.is_dictionary(given):
+        return _canonical_column(column.dictionary_decode(), field)
+    if not any(accepted(given) for accepted in _ACCEPTED_TYPES[field.name]):
+        raise InvalidInput(field.name, f"of type {given}", f"it must be of type {field.type}")
+    try:
+        cast = column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidInput(field.name, f"of type {given}", f"it does not fit type {field.type}: {error}") from None
+    return _canonical_column(cast, field)
+
+
+def _check_attributes(column: pa.Array) -> None:
+    items = _map_items(column)
+    bounds = _map_bounds(column)
+    if items.null_count:
+        item = int(np.flatnonzero(items.is_null().to_numpy(zero_copy_only=False))[0])
+        row = int(np.searchsorted(bounds, item, side="right")) - 1
+        raise InvalidMessage("attributes", "a null attribute value", "every attribute needs a value", row)
+    counts = np.diff(bounds)
+    if len(counts) and counts.max() > ATTRIBUTES_PER_MESSAGE_MAX:
+        rule = f"a message may have at most {ATTRIBUTES_PER_MESSAGE_MAX}"
+        raise InvalidMessage("attributes", f"{counts.max()} attributes", rule, int(counts.argmax()))
+
+
+def _check_sizes(sizes: Int64s, bytes_max: int) -> None:
+    if len(sizes) and sizes.max() > bytes_max:
+        row = int(np.argmax(sizes > bytes_max))
+        raise MessageTooLarge("message", f"{sizes[row]} bytes", f"this topic takes at most {bytes_max} bytes", row)
+    if sizes.sum() > BATCH_BYTES_MAX:
+        raise InvalidInput("batch", f"{sizes.sum()} bytes", f"at most {BATCH_BYTES_MAX} bytes in a batch")
+
+
+def _check_codecs(codecs: pa.Array, allowed: Sequence[str]) -> None:
+    if codecs.null_count and "raw" not in allowed:
+        raise _not_allowed(codecs.is_null(), "not given, which means raw", allowed)
+    for codec in pc.unique(codecs.drop_null()).to_pylist():
+        if codec not in allowed:
+            raise _not_allowed(pc.equal(codecs, codec), repr(codec), allowed)
+
+
+def _not_allowed(wrong: pa.Array, value: str, allowed: Sequence[str]) -> CodecNotAllowed:
+    row = _first(wrong)
+    return CodecNotAllowed("codec", value, f"this topic allows {', '.join(allowed)}", row)
+
+
+def _check_id_lengths(name: str, ids: pa.Array) -> None:
+    # Only a text of many bytes can be one of many characters, so the cheap test comes first.
+    if len(ids) and _lengths(ids).max() > ID_CHARACTERS_MAX:
+        lengths = pc.utf8_length(ids)
+        wrong = pc.fill_null(pc.greater(lengths, ID_CHARACTERS_MAX), False)
+        if pc.any(wrong).as_py():
+            value = f"{lengths[_first(wrong)]} characters long"
+            raise _invalid(wrong, name, value, f"at most {ID_CHARACTERS_MAX} characters")
+
+
+def _check_sequence(columns: dict[str, pa.Array]) -> None:
+    seqno, producer = columns.get("seqno"), columns.get("producer_id")
+    if seqno is not None:
+        values = np.asarray(pc.fill_null(seqno, 0))
+        if len(values) and values.min() < 0:
+            row = int(np.argmax(values < 0))
+            raise InvalidMessage("seqno", str(values[row]), "it must be 0 or more", row)
+    for name in ("seqno", "message_group_id"):
+        given = columns.get(name)
+        if given is not None:
+            orphans = given.is_valid() if name == "seqno" else pc.fill_null(pc.not_equal(given, ""), False)
+            if producer is not None:
+                named = pc.fill_null(pc.not_equal(producer, ""), False)
+                orphans = pc.and_not(orphans, named)
+            if pc.any(orphans).as_py():
+                value = repr(given[_first(orphans)].as_py())[:100]
+                raise _invalid(orphans, name, value, "it needs a producer_id in the same row")
+
+
+def _check_partitions(column: pa.Array, partitions: int) -> None:
+    values = np.asarray(pc.fill_null(column, 0))
+    wrong = (values < 0) | (values >= partitions)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InvalidMessage("partition", str(values[row]), f"this topic has 0 to {partitions - 1}", row)
+
+
+def _invalid(wrong: pa.Array, field: str, value: str, rule: str) -> InvalidMessage:
+    return InvalidMessage(field, value, rule, _first(wrong))
+
+
+def _first(mask: pa.Array) -> int:
+    return int(np.argmax(mask.to_numpy(zero_copy_only=False)))
+
+
+def _lengths(column: pa.Array) -> Int64s:
+    return byte_rows(column)[2]
+
+
+def _map_bounds(column: pa.Array) -> Int64s:
+    """Where each row's entries begin and end in `_map_keys` and `_map_items`."""
+    offsets: npt.NDArray[np.int32] = np.asarray(column.offsets)
+    return offsets.astype(np.int64) - int(offsets[0])
+
+
+def _map_keys(column: pa.Array) -> pa.Array:
+    return _map_child(column, column.keys)
+
+
+def _map_items(column: pa.Array) -> pa.Array:
+    return _map_child(column, column.items)
+
+
+def _map_child(column: pa.Array, child: pa.Array) -> pa.Array:
+    """The entries that belong to this column: the child array also holds those before and after a slice."""
+    offsets = np.asarray(column.offsets)
+    return child.slice(int(offsets[0]), int(offsets[-1]) - int(offsets[0]))

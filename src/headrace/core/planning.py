@@ -1,0 +1,382 @@
+"""Planning: what a publish will write, decided before anything is written.
+
+    plan(canonical batch, state, settings, now) -> Commit
+    state.apply(commit)          after the commit is on the device, and again on recovery
+
+`plan` changes nothing, so a commit that cannot be persisted leaves no trace. Its steps are those of the design:
+duplicates by source, duplicates by payload, partitions, a stable sort by partition, offsets. All are done on whole
+columns; `accept` in `messages` has checked the rows before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.core.hashing import Int64s, byte_rows, fnv1a64
+from headrace.core.limits import MICROSECONDS
+from headrace.core.messages import STORED_SCHEMA
+from headrace.core.settings import TopicSettings
+from headrace.core.sources import (
+    NO_LINK,
+    NO_SOURCE,
+    NO_UPDATES,
+    NOTHING_WRITTEN,
+    Int32s,
+    RowSources,
+    SourceTable,
+    SourceUpdates,
+    row_sources,
+    updates_of,
+)
+from headrace.core.window import NO_PAYLOADS, Bools, Payloads, PayloadWindow, payloads_of, repeats_within
+
+WRITTEN: Final = 0
+DUPLICATE_BY_SOURCE: Final = 1
+DUPLICATE_BY_PAYLOAD: Final = 2
+DUPLICATE_COMMIT: Final = 3
+# What a receipt holds as partition and offset of a duplicate.
+NOWHERE: Final = -1
+
+RECEIPT_SCHEMA: Final = pa.schema(
+    [pa.field("partition", pa.int32()), pa.field("offset", pa.int64()), pa.field("status", pa.string(), nullable=False)]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitKey:
+    """Makes a whole commit idempotent: a number at or below the last one of its writer publishes nothing."""
+
+    writer: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """Where each partition's rows stand in a sorted batch; partitions ascend."""
+
+    partition: Int32s
+    first_offset: Int64s
+    rows: Int64s
+
+    @property
+    def first_row(self) -> Int64s:
+        return np.cumsum(self.rows) - self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Receipts:
+    """The outcome of each message in the order sent; partition and offset are NOWHERE for duplicates."""
+
+    partition: Int32s
+    offset: Int64s
+    outcome: npt.NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.outcome)
+
+    @property
+    def written(self) -> int:
+        """How many messages were written."""
+        return int(np.count_nonzero(self.outcome == WRITTEN))
+
+    def slice(self, start: int, stop: int) -> Receipts:
+        """The receipts of some consecutive messages."""
+        return Receipts(self.partition[start:stop], self.offset[start:stop], self.outcome[start:stop])
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """As Arrow, with nulls for the partition and offset of duplicates."""
+        duplicate = self.outcome != WRITTEN
+        statuses = pa.array(["written", "duplicate"], pa.string())
+        columns = [
+            pa.array(self.partition, mask=duplicate),
+            pa.array(self.offset, mask=duplicate),
+            statuses.take(pa.array(duplicate.astype(np.int8))),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=RECEIPT_SCHEMA)
+
+
+def all_duplicates(rows: int, outcome: int) -> Receipts:
+    """Receipts that say that nothing of it was written."""
+    return Receipts(np.full(rows, NOWHERE, np.int32), np.full(rows, NOWHERE, np.int64), np.full(rows, outcome, np.uint8))
+
+
+def join_receipts(parts: Sequence[Receipts]) -> Receipts:
+    """Receipts one after another."""
+    return Receipts(
+        np.concatenate([part.partition for part in parts]),
+        np.concatenate([part.offset for part in parts]),
+        np.concatenate([part.outcome for part in parts]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One frame to be written: the stored rows sorted by partition, and everything that follows from them.
+
+    `continues` says that the next frame belongs to the same commit: the two become visible together.
+    """
+
+    number: int
+    time_us: int
+    rows: pa.RecordBatch
+    directory: Directory
+    round_robin: int
+    keys: tuple[CommitKey, ...]
+    sources: SourceUpdates
+    payloads: Payloads
+    continues: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to persist."""
+        return self.rows.num_rows == 0 and not self.keys
+
+
+@dataclass(slots=True)
+class TopicState:
+    """All that planning knows of a topic. `apply` is the only place where it changes by a commit."""
+
+    end_offsets: Int64s
+    next_number: int = 0
+    last_time_us: int = 0
+    round_robin: int = 0
+    sources: SourceTable = field(default_factory=SourceTable)
+    writers: dict[str, int] = field(default_factory=dict)
+    window: PayloadWindow = field(default_factory=PayloadWindow)
+
+    @property
+    def partitions(self) -> int:
+        return len(self.end_offsets)
+
+    def apply(self, commit: Commit) -> None:
+        """Take a persisted commit in."""
+        directory = commit.directory
+        self.end_offsets[directory.partition] = directory.first_offset + directory.rows
+        self.next_number = commit.number + 1
+        self.last_time_us = commit.time_us
+        self.round_robin = commit.round_robin
+        self.sources.apply(commit.sources, commit.time_us)
+        self.window.add(commit.payloads)
+        for key in commit.keys:
+            self.writers[key.writer] = max(key.number, self.writers.get(key.writer, key.number))
+
+    def is_repeated(self, key: CommitKey) -> bool:
+        """Whether a commit with this key, or a later one of its writer, was published before."""
+        return key.number <= self.writers.get(key.writer, -1)
+
+    def add_partitions(self, partitions: int) -> None:
+        """Grow to so many partitions; the new ones are empty."""
+        self.end_offsets = np.concatenate([self.end_offsets, np.zeros(partitions - self.partitions, np.int64)])
+
+    def copy(self) -> TopicState:
+        """An independent state, to plan several frames of one commit on."""
+        return TopicState(
+            self.end_offsets.copy(),
+            self.next_number,
+            self.last_time_us,
+            self.round_robin,
+            self.sources.copy(),
+            self.writers.copy(),
+            self.window.copy(),
+        )
+
+
+def plan(
+    batch: pa.RecordBatch,
+    state: TopicState,
+    settings: TopicSettings,
+    now_us: int,
+    keys: tuple[CommitKey, ...] = (),
+    other_windows: Sequence[PayloadWindow] = (),
+) -> tuple[Commit, Receipts]:
+    """Decide what of a canonical batch is written, where, and what each message's receipt says."""
+    time_us = max(now_us, state.last_time_us)
+    outcome = np.zeros(batch.num_rows, np.uint8)
+    sources = row_sources(batch)
+    seqno = _seqnos(batch)
+    if sources is not None and settings.deduplication != "off":
+        outcome[_repeated_seqnos(sources, seqno, state.sources, time_us)] = DUPLICATE_BY_SOURCE
+    payloads = NO_PAYLOADS
+    if settings.deduplication == "payload":
+        after_us = time_us - settings.deduplication_window_seconds * MICROSECONDS
+        payloads = _new_payloads(batch, outcome, [state.window, *other_windows], time_us, after_us)
+    kept = np.flatnonzero(outcome == WRITTEN)
+    if len(kept) < batch.num_rows:
+        batch = batch.take(pa.array(kept))
+        seqno = seqno[kept]
+        sources = None if sources is None else RowSources(sources.code[kept], sources.sources)
+    keyed = _keyed(batch)
+    partition, round_robin = _choose_partitions(batch, keyed, sources, state, time_us)
+    order, directory = _sort(partition, state.end_offsets)
+    partition_sorted = partition if order is None else partition[order]
+    receipts = _receipts(outcome, kept, partition, order, directory)
+    updates = NO_UPDATES
+    if sources is not None:
+        in_order = slice(None) if order is None else order
+        placed = RowSources(sources.code[in_order], sources.sources)
+        updates = updates_of(placed, seqno[in_order], partition_sorted, ~keyed[in_order])
+    rows = stored_rows(batch, order)
+    commit = Commit(state.next_number, time_us, rows, directory, round_robin, keys, updates, payloads)
+    return commit, receipts
+
+
+def replay(
+    number: int,
+    time_us: int,
+    rows: pa.RecordBatch,
+    directory: Directory,
+    round_robin: int,
+    keys: tuple[CommitKey, ...],
+    remember_payloads: bool,
+) -> Commit:
+    """The commit that a stored frame came from, so that recovery applies what live traffic applied."""
+    sources = row_sources(rows)
+    updates = NO_UPDATES
+    if sources is not None:
+        partition = np.repeat(directory.partition, directory.rows)
+        updates = updates_of(sources, _seqnos(rows), partition, ~_keyed(rows))
+    payloads = payloads_of(rows.column("value"), time_us) if remember_payloads else NO_PAYLOADS
+    return Commit(number, time_us, rows, directory, round_robin, keys, updates, payloads)
+
+
+def stored_rows(batch: pa.RecordBatch, order: Int64s | None) -> pa.RecordBatch:
+    """The columns that are stored and not all null, in the given order."""
+    names = [name for name in batch.schema.names if name in _STORED_NAMES]
+    rows = batch.select(names) if len(names) < batch.num_columns else batch
+    return rows if order is None else rows.take(pa.array(order))
+
+
+_STORED_NAMES: Final = frozenset(STORED_SCHEMA.names)
+
+
+def _seqnos(batch: pa.RecordBatch) -> Int64s:
+    if "seqno" not in batch.schema.names:
+        return np.full(batch.num_rows, NOTHING_WRITTEN, np.int64)
+    return np.asarray(pc.fill_null(batch.column("seqno"), NOTHING_WRITTEN))
+
+
+def _repeated_seqnos(rows: RowSources, seqno: Int64s, table: SourceTable, now_us: int) -> Bools:
+    """Rows whose seqno is not above all that their source wrote before, in the log or earlier in this batch."""
+    highest, _ = table.lookup(rows.sources, now_us)
+    numbered = np.flatnonzero((rows.code != NO_SOURCE) & (seqno != NOTHING_WRITTEN))
+    code, number = rows.code[numbered], seqno[numbered]
+    repeated = number <= highest[code]
+    in_order = bool(np.all(code == code[:1])) and bool(np.all(number[1:] > number[:-1]))
+    if not in_order:
+        repeated |= _not_rising(code, number)
+    result = np.zeros(len(seqno), bool)
+    result[numbered] = repeated
+    return result
+
+
+def _not_rising(code: Int64s, number: Int64s) -> Bools:
+    """Rows that are at or below an earlier row of the same source.
+
+    Seqnos become ranks, so that source and rank fit one integer; sorted by source, a running maximum over that
+    integer starts anew with each source.
+    """
+    _, rank = np.unique(number, return_inverse=True)
+    order = np.argsort(code, kind="stable")
+    combined = (code * (len(code) + 1) + rank)[order]
+    rising = np.ones(len(code), bool)
+    rising[1:] = combined[1:] > np.maximum.accumulate(combined)[:-1]
+    result = np.empty(len(code), bool)
+    result[order] = ~rising
+    return result
+
+
+def _new_payloads(
+    batch: pa.RecordBatch,
+    outcome: npt.NDArray[np.uint8],
+    windows: Sequence[PayloadWindow],
+    time_us: int,
+    after_us: int,
+) -> Payloads:
+    """The payloads that will be written; repeated ones are marked in `outcome`."""
+    rows = np.flatnonzero(outcome == WRITTEN)
+    payloads = payloads_of(batch.column("value").take(pa.array(rows)), time_us)
+    repeated = repeats_within(payloads)
+    for window in windows:
+        repeated |= window.contains(payloads, after_us)
+    outcome[rows[repeated]] = DUPLICATE_BY_PAYLOAD
+    return payloads.pick(~repeated)
+
+
+def _keyed(batch: pa.RecordBatch) -> Bools:
+    """Which rows have a key; an empty key is no key."""
+    if "key" not in batch.schema.names:
+        return np.zeros(batch.num_rows, bool)
+    return byte_rows(batch.column("key"))[2] > 0
+
+
+def _choose_partitions(
+    batch: pa.RecordBatch, keyed: Bools, sources: RowSources | None, state: TopicState, now_us: int
+) -> tuple[Int32s, int]:
+    """Explicit before key before the source's link before round-robin; also the round-robin counter after it."""
+    if "partition" in batch.schema.names:
+        partition = np.asarray(pc.fill_null(batch.column("partition"), NOWHERE)).copy()
+        keyed = keyed & (partition == NOWHERE)
+    else:
+        partition = np.full(batch.num_rows, NOWHERE, np.int32)
+    if keyed.all():
+        return _by_key(batch.column("key"), state.partitions), state.round_robin
+    if keyed.any():
+        partition[keyed] = _by_key(batch.column("key").filter(pa.array(keyed)), state.partitions)
+    ticking = partition == NOWHERE
+    if sources is None:
+        return _round_robin(partition, ticking, state)
+    _, link = state.sources.lookup(sources.sources, now_us)
+    open_rows = np.flatnonzero(ticking & (sources.code != NO_SOURCE))
+    partition[open_rows] = link[sources.code[open_rows]]
+    unlinked = open_rows[partition[open_rows] == NO_LINK]
+    _, first_of_source = np.unique(sources.code[unlinked], return_index=True)
+    ticking &= sources.code == NO_SOURCE
+    ticking[unlinked[first_of_source]] = True
+    partition, round_robin = _round_robin(partition, ticking, state)
+    link[sources.code[unlinked[first_of_source]]] = partition[unlinked[first_of_source]]
+    partition[unlinked] = link[sources.code[unlinked]]
+    return partition, round_robin
+
+
+def _by_key(keys: pa.Array, partitions: int) -> Int32s:
+    return (fnv1a64(keys) % np.uint64(partitions)).astype(np.int32)
+
+
+def _round_robin(partition: Int32s, ticking: Bools, state: TopicState) -> tuple[Int32s, int]:
+    """Give the ticking rows the next partitions in turn."""
+    ticks = int(np.count_nonzero(ticking))
+    partition[ticking] = (state.round_robin + np.arange(ticks)) % state.partitions
+    return partition, state.round_robin + ticks
+
+
+def _sort(partition: Int32s, end_offsets: Int64s) -> tuple[Int64s | None, Directory]:
+    """The stable order by partition (none if the rows are in it already) and the directory of the sorted rows."""
+    # Sixteen bits are enough for every partition number, and numpy sorts them by radix.
+    order = None
+    if len(partition) and np.any(partition[1:] < partition[:-1]):
+        order = np.argsort(partition.astype(np.uint16), kind="stable")
+    counts = np.bincount(partition, minlength=0)
+    present = np.flatnonzero(counts)
+    return order, Directory(present.astype(np.int32), end_offsets[present], counts[present].astype(np.int64))
+
+
+def _receipts(
+    outcome: npt.NDArray[np.uint8], kept: Int64s, partition: Int32s, order: Int64s | None, directory: Directory
+) -> Receipts:
+    """Carry partition and offset of each sorted row back to the place it was sent from."""
+    sorted_offsets = np.arange(len(partition)) + np.repeat(directory.first_offset - directory.first_row, directory.rows)
+    offsets = np.empty(len(partition), np.int64)
+    offsets[slice(None) if order is None else order] = sorted_offsets
+    if len(kept) == len(outcome):
+        return Receipts(partition, offsets, outcome)
+    receipts = all_duplicates(len(outcome), WRITTEN)
+    receipts.partition[kept] = partition
+    receipts.offset[kept] = offsets
+    return Receipts(receipts.partition, receipts.offset, outcome)

@@ -1,0 +1,79 @@
+"""What can be set for a topic, with the bounds of each setting."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from headrace.core.errors import InvalidInput
+from headrace.core.limits import (
+    MESSAGE_BYTES_DEFAULT,
+    MESSAGE_BYTES_MAX,
+    RETENTION_BYTES_MAX,
+    RETENTION_SECONDS_MAX,
+    WINDOW_SECONDS_DEFAULT,
+    WINDOW_SECONDS_MAX,
+)
+
+CODECS: Final = ("raw", "gzip", "zstd", "lzop")
+
+Deduplication = Literal["producer", "payload", "off"]
+Scope = Literal["topic", "store"]
+
+
+class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of a topic.
+
+    retention_seconds: messages older than this may be dropped; none keeps them for ever.
+    retention_bytes: the oldest messages are dropped while the topic holds more than this; none sets no bound.
+    deduplication: `producer` drops by source and seqno; `payload` also drops a value seen within the window; `off`
+        writes everything.
+    deduplication_window_seconds: how long a payload is remembered.
+    deduplication_scope: where a payload must not repeat: in this `topic`, or in all topics of the `store` that say so.
+    codecs: which codecs messages may name; a message without one counts as `raw`.
+    message_bytes_max: the largest message, counting value, key and attributes.
+    """
+
+    retention_seconds: int | None = None
+    retention_bytes: int | None = None
+    deduplication: Deduplication = "producer"
+    deduplication_window_seconds: int = WINDOW_SECONDS_DEFAULT
+    deduplication_scope: Scope = "topic"
+    codecs: tuple[str, ...] = CODECS
+    message_bytes_max: int = MESSAGE_BYTES_DEFAULT
+
+    @classmethod
+    def make(cls, **values: Any) -> TopicSettings:
+        """Settings from loose values, every one checked."""
+        return DEFAULT_SETTINGS.change(**values)
+
+    def change(self, **values: Any) -> TopicSettings:
+        """These settings with some changed, every one checked."""
+        known = self.__struct_fields__
+        for name in values:
+            if name not in known:
+                raise InvalidInput("setting", repr(name), f"known settings are {', '.join(known)}")
+        try:
+            changed = msgspec.convert({**msgspec.to_builtins(self), **values}, TopicSettings)
+        except msgspec.ValidationError as error:
+            raise InvalidInput("settings", repr(values), str(error)) from None
+        changed._check()
+        return changed
+
+    def _check(self) -> None:
+        _check_range("retention_seconds", self.retention_seconds, 1, RETENTION_SECONDS_MAX)
+        _check_range("retention_bytes", self.retention_bytes, 1, RETENTION_BYTES_MAX)
+        _check_range("deduplication_window_seconds", self.deduplication_window_seconds, 1, WINDOW_SECONDS_MAX)
+        _check_range("message_bytes_max", self.message_bytes_max, 1, MESSAGE_BYTES_MAX)
+        unknown = [codec for codec in self.codecs if codec not in CODECS]
+        if unknown or not self.codecs or len(set(self.codecs)) < len(self.codecs):
+            raise InvalidInput("codecs", repr(self.codecs), f"one or more of {', '.join(CODECS)}, each once")
+
+
+def _check_range(name: str, value: int | None, least: int, most: int) -> None:
+    if value is not None and not least <= value <= most:
+        raise InvalidInput(name, str(value), f"it must be {least} to {most}")
+
+
+DEFAULT_SETTINGS: Final = TopicSettings()

@@ -1,0 +1,206 @@
+"""The sources of a topic: the highest seqno written and the linked partition of each (producer id, group id) pair.
+
+A table is one dictionary from the pair to a slot, and arrays by slot. Work is done per distinct source of a batch,
+never per message. An empty id counts as none: rows without a producer id have no source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.core.hashing import Int64s
+from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS
+
+Source = tuple[str, str]
+Int32s = npt.NDArray[np.int32]
+
+NOTHING_WRITTEN: Final = -1
+NO_LINK: Final = -1
+NO_SOURCE: Final = -1
+
+SNAPSHOT_SCHEMA: Final = pa.schema(
+    [
+        pa.field("producer_id", pa.string()),
+        pa.field("message_group_id", pa.string()),
+        pa.field("seqno", pa.int64()),
+        pa.field("link", pa.int32()),
+        pa.field("used_us", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowSources:
+    """Which source each row of a batch has: `code` indexes `sources`, or is NO_SOURCE."""
+
+    code: Int64s
+    sources: Sequence[Source]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceUpdates:
+    """What a commit changes: per source its highest seqno written, and the partition to link it to if it has none."""
+
+    sources: Sequence[Source]
+    seqno: Int64s
+    link: Int32s
+
+
+NO_UPDATES: Final = SourceUpdates((), np.zeros(0, np.int64), np.zeros(0, np.int32))
+
+
+class SourceTable:
+    """All sources of a topic. Not thread-safe: the topic's commit order protects it."""
+
+    def __init__(self) -> None:
+        self._slots: dict[Source, int] = {}
+        self._seqno: Int64s = np.zeros(0, np.int64)
+        self._link: Int32s = np.zeros(0, np.int32)
+        self._used_us: Int64s = np.zeros(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def last_seqno(self, source: Source) -> int | None:
+        """The highest seqno written, or none."""
+        slot = self._slots.get(source)
+        return None if slot is None or self._seqno[slot] == NOTHING_WRITTEN else int(self._seqno[slot])
+
+    def lookup(self, sources: Sequence[Source], now_us: int) -> tuple[Int64s, Int32s]:
+        """The highest seqno and the living link of each source."""
+        slots = np.fromiter(map(self._slots.get, sources, [-1] * len(sources)), np.int64, len(sources))
+        known = slots >= 0
+        seqno = np.full(len(sources), NOTHING_WRITTEN, np.int64)
+        link = np.full(len(sources), NO_LINK, np.int32)
+        seqno[known] = self._seqno[slots[known]]
+        alive = self._used_us[slots[known]] > now_us - LINK_IDLE_SECONDS * MICROSECONDS
+        link[known] = np.where(alive, self._link[slots[known]], NO_LINK)
+        return seqno, link
+
+    def apply(self, updates: SourceUpdates, now_us: int) -> None:
+        """Take a commit's changes in."""
+        slots = np.fromiter(map(self._slot, updates.sources), np.int64, len(updates.sources))
+        if len(slots):
+            _, living_link = self.lookup(updates.sources, now_us)
+            self._link[slots] = np.where(living_link == NO_LINK, updates.link, living_link)
+            self._seqno[slots] = np.maximum(self._seqno[slots], updates.seqno)
+            self._used_us[slots] = now_us
+
+    def _slot(self, source: Source) -> int:
+        slot = self._slots.setdefault(source, len(self._slots))
+        if slot >= len(self._seqno):
+            room = max(16, len(self._seqno))
+            self._seqno = np.concatenate([self._seqno, np.full(room, NOTHING_WRITTEN, np.int64)])
+            self._link = np.concatenate([self._link, np.full(room, NO_LINK, np.int32)])
+            self._used_us = np.concatenate([self._used_us, np.zeros(room, np.int64)])
+        return slot
+
+    def expire_links(self, now_us: int) -> int:
+        """Forget the links of sources that were silent too long; say how many."""
+        used = self._used_us[: len(self)]
+        idle = (used <= now_us - LINK_IDLE_SECONDS * MICROSECONDS) & (self._link[: len(self)] != NO_LINK)
+        self._link[: len(self)][idle] = NO_LINK
+        return int(idle.sum())
+
+    def forget_idle(self, sources_max: int) -> int:
+        """Above `sources_max`, forget the longest idle sources without a link; say how many."""
+        excess = len(self) - sources_max
+        if excess <= 0:
+            return 0
+        unlinked = np.flatnonzero(self._link[: len(self)] == NO_LINK)
+        oldest = unlinked[np.argsort(self._used_us[unlinked], kind="stable")][:excess]
+        kept = np.ones(len(self), bool)
+        kept[oldest] = False
+        names = [source for source, keep in zip(self._slots, kept.tolist(), strict=True) if keep]
+        rows = np.flatnonzero(kept)
+        self._slots = {source: slot for slot, source in enumerate(names)}
+        self._seqno, self._link, self._used_us = self._seqno[rows], self._link[rows], self._used_us[rows]
+        return len(oldest)
+
+    def copy(self) -> SourceTable:
+        """An independent table with the same content."""
+        twin = SourceTable()
+        twin._slots = self._slots.copy()
+        twin._seqno, twin._link, twin._used_us = self._seqno.copy(), self._link.copy(), self._used_us.copy()
+        return twin
+
+    def snapshot(self) -> pa.RecordBatch:
+        """The whole table as Arrow, in slot order."""
+        count = len(self)
+        columns = [
+            pa.array([source[0] for source in self._slots], pa.string()),
+            pa.array([source[1] for source in self._slots], pa.string()),
+            pa.array(self._seqno[:count]),
+            pa.array(self._link[:count]),
+            pa.array(self._used_us[:count]),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=SNAPSHOT_SCHEMA)
+
+    @classmethod
+    def restore(cls, snapshot: pa.RecordBatch) -> SourceTable:
+        """The table that gave this snapshot."""
+        table = cls()
+        pairs = zip(
+            snapshot.column("producer_id").to_pylist(), snapshot.column("message_group_id").to_pylist(), strict=True
+        )
+        table._slots = {pair: slot for slot, pair in enumerate(pairs)}
+        table._seqno = snapshot.column("seqno").to_numpy().copy()
+        table._link = snapshot.column("link").to_numpy().copy()
+        table._used_us = snapshot.column("used_us").to_numpy().copy()
+        return table
+
+
+def row_sources(batch: pa.RecordBatch) -> RowSources | None:
+    """The source of each row, sources in the order of their first row; none if no row has one."""
+    names = batch.schema.names
+    if "producer_id" not in names:
+        return None
+    producer = batch.column("producer_id").dictionary_encode()
+    producer_codes = np.asarray(pc.fill_null(producer.indices, NO_SOURCE)).astype(np.int64)
+    producers = producer.dictionary.to_pylist()
+    if "" in producers:
+        producer_codes[producer_codes == producers.index("")] = NO_SOURCE
+    if "message_group_id" not in names:
+        return _without_gaps(producer_codes, [(name, "") for name in producers])
+    group = pc.fill_null(batch.column("message_group_id"), "").dictionary_encode()
+    groups = group.dictionary.to_pylist()
+    pairs = producer_codes * len(groups) + np.asarray(group.indices)
+    distinct = pa.array(pairs, mask=producer_codes == NO_SOURCE).dictionary_encode()
+    codes = np.asarray(pc.fill_null(distinct.indices, NO_SOURCE)).astype(np.int64)
+    sources = [(producers[pair // len(groups)], groups[pair % len(groups)]) for pair in distinct.dictionary.to_pylist()]
+    return RowSources(codes, sources)
+
+
+def _without_gaps(codes: Int64s, sources: list[Source]) -> RowSources:
+    """Leave out the source of the empty producer id, which no row refers to."""
+    empty = ("", "")
+    if empty in sources:
+        gap = sources.index(empty)
+        sources = sources[:gap] + sources[gap + 1 :]
+        codes = codes - (codes > gap)
+    return RowSources(codes, sources)
+
+
+def updates_of(rows: RowSources, seqno: Int64s, partition: Int32s, linking: npt.NDArray[np.bool_]) -> SourceUpdates:
+    """What written rows change, in live traffic and on recovery alike; rows are in their stored order.
+
+    `linking` marks the rows without a key: the one with the lowest seqno tells where to link a source without a link.
+    """
+    count = len(rows.sources)
+    highest = np.full(count, NOTHING_WRITTEN, np.int64)
+    link = np.full(count, NO_LINK, np.int32)
+    sourced = np.flatnonzero(rows.code != NO_SOURCE)
+    np.maximum.at(highest, rows.code[sourced], seqno[sourced])
+    bound = sourced[linking[sourced]]
+    # Of several assignments to one element the last one stays, so the lowest seqno comes last.
+    lowest_last = bound[np.argsort(seqno[bound], kind="stable")[::-1]]
+    link[rows.code[lowest_last]] = partition[lowest_last]
+    seen = np.unique(rows.code[sourced])
+    return SourceUpdates([rows.sources[code] for code in seen.tolist()], highest[seen], link[seen])
