@@ -139,7 +139,7 @@ def _words(data: Bytes, positions: Int64s, left: Int64s) -> UInt64s:
     """The eight bytes at each position as one number, bytes past the row's end as zero."""
     padded = np.concatenate([data, np.zeros(8, dtype=np.uint8)])
     windows = np.lib.stride_tricks.as_strided(padded, shape=(len(data) + 1, 8), strides=(1, 1))
-    words = windows[positions].view("<u8")[:, 0]
+    words: UInt64s = windows[positions].view("<u8")[:, 0]
     unused_bits = (np.clip(8 - left, 0, 7) << 3).astype(np.uint64)
     return words & (np.uint64(_MASK) >> unused_bits)
 

@@ -26,6 +26,9 @@ LINK_IDLE_SECONDS = 14 * 24 * 3600
 # Above so many sources a topic forgets those that are idle longest and have lost their link.
 SOURCES_MAX = 1_000_000
 
+# Writers of commit keys a topic remembers; beyond it the one that was silent longest is forgotten.
+WRITERS_MAX = 100_000
+
 WINDOW_SECONDS_DEFAULT = 30 * 60
 WINDOW_SECONDS_MAX = 7 * 24 * 3600
 # One payload takes 24 bytes in a window, and up to twice that while two parts of it are merged.

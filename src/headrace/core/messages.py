@@ -17,7 +17,12 @@ import pyarrow.compute as pc
 
 from headrace.core.errors import CodecNotAllowed, InvalidInput, InvalidMessage, MessageTooLarge
 from headrace.core.hashing import Int64s, byte_rows
-from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX, BATCH_BYTES_MAX, BATCH_ROWS_MAX, ID_CHARACTERS_MAX
+from headrace.core.limits import (
+    ATTRIBUTES_PER_MESSAGE_MAX,
+    BATCH_BYTES_MAX,
+    BATCH_ROWS_MAX,
+    ID_CHARACTERS_MAX,
+)
 from headrace.core.settings import TopicSettings
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -123,13 +128,13 @@ def read_batch(stored: pa.RecordBatch, partition: int, offset: int, times_us: In
     derived = [
         pa.array(np.full(rows, partition, dtype=np.int32)),
         pa.array(np.arange(offset, offset + rows, dtype=np.int64)),
-        pa.Array.from_buffers(TIMESTAMP, rows, [None, pa.py_buffer(np.ascontiguousarray(times_us))]),  # type: ignore[arg-type]
+        pa.Array.from_buffers(TIMESTAMP, rows, [None, pa.py_buffer(np.ascontiguousarray(times_us))]),
     ]
     given = [known.get(field.name, _no_values(field, rows)) for field in STORED_SCHEMA]
     return pa.RecordBatch.from_arrays(derived + given, schema=READ_SCHEMA)
 
 
-def _no_values(field: pa.Field[pa.DataType], rows: int) -> pa.Array:
+def _no_values(field: pa.Field, rows: int) -> pa.Array:
     return pa.nulls(rows, field.type)
 
 
@@ -151,7 +156,7 @@ def _canonical_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     return columns
 
 
-def _canonical_column(column: pa.Array, field: pa.Field[pa.DataType]) -> pa.Array:
+def _canonical_column(column: pa.Array, field: pa.Field) -> pa.Array:
     if column.type.equals(field.type):
         if field.name == "attributes":
             _check_attributes(column)

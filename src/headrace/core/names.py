@@ -43,6 +43,6 @@ def _check(field: str, value: object, characters_max: int) -> str:
         raise InvalidInput(field, shown, f"it must have 1 to {characters_max} characters")
     for position, character in enumerate(composed):
         if unicodedata.category(character) in _FORBIDDEN_CATEGORIES:
-            rule = f"character {position} ({ascii(character)}) is a control character or separator"
+            rule = f"character {position} ({character!a}) is a control character or separator"
             raise InvalidInput(field, ascii(composed[:100]), rule)
     return composed

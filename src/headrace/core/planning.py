@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.hashing import Int64s, byte_rows, fnv1a64
-from headrace.core.limits import MICROSECONDS
+from headrace.core.limits import MICROSECONDS, WRITERS_MAX
 from headrace.core.messages import STORED_SCHEMA
 from headrace.core.settings import TopicSettings
 from headrace.core.sources import (
@@ -45,7 +45,11 @@ DUPLICATE_COMMIT: Final = 3
 NOWHERE: Final = -1
 
 RECEIPT_SCHEMA: Final = pa.schema(
-    [pa.field("partition", pa.int32()), pa.field("offset", pa.int64()), pa.field("status", pa.string(), nullable=False)]
+    [
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("status", pa.string(), nullable=False),
+    ]
 )
 
 
@@ -104,7 +108,9 @@ class Receipts:
 
 def all_duplicates(rows: int, outcome: int) -> Receipts:
     """Receipts that say that nothing of it was written."""
-    return Receipts(np.full(rows, NOWHERE, np.int32), np.full(rows, NOWHERE, np.int64), np.full(rows, outcome, np.uint8))
+    return Receipts(
+        np.full(rows, NOWHERE, np.int32), np.full(rows, NOWHERE, np.int64), np.full(rows, outcome, np.uint8)
+    )
 
 
 def join_receipts(parts: Sequence[Receipts]) -> Receipts:
@@ -165,7 +171,10 @@ class TopicState:
         self.sources.apply(commit.sources, commit.time_us)
         self.window.add(commit.payloads)
         for key in commit.keys:
-            self.writers[key.writer] = max(key.number, self.writers.get(key.writer, key.number))
+            # Taken out and put in again, so that the dictionary's order is that of last use.
+            self.writers[key.writer] = max(key.number, self.writers.pop(key.writer, key.number))
+            if len(self.writers) > WRITERS_MAX:
+                del self.writers[next(iter(self.writers))]
 
     def is_repeated(self, key: CommitKey) -> bool:
         """Whether a commit with this key, or a later one of its writer, was published before."""
@@ -325,7 +334,7 @@ def _choose_partitions(
         keyed = keyed & (partition == NOWHERE)
     else:
         partition = np.full(batch.num_rows, NOWHERE, np.int32)
-    if keyed.all():
+    if len(keyed) and keyed.all():
         return _by_key(batch.column("key"), state.partitions), state.round_robin
     if keyed.any():
         partition[keyed] = _by_key(batch.column("key").filter(pa.array(keyed)), state.partitions)
@@ -368,7 +377,11 @@ def _sort(partition: Int32s, end_offsets: Int64s) -> tuple[Int64s | None, Direct
 
 
 def _receipts(
-    outcome: npt.NDArray[np.uint8], kept: Int64s, partition: Int32s, order: Int64s | None, directory: Directory
+    outcome: npt.NDArray[np.uint8],
+    kept: Int64s,
+    partition: Int32s,
+    order: Int64s | None,
+    directory: Directory,
 ) -> Receipts:
     """Carry partition and offset of each sorted row back to the place it was sent from."""
     sorted_offsets = np.arange(len(partition)) + np.repeat(directory.first_offset - directory.first_row, directory.rows)

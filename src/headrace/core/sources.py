@@ -148,7 +148,9 @@ class SourceTable:
         """The table that gave this snapshot."""
         table = cls()
         pairs = zip(
-            snapshot.column("producer_id").to_pylist(), snapshot.column("message_group_id").to_pylist(), strict=True
+            snapshot.column("producer_id").to_pylist(),
+            snapshot.column("message_group_id").to_pylist(),
+            strict=True,
         )
         table._slots = {pair: slot for slot, pair in enumerate(pairs)}
         table._seqno = snapshot.column("seqno").to_numpy().copy()

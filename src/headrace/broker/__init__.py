@@ -1,0 +1,4 @@
+"""The broker."""
+
+
+class Broker: ...
