@@ -48,7 +48,7 @@ class HeadraceError(Exception):
     retry: ClassVar[bool] = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self), {field.name: getattr(self, field.name) for field in fields(self)})
+        return _restore, (type(self), self.details())
 
     def details(self) -> dict[str, Any]:
         """The typed fields by name, for servers that translate errors."""

@@ -23,7 +23,7 @@ from headrace.core.limits import (
     BATCH_ROWS_MAX,
     ID_CHARACTERS_MAX,
 )
-from headrace.core.settings import TopicSettings
+from headrace.core.settings import CODECS, TopicSettings
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 ATTRIBUTES: Final = pa.map_(pa.string(), pa.field("value", pa.binary(), nullable=False))
@@ -51,18 +51,17 @@ READ_SCHEMA: Final = pa.schema(
     ]
 )
 
-_TEXT_TYPES: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-_BYTES_TYPES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, *_TEXT_TYPES)
-_ACCEPTED_TYPES: Final = {
-    "value": _BYTES_TYPES,
-    "key": _BYTES_TYPES,
-    "attributes": (pa.types.is_map,),
-    "codec": _TEXT_TYPES,
-    "created_at": (pa.types.is_timestamp,),
-    "producer_id": _TEXT_TYPES,
-    "message_group_id": _TEXT_TYPES,
-    "seqno": (pa.types.is_integer,),
-    "partition": (pa.types.is_integer,),
+# What may be given for each canonical type; dictionaries of these too.
+_TEXT_TYPES: Final = frozenset({pa.string(), pa.large_string(), pa.string_view()})
+_BYTES_TYPES: Final = frozenset({pa.binary(), pa.large_binary(), pa.binary_view(), *_TEXT_TYPES})
+_VIEW_TYPES: Final = frozenset({pa.string_view(), pa.binary_view()})
+_ACCEPTED: Final = {
+    pa.binary(): _BYTES_TYPES.__contains__,
+    pa.string(): _TEXT_TYPES.__contains__,
+    pa.int64(): pa.types.is_integer,
+    pa.int32(): pa.types.is_integer,
+    TIMESTAMP: pa.types.is_timestamp,
+    ATTRIBUTES: pa.types.is_map,
 }
 
 
@@ -72,13 +71,15 @@ def accept(batch: pa.RecordBatch, settings: TopicSettings, partitions: int) -> p
         raise InvalidInput("batch", type(batch).__name__, "it must be a pyarrow RecordBatch")
     if batch.num_rows > BATCH_ROWS_MAX:
         raise InvalidInput("batch", f"{batch.num_rows} rows", f"at most {BATCH_ROWS_MAX} rows in a batch")
+    _check_layout(batch)
     columns = _canonical_columns(batch)
     if columns["value"].null_count:
         raise _invalid(columns["value"].is_null(), "value", "null", "every message needs a value; it may be empty")
     sizes = message_sizes(columns["value"], columns.get("key"), columns.get("attributes"))
     _check_sizes(sizes, settings.message_bytes_max)
-    if "codec" in columns:
-        _check_codecs(columns["codec"], settings.codecs)
+    # Without a codec every message counts as raw, which a topic may refuse too.
+    if settings.codecs != CODECS or "codec" in columns:
+        _check_codecs(columns.get("codec", pa.nulls(batch.num_rows, pa.string())), settings.codecs)
     for name in ("producer_id", "message_group_id"):
         if name in columns:
             _check_id_lengths(name, columns[name])
@@ -130,19 +131,23 @@ def read_batch(stored: pa.RecordBatch, partition: int, offset: int, times_us: In
         pa.array(np.arange(offset, offset + rows, dtype=np.int64)),
         pa.Array.from_buffers(TIMESTAMP, rows, [None, pa.py_buffer(np.ascontiguousarray(times_us))]),
     ]
-    given = [known.get(field.name, _no_values(field, rows)) for field in STORED_SCHEMA]
+    given = [known[field.name] if field.name in known else pa.nulls(rows, field.type) for field in STORED_SCHEMA]
     return pa.RecordBatch.from_arrays(derived + given, schema=READ_SCHEMA)
 
 
-def _no_values(field: pa.Field, rows: int) -> pa.Array:
-    return pa.nulls(rows, field.type)
+def _check_layout(batch: pa.RecordBatch) -> None:
+    """Refuse offsets, indices and text that Arrow's readers do not check: what comes after relies on them."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidInput("batch", "not valid Arrow", str(error)) from None
 
 
 def _canonical_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     names = batch.schema.names
     for name in names:
-        if name not in _ACCEPTED_TYPES:
-            raise InvalidInput("column", repr(name), f"known columns are {', '.join(_ACCEPTED_TYPES)}")
+        if name not in _PUBLISH_NAMES:
+            raise InvalidInput("column", repr(name)[:100], f"known columns are {', '.join(PUBLISH_SCHEMA.names)}")
         if names.count(name) > 1:
             raise InvalidInput("column", repr(name), "it is there more than once")
     if "value" not in names:
@@ -150,42 +155,103 @@ def _canonical_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     columns = {}
     for field in PUBLISH_SCHEMA:
         if field.name in names:
-            column = _canonical_column(batch.column(field.name), field)
+            column = _canonical_column(batch.column(field.name), field.name, field.type)
             if field.name == "value" or column.null_count < len(column):
                 columns[field.name] = column
     return columns
 
 
-def _canonical_column(column: pa.Array, field: pa.Field) -> pa.Array:
-    if column.type.equals(field.type):
-        if field.name == "attributes":
-            _check_attributes(column)
-        return column
+_PUBLISH_NAMES: Final = frozenset(PUBLISH_SCHEMA.names)
+
+
+def _canonical_column(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
     given = column.type
+    encoded = pa.types.is_dictionary(given) and not pa.types.is_map(kind)
+    plain = given.value_type if encoded else given
+    if not (pa.types.is_null(plain) or _ACCEPTED[kind](plain)):
+        raise InvalidInput(name, f"of type {given}", f"it must be of type {kind}")
+    if encoded:
+        return _canonical_column(_decoded(column, name, kind), name, kind)
     if pa.types.is_null(given):
-        return pa.nulls(len(column), field.type)
-    if pa.types.is_dictionary(given):
-        return _canonical_column(column.dictionary_decode(), field)
-    if not any(accepted(given) for accepted in _ACCEPTED_TYPES[field.name]):
-        raise InvalidInput(field.name, f"of type {given}", f"it must be of type {field.type}")
+        return pa.nulls(len(column), kind)
+    if pa.types.is_map(given):
+        return _canonical_map(column, name, kind)
+    return column if given.equals(kind) else _cast(column, name, kind)
+
+
+def _decoded(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
+    """A dictionary-encoded column as a plain one."""
+    values = column.dictionary
+    if values.type in _BYTES_TYPES:
+        # Many rows may refer to one long value, so the size is added up before anything is decoded.
+        values = _canonical_column(values, name, kind)
+        _check_column_bytes(name, pc.sum(pc.take(pc.binary_length(values), column.indices)).as_py() or 0)
+    return values.take(column.indices)
+
+
+def _cast(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
+    if column.type in _BYTES_TYPES:
+        # Arrow casts views of more than 2 GiB to wrong offsets, without an error.
+        _check_column_bytes(name, _bytes_in(column))
     try:
-        cast = column.cast(field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidInput(field.name, f"of type {given}", f"it does not fit type {field.type}: {error}") from None
-    return _canonical_column(cast, field)
+        return column.cast(kind)
+    except pa.ArrowInvalid:
+        row = _first_misfit(column, kind)
+        value = str(column.slice(row, 1).to_numpy(zero_copy_only=False)[0])
+        raise InvalidMessage(name, value, f"it does not fit type {kind}", row) from None
 
 
-def _check_attributes(column: pa.Array) -> None:
-    items = _map_items(column)
-    bounds = _map_bounds(column)
+def _bytes_in(column: pa.Array) -> int:
+    if column.type not in _VIEW_TYPES:
+        return pc.sum(pc.binary_length(column)).as_py() or 0
+    # A view is sixteen bytes, and the first four are its length.
+    views = np.frombuffer(column.buffers()[1], np.int32, 4 * len(column), 16 * column.offset)
+    return int(views[::4].sum(where=column.is_valid().to_numpy(zero_copy_only=False), dtype=np.int64))
+
+
+def _check_column_bytes(name: str, count: int) -> None:
+    if count > BATCH_BYTES_MAX:
+        raise InvalidInput(name, f"{count} bytes", f"at most {BATCH_BYTES_MAX} bytes in a batch")
+
+
+def _first_misfit(column: pa.Array, kind: pa.DataType) -> int:
+    """The first row that cannot be cast, found by halving: Arrow says only that there is one."""
+    first, end = 0, len(column)
+    while end - first > 1:
+        middle = (first + end) // 2
+        try:
+            column.slice(first, middle - first).cast(kind)
+            first = middle
+        except pa.ArrowInvalid:
+            end = middle
+    return first
+
+
+def _canonical_map(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
+    """The map rebuilt from its entries: exact types, nothing outside the slice, nothing behind a null row."""
+    counts = np.diff(_map_bounds(column))
+    keys = _canonical_column(_map_keys(column), name, kind.key_type)
+    items = _canonical_column(_map_items(column), name, kind.item_type)
+    if column.null_count:
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        entries = pa.array(np.repeat(valid, counts))
+        keys, items, counts = keys.filter(entries), items.filter(entries), np.where(valid, counts, 0)
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    _check_attributes(items, bounds)
+    mask = column.is_null() if column.null_count else None
+    return pa.MapArray.from_arrays(pa.array(bounds, pa.int32()), keys, items, type=kind, mask=mask)
+
+
+def _check_attributes(items: pa.Array, bounds: Int64s) -> None:
     if items.null_count:
         item = int(np.flatnonzero(items.is_null().to_numpy(zero_copy_only=False))[0])
         row = int(np.searchsorted(bounds, item, side="right")) - 1
         raise InvalidMessage("attributes", "a null attribute value", "every attribute needs a value", row)
     counts = np.diff(bounds)
     if len(counts) and counts.max() > ATTRIBUTES_PER_MESSAGE_MAX:
+        row = int(np.argmax(counts > ATTRIBUTES_PER_MESSAGE_MAX))
         rule = f"a message may have at most {ATTRIBUTES_PER_MESSAGE_MAX}"
-        raise InvalidMessage("attributes", f"{counts.max()} attributes", rule, int(counts.argmax()))
+        raise InvalidMessage("attributes", f"{counts[row]} attributes", rule, row)
 
 
 def _check_sizes(sizes: Int64s, bytes_max: int) -> None:
@@ -201,7 +267,7 @@ def _check_codecs(codecs: pa.Array, allowed: Sequence[str]) -> None:
         raise _not_allowed(codecs.is_null(), "not given, which means raw", allowed)
     for codec in pc.unique(codecs.drop_null()).to_pylist():
         if codec not in allowed:
-            raise _not_allowed(pc.equal(codecs, codec), repr(codec), allowed)
+            raise _not_allowed(pc.equal(codecs, codec), repr(codec)[:100], allowed)
 
 
 def _not_allowed(wrong: pa.Array, value: str, allowed: Sequence[str]) -> CodecNotAllowed:
@@ -220,22 +286,33 @@ def _check_id_lengths(name: str, ids: pa.Array) -> None:
 
 
 def _check_sequence(columns: dict[str, pa.Array]) -> None:
-    seqno, producer = columns.get("seqno"), columns.get("producer_id")
+    seqno, group = columns.get("seqno"), columns.get("message_group_id")
     if seqno is not None:
         values = np.asarray(pc.fill_null(seqno, 0))
         if len(values) and values.min() < 0:
             row = int(np.argmax(values < 0))
             raise InvalidMessage("seqno", str(values[row]), "it must be 0 or more", row)
-    for name in ("seqno", "message_group_id"):
-        given = columns.get(name)
-        if given is not None:
-            orphans = given.is_valid() if name == "seqno" else pc.fill_null(pc.not_equal(given, ""), False)
-            if producer is not None:
-                named = pc.fill_null(pc.not_equal(producer, ""), False)
-                orphans = pc.and_not(orphans, named)
-            if pc.any(orphans).as_py():
-                value = repr(given[_first(orphans)].as_py())[:100]
-                raise _invalid(orphans, name, value, "it needs a producer_id in the same row")
+        _check_producer("seqno", seqno, seqno.is_valid(), columns)
+    if group is not None:
+        _check_producer("message_group_id", group, _is_given(group), columns)
+
+
+def _check_producer(name: str, column: pa.Array, given: pa.Array, columns: dict[str, pa.Array]) -> None:
+    orphans = given
+    if "producer_id" in columns:
+        orphans = pc.and_not(given, _is_given(columns["producer_id"]))
+    if pc.any(orphans).as_py():
+        value = repr(column[_first(orphans)].as_py())[:100]
+        raise _invalid(orphans, name, value, "it needs a producer_id in the same row")
+
+
+def _is_given(ids: pa.Array) -> pa.Array:
+    """Which rows have an id; an empty one is none."""
+    return pc.fill_null(pc.not_equal(ids, _EMPTY), False)
+
+
+# Made once and typed: to make a scalar of unknown type Arrow looks for pandas each time.
+_EMPTY: Final = pa.scalar("", pa.string())
 
 
 def _check_partitions(column: pa.Array, partitions: int) -> None:

@@ -32,6 +32,7 @@ from headrace.core.sources import (
     RowSources,
     SourceTable,
     SourceUpdates,
+    links_of,
     row_sources,
     updates_of,
 )
@@ -97,13 +98,15 @@ class Receipts:
     def to_arrow(self) -> pa.RecordBatch:
         """As Arrow, with nulls for the partition and offset of duplicates."""
         duplicate = self.outcome != WRITTEN
-        statuses = pa.array(["written", "duplicate"], pa.string())
         columns = [
             pa.array(self.partition, mask=duplicate),
             pa.array(self.offset, mask=duplicate),
-            statuses.take(pa.array(duplicate.astype(np.int8))),
+            _STATUSES.take(pa.array(duplicate.astype(np.int8))),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=RECEIPT_SCHEMA)
+
+
+_STATUSES: Final = pa.array(["written", "duplicate"], pa.string())
 
 
 def all_duplicates(rows: int, outcome: int) -> Receipts:
@@ -222,15 +225,14 @@ def plan(
         seqno = seqno[kept]
         sources = None if sources is None else RowSources(sources.code[kept], sources.sources)
     keyed = _keyed(batch)
-    partition, round_robin = _choose_partitions(batch, keyed, sources, state, time_us)
+    partition, round_robin = _choose_partitions(batch, keyed, seqno, sources, state, time_us)
     order, directory = _sort(partition, state.end_offsets)
-    partition_sorted = partition if order is None else partition[order]
     receipts = _receipts(outcome, kept, partition, order, directory)
     updates = NO_UPDATES
     if sources is not None:
         in_order = slice(None) if order is None else order
         placed = RowSources(sources.code[in_order], sources.sources)
-        updates = updates_of(placed, seqno[in_order], partition_sorted, ~keyed[in_order])
+        updates = updates_of(placed, seqno[in_order], partition[in_order], ~keyed[in_order])
     rows = stored_rows(batch, order)
     commit = Commit(state.next_number, time_us, rows, directory, round_robin, keys, updates, payloads)
     return commit, receipts
@@ -257,9 +259,14 @@ def replay(
 
 def stored_rows(batch: pa.RecordBatch, order: Int64s | None) -> pa.RecordBatch:
     """The columns that are stored and not all null, in the given order."""
-    names = [name for name in batch.schema.names if name in _STORED_NAMES]
+    columns = zip(batch.schema.names, batch.columns, strict=True)
+    names = [name for name, column in columns if _is_stored(name, column)]
     rows = batch.select(names) if len(names) < batch.num_columns else batch
     return rows if order is None else rows.take(pa.array(order))
+
+
+def _is_stored(name: str, column: pa.Array) -> bool:
+    return name == "value" or (name in _STORED_NAMES and column.null_count < len(column))
 
 
 _STORED_NAMES: Final = frozenset(STORED_SCHEMA.names)
@@ -326,22 +333,26 @@ def _keyed(batch: pa.RecordBatch) -> Bools:
 
 
 def _choose_partitions(
-    batch: pa.RecordBatch, keyed: Bools, sources: RowSources | None, state: TopicState, now_us: int
+    batch: pa.RecordBatch,
+    keyed: Bools,
+    seqno: Int64s,
+    sources: RowSources | None,
+    state: TopicState,
+    now_us: int,
 ) -> tuple[Int32s, int]:
     """Explicit before key before the source's link before round-robin; also the round-robin counter after it."""
-    if "partition" in batch.schema.names:
-        partition = np.asarray(pc.fill_null(batch.column("partition"), NOWHERE)).copy()
-        keyed = keyed & (partition == NOWHERE)
-    else:
-        partition = np.full(batch.num_rows, NOWHERE, np.int32)
-    if len(keyed) and keyed.all():
+    partition = _explicit(batch)
+    by_key = keyed & (partition == NOWHERE)
+    if len(by_key) and by_key.all():
         return _by_key(batch.column("key"), state.partitions), state.round_robin
-    if keyed.any():
-        partition[keyed] = _by_key(batch.column("key").filter(pa.array(keyed)), state.partitions)
+    if by_key.any():
+        partition[by_key] = _by_key(batch.column("key").filter(pa.array(by_key)), state.partitions)
     ticking = partition == NOWHERE
     if sources is None:
         return _round_robin(partition, ticking, state)
     _, link = state.sources.lookup(sources.sources, now_us)
+    if "partition" in batch.schema.names:
+        link = _with_explicit_links(link, sources, seqno, partition, ~keyed)
     open_rows = np.flatnonzero(ticking & (sources.code != NO_SOURCE))
     partition[open_rows] = link[sources.code[open_rows]]
     unlinked = open_rows[partition[open_rows] == NO_LINK]
@@ -352,6 +363,24 @@ def _choose_partitions(
     link[sources.code[unlinked[first_of_source]]] = partition[unlinked[first_of_source]]
     partition[unlinked] = link[sources.code[unlinked]]
     return partition, round_robin
+
+
+def _explicit(batch: pa.RecordBatch) -> Int32s:
+    """The partitions that rows name themselves."""
+    if "partition" not in batch.schema.names:
+        return np.full(batch.num_rows, NOWHERE, np.int32)
+    return np.asarray(pc.fill_null(batch.column("partition"), NOWHERE)).copy()
+
+
+def _with_explicit_links(link: Int32s, sources: RowSources, seqno: Int64s, partition: Int32s, unkeyed: Bools) -> Int32s:
+    """The links, with those that rows of this batch make by naming a partition.
+
+    The commit will link a source by the rule of `links_of`. Its rows that are still open must go to the same place, or
+    the source would change its partition after its first batch.
+    """
+    still_open = np.int32(np.iinfo(np.int32).max)
+    made = links_of(sources, seqno, np.where(partition == NOWHERE, still_open, partition), unkeyed)
+    return np.where((link == NO_LINK) & (made != still_open), made, link)
 
 
 def _by_key(keys: pa.Array, partitions: int) -> Int32s:

@@ -50,14 +50,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def change(self, **values: Any) -> TopicSettings:
         """These settings with some changed, every one checked."""
-        known = self.__struct_fields__
-        for name in values:
-            if name not in known:
-                raise InvalidInput("setting", repr(name), f"known settings are {', '.join(known)}")
-        try:
-            changed = msgspec.convert({**msgspec.to_builtins(self), **values}, TopicSettings)
-        except msgspec.ValidationError as error:
-            raise InvalidInput("settings", repr(values), str(error)) from None
+        checked = {name: _convert(name, value) for name, value in values.items()}
+        changed = msgspec.structs.replace(self, **checked)
         changed._check()
         return changed
 
@@ -69,6 +63,18 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         unknown = [codec for codec in self.codecs if codec not in CODECS]
         if unknown or not self.codecs or len(set(self.codecs)) < len(self.codecs):
             raise InvalidInput("codecs", repr(self.codecs), f"one or more of {', '.join(CODECS)}, each once")
+
+
+def _convert(name: str, value: Any) -> Any:
+    if name not in _SETTING_TYPES:
+        raise InvalidInput("setting", repr(name), f"known settings are {', '.join(_SETTING_TYPES)}")
+    try:
+        return msgspec.convert(value, _SETTING_TYPES[name])
+    except msgspec.ValidationError as error:
+        raise InvalidInput(name, repr(value)[:100], str(error)) from None
+
+
+_SETTING_TYPES: Final = {setting.name: setting.type for setting in msgspec.structs.fields(TopicSettings)}
 
 
 def _check_range(name: str, value: int | None, least: int, most: int) -> None:

@@ -20,6 +20,7 @@ from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS
 
 Source = tuple[str, str]
 Int32s = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
 
 NOTHING_WRITTEN: Final = -1
 NO_LINK: Final = -1
@@ -190,19 +191,31 @@ def _without_gaps(codes: Int64s, sources: list[Source]) -> RowSources:
     return RowSources(codes, sources)
 
 
-def updates_of(rows: RowSources, seqno: Int64s, partition: Int32s, linking: npt.NDArray[np.bool_]) -> SourceUpdates:
-    """What written rows change, in live traffic and on recovery alike; rows are in their stored order.
+def updates_of(rows: RowSources, seqno: Int64s, partition: Int32s, linking: Bools) -> SourceUpdates:
+    """What written rows change, in live traffic and on recovery alike.
 
-    `linking` marks the rows without a key: the one with the lowest seqno tells where to link a source without a link.
+    Rows are in their stored order, and so are the sources of the update: a recovered table has the same slots.
     """
     count = len(rows.sources)
-    highest = np.full(count, NOTHING_WRITTEN, np.int64)
-    link = np.full(count, NO_LINK, np.int32)
     sourced = np.flatnonzero(rows.code != NO_SOURCE)
+    highest = np.full(count, NOTHING_WRITTEN, np.int64)
     np.maximum.at(highest, rows.code[sourced], seqno[sourced])
-    bound = sourced[linking[sourced]]
-    # Of several assignments to one element the last one stays, so the lowest seqno comes last.
-    lowest_last = bound[np.argsort(seqno[bound], kind="stable")[::-1]]
-    link[rows.code[lowest_last]] = partition[lowest_last]
-    seen = np.unique(rows.code[sourced])
+    # Of several assignments to one element the last one stays, so the first row comes last.
+    first_row = np.full(count, len(rows.code), np.int64)
+    first_row[rows.code[sourced[::-1]]] = sourced[::-1]
+    seen = np.argsort(first_row)[: np.count_nonzero(first_row < len(rows.code))]
+    link = links_of(rows, seqno, partition, linking)
     return SourceUpdates([rows.sources[code] for code in seen.tolist()], highest[seen], link[seen])
+
+
+def links_of(rows: RowSources, seqno: Int64s, partition: Int32s, linking: Bools) -> Int32s:
+    """Where to link each source that has no link: to the partition of its row with the lowest seqno.
+
+    Only rows without a key count, and `linking` marks them. Of several rows with that seqno the lowest partition wins.
+    """
+    link = np.full(len(rows.sources), NO_LINK, np.int32)
+    bound = np.flatnonzero(linking & (rows.code != NO_SOURCE))
+    # As above, the one that is to stay comes last.
+    lowest_last = bound[np.lexsort((partition[bound], seqno[bound]))[::-1]]
+    link[rows.code[lowest_last]] = partition[lowest_last]
+    return link

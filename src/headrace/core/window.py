@@ -90,7 +90,7 @@ class PayloadWindow:
         excess = len(self) - self.messages_max
         if excess > 0:
             # A tenth more than needed, so that a full window is not merged again at every commit.
-            self.forgotten_early += self._forget_oldest(min(len(self), excess + self.messages_max // 10))
+            self.forgotten_early += self._forget_oldest(excess + self.messages_max // 10)
 
     def clean(self, after_us: int) -> int:
         """Drop what was written at or before `after_us`; say how many."""

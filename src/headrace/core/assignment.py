@@ -1,0 +1,13 @@
+"""Which consumer of a group reads which partition: partition modulo number of consumers (seed 002)."""
+
+from __future__ import annotations
+
+
+def partitions_of(consumer: int, consumers: int, partitions: int) -> range:
+    """The partitions of one consumer, of so many, of a topic with so many partitions."""
+    return range(consumer, partitions, consumers)
+
+
+def owner_of(partition: int, consumers: int) -> int:
+    """The consumer that reads a partition."""
+    return partition % consumers

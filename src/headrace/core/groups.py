@@ -1,0 +1,154 @@
+"""The rules of a group: who is in it, since which generation, and who may commit what.
+
+A group is a value; every rule takes one and returns the next. Two kinds share one shape: a fixed group has a set
+number of consumers, known by their index; the members of an open group join and leave by themselves, and one that
+does not send heartbeats is out after its session timeout. The generation grows whenever the owners of partitions
+may have changed, so that a member of before cannot commit over its successor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from headrace.core.assignment import owner_of, partitions_of
+from headrace.core.errors import GroupSizeConflict, InvalidInput, MemberNotFound, PartitionNotOwned, StaleGeneration
+from headrace.core.limits import (
+    GROUP_CONSUMERS_MAX,
+    MICROSECONDS,
+    SESSION_TIMEOUT_SECONDS_MAX,
+    SESSION_TIMEOUT_SECONDS_MIN,
+)
+
+# Where a group begins: at the oldest message, at the end, or at the first message at or after a time in microseconds.
+ReadFrom = Literal["earliest", "latest"] | int
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One reader in an open group: how long it may be silent, and when it is out if it stays so."""
+
+    session_timeout_us: int
+    deadline_us: int
+
+
+class Group(msgspec.Struct, frozen=True):
+    """A named reader of a topic. `consumers` is set for a fixed group; `members` is filled in an open one."""
+
+    name: str
+    consumers: int | None = None
+    important: bool = False
+    read_from: ReadFrom = "earliest"
+    generation: int = 0
+    members: dict[str, Member] = {}
+
+    @property
+    def order(self) -> list[str]:
+        """The consumers in the order that the modulo counts them."""
+        if self.consumers is not None:
+            return [str(index) for index in range(self.consumers)]
+        return sorted(self.members)
+
+
+def check_consumers(consumers: object) -> int:
+    """A valid size of a fixed group."""
+    if not isinstance(consumers, int) or isinstance(consumers, bool) or not 1 <= consumers <= GROUP_CONSUMERS_MAX:
+        raise InvalidInput("consumers", repr(consumers), f"it must be a whole number from 1 to {GROUP_CONSUMERS_MAX}")
+    return consumers
+
+
+def check_read_from(read_from: object) -> ReadFrom:
+    """A valid beginning."""
+    if read_from == "earliest" or read_from == "latest":
+        return read_from
+    if isinstance(read_from, int) and not isinstance(read_from, bool) and read_from >= 0:
+        return read_from
+    raise InvalidInput("read_from", repr(read_from), "it must be 'earliest', 'latest' or a time in microseconds")
+
+
+def register(group: Group, consumers: int | None, important: bool | None) -> Group:
+    """Register a group again: what is given is changed, and another size starts a new generation."""
+    if important is not None:
+        group = msgspec.structs.replace(group, important=important)
+    if consumers is None or consumers == group.consumers:
+        return group
+    if group.members:
+        rule = f"it has {len(group.members)} members that joined by themselves, so it cannot get a fixed size"
+        raise GroupSizeConflict(group.name, rule)
+    return msgspec.structs.replace(group, consumers=consumers, generation=group.generation + 1)
+
+
+def join(group: Group, member: str, session_timeout_seconds: float, now_us: int) -> Group:
+    """Let a member in, or renew it; a member that is in already does not disturb the others."""
+    if group.consumers is not None:
+        raise GroupSizeConflict(group.name, f"it has a fixed size of {group.consumers}: nobody can join it")
+    if not SESSION_TIMEOUT_SECONDS_MIN <= session_timeout_seconds <= SESSION_TIMEOUT_SECONDS_MAX:
+        rule = f"it must be {SESSION_TIMEOUT_SECONDS_MIN:g} to {SESSION_TIMEOUT_SECONDS_MAX:g}"
+        raise InvalidInput("session_timeout_seconds", str(session_timeout_seconds), rule)
+    group = expire(group, now_us)
+    timeout_us = int(session_timeout_seconds * MICROSECONDS)
+    newcomers = 0 if member in group.members else 1
+    members = {**group.members, member: Member(timeout_us, now_us + timeout_us)}
+    return msgspec.structs.replace(group, members=members, generation=group.generation + newcomers)
+
+
+def heartbeat(group: Group, member: str, now_us: int) -> Group:
+    """Keep a member in."""
+    group = expire(group, now_us)
+    known = _member(group, member)
+    members = {**group.members, member: Member(known.session_timeout_us, now_us + known.session_timeout_us)}
+    return msgspec.structs.replace(group, members=members)
+
+
+def leave(group: Group, member: str) -> Group:
+    """Let a member go."""
+    _member(group, member)
+    members = {name: other for name, other in group.members.items() if name != member}
+    return msgspec.structs.replace(group, members=members, generation=group.generation + 1)
+
+
+def expire(group: Group, now_us: int) -> Group:
+    """The group without the members whose session has run out."""
+    alive = {name: member for name, member in group.members.items() if member.deadline_us > now_us}
+    if len(alive) == len(group.members):
+        return group
+    return msgspec.structs.replace(group, members=alive, generation=group.generation + 1)
+
+
+def assigned(group: Group, member: str, partitions: int) -> list[int]:
+    """The partitions of one member or fixed consumer."""
+    order = group.order
+    if member not in order:
+        raise MemberNotFound(group.name, member)
+    return list(partitions_of(order.index(member), len(order), partitions))
+
+
+def check_commit(
+    group: Group, member: str | None, generation: int | None, partitions: Iterable[int], now_us: int
+) -> None:
+    """Refuse a commit of an old generation, of a stranger, or to a partition of another.
+
+    Without a member the group itself commits: that is for readers that divide the work by other means, and only as
+    long as no members are in it.
+    """
+    group = expire(group, now_us)
+    order = group.order
+    if member is None and group.members:
+        rule = f"it has {len(group.members)} members: commit as one of them"
+        raise GroupSizeConflict(group.name, rule)
+    if member is not None and member not in order:
+        raise MemberNotFound(group.name, member)
+    if generation is not None and generation != group.generation:
+        raise StaleGeneration(group.name, generation, group.generation)
+    if member is not None:
+        for partition in partitions:
+            if order[owner_of(partition, len(order))] != member:
+                raise PartitionNotOwned(group.name, member, partition)
+
+
+def _member(group: Group, member: str) -> Member:
+    known = group.members.get(member)
+    if known is None:
+        raise MemberNotFound(group.name, member)
+    return known

@@ -1,0 +1,163 @@
+"""A frame: one commit, or one part of a large one, as bytes. docs/FORMAT.md has the layout.
+
+    header 64 | directory 16 per partition | keys | padding | Arrow IPC record batch | padding
+
+Frames begin at multiples of 64. The checksum covers everything after itself and is seeded with the topic's id and
+the frame's position, so that a copy of a frame inside a message, or bytes of another file, never pass for a frame.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from crc32c import crc32c
+
+from headrace.core.errors import UnknownFormat
+from headrace.core.messages import STORED_SCHEMA
+from headrace.core.planning import Commit, CommitKey, Directory
+
+ALIGNMENT: Final = 64
+MAGIC: Final = b"HRfr"
+VERSION: Final = 1
+CONTINUES: Final = 1
+
+# magic, checksum, version, flags, columns, bytes, number, time, round robin, rows, entries, key bytes, body bytes
+_HEADER: Final = struct.Struct("<4sIHHIQQqQIIII")
+_CHECKED_FROM: Final = 8
+_ENTRY: Final = np.dtype([("partition", "<u4"), ("rows", "<u4"), ("first_offset", "<i8")])
+_SEED: Final = struct.Struct("<QQ")
+_KEYS_ENCODER: Final = msgspec.msgpack.Encoder()
+_KEYS_DECODER: Final = msgspec.msgpack.Decoder(list[tuple[str, int]])
+_COLUMN_BITS: Final = {name: 1 << bit for bit, name in enumerate(STORED_SCHEMA.names)}
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a frame says of itself."""
+
+    checksum: int
+    version: int
+    flags: int
+    columns: int
+    bytes: int
+    number: int
+    time_us: int
+    round_robin: int
+    rows: int
+    entries: int
+    key_bytes: int
+    body_bytes: int
+
+    @property
+    def continues(self) -> bool:
+        """Whether the next frame belongs to the same commit."""
+        return bool(self.flags & CONTINUES)
+
+    @property
+    def body(self) -> int:
+        """Where the record batch begins, counted from the frame's first byte."""
+        return aligned(_HEADER.size + self.entries * _ENTRY.itemsize + self.key_bytes)
+
+
+def aligned(length: int) -> int:
+    """The next multiple of the alignment."""
+    return -(-length // ALIGNMENT) * ALIGNMENT
+
+
+def encode(commit: Commit, topic_id: int, position: int) -> tuple[Header, list[Any]]:
+    """A commit as buffers to be written at a position; the record batch is not copied again."""
+    entries = np.empty(len(commit.directory.partition), _ENTRY)
+    entries["partition"] = commit.directory.partition
+    entries["rows"] = commit.directory.rows
+    entries["first_offset"] = commit.directory.first_offset
+    keys = _KEYS_ENCODER.encode([(key.writer, key.number) for key in commit.keys]) if commit.keys else b""
+    prefix = entries.tobytes() + keys
+    body = commit.rows.serialize()
+    body_position = aligned(_HEADER.size + len(prefix))
+    total = aligned(body_position + body.size)
+    columns = sum(_COLUMN_BITS[name] for name in commit.rows.schema.names)
+    flags = CONTINUES if commit.continues else 0
+    values = (flags, columns, total, commit.number, commit.time_us, commit.round_robin)
+    counts = (commit.rows.num_rows, len(entries), len(keys), body.size)
+    prefix += bytes(body_position - _HEADER.size - len(prefix))
+    padding = bytes(total - body_position - body.size)
+    unchecked = _HEADER.pack(MAGIC, 0, VERSION, *values, *counts)
+    checksum = crc32c(_SEED.pack(topic_id, position))
+    for part in (unchecked[_CHECKED_FROM:] + prefix, body, padding):
+        checksum = crc32c(part, checksum)
+    head = _HEADER.pack(MAGIC, checksum, VERSION, *values, *counts)
+    return Header(checksum, VERSION, *values, *counts), [head + prefix, body, padding]
+
+
+def read_intact(view: memoryview, position: int, topic_id: int, file: str) -> Header | None:
+    """The header at a position, or none if no whole frame with a right checksum stands there."""
+    header = _decode_header(view, position)
+    if header is None:
+        return None
+    checked = view[position + _CHECKED_FROM : position + header.bytes]
+    if crc32c(checked, crc32c(_SEED.pack(topic_id, position))) != header.checksum:
+        return None
+    if header.version > VERSION:
+        raise UnknownFormat(file, header.version, VERSION)
+    return header
+
+
+def _decode_header(view: memoryview, position: int) -> Header | None:
+    if position + _HEADER.size > len(view):
+        return None
+    magic, *values = _HEADER.unpack_from(view, position)
+    header = Header(*values)
+    fits = _HEADER.size <= header.bytes <= len(view) - position
+    return header if magic == MAGIC and fits and header.bytes % ALIGNMENT == 0 else None
+
+
+def decode_directory(view: memoryview, position: int, header: Header) -> Directory:
+    """Where the partitions stand in a frame."""
+    entries = np.frombuffer(view, _ENTRY, header.entries, position + _HEADER.size)
+    return Directory(
+        entries["partition"].astype(np.int32),
+        entries["first_offset"].astype(np.int64),
+        entries["rows"].astype(np.int64),
+    )
+
+
+def decode_keys(view: memoryview, position: int, header: Header) -> tuple[CommitKey, ...]:
+    """The commit keys of a frame."""
+    if not header.key_bytes:
+        return ()
+    start = position + _HEADER.size + header.entries * _ENTRY.itemsize
+    keys = _KEYS_DECODER.decode(view[start : start + header.key_bytes])
+    return tuple(CommitKey(writer, number) for writer, number in keys)
+
+
+def decode_rows(body: Any, columns: int) -> pa.RecordBatch:
+    """The stored rows of a frame, without a copy."""
+    return pa.ipc.read_record_batch(pa.py_buffer(body), schema_of(columns))
+
+
+def decode_many(bodies: list[memoryview], columns: int) -> pa.RecordBatch:
+    """The rows of many small frames with the same columns, in one go."""
+    stream = b"".join([_schema_message(columns), *bodies])
+    return pa.ipc.open_stream(pa.py_buffer(stream)).read_all().combine_chunks().to_batches()[0]
+
+
+def has_sources(columns: int) -> bool:
+    """Whether rows with this column mask name producers."""
+    return bool(columns & _COLUMN_BITS["producer_id"])
+
+
+@cache
+def schema_of(columns: int) -> pa.Schema:
+    """The schema of a frame with this column mask."""
+    return pa.schema([field for field in STORED_SCHEMA if columns & _COLUMN_BITS[field.name]])
+
+
+@cache
+def _schema_message(columns: int) -> bytes:
+    return bytes(schema_of(columns).serialize())

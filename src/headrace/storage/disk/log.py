@@ -1,0 +1,327 @@
+"""The log of one topic: segments in a directory, the newest one written, all of them read.
+
+Commits are ordered by the write lock; reads take no lock but a short one around the list of mapped segments. What
+readers may see is a tuple of segments and an array of end offsets, both replaced and never changed.
+
+Failure of a write leaves nothing behind: what was written is cut off and the log goes on. Failure of a sync leaves
+the tail unknown: nothing more is accepted until the store is opened again.
+"""
+
+from __future__ import annotations
+
+import bisect
+import errno
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.errors import Damaged, DiskFull, LogFailed, OutcomeUnknown
+from headrace.core.hashing import Int64s
+from headrace.core.messages import join, message_sizes, read_batch
+from headrace.core.planning import Commit, TopicState
+from headrace.core.retention import Piece, droppable, outlived
+from headrace.core.settings import TopicSettings
+from headrace.storage.catalog import TopicRecord
+from headrace.storage.disk import frame, snapshot
+from headrace.storage.disk.filesystem import FileSystem
+from headrace.storage.disk.index import GrowingIndex
+from headrace.storage.disk.options import DiskOptions
+from headrace.storage.disk.recovery import Recovered
+from headrace.storage.disk.segment import Segment, SegmentHeader, file_name, header_bytes
+from headrace.storage.engine import Decide, Offsets
+from headrace.storage.ranges import check_range
+
+# Complete segments whose files stay mapped; each is address space and, while read, page cache.
+MAPPED_SEGMENTS_MAX: Final = 4
+# A snapshot is written once the log has grown by this many times the snapshot's own size.
+SNAPSHOT_GROWTH: Final = 4
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+logger = logging.getLogger(__name__)
+
+
+class DiskLog:
+    """The messages of one topic on disk. Safe for threads."""
+
+    def __init__(
+        self, files: FileSystem, directory: Path, topic: TopicRecord, options: DiskOptions, recovered: Recovered
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._topic = topic
+        self._options = options
+        self._state = recovered.state
+        self._segments = tuple(recovered.segments)
+        self._visible_end = recovered.state.end_offsets.copy()
+        self._snapshot_number = recovered.snapshot_number
+        self._bytes_since_snapshot = 0
+        self._handle = files.open(self._segments[-1].path)
+        self._end = recovered.end
+        self._failure: str | None = None
+        self._write_lock = threading.Lock()
+        self._mapped: OrderedDict[Segment, None] = OrderedDict()
+        self._mapped_lock = threading.Lock()
+        self.damage = recovered.damage
+        for damaged in self.damage:
+            logger.error("topic %r: %s", topic.name, damaged)
+
+    @property
+    def state(self) -> TopicState:
+        """What planning knows; to be read only where commits are ordered."""
+        return self._state
+
+    def commit(self, decide: Decide) -> None:
+        """Decide, persist, apply: the frames that `decide` gives become visible together, or not at all."""
+        with self._write_lock:
+            if self._failure is not None:
+                raise LogFailed(self._topic.name, self._failure)
+            commits = decide(self._state)
+            if commits:
+                self._persist(commits)
+                for commit in commits:
+                    self._state.apply(commit)
+            self._visible_end = self._state.end_offsets.copy()
+
+    def offsets(self) -> Offsets:
+        """Start and end of every partition, as readers may see them."""
+        end = self._visible_end
+        return Offsets(_widened(self._segments[0].header.base_offsets, len(end)), end)
+
+    def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
+        """Messages of one partition from `offset` on, within the limits but at least one if there is one."""
+        end = check_range(self._topic.name, self.offsets(), partition, offset)
+        segments = self._segments
+        batches: list[pa.RecordBatch] = []
+        times: list[Int64s] = []
+        position, bytes_left = offset, bytes_max
+        stop = min(end, offset + messages_max)
+        place = self._segment_of(segments, partition, offset)
+        while position < stop and bytes_left > 0:
+            segment_end = segments[place + 1].base_offset(partition) if place + 1 < len(segments) else end
+            if position >= segment_end:
+                place += 1
+                continue
+            try:
+                stored, stored_times = segments[place].read(
+                    partition, position, min(stop, segment_end) - position, bytes_left
+                )
+            except Damaged:
+                if not batches:
+                    raise
+                break
+            self._touch(segments[place])
+            batches.append(stored)
+            times.append(stored_times)
+            position += stored.num_rows
+            bytes_left -= stored.nbytes
+        if not batches:
+            return read_batch(
+                frame.schema_of(1).empty_table().to_batches()[0], partition, offset, np.zeros(0, np.int64)
+            )
+        whole = read_batch(join(batches), partition, offset, np.concatenate(times))
+        return _within_bytes(whole, bytes_max)
+
+    def first_at(self, partition: int, time_us: int) -> int:
+        """The first offset of a partition at or after a time; its end offset if all is older."""
+        end = int(self.offsets().end[partition])
+        segments = self._segments
+        for place, segment in enumerate(segments):
+            is_older = place + 1 < len(segments) and segments[place + 1].header.created_us < time_us
+            if not is_older:
+                first = segment.first_at(partition, time_us)
+                self._touch(segment)
+                if first is not None:
+                    return min(first, end)
+        return end
+
+    def time_of(self, partition: int, offset: int) -> int | None:
+        """When the message with this offset was written; none if it is not there."""
+        offsets = self.offsets()
+        if not offsets.start[partition] <= offset < offsets.end[partition]:
+            return None
+        segments = self._segments
+        segment = segments[self._segment_of(segments, partition, offset)]
+        time_us = segment.time_of(partition, offset)
+        self._touch(segment)
+        return time_us
+
+    def add_partitions(self, partitions: int) -> None:
+        """Grow to so many partitions."""
+        with self._write_lock:
+            self._state.add_partitions(partitions)
+            self._visible_end = self._state.end_offsets.copy()
+
+    def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
+        """Drop the oldest segments that are past retention and not held; say how many."""
+        with self._write_lock:
+            if outlived(self._state.last_time_us, settings, now_us) and self._end > self._header_bytes():
+                self._roll()
+            pieces = self._pieces()
+            count = min(droppable(pieces, settings, held, now_us), len(pieces) - 1)
+            dropped, kept = self._segments[:count], self._segments[count:]
+            if dropped and self._snapshot_number < kept[0].header.first_number:
+                self._write_snapshot()
+            self._segments = kept
+            for segment in dropped:
+                self._files.remove(segment.path)
+                self._files.remove(segment.index_path)
+            if dropped:
+                self._files.sync_directory(self._directory)
+        with self._mapped_lock:
+            for segment in dropped:
+                self._mapped.pop(segment, None)
+        return len(dropped)
+
+    def bytes_stored(self) -> int:
+        """The bytes of all segments."""
+        segments = self._segments
+        return self._end + sum(self._files.size(segment.path) for segment in segments[:-1])
+
+    def close(self) -> None:
+        """Write what makes the next opening quick, and let go of the files."""
+        with self._write_lock:
+            if self._failure is None:
+                try:
+                    self._segments[-1].seal()
+                    if self._snapshot_number != self._state.next_number:
+                        self._write_snapshot()
+                except OSError as error:
+                    logger.warning("topic %r was closed without index or snapshot: %s", self._topic.name, error)
+            self._failure = "the log is closed"
+            self._files.close(self._handle)
+
+    def _persist(self, commits: Sequence[Commit]) -> None:
+        try:
+            if self._is_full():
+                self._roll()
+            parts = []
+            written = []
+            position = self._end
+            for commit in commits:
+                header, buffers = frame.encode(commit, self._topic.id, position)
+                parts += buffers
+                written.append((position, header, commit.directory))
+                position += header.bytes
+            self._files.write(self._handle, self._end, parts)
+        except OSError as error:
+            self._undo(error)
+        try:
+            if self._options.durability == "sync":
+                self._files.sync(self._handle)
+        except OSError as error:
+            self._failure = f"sync: {error}"
+            raise OutcomeUnknown(self._topic.name, self._failure) from error
+        index = self._growing()
+        for place, header, directory in written:
+            index.append(place, header, directory)
+        self._bytes_since_snapshot += position - self._end
+        self._end = position
+
+    def _undo(self, error: OSError) -> None:
+        """Cut off what a failed write may have left; if that fails too, the tail is unknown."""
+        try:
+            self._files.truncate(self._handle, self._end)
+        except OSError as second:
+            self._failure = f"write: {error}; truncate: {second}"
+            raise OutcomeUnknown(self._topic.name, self._failure) from error
+        if error.errno in _NO_ROOM:
+            raise DiskFull(self._topic.name, str(error)) from error
+        self._failure = f"write: {error}"
+        raise OutcomeUnknown(self._topic.name, self._failure) from error
+
+    def _growing(self) -> GrowingIndex:
+        index = self._segments[-1].growing
+        assert index is not None, "the newest segment always has a growing index"
+        return index
+
+    def _is_full(self) -> bool:
+        frames = len(self._growing())
+        return frames > 0 and (self._end >= self._options.segment_bytes or frames >= self._options.segment_frames)
+
+    def _roll(self) -> None:
+        """Begin a new segment, then seal the old one; a seal that fails is made up for when the index is needed."""
+        state = self._state
+        header = SegmentHeader(self._topic.id, state.next_number, state.last_time_us, state.end_offsets.copy())
+        segment, handle = create_segment(self._files, self._directory, header)
+        old = self._segments[-1]
+        self._files.close(self._handle)
+        self._handle, self._end = handle, self._files_end(header)
+        self._segments = (*self._segments, segment)
+        with suppress(OSError):
+            old.seal()
+            snapshot_bytes = 64 * len(state.sources) + 24 * len(state.window)
+            if self._bytes_since_snapshot >= SNAPSHOT_GROWTH * snapshot_bytes:
+                self._write_snapshot()
+
+    def _write_snapshot(self) -> None:
+        snapshot.write(self._files, self._directory, self._state)
+        self._snapshot_number = self._state.next_number
+        self._bytes_since_snapshot = 0
+
+    def _header_bytes(self) -> int:
+        return self._files_end(self._segments[-1].header)
+
+    @staticmethod
+    def _files_end(header: SegmentHeader) -> int:
+        return header_bytes(len(header.base_offsets))
+
+    def _pieces(self) -> list[Piece]:
+        """The segments as retention sees them."""
+        segments = self._segments
+        ends = [segment.header for segment in segments[1:]]
+        partitions = self._state.partitions
+        complete = [
+            Piece(self._files.size(segment.path), after.created_us, _widened(after.base_offsets, partitions))
+            for segment, after in zip(segments[:-1], ends, strict=True)
+        ]
+        return [*complete, Piece(self._end, self._state.last_time_us, self._state.end_offsets)]
+
+    @staticmethod
+    def _segment_of(segments: Sequence[Segment], partition: int, offset: int) -> int:
+        """The place of the newest segment that does not begin after the offset."""
+        return max(0, bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset(partition)) - 1)
+
+    def _touch(self, segment: Segment) -> None:
+        """Keep the segments that were read last mapped, and no more than that."""
+        with self._mapped_lock:
+            self._mapped[segment] = None
+            self._mapped.move_to_end(segment)
+            while len(self._mapped) > MAPPED_SEGMENTS_MAX:
+                self._mapped.popitem(last=False)[0].release()
+
+
+def create_segment(files: FileSystem, directory: Path, header: SegmentHeader) -> tuple[Segment, int]:
+    """Make the file of a new segment, durably, and open it."""
+    path = directory / file_name(header.first_number, "log")
+    handle = files.open(path)
+    try:
+        files.truncate(handle, 0)
+        files.write(handle, 0, [header.encode()])
+        files.sync(handle)
+        files.sync_directory(directory)
+    except OSError:
+        # Gone for good before anything else is written: a segment that stays would hide what the one before it gets.
+        files.close(handle)
+        files.remove(path)
+        files.sync_directory(directory)
+        raise
+    return Segment(files, path, header, GrowingIndex()), handle
+
+
+def _widened(offsets: Int64s, partitions: int) -> Int64s:
+    return np.concatenate([offsets, np.zeros(partitions - len(offsets), np.int64)])
+
+
+def _within_bytes(batch: pa.RecordBatch, bytes_max: int) -> pa.RecordBatch:
+    """The first messages that fit, at least one."""
+    if batch.nbytes <= bytes_max:
+        return batch
+    sizes = message_sizes(batch.column("value"), batch.column("key"), batch.column("attributes"))
+    return batch.slice(0, max(1, int(np.searchsorted(np.cumsum(sizes), bytes_max, side="right"))))

@@ -1,0 +1,67 @@
+"""Walking through the frames of a segment without an index, and telling a torn tail from damage.
+
+A frame that cannot be read with nothing intact behind it is a torn tail: it was being written when the process or
+the machine died, was never acknowledged, and is cut. One with intact frames behind it, or in a part of the file that
+is known to have been complete, is damage: it is reported, never passed over in silence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headrace.storage.disk import frame
+from headrace.storage.disk.frame import ALIGNMENT, MAGIC, Header
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Bytes between intact frames that are no frame."""
+
+    position: int
+    end: int
+
+
+@dataclass(slots=True)
+class Scanned:
+    """The intact frames and the damage between them; after `end` there is only a torn tail, or nothing."""
+
+    end: int
+    frames: list[tuple[int, Header]] = field(default_factory=list)
+    holes: list[Hole] = field(default_factory=list)
+
+
+def scan(view: memoryview, start: int, topic_id: int, file: str, complete_bytes: int = 0) -> Scanned:
+    """Walk from `start`; the first `complete_bytes` of the file are known to have been written whole."""
+    result = Scanned(start)
+    position = start
+    while position < len(view):
+        header = frame.read_intact(view, position, topic_id, file)
+        if header is None:
+            following = _next_intact(view, position + ALIGNMENT, topic_id, file)
+            if following is None:
+                break
+            result.holes.append(Hole(position, following))
+            position = following
+            continue
+        result.frames.append((position, header))
+        position += header.bytes
+        result.end = position
+    _cut_unfinished_commit(result)
+    if result.end < complete_bytes:
+        result.holes.append(Hole(result.end, complete_bytes))
+        result.end = complete_bytes
+    return result
+
+
+def _next_intact(view: memoryview, position: int, topic_id: int, file: str) -> int | None:
+    for candidate in range(frame.aligned(position), len(view), ALIGNMENT):
+        if bytes(view[candidate : candidate + 4]) == MAGIC and frame.read_intact(view, candidate, topic_id, file):
+            return candidate
+    return None
+
+
+def _cut_unfinished_commit(result: Scanned) -> None:
+    """A commit of several frames whose last one is missing was never acknowledged."""
+    while result.frames and result.frames[-1][1].continues:
+        position, _ = result.frames.pop()
+        result.end = position

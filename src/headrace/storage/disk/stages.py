@@ -1,0 +1,114 @@
+"""Stages on disk: a file of frames per stage, published later in one commit or dropped.
+
+Stages are not synced: after a power cut a stage may be gone or short, which its reader notices by the number of rows
+and answers by staging again. They survive the death of the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.planning import Commit, CommitKey, Directory
+from headrace.core.sources import NO_UPDATES
+from headrace.core.window import NO_PAYLOADS
+from headrace.storage.disk import frame
+from headrace.storage.disk.filesystem import FileSystem
+from headrace.storage.disk.scan import scan
+
+_EVERYTHING = Directory(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+@dataclass(slots=True)
+class _Stage:
+    path: Path
+    touched_us: int
+    rows: int = 0
+    pieces: int = 0
+    end: int = 0
+
+
+class DiskStages:
+    """All stages of a store. Safe for threads; the pieces of one stage are written one after another."""
+
+    def __init__(self, files: FileSystem, directory: Path) -> None:
+        self._files = files
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._stages: dict[tuple[int, str], _Stage] = {}
+        files.make_directory(directory)
+        for name in files.list_directory(directory):
+            self._find(directory / name)
+
+    def write(self, topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int) -> int:
+        """Add rows to a stage; the rows it has now."""
+        with self._lock:
+            known = self._stages.get((topic_id, stage))
+            if known is None:
+                known = _Stage(self._directory / _file_name(topic_id, stage), now_us)
+            keys = (CommitKey(stage, topic_id),)
+            piece = Commit(known.pieces, now_us, rows, _EVERYTHING, 0, keys, NO_UPDATES, NO_PAYLOADS)
+            header, buffers = frame.encode(piece, topic_id, known.end)
+            handle = self._files.open(known.path)
+            try:
+                self._files.write(handle, known.end, buffers)
+            finally:
+                self._files.close(handle)
+            known.rows, known.pieces, known.end = known.rows + rows.num_rows, known.pieces + 1, known.end + header.bytes
+            known.touched_us = now_us
+            self._stages[topic_id, stage] = known
+            return known.rows
+
+    def read(self, topic_id: int, stage: str) -> list[pa.RecordBatch] | None:
+        """The rows of a stage in the order written, or none if there is no such stage."""
+        with self._lock:
+            known = self._stages.get((topic_id, stage))
+            if known is None:
+                return None
+            view = self._files.map(known.path)[: known.end]
+        found = scan(view, 0, topic_id, str(known.path))
+        return [
+            frame.decode_rows(view[start + header.body : start + header.body + header.body_bytes], header.columns)
+            for start, header in found.frames
+        ]
+
+    def drop(self, topic_id: int, stage: str) -> bool:
+        """Drop a stage; whether there was one."""
+        with self._lock:
+            known = self._stages.pop((topic_id, stage), None)
+            if known is not None:
+                self._files.remove(known.path)
+            return known is not None
+
+    def drop_topic(self, topic_id: int) -> None:
+        """Drop all stages of a topic."""
+        for other, stage in list(self._stages):
+            if other == topic_id:
+                self.drop(topic_id, stage)
+
+    def expire(self, idle_since_us: int) -> int:
+        """Drop the stages that nobody has written to since; say how many."""
+        old = [key for key, stage in list(self._stages.items()) if stage.touched_us <= idle_since_us]
+        return sum(self.drop(*key) for key in old)
+
+    def _find(self, path: Path) -> None:
+        """Take in a stage that an earlier process left, or remove what is none."""
+        view = self._files.map(path)
+        topic_id = int(path.name.split("-")[0])
+        found = scan(view, 0, topic_id, str(path))
+        if not found.frames or found.holes:
+            self._files.remove(path)
+            return
+        position, last = found.frames[-1]
+        stage = frame.decode_keys(view, position, last)[0].writer
+        rows = sum(header.rows for _, header in found.frames)
+        self._stages[topic_id, stage] = _Stage(path, last.time_us, rows, len(found.frames), found.end)
+
+
+def _file_name(topic_id: int, stage: str) -> str:
+    return f"{topic_id}-{hashlib.blake2b(stage.encode(), digest_size=20).hexdigest()}"

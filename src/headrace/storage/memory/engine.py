@@ -1,0 +1,34 @@
+"""The memory store: the same catalog on an SQLite that lives in memory, and logs that live in lists."""
+
+from __future__ import annotations
+
+from sqlalchemy import create_engine
+from sqlalchemy.pool import StaticPool
+
+from headrace.storage.catalog import Catalog, TopicRecord
+from headrace.storage.memory.log import MemoryLog
+from headrace.storage.memory.stages import MemoryStages
+
+
+class MemoryStore:
+    """An open memory store."""
+
+    def __init__(self) -> None:
+        engine = create_engine("sqlite://", connect_args={"check_same_thread": False}, poolclass=StaticPool)
+        self.catalog = Catalog(engine, "memory:")
+        self.stages = MemoryStages()
+
+    def create_log(self, topic: TopicRecord, now_us: int) -> None:
+        """Nothing to make before it is opened."""
+
+    def open_log(self, topic: TopicRecord, now_us: int) -> MemoryLog:
+        """The empty log of a topic that was just made."""
+        return MemoryLog(topic)
+
+    def delete_log(self, topic_id: int) -> None:
+        """Forget the stages; the log goes with its last user."""
+        self.stages.drop_topic(topic_id)
+
+    def close(self) -> None:
+        """Forget everything."""
+        self.catalog.close()

@@ -1,0 +1,134 @@
+"""The log of one topic in memory: per partition a list of batches. As plain as can be, since it defines what is right."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.hashing import Int64s
+from headrace.core.messages import READ_SCHEMA, message_sizes, pad, read_batch
+from headrace.core.planning import Commit, TopicState
+from headrace.core.retention import Piece, droppable
+from headrace.core.settings import TopicSettings
+from headrace.storage.catalog import TopicRecord
+from headrace.storage.engine import Decide, Offsets
+from headrace.storage.ranges import check_range
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The rows of one partition in one commit."""
+
+    first_offset: int
+    time_us: int
+    rows: pa.RecordBatch
+
+    @property
+    def end(self) -> int:
+        return self.first_offset + int(self.rows.num_rows)
+
+
+class MemoryLog:
+    """The messages of one topic in memory. Safe for threads."""
+
+    def __init__(self, topic: TopicRecord) -> None:
+        self._topic = topic
+        self._state = TopicState(np.zeros(topic.partitions, np.int64))
+        self._parts: list[list[_Part]] = [[] for _ in range(topic.partitions)]
+        self._start = np.zeros(topic.partitions, np.int64)
+        self._pieces: list[Piece] = []
+        self._lock = threading.RLock()
+
+    @property
+    def state(self) -> TopicState:
+        """What planning knows."""
+        return self._state
+
+    def commit(self, decide: Decide) -> None:
+        """Decide, keep, apply."""
+        with self._lock:
+            for commit in decide(self._state):
+                self._keep(commit)
+                self._state.apply(commit)
+                ends = self._state.end_offsets.copy()
+                self._pieces.append(Piece(commit.rows.nbytes, commit.time_us, ends))
+
+    def _keep(self, commit: Commit) -> None:
+        directory = commit.directory
+        places = zip(directory.partition, directory.first_offset, directory.first_row, directory.rows, strict=True)
+        for partition, first_offset, first_row, rows in places:
+            part = _Part(int(first_offset), commit.time_us, commit.rows.slice(int(first_row), int(rows)))
+            self._parts[partition].append(part)
+
+    def offsets(self) -> Offsets:
+        """Start and end of every partition."""
+        with self._lock:
+            return Offsets(self._start.copy(), self._state.end_offsets.copy())
+
+    def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
+        """Messages of one partition from `offset` on, within the limits but at least one if there is one."""
+        with self._lock:
+            check_range(self._topic.name, self.offsets(), partition, offset)
+            parts = [part for part in self._parts[partition] if part.end > offset]
+        batches = []
+        left = messages_max
+        for part in parts:
+            skip = max(0, offset - part.first_offset)
+            rows = part.rows.slice(skip, left)
+            times = np.full(rows.num_rows, part.time_us, np.int64)
+            batches.append(read_batch(rows, partition, part.first_offset + skip, times))
+            left -= rows.num_rows
+            if left == 0:
+                break
+        whole = pa.concat_batches(batches) if batches else pad(READ_SCHEMA.empty_table().to_batches()[0], READ_SCHEMA)
+        sizes = message_sizes(whole.column("value"), whole.column("key"), whole.column("attributes"))
+        return whole.slice(0, max(1, int(np.searchsorted(np.cumsum(sizes), bytes_max, side="right"))))
+
+    def first_at(self, partition: int, time_us: int) -> int:
+        """The first offset of a partition at or after a time; its end offset if all is older."""
+        with self._lock:
+            parts = self._parts[partition]
+            place = bisect.bisect_left(parts, time_us, key=lambda part: part.time_us)
+            return parts[place].first_offset if place < len(parts) else int(self._state.end_offsets[partition])
+
+    def time_of(self, partition: int, offset: int) -> int | None:
+        """When the message with this offset was written; none if it is not there."""
+        with self._lock:
+            for part in self._parts[partition]:
+                if part.first_offset <= offset < part.end:
+                    return part.time_us
+        return None
+
+    def add_partitions(self, partitions: int) -> None:
+        """Grow to so many partitions."""
+        with self._lock:
+            added = partitions - self._state.partitions
+            self._state.add_partitions(partitions)
+            self._start = np.concatenate([self._start, np.zeros(added, np.int64)])
+            self._parts += [[] for _ in range(added)]
+
+    def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
+        """Drop the oldest commits that are past retention and not held; say how many."""
+        with self._lock:
+            count = droppable(self._pieces, settings, held, now_us)
+            if count:
+                ends = self._pieces[count - 1].end_offsets
+                self._start[: len(ends)] = ends
+                del self._pieces[:count]
+                starts = self._start.tolist()
+                self._parts = [
+                    [part for part in parts if part.end > start]
+                    for parts, start in zip(self._parts, starts, strict=True)
+                ]
+            return count
+
+    def bytes_stored(self) -> int:
+        """The bytes of all commits."""
+        return sum(piece.bytes for piece in self._pieces)
+
+    def close(self) -> None:
+        """Nothing to let go of."""

@@ -1,0 +1,44 @@
+"""Stages in memory."""
+
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+
+
+class MemoryStages:
+    """All stages of a store. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stages: dict[tuple[int, str], tuple[int, list[pa.RecordBatch]]] = {}
+
+    def write(self, topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int) -> int:
+        """Add rows to a stage; the rows it has now."""
+        with self._lock:
+            _, batches = self._stages.get((topic_id, stage), (now_us, []))
+            self._stages[topic_id, stage] = (now_us, [*batches, rows])
+            return sum(batch.num_rows for batch in batches) + int(rows.num_rows)
+
+    def read(self, topic_id: int, stage: str) -> list[pa.RecordBatch] | None:
+        """The rows of a stage in the order written, or none if there is no such stage."""
+        known = self._stages.get((topic_id, stage))
+        return None if known is None else known[1]
+
+    def drop(self, topic_id: int, stage: str) -> bool:
+        """Drop a stage; whether there was one."""
+        return self._stages.pop((topic_id, stage), None) is not None
+
+    def drop_topic(self, topic_id: int) -> None:
+        """Drop all stages of a topic."""
+        with self._lock:
+            self._stages = {key: stage for key, stage in self._stages.items() if key[0] != topic_id}
+
+    def expire(self, idle_since_us: int) -> int:
+        """Drop the stages that nobody has written to since; say how many."""
+        with self._lock:
+            old = [key for key, (touched_us, _) in self._stages.items() if touched_us <= idle_since_us]
+            for key in old:
+                del self._stages[key]
+            return len(old)
