@@ -5,7 +5,8 @@ work on whole columns; `gzip`, `zstd` and `lzop` beside it each own the format o
 `raw` cost nothing per row, and stay as they are.
 
 Nothing is trusted on the way back: a value that its codec does not accept to the last byte, or that would grow
-above a limit, is refused before more memory is taken than that limit and one piece of the value.
+above a limit, is refused before more memory is taken than that limit and one piece of the value; `lzop` says what a
+piece of it can cost.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 
 from headrace.core import gzip, lzop, zstd
 from headrace.core.errors import InvalidInput, InvalidMessage
+from headrace.core.hashing import byte_rows
 from headrace.core.limits import MESSAGE_BYTES_MAX
 from headrace.core.settings import CODECS
 
@@ -35,6 +37,7 @@ _DECOMPRESS: Final[dict[str, Callable[[bytes], Iterator[bytes]]]] = {
     "zstd": zstd.decompress,
     "lzop": lzop.decompress,
 }
+_RAW: Final = pa.scalar("raw")
 _KNOWN: Final = f"known codecs are {', '.join(CODECS)}"
 
 
@@ -64,7 +67,7 @@ def decode(
     if codecs is None:
         return values
     _check_codecs(codecs, len(values))
-    compressed = pc.and_(values.is_valid(), pc.fill_null(pc.not_equal(codecs, "raw"), False))
+    compressed = pc.and_(values.is_valid(), pc.fill_null(pc.not_equal(codecs, _RAW), False))
     if not pc.any(compressed).as_py():
         return values
     return _replace(values, compressed, _decoded(values, codecs, compressed, bytes_max), column_bytes_max)
@@ -110,8 +113,8 @@ def _plain(value: bytes, codec: str, bytes_max: int) -> bytes:
 
 def _replace(values: pa.Array, rows: pa.Array, by: Iterable[bytes], column_bytes_max: int) -> pa.Array:
     """The values with the marked rows replaced, as long as all of them together fit."""
-    kept = pc.if_else(rows, 0, pc.binary_length(values))
-    room = column_bytes_max - pc.sum(kept, min_count=0).as_py()
+    lengths = byte_rows(values)[2]
+    room = column_bytes_max - int(lengths[~rows.to_numpy(zero_copy_only=False)].sum())
     replacements = []
     for replacement in by:
         room -= len(replacement)

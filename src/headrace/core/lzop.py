@@ -27,15 +27,18 @@ Checksum = Callable[[bytes], int]
 
 MAGIC: Final = bytes.fromhex("894c5a4f000d0a1a0a")
 # The lzop tool writes blocks of this size and no larger ones. Nothing larger is read either: lzallright grows its
-# output for as long as a block goes on, whatever length the block claims, and one of 256 KiB can reach 64 MiB.
+# output for as long as a block goes on, whatever length the block claims. The worst block of this size takes 128 MiB
+# for a moment before the lie is found out; a larger one could take 512 times its own bytes.
 BLOCK_BYTES_MAX: Final = 1 << 18
 
 _VERSION: Final = 0x1040
 _VERSION_LEAST: Final = 0x0940
 _VERSION_OF_CRC32: Final = 0x1001
 _LZO_VERSION: Final = 0x20A0
+# All three are LZO1X to a reader; the tool writes the first, and calls it level 5, unless told otherwise.
 _METHODS: Final = (1, 2, 3)
-_METHOD, _LEVEL = 1, 5
+_METHOD: Final = 1
+_LEVEL: Final = 5
 
 _PLAIN_ADLER32: Final = 0x0001
 _STORED_ADLER32: Final = 0x0002
@@ -43,7 +46,7 @@ _PLAIN_CRC32: Final = 0x0100
 _STORED_CRC32: Final = 0x0200
 _HEADER_CRC32: Final = 0x1000
 _FROM_UNIX: Final = 0x03000000
-# An extra field, a filter and the reserved bits change what follows, and no tool writes them.
+# An extra field, a filter (which the tool has but does not document) and the reserved bits change what follows.
 _UNSUPPORTED: Final = 0x0040 | 0x0800 | 0x000FC000
 
 _OF_PLAIN: Final = ((_PLAIN_ADLER32, adler32), (_PLAIN_CRC32, crc32))
