@@ -13,6 +13,7 @@
     │   ├── MemberNotFound      the member left or its session ran out: join again
     │   └── StageNotFound
     ├── Conflict                the request does not fit the present state
+    │   ├── SettingsConflict
     │   ├── GroupSizeConflict
     │   ├── StaleGeneration     the group has changed since: heartbeat, then go on
     │   └── PartitionNotOwned
@@ -186,6 +187,23 @@ class Conflict(HeadraceError):
     """The request does not fit the present state."""
 
     code: ClassVar[str] = "conflict"
+
+
+@dataclass(eq=False)
+class SettingsConflict(Conflict):
+    """A topic that exists was to be created with other settings."""
+
+    code: ClassVar[str] = "settings_conflict"
+    topic: str
+    setting: str
+    value: str
+    present: str
+
+    def __str__(self) -> str:
+        return (
+            f"topic {self.topic!r} exists with {self.setting} {self.present}, not {self.value}: "
+            f"alter the topic to change it"
+        )
 
 
 @dataclass(eq=False)

@@ -34,8 +34,8 @@ _MASK: Final = (1 << 64) - 1
 _ROWS_PER_STEP_MIN: Final = 48
 # A rest of at most so many bytes is finished by a plain loop: numpy's call overhead would cost more.
 _PLAIN_BYTES_MAX: Final = 1024
-# The closed form works on so many bytes at a time, which bounds its memory to about 40 times that.
-_CHUNK_BYTES: Final = 1 << 20
+# Longer data is worked on in chunks of so many bytes: they fit a processor's cache, and memory stays bounded.
+_CHUNK_BYTES: Final = 1 << 18
 
 
 def fnv1a64_of(data: bytes, state: int = FNV_OFFSET) -> int:
@@ -121,6 +121,25 @@ def _low_bytes(data: Bytes, first: int) -> Bytes:
 def mix64(column: pa.Array) -> UInt64s:
     """A hash unlike FNV: each 8-byte word is mixed with its place, the mixed words are summed and mixed again."""
     data, starts, lengths = byte_rows(column)
+    sums = np.zeros(len(lengths), dtype=np.uint64)
+    cuts = _cuts(lengths)
+    for first, end in zip(cuts[:-1], cuts[1:], strict=True):
+        chunk = data[starts[first] : starts[end - 1] + lengths[end - 1]]
+        sums[first:end] = _word_sums(chunk, starts[first:end] - starts[first], lengths[first:end])
+    return _splitmix(sums + lengths.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+
+
+def _cuts(lengths: Int64s) -> list[int]:
+    """Where to cut rows into chunks of about `_CHUNK_BYTES`; a longer row stays whole."""
+    ends = np.cumsum(lengths)
+    total = int(lengths.sum())
+    if total <= _CHUNK_BYTES:
+        return [0, len(lengths)] if total else []
+    inner = np.searchsorted(ends, np.arange(_CHUNK_BYTES, total, _CHUNK_BYTES))
+    return [0, *np.unique(inner[inner > 0]).tolist(), len(lengths)]
+
+
+def _word_sums(data: Bytes, starts: Int64s, lengths: Int64s) -> UInt64s:
     words_per_row = (lengths + 7) >> 3
     first_words = np.cumsum(words_per_row) - words_per_row
     total = int(words_per_row.sum())
@@ -132,7 +151,7 @@ def mix64(column: pa.Array) -> UInt64s:
         mixed = _splitmix(words ^ _splitmix(place.astype(np.uint64)))
         rows = np.flatnonzero(words_per_row)
         sums[rows] = np.add.reduceat(mixed, first_words[rows])
-    return _splitmix(sums + lengths.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    return sums
 
 
 def _words(data: Bytes, positions: Int64s, left: Int64s) -> UInt64s:
@@ -154,12 +173,12 @@ def byte_rows(column: pa.Array) -> tuple[Bytes, Int64s, Int64s]:
     """A binary column as its data bytes and each row's start and length in them; nulls have length 0."""
     _, offsets_buffer, data_buffer = column.buffers()
     rows = len(column)
-    if offsets_buffer is None or rows == 0:
-        return np.zeros(0, np.uint8), np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+    if rows == 0:
+        # The buffers of an empty column may be missing.
+        return np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64)
     offsets = np.frombuffer(offsets_buffer, dtype=np.int32, count=rows + 1, offset=4 * column.offset).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
-    empty = data_buffer is None or first == last
-    data = np.zeros(0, np.uint8) if empty else np.frombuffer(data_buffer, np.uint8, last - first, first)
+    data = np.frombuffer(data_buffer, np.uint8, last - first, first) if first < last else np.zeros(0, np.uint8)
     starts = offsets[:-1] - first
     lengths = np.diff(offsets)
     if column.null_count:

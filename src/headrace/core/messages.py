@@ -52,6 +52,8 @@ READ_SCHEMA: Final = pa.schema(
 )
 
 # What may be given for each canonical type; dictionaries of these too.
+NO_MESSAGES: Final = pa.RecordBatch.from_arrays([pa.array([], pa.binary())], schema=pa.schema([STORED_SCHEMA.field(0)]))
+
 _TEXT_TYPES: Final = frozenset({pa.string(), pa.large_string(), pa.string_view()})
 _BYTES_TYPES: Final = frozenset({pa.binary(), pa.large_binary(), pa.binary_view(), *_TEXT_TYPES})
 _VIEW_TYPES: Final = frozenset({pa.string_view(), pa.binary_view()})
@@ -90,13 +92,39 @@ def accept(batch: pa.RecordBatch, settings: TopicSettings, partitions: int) -> p
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=pa.schema(fields))
 
 
+def accept_all(
+    batches: Sequence[pa.RecordBatch], settings: TopicSettings, partitions: int
+) -> list[pa.RecordBatch | InvalidInput]:
+    """`accept` for the batches of several publishers: one check for all, since most of the time all are good.
+
+    If they do not look alike, or anything is wrong with one, each is checked by itself. What comes back is either
+    one batch with the rows of all, or for each its batch or its error.
+    """
+    first = batches[0]
+    if len(batches) > 1 and all(batch.schema.equals(first.schema) for batch in batches[1:]):
+        try:
+            return [accept(pa.concat_batches(batches), settings, partitions)]
+        except InvalidInput:
+            pass
+    return [_accepted_or_error(batch, settings, partitions) for batch in batches]
+
+
+def _accepted_or_error(
+    batch: pa.RecordBatch, settings: TopicSettings, partitions: int
+) -> pa.RecordBatch | InvalidInput:
+    try:
+        return accept(batch, settings, partitions)
+    except InvalidInput as error:
+        return error
+
+
 def message_sizes(value: pa.Array, key: pa.Array | None, attributes: pa.Array | None) -> Int64s:
     """The bytes each message counts: value, key, attribute names and attribute values."""
     sizes = _lengths(value)
     if key is not None:
         sizes = sizes + _lengths(key)
     if attributes is not None:
-        items = _lengths(pc.cast(_map_keys(attributes), pa.binary())) + _lengths(_map_items(attributes))
+        items = _lengths(_map_keys(attributes)) + _lengths(_map_items(attributes))
         ends = np.concatenate([[0], np.cumsum(items)])
         bounds = _map_bounds(attributes)
         sizes = sizes + (ends[bounds[1:]] - ends[bounds[:-1]])

@@ -18,7 +18,8 @@ from headrace.core.planning import Commit, TopicState
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import Catalog, TopicRecord
 
-# Given the state of the topic, what is to be written: one commit as one or more frames.
+# Given the state of the topic, what is to be written: one commit as one or more frames, or nothing. It changes nothing
+# of the state but may let it forget what has expired, since forgetting needs no record.
 Decide = Callable[[TopicState], Sequence[Commit]]
 
 
@@ -72,8 +73,11 @@ class Stages(Protocol):
 class Store(Protocol):
     """An open store."""
 
-    catalog: Catalog
-    stages: Stages
+    @property
+    def catalog(self) -> Catalog: ...
+
+    @property
+    def stages(self) -> Stages: ...
 
     def create_log(self, topic: TopicRecord, now_us: int) -> None: ...
 

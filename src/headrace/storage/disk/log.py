@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from headrace.core.errors import Damaged, DiskFull, LogFailed, OutcomeUnknown
 from headrace.core.hashing import Int64s
-from headrace.core.messages import join, message_sizes, read_batch
+from headrace.core.messages import NO_MESSAGES, join, message_sizes, read_batch
 from headrace.core.planning import Commit, TopicState
 from headrace.core.retention import Piece, droppable, outlived
 from headrace.core.settings import TopicSettings
@@ -122,9 +122,7 @@ class DiskLog:
             position += stored.num_rows
             bytes_left -= stored.nbytes
         if not batches:
-            return read_batch(
-                frame.schema_of(1).empty_table().to_batches()[0], partition, offset, np.zeros(0, np.int64)
-            )
+            return read_batch(NO_MESSAGES, partition, offset, np.zeros(0, np.int64))
         whole = read_batch(join(batches), partition, offset, np.concatenate(times))
         return _within_bytes(whole, bytes_max)
 

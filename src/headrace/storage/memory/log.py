@@ -1,4 +1,4 @@
-"""The log of one topic in memory: per partition a list of batches. As plain as can be, since it defines what is right."""
+"""The log of one topic in memory: a list of batches per partition, as plain as can be, since it says what is right."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.hashing import Int64s
-from headrace.core.messages import READ_SCHEMA, message_sizes, pad, read_batch
+from headrace.core.messages import NO_MESSAGES, message_sizes, read_batch
 from headrace.core.planning import Commit, TopicState
 from headrace.core.retention import Piece, droppable
 from headrace.core.settings import TopicSettings
@@ -84,7 +84,8 @@ class MemoryLog:
             left -= rows.num_rows
             if left == 0:
                 break
-        whole = pa.concat_batches(batches) if batches else pad(READ_SCHEMA.empty_table().to_batches()[0], READ_SCHEMA)
+        batches = batches or [read_batch(NO_MESSAGES, partition, offset, np.zeros(0, np.int64))]
+        whole = pa.concat_batches(batches)
         sizes = message_sizes(whole.column("value"), whole.column("key"), whole.column("attributes"))
         return whole.slice(0, max(1, int(np.searchsorted(np.cumsum(sizes), bytes_max, side="right"))))
 

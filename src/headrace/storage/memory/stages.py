@@ -18,8 +18,9 @@ class MemoryStages:
         """Add rows to a stage; the rows it has now."""
         with self._lock:
             _, batches = self._stages.get((topic_id, stage), (now_us, []))
-            self._stages[topic_id, stage] = (now_us, [*batches, rows])
-            return sum(batch.num_rows for batch in batches) + int(rows.num_rows)
+            batches = [*batches, rows]
+            self._stages[topic_id, stage] = (now_us, batches)
+            return sum(int(batch.num_rows) for batch in batches)
 
     def read(self, topic_id: int, stage: str) -> list[pa.RecordBatch] | None:
         """The rows of a stage in the order written, or none if there is no such stage."""

@@ -1,0 +1,365 @@
+"""The facade: everything Headrace does in process, as methods of one object.
+
+    with Broker.open("file:./headrace-data") as broker:
+        broker.create_topic("orders", partitions=8)
+        receipts = broker.publish("orders", record_batch)
+        batch = broker.fetch("orders", partition=0, offset=0)
+
+Safe for threads. Servers and clients stand on this and on nothing below it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.broker.chores import Chores
+from headrace.broker.clock import Clock, SystemClock
+from headrace.broker.counters import Counters
+from headrace.broker.descriptions import GroupDescription, Membership, PartitionProgress, Staged, TopicDescription
+from headrace.broker.queue import Request
+from headrace.broker.settings import BrokerSettings
+from headrace.broker.subscription import Delivery, Subscription
+from headrace.broker.topic import Topic
+from headrace.broker.topics import OpenTopic, Topics
+from headrace.broker.upkeep import Upkeep
+from headrace.core import groups as rules
+from headrace.core.assignment import owner_of
+from headrace.core.errors import InvalidInput, PartitionNotFound, StageNotFound
+from headrace.core.groups import Group, ReadFrom
+from headrace.core.limits import (
+    FETCH_BYTES_DEFAULT,
+    FETCH_BYTES_MAX,
+    FETCH_MESSAGES_DEFAULT,
+    FETCH_MESSAGES_MAX,
+    FETCH_WAIT_SECONDS_MAX,
+    MICROSECONDS,
+    SESSION_TIMEOUT_SECONDS,
+)
+from headrace.core.messages import NO_MESSAGES, accept
+from headrace.core.names import check_group_name, check_id
+from headrace.core.planning import DUPLICATE_COMMIT, CommitKey, Receipts, all_duplicates
+from headrace.storage.engine import Store
+from headrace.storage.urls import open_store
+
+
+class Broker:
+    """A broker over one open store."""
+
+    def __init__(self, store: Store, settings: BrokerSettings | None = None, clock: Clock | None = None) -> None:
+        self.settings = settings or BrokerSettings()
+        self.counters = Counters()
+        self._store = store
+        self._clock = clock or SystemClock()
+        self._topics = Topics(store, self.settings, self._clock, self.counters)
+        self._delivery = Delivery()
+        self.upkeep = Upkeep(Chores(store, self._topics, self.settings, self._clock, self.counters).tasks())
+        self._closed = False
+
+    @classmethod
+    def open(cls, url: str, settings: BrokerSettings | None = None, clock: Clock | None = None) -> Broker:
+        """Open the store that a URL names and start upkeep on it."""
+        store = open_store(url)
+        try:
+            broker = cls(store, settings, clock)
+        except BaseException:
+            store.close()
+            raise
+        broker.upkeep.start()
+        return broker
+
+    def close(self) -> None:
+        """Finish what was accepted and leave a store that opens quickly."""
+        if not self._closed:
+            self._closed = True
+            self.upkeep.close()
+            self._topics.close()
+            self._delivery.close()
+            self._store.close()
+
+    def __enter__(self) -> Broker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Topics
+
+    def create_topic(self, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
+        """Make a topic, of one partition unless told otherwise.
+
+        One that is there stays as it is; more partitions are added, fewer are refused, other settings are refused.
+        """
+        return self._describe(self._topics.create(name, partitions, settings))
+
+    def alter_topic(self, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
+        """Change settings, or add partitions."""
+        return self._describe(self._topics.alter(name, partitions, settings))
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic and free its disk; whoever waits on it is told."""
+        self._topics.delete(name)
+
+    def list_topics(self) -> list[str]:
+        """The names of all topics, as they were given, in the order they were made."""
+        return [record.name for record in self._topics.records()]
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """All about a topic."""
+        return self._describe(self._topics.find(name))
+
+    def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Start and end offset by partition."""
+        offsets = self._topics.find(topic).topic.log.offsets()
+        return dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True)))
+
+    def _describe(self, found: OpenTopic) -> TopicDescription:
+        record = found.topic.record
+        return TopicDescription(
+            name=record.name,
+            id=record.id,
+            partitions=record.partitions,
+            settings=record.settings,
+            created_us=record.created_us,
+            offsets=self.offsets(record.name),
+            bytes_stored=found.topic.log.bytes_stored(),
+            groups=[group.name for group in found.groups.all()],
+        )
+
+    # Publishing
+
+    def publish(
+        self,
+        topic: str,
+        batch: pa.RecordBatch,
+        commit_key: CommitKey | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Receipts:
+        """Write a batch in one commit over all its partitions; a receipt per message, in the order sent.
+
+        With a commit key whose number is at or below the last one of its writer nothing is written, and every
+        receipt says `duplicate`.
+        """
+        found = self._topics.find(topic).topic
+        if not isinstance(batch, pa.RecordBatch):
+            raise InvalidInput("batch", type(batch).__name__, "it must be a pyarrow RecordBatch")
+        request = Request([batch], _checked(commit_key))
+        return found.queue.publish(request, self._patience(timeout_seconds))
+
+    def last_seqno(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
+        """The highest seqno written for a source, or none: where its producer goes on."""
+        return self._topics.find(topic).topic.log.state.sources.last_seqno((producer_id, message_group_id))
+
+    def last_commit(self, topic: str, writer: str) -> int | None:
+        """The number of the last commit of a writer of commit keys, or none."""
+        return self._topics.find(topic).topic.log.state.writers.get(writer)
+
+    def stage(self, topic: str, batch: pa.RecordBatch, stage: str | None = None) -> Staged:
+        """Put rows aside for a later commit, in a new stage or at the end of one; they are checked here and now."""
+        found = self._topics.find(topic).topic
+        rows = accept(batch, found.record.settings, found.record.partitions)
+        name = check_id("stage", stage if stage is not None else uuid.uuid4().hex)
+        return Staged(name, self._store.stages.write(found.record.id, name, rows, self._clock.now_us()))
+
+    def publish_staged(
+        self,
+        topic: str,
+        stages: Sequence[Staged],
+        commit_key: CommitKey | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Receipts:
+        """Publish the rows of some stages, in their order, in one commit; then they are gone.
+
+        A stage that is missing, or has other rows than named, fails the whole; nothing is written then. A commit key
+        that was used before drops the stages and publishes nothing.
+        """
+        found = self._topics.find(topic).topic
+        key = _checked(commit_key)
+        if key is not None and found.log.state.is_repeated(key):
+            receipts = all_duplicates(sum(staged.rows for staged in stages), DUPLICATE_COMMIT)
+        else:
+            batches = [NO_MESSAGES, *(batch for staged in stages for batch in self._staged_rows(found, staged))]
+            request = Request(batches, key, is_checked=True)
+            receipts = found.queue.publish(request, self._patience(timeout_seconds))
+        self.drop_stages(topic, [staged.stage for staged in stages])
+        return receipts
+
+    def _staged_rows(self, topic: Topic, staged: Staged) -> list[pa.RecordBatch]:
+        batches = self._store.stages.read(topic.record.id, staged.stage)
+        if batches is None or sum(batch.num_rows for batch in batches) != staged.rows:
+            raise StageNotFound(topic.record.name, staged.stage)
+        return batches
+
+    def drop_stages(self, topic: str, stages: Sequence[str]) -> int:
+        """Drop stages that will not be published; how many there were."""
+        topic_id = self._topics.find(topic).topic.record.id
+        return sum(self._store.stages.drop(topic_id, stage) for stage in stages)
+
+    def _patience(self, timeout_seconds: float | None) -> float:
+        return self.settings.publish_timeout_seconds if timeout_seconds is None else timeout_seconds
+
+    # Reading
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        max_messages: int = FETCH_MESSAGES_DEFAULT,
+        max_bytes: int = FETCH_BYTES_DEFAULT,
+        wait_seconds: float = 0.0,
+    ) -> pa.RecordBatch:
+        """Messages of a partition from an offset on, waiting so long for the first; at least one if there is one."""
+        _check_between("max_messages", max_messages, 1, FETCH_MESSAGES_MAX)
+        _check_between("max_bytes", max_bytes, 1, FETCH_BYTES_MAX)
+        _check_between("wait_seconds", wait_seconds, 0, FETCH_WAIT_SECONDS_MAX)
+        return self._topics.find(topic).topic.fetch(partition, offset, max_messages, max_bytes, wait_seconds)
+
+    def offset_at(self, topic: str, partition: int, time_us: int) -> int:
+        """The first offset of a partition at or after a time; its end offset if all messages are older."""
+        log = self._topics.find(topic).topic.log
+        partitions = len(log.offsets().end)
+        if not 0 <= partition < partitions:
+            raise PartitionNotFound(topic, partition, partitions)
+        return log.first_at(partition, time_us)
+
+    # Groups
+
+    def register_group(
+        self,
+        topic: str,
+        group: str,
+        consumers: int | None = None,
+        important: bool | None = None,
+        read_from: ReadFrom = "earliest",
+    ) -> GroupDescription:
+        """Make a group: with `consumers` of a fixed size, else one that members join.
+
+        One that is there keeps its offsets. Another size takes effect at once, in a new generation.
+        """
+        found = self._topics.find(topic)
+        size = None if consumers is None else rules.check_consumers(consumers)
+        found.groups.register(check_group_name(group), size, important, rules.check_read_from(read_from))
+        return self.describe_group(topic, group)
+
+    def join_group(
+        self, topic: str, group: str, member: str, session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS
+    ) -> Membership:
+        """Become a member of a group, or renew it; a group that is not there is made."""
+        found = self._topics.find(topic)
+        name, member = check_group_name(group), check_id("member", member)
+        found.groups.register(name, None, None, "earliest")
+        now_us = self._clock.now_us()
+        joined = found.groups.change(name, lambda present: rules.join(present, member, session_timeout_seconds, now_us))
+        return self._membership(found, joined, member)
+
+    def heartbeat(self, topic: str, group: str, member: str) -> Membership:
+        """Stay a member, and learn of changes."""
+        found = self._topics.find(topic)
+        now_us = self._clock.now_us()
+        present = found.groups.change(group, lambda known: rules.heartbeat(known, member, now_us))
+        return self._membership(found, present, member)
+
+    def leave_group(self, topic: str, group: str, member: str) -> None:
+        """Give one's partitions to the others at once."""
+        self._topics.find(topic).groups.change(group, lambda present: rules.leave(present, member))
+
+    def commit(
+        self,
+        topic: str,
+        group: str,
+        offsets: Mapping[int, int],
+        member: str | None = None,
+        generation: int | None = None,
+    ) -> None:
+        """Store the next offset to read by partition; it never moves back, that is what `seek` is for."""
+        self._topics.find(topic).groups.commit(group, offsets, member, generation, self._clock.now_us())
+
+    def committed(self, topic: str, group: str) -> dict[int, int]:
+        """The committed offset of each partition that has one."""
+        return self._topics.find(topic).groups.committed(group)
+
+    def seek(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:
+        """Move a group to other offsets, forward or back."""
+        self._topics.find(topic).groups.seek(group, offsets)
+
+    def delete_group(self, topic: str, group: str) -> None:
+        """Remove a group with its offsets."""
+        self._topics.find(topic).groups.delete(group)
+
+    def list_groups(self, topic: str) -> list[str]:
+        """The groups of a topic by name."""
+        return [group.name for group in self._topics.find(topic).groups.all()]
+
+    def describe_group(self, topic: str, group: str) -> GroupDescription:
+        """All about a group, lag included."""
+        found = self._topics.find(topic)
+        known = found.groups.get(group)
+        partitions = found.topic.record.partitions
+        return GroupDescription(
+            topic=found.topic.record.name,
+            name=known.name,
+            consumers=known.consumers,
+            important=known.important,
+            read_from=known.read_from,
+            generation=known.generation,
+            members={consumer: rules.assigned(known, consumer, partitions) for consumer in known.order},
+            progress=self._progress(found, known),
+        )
+
+    def _progress(self, found: OpenTopic, group: Group) -> dict[int, PartitionProgress]:
+        log, order = found.topic.log, group.order
+        committed = found.groups.committed(group.name)
+        positions = found.groups.positions(group.name).tolist()
+        ends = log.offsets().end.tolist()
+        now_us = self._clock.now_us()
+        progress = {}
+        for partition, (position, end) in enumerate(zip(positions, ends, strict=False)):
+            oldest_us = log.time_of(partition, position)
+            lag_seconds = 0.0 if oldest_us is None else max(0, now_us - oldest_us) / MICROSECONDS
+            consumer = order[owner_of(partition, len(order))] if order else None
+            progress[partition] = PartitionProgress(
+                committed.get(partition), position, end, max(0, end - position), lag_seconds, consumer
+            )
+        return progress
+
+    def _membership(self, found: OpenTopic, group: Group, member: str) -> Membership:
+        assigned = rules.assigned(group, member, found.topic.record.partitions)
+        return Membership(group.name, member, group.generation, assigned)
+
+    def subscribe(
+        self,
+        topic: str,
+        group: str,
+        consumer: int | str,
+        buffer_messages: int | None = None,
+        session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS,
+    ) -> Subscription:
+        """Have messages pushed: to a consumer of a fixed group by its index, or to a member by its name."""
+        found = self._topics.find(topic)
+        limit = self.settings.subscription_messages if buffer_messages is None else buffer_messages
+        _check_between("buffer_messages", limit, 1, FETCH_MESSAGES_MAX)
+        if isinstance(consumer, int):
+            rules.assigned(found.groups.get(group), str(consumer), found.topic.record.partitions)
+        else:
+            self.join_group(topic, group, consumer, session_timeout_seconds)
+        return Subscription(found.topic, found.groups, group, str(consumer), limit, self._clock, self._delivery)
+
+
+def _checked(key: CommitKey | None) -> CommitKey | None:
+    if key is not None:
+        check_id("writer", key.writer)
+        if key.number < 0:
+            raise InvalidInput("commit number", str(key.number), "it must be 0 or more")
+    return key
+
+
+def _check_between(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise InvalidInput(name, str(value), f"it must be {least:g} to {most:g}")

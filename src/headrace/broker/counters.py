@@ -1,0 +1,27 @@
+"""Counters of what the broker did, by name; servers show them as metrics."""
+
+from __future__ import annotations
+
+import threading
+
+
+class Counters:
+    """Numbers that only grow. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: dict[str, int] = {}
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Count something; nothing happened if the count is 0."""
+        if count:
+            with self._lock:
+                self._values[name] = self._values.get(name, 0) + count
+
+    def __getitem__(self, name: str) -> int:
+        return self._values.get(name, 0)
+
+    def snapshot(self) -> dict[str, int]:
+        """All counters at one moment."""
+        with self._lock:
+            return dict(sorted(self._values.items()))

@@ -1,0 +1,139 @@
+"""Deciding on the requests of a group commit together: checked in one go, planned as one batch, answered one by one.
+
+A request that breaks a rule gets its error and leaves the others alone. A request whose commit key was used before
+publishes nothing. What is too large for one frame is planned in pieces on a copy of the state; the frames become
+visible together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.broker.queue import Request
+from headrace.core.errors import InvalidInput
+from headrace.core.limits import FRAME_BYTES, FRAME_ROWS
+from headrace.core.messages import accept_all, join
+from headrace.core.planning import (
+    DUPLICATE_COMMIT,
+    WRITTEN,
+    Commit,
+    CommitKey,
+    Receipts,
+    TopicState,
+    all_duplicates,
+    join_receipts,
+    plan,
+)
+from headrace.core.settings import TopicSettings
+from headrace.core.window import PayloadWindow
+
+
+class Decision:
+    """What is written of some requests, in one commit."""
+
+    def __init__(self, requests: Sequence[Request], settings: TopicSettings, partitions: int) -> None:
+        self.commits: list[Commit] = []
+        self._requests = requests
+        self._settings = settings
+        self._fresh: list[Request] = []
+        self._receipts: Receipts | None = None
+        self._plain = [request for request in requests if request.key is None and not request.is_checked]
+        self._plain_batches = self._check(self._plain, partitions) if self._plain else []
+        self._keyed = [request for request in requests if request.key is not None or request.is_checked]
+        self._keyed_batches = [self._check_alone(request, partitions) for request in self._keyed]
+
+    def decide(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> Sequence[Commit]:
+        """Plan what is good and fresh of the requests."""
+        self._fresh = [request for request in self._plain if request.error is None]
+        batches = list(self._plain_batches)
+        keys = self._take_fresh_keyed(state, batches)
+        pieces = _pieces(batches)
+        receipts = []
+        draft = state if len(pieces) <= 1 else state.copy()
+        for piece in pieces:
+            piece_keys = keys if piece is pieces[-1] else ()
+            commit, piece_receipts = plan(piece, draft, self._settings, now_us, piece_keys, windows)
+            receipts.append(piece_receipts)
+            if not commit.is_empty:
+                self.commits.append(commit)
+                if draft is not state:
+                    draft.apply(commit)
+        self.commits[:-1] = [replace(commit, continues=True) for commit in self.commits[:-1]]
+        if receipts:
+            self._receipts = receipts[0] if len(receipts) == 1 else join_receipts(receipts)
+        return self.commits
+
+    def answer(self) -> None:
+        """Give each request its receipts, in the order sent."""
+        for request in self._keyed:
+            request.receipts = all_duplicates(request.rows, DUPLICATE_COMMIT)
+        start = 0
+        for request in self._fresh:
+            assert self._receipts is not None
+            request.receipts = self._receipts.slice(start, start + request.rows)
+            start += request.rows
+
+    def duplicates(self) -> dict[int, int]:
+        """How many messages were not written, by the reason."""
+        written = sum(commit.rows.num_rows for commit in self.commits)
+        if written == sum(request.rows for request in self._requests):
+            return {}
+        answered = [request.receipts.outcome for request in self._requests if request.receipts is not None]
+        counts = np.bincount(np.concatenate(answered)) if answered else np.zeros(0, np.int64)
+        return {outcome: int(count) for outcome, count in enumerate(counts) if outcome != WRITTEN}
+
+    def _check(self, requests: Sequence[Request], partitions: int) -> list[pa.RecordBatch]:
+        """The canonical rows of the requests that are good, in their order; the others get their error."""
+        checked = accept_all([batch for request in requests for batch in request.batches], self._settings, partitions)
+        good = [batch for batch in checked if not isinstance(batch, InvalidInput)]
+        if len(good) < len(checked):
+            for request, outcome in zip(requests, checked, strict=True):
+                request.error = outcome if isinstance(outcome, InvalidInput) else None
+        return good
+
+    def _check_alone(self, request: Request, partitions: int) -> Sequence[pa.RecordBatch]:
+        return request.batches if request.is_checked else self._check([request], partitions)
+
+    def _take_fresh_keyed(self, state: TopicState, batches: list[pa.RecordBatch]) -> tuple[CommitKey, ...]:
+        """Add the requests whose commit key was not used before, neither in the log nor by one before it here."""
+        keys: dict[str, CommitKey] = {}
+        for request, rows in zip(self._keyed, self._keyed_batches, strict=True):
+            key = request.key
+            if request.error is not None:
+                continue
+            if key is not None:
+                before = keys.get(key.writer)
+                if state.is_repeated(key) or (before is not None and key.number <= before.number):
+                    continue
+                keys[key.writer] = key
+            self._fresh.append(request)
+            batches += rows
+        return tuple(keys.values())
+
+
+def _pieces(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Batches put together, or cut, so that each piece fits a frame."""
+    pieces: list[list[pa.RecordBatch]] = []
+    rows = size = 0
+    for batch in batches:
+        for part in _cut(batch):
+            part_size = part.nbytes
+            if not pieces or rows + part.num_rows > FRAME_ROWS or size + part_size > FRAME_BYTES:
+                pieces.append([])
+                rows = size = 0
+            pieces[-1].append(part)
+            rows, size = rows + part.num_rows, size + part_size
+    return [join(piece) for piece in pieces]
+
+
+def _cut(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """Parts of a batch that each fit a frame, as far as rows of like size allow."""
+    count = max(1, -(-batch.nbytes // FRAME_BYTES), -(-batch.num_rows // FRAME_ROWS))
+    if count == 1:
+        return [batch]
+    step = -(-batch.num_rows // count)
+    return [batch.slice(start, step) for start in range(0, batch.num_rows, step)]

@@ -1,0 +1,150 @@
+"""Group commit: publishers that wait at the same time share one commit and one sync.
+
+There is no writing thread. The first publisher to come leads: it takes everything that waits, its own request first
+among it, and commits it. Whoever comes meanwhile waits in the queue; when the leader is done it hands the lead to the
+first of them and returns. So one publisher alone pays for no thread switch, and a crowd pays for one sync.
+
+The queue is bounded. A publisher that finds it full waits for room; if there is none in time it gets an error and
+nothing of its request was accepted. Once a request is in the queue its outcome is awaited, however long it takes.
+
+Lock order: the queue's lock is never held while committing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from headrace.core.errors import HeadraceError, Overloaded
+from headrace.core.limits import FRAME_BYTES, FRAME_ROWS
+from headrace.core.planning import CommitKey, Receipts
+
+
+def _locked() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """What one publisher wants written, and what came of it; staged rows were checked when they were staged."""
+
+    batches: Sequence[pa.RecordBatch]
+    key: CommitKey | None = None
+    is_checked: bool = False
+    rows: int = 0
+    bytes: int = 0
+    receipts: Receipts | None = None
+    error: BaseException | None = None
+    leads: bool = False
+    decided: threading.Lock = field(default_factory=_locked)
+
+    def __post_init__(self) -> None:
+        self.rows = sum(batch.num_rows for batch in self.batches)
+        self.bytes = sum(batch.nbytes for batch in self.batches)
+
+
+class CommitQueue:
+    """The publishers of one topic that wait. Safe for threads."""
+
+    def __init__(self, commit: Callable[[Sequence[Request]], None], messages_max: int, bytes_max: int) -> None:
+        self.messages_max = messages_max
+        self.bytes_max = bytes_max
+        self._commit = commit
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._idle = threading.Condition(self._lock)
+        self._waiting: deque[Request] = deque()
+        self._messages = 0
+        self._bytes = 0
+        self._has_leader = False
+        self._closed: HeadraceError | None = None
+
+    @property
+    def depth(self) -> int:
+        """The messages that wait, those being written included."""
+        return self._messages
+
+    def publish(self, request: Request, timeout_seconds: float) -> Receipts:
+        """Wait until the request is written, or raise what prevented it."""
+        if self._enter(request, timeout_seconds):
+            self._lead()
+        else:
+            request.decided.acquire()
+            if request.leads:
+                self._lead()
+        if request.error is not None:
+            raise request.error
+        assert request.receipts is not None
+        return request.receipts
+
+    def close(self, reason: HeadraceError) -> None:
+        """Let in nobody more, and wait for those who are in."""
+        with self._lock:
+            self._closed = reason
+            self._room.notify_all()
+            while self._has_leader:
+                self._idle.wait()
+
+    def _enter(self, request: Request, timeout_seconds: float) -> bool:
+        """Put a request into the queue; whether its publisher has to lead."""
+        with self._lock:
+            deadline = time.monotonic() + timeout_seconds
+            while self._is_full(request) and self._closed is None:
+                if not self._room.wait(deadline - time.monotonic()):
+                    raise Overloaded("the publish queue", self.messages_max, timeout_seconds)
+            if self._closed is not None:
+                raise self._closed
+            self._messages += request.rows
+            self._bytes += request.bytes
+            self._waiting.append(request)
+            leads = not self._has_leader
+            self._has_leader = True
+            return leads
+
+    def _is_full(self, request: Request) -> bool:
+        """A request that is larger than the queue may enter when nobody else is in it."""
+        too_many = self._messages + request.rows > self.messages_max or self._bytes + request.bytes > self.bytes_max
+        return too_many and self._messages > 0
+
+    def _lead(self) -> None:
+        with self._lock:
+            taken = self._take()
+        try:
+            self._commit(taken)
+        except BaseException as error:
+            for request in taken:
+                request.error = error
+        self._hand_over(taken)
+
+    def _take(self) -> list[Request]:
+        """The first requests, as many as fit one frame, at least one."""
+        rows = size = 0
+        taken: list[Request] = []
+        while self._waiting:
+            first = self._waiting[0]
+            rows, size = rows + first.rows, size + first.bytes
+            if taken and (rows > FRAME_ROWS or size > FRAME_BYTES):
+                break
+            taken.append(self._waiting.popleft())
+        return taken
+
+    def _hand_over(self, taken: Sequence[Request]) -> None:
+        with self._lock:
+            self._messages -= sum(request.rows for request in taken)
+            self._bytes -= sum(request.bytes for request in taken)
+            self._room.notify_all()
+            if self._waiting:
+                self._waiting[0].leads = True
+                self._waiting[0].decided.release()
+            else:
+                self._has_leader = False
+                self._idle.notify_all()
+        for request in taken:
+            request.decided.release()

@@ -1,0 +1,47 @@
+"""What can be set for a broker."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.core.errors import InvalidInput
+from headrace.core.limits import (
+    LINK_IDLE_SECONDS,
+    PUBLISH_TIMEOUT_SECONDS,
+    QUEUE_BYTES,
+    QUEUE_MESSAGES_PER_PARTITION,
+    SOURCES_MAX,
+    STAGE_IDLE_SECONDS,
+    SUBSCRIPTION_MESSAGES,
+)
+
+
+class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a broker.
+
+    queue_messages_per_partition, queue_bytes: what may wait to be written to one topic; beyond it publishers wait.
+    publish_timeout_seconds: how long a publisher waits for room in that queue before it is told to retry.
+    subscription_messages: what is buffered for one subscriber that does not read.
+    stage_idle_seconds: staged rows that nobody adds to or publishes for so long are dropped.
+    sources_max: above so many sources a topic forgets those that are idle longest and have lost their link.
+    members_check_seconds, retention_check_seconds, window_clean_seconds, stages_check_seconds, sources_check_seconds:
+        how often upkeep looks; window cleaning every 60 s is what seed 000 has.
+    """
+
+    queue_messages_per_partition: int = QUEUE_MESSAGES_PER_PARTITION
+    queue_bytes: int = QUEUE_BYTES
+    publish_timeout_seconds: float = PUBLISH_TIMEOUT_SECONDS
+    subscription_messages: int = SUBSCRIPTION_MESSAGES
+    stage_idle_seconds: float = STAGE_IDLE_SECONDS
+    sources_max: int = SOURCES_MAX
+    members_check_seconds: float = 1.0
+    retention_check_seconds: float = 60.0
+    window_clean_seconds: float = 60.0
+    stages_check_seconds: float = 60.0
+    sources_check_seconds: float = LINK_IDLE_SECONDS / 1000
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value <= 0:
+                raise InvalidInput(name, str(value), "it must be above 0")

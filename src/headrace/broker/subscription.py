@@ -1,0 +1,228 @@
+"""Subscriptions: messages pushed to a consumer through a bounded buffer.
+
+One delivery thread serves all subscriptions of a broker. It looks at a subscription when a commit, a change of its
+group, or a read by its consumer has marked it, and fills its buffer from the log. A consumer that does not read has
+a full buffer and is not looked at again: it stops only its own delivery, holds nothing of publishers or of other
+groups, and goes on from the log where it stopped.
+
+Lock order: a subscription's lock, then those of groups and log. The delivery's own lock is held alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict, deque
+from types import TracebackType
+
+import pyarrow as pa
+
+from headrace.broker.clock import Clock
+from headrace.broker.groups import Groups
+from headrace.broker.topic import Topic
+from headrace.broker.watching import ALL_PARTITIONS
+from headrace.core import groups as rules
+from headrace.core.errors import Closed, HeadraceError
+from headrace.core.limits import FETCH_BYTES_DEFAULT
+
+logger = logging.getLogger(__name__)
+
+
+class Subscription:
+    """One consumer's buffer. `get` is for one thread at a time; `close` may come from any."""
+
+    def __init__(
+        self,
+        topic: Topic,
+        groups: Groups,
+        group: str,
+        consumer: str,
+        messages_max: int,
+        clock: Clock,
+        delivery: Delivery,
+    ) -> None:
+        self.group = group
+        self.consumer = consumer
+        self._topic = topic
+        self._groups = groups
+        self._messages_max = messages_max
+        self._clock = clock
+        self._delivery = delivery
+        self._lock = threading.Lock()
+        self._filled = threading.Condition(self._lock)
+        self._buffer: deque[pa.RecordBatch] = deque()
+        self._buffered = 0
+        self._generation: int | None = None
+        self._next: dict[int, int] = {}
+        self._taken: dict[int, int] = {}
+        self._renewed_us = clock.now_us()
+        self._error: HeadraceError | None = None
+        topic.watches.add(ALL_PARTITIONS, self._mark)
+        self._mark()
+
+    @property
+    def buffered(self) -> int:
+        """The messages that wait in the buffer."""
+        return self._buffered
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that are delivered here."""
+        return sorted(self._next)
+
+    def get(self, messages_max: int | None = None, timeout_seconds: float = 0.0) -> pa.RecordBatch | None:
+        """The next messages, all of one partition, or none if nothing comes in time."""
+        self._renew()
+        deadline = time.monotonic() + timeout_seconds
+        with self._lock:
+            while not self._buffer:
+                if self._error is not None:
+                    raise self._error
+                if not self._filled.wait(max(0.0, deadline - time.monotonic())):
+                    return None
+            batch = self._buffer.popleft()
+            if messages_max is not None and batch.num_rows > messages_max:
+                self._buffer.appendleft(batch.slice(messages_max))
+                batch = batch.slice(0, messages_max)
+            self._buffered -= batch.num_rows
+            self._taken[batch.column("partition")[0].as_py()] = batch.column("offset")[-1].as_py() + 1
+        self._mark()
+        return batch
+
+    def commit(self) -> None:
+        """Store that everything given out by `get` was read."""
+        with self._lock:
+            taken, generation = dict(self._taken), self._generation
+        if taken:
+            self._groups.commit(self.group, taken, self.consumer, generation, self._clock.now_us())
+
+    def heartbeat(self) -> None:
+        """Keep the membership while working on messages for long; `get` does so by itself."""
+        if self._groups.get(self.group).consumers is None:
+            self._groups.change(self.group, lambda group: rules.heartbeat(group, self.consumer, self._clock.now_us()))
+        self._renewed_us = self._clock.now_us()
+
+    def close(self) -> None:
+        """Stop delivery; a member leaves its group."""
+        with self._lock:
+            if isinstance(self._error, Closed):
+                return
+            self._error = Closed("the subscription")
+            self._buffer.clear()
+            self._filled.notify_all()
+        self._topic.watches.remove(ALL_PARTITIONS, self._mark)
+        self._delivery.unmark(self)
+        try:
+            if self._groups.get(self.group).consumers is None:
+                self._groups.change(self.group, lambda group: rules.leave(group, self.consumer))
+        except HeadraceError as error:
+            logger.debug("%r had left group %r before: %s", self.consumer, self.group, error)
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def fill(self) -> None:
+        """Bring the partitions up to date and fill the buffer; called by the delivery thread."""
+        with self._lock:
+            if self._error is not None:
+                return
+            try:
+                self._follow_group()
+                for partition in sorted(self._next, key=self._is_buffered):
+                    self._fill_from(partition)
+            except HeadraceError as error:
+                self._error = error
+            if self._buffer or self._error is not None:
+                self._filled.notify_all()
+
+    def _follow_group(self) -> None:
+        """After a change of the group or of the partitions, deliver what is assigned now, and only that."""
+        group = self._groups.get(self.group)
+        assigned = rules.assigned(group, self.consumer, self._topic.record.partitions)
+        if group.generation == self._generation and len(assigned) == len(self._next):
+            return
+        positions = self._groups.positions(self.group)
+        if group.generation != self._generation:
+            self._buffer.clear()
+            self._buffered = 0
+            self._next = {}
+            self._taken = {}
+        self._next = {partition: self._next.get(partition, int(positions[partition])) for partition in assigned}
+        self._generation = group.generation
+
+    def _fill_from(self, partition: int) -> None:
+        room = self._messages_max - self._buffered
+        if room > 0:
+            batch = self._topic.fetch(partition, self._next[partition], room, FETCH_BYTES_DEFAULT, 0.0)
+            if batch.num_rows:
+                self._buffer.append(batch)
+                self._buffered += batch.num_rows
+                self._next[partition] += batch.num_rows
+
+    def _is_buffered(self, partition: int) -> bool:
+        """Partitions that have nothing in the buffer come first, so that none starves."""
+        return any(batch.column("partition")[0].as_py() == partition for batch in self._buffer)
+
+    def _renew(self) -> None:
+        """Reading keeps a member in; one that was silent for too long is told so."""
+        group = self._groups.get(self.group)
+        if group.consumers is None:
+            member = group.members.get(self.consumer)
+            interval_us = member.session_timeout_us // 3 if member is not None else 0
+            if self._clock.now_us() - self._renewed_us >= interval_us:
+                self.heartbeat()
+
+    def _mark(self) -> None:
+        self._delivery.mark(self)
+
+
+class Delivery:
+    """The thread that fills the buffers of subscriptions."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._marked: OrderedDict[Subscription, None] = OrderedDict()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def mark(self, subscription: Subscription) -> None:
+        """Look at a subscription soon."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="headrace-delivery", daemon=True)
+                self._thread.start()
+            self._marked[subscription] = None
+            self._work.notify()
+
+    def unmark(self, subscription: Subscription) -> None:
+        """Look at it no more."""
+        with self._lock:
+            self._marked.pop(subscription, None)
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._lock:
+            self._closed = True
+            self._work.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                while not self._marked and not self._closed:
+                    self._work.wait()
+                if self._closed:
+                    return
+                subscription, _ = self._marked.popitem(last=False)
+            try:
+                subscription.fill()
+            except Exception:
+                logger.exception("delivery to %r of group %r failed", subscription.consumer, subscription.group)

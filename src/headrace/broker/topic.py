@@ -1,0 +1,133 @@
+"""A topic at work: its record, its log, the queue of its publishers and the watches of its readers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
+
+import pyarrow as pa
+
+from headrace.broker.clock import Clock
+from headrace.broker.counters import Counters
+from headrace.broker.decision import Decision
+from headrace.broker.queue import CommitQueue, Request
+from headrace.broker.settings import BrokerSettings
+from headrace.broker.watching import Watches
+from headrace.core.errors import HeadraceError
+from headrace.core.planning import DUPLICATE_BY_PAYLOAD, DUPLICATE_BY_SOURCE, DUPLICATE_COMMIT, Commit, TopicState
+from headrace.core.window import PayloadWindow
+from headrace.storage.catalog import TopicRecord
+from headrace.storage.engine import TopicLog
+
+DUPLICATE_COUNTERS: Final = {
+    DUPLICATE_BY_SOURCE: "duplicates_by_source",
+    DUPLICATE_BY_PAYLOAD: "duplicates_by_payload",
+    DUPLICATE_COMMIT: "duplicates_by_commit_key",
+}
+
+OtherWindows = Callable[["Topic"], Sequence[PayloadWindow]]
+
+
+class Topic:
+    """An open topic. Safe for threads."""
+
+    def __init__(
+        self,
+        record: TopicRecord,
+        log: TopicLog,
+        settings: BrokerSettings,
+        clock: Clock,
+        counters: Counters,
+        store_window_lock: threading.Lock,
+        other_windows: OtherWindows,
+    ) -> None:
+        self.record = record
+        self.log = log
+        self.watches = Watches()
+        self.ended: HeadraceError | None = None
+        messages_max = settings.queue_messages_per_partition * record.partitions
+        self.queue = CommitQueue(self._commit, messages_max, settings.queue_bytes)
+        self._messages_per_partition = settings.queue_messages_per_partition
+        self._clock = clock
+        self._counters = counters
+        self._store_window_lock = store_window_lock
+        self._other_windows = other_windows
+
+    @property
+    def shares_window(self) -> bool:
+        """Whether payloads must not repeat across the topics of the store that say so."""
+        settings = self.record.settings
+        return settings.deduplication == "payload" and settings.deduplication_scope == "store"
+
+    def change(self, record: TopicRecord) -> None:
+        """Take in other settings or more partitions, and let all who wait look again."""
+        if record.partitions > self.record.partitions:
+            self.log.add_partitions(record.partitions)
+            self.queue.messages_max = self._messages_per_partition * record.partitions
+        self.record = record
+        self.watches.wake_all()
+
+    def end(self, reason: HeadraceError) -> None:
+        """Finish what was accepted, accept nothing more, and wake all who wait."""
+        self.queue.close(reason)
+        self.ended = reason
+        self.watches.wake_all()
+
+    def fetch(
+        self, partition: int, offset: int, messages_max: int, bytes_max: int, wait_seconds: float
+    ) -> pa.RecordBatch:
+        """Read, waiting for the first message if there is none."""
+        batch = self._read(partition, offset, messages_max, bytes_max)
+        if batch.num_rows or wait_seconds <= 0:
+            return batch
+        deadline = time.monotonic() + wait_seconds
+        with self.watches.watching(partition) as event:
+            while True:
+                event.clear()
+                batch = self._read(partition, offset, messages_max, bytes_max)
+                if batch.num_rows or not event.wait(max(0.0, deadline - time.monotonic())):
+                    return batch
+
+    def _read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
+        if self.ended is not None:
+            raise self.ended
+        batch = self.log.read(partition, offset, messages_max, bytes_max)
+        self._counters.add("messages_read", batch.num_rows)
+        return batch
+
+    def forget(self, forgetting: Callable[[TopicState], int]) -> int:
+        """Let the state forget what has expired, between two commits."""
+        forgotten = 0
+
+        def decide(state: TopicState) -> Sequence[Commit]:
+            nonlocal forgotten
+            forgotten = forgetting(state)
+            return ()
+
+        self.log.commit(decide)
+        return forgotten
+
+    def _commit(self, requests: Sequence[Request]) -> None:
+        """Plan, persist and apply what some publishers want, and give each its receipts."""
+        decision = Decision(requests, self.record.settings, self.record.partitions)
+        guard: AbstractContextManager[object] = self._store_window_lock if self.shares_window else nullcontext()
+        with guard:
+            windows = self._other_windows(self) if self.shares_window else ()
+            self.log.commit(lambda state: decision.decide(state, self._clock.now_us(), windows))
+        decision.answer()
+        self._count(decision)
+        for commit in decision.commits:
+            self.watches.wake(commit.directory.partition.tolist())
+
+    def _count(self, decision: Decision) -> None:
+        counters = self._counters
+        for commit in decision.commits:
+            counters.add("frames_written")
+            counters.add("messages_written", commit.rows.num_rows)
+            counters.add("bytes_written", commit.rows.nbytes)
+        counters.add("commits_written", 1 if decision.commits else 0)
+        for outcome, count in decision.duplicates().items():
+            counters.add(DUPLICATE_COUNTERS[outcome], count)

@@ -1,0 +1,54 @@
+"""Upkeep: what has to happen now and then, by one thread, each task at its own interval.
+
+A task that fails is logged and tried again at its next turn; it never stops the others. Tests call `run_all`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+logger = logging.getLogger(__name__)
+
+Task = Callable[[], None]
+
+
+class Upkeep:
+    """Runs tasks at their intervals until it is closed."""
+
+    def __init__(self, tasks: Mapping[Task, float]) -> None:
+        self._tasks = dict(tasks)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headrace-upkeep", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def run_all(self) -> None:
+        """Run every task once, now."""
+        for task in self._tasks:
+            task()
+
+    def close(self) -> None:
+        """Finish the task at hand and end."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        due = {task: time.monotonic() + interval for task, interval in self._tasks.items()}
+        while not self._stopping.wait(max(0.0, min(due.values()) - time.monotonic())):
+            now = time.monotonic()
+            for task, interval in self._tasks.items():
+                if due[task] <= now:
+                    due[task] = now + interval
+                    self._attempt(task)
+
+    def _attempt(self, task: Task) -> None:
+        try:
+            task()
+        except Exception:
+            logger.exception("upkeep task %s failed", getattr(task, "__name__", task))
