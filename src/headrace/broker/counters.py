@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 
 
 class Counters:
@@ -16,6 +17,12 @@ class Counters:
         """Count something; nothing happened if the count is 0."""
         if count:
             with self._lock:
+                self._values[name] = self._values.get(name, 0) + count
+
+    def add_all(self, counts: Mapping[str, int]) -> None:
+        """Count several things at once."""
+        with self._lock:
+            for name, count in counts.items():
                 self._values[name] = self._values.get(name, 0) + count
 
     def __getitem__(self, name: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -119,21 +120,21 @@ def _pieces(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Batches put together, or cut, so that each piece fits a frame."""
     pieces: list[list[pa.RecordBatch]] = []
     rows = size = 0
-    for batch in batches:
-        for part in _cut(batch):
-            part_size = part.nbytes
-            if not pieces or rows + part.num_rows > FRAME_ROWS or size + part_size > FRAME_BYTES:
-                pieces.append([])
-                rows = size = 0
-            pieces[-1].append(part)
-            rows, size = rows + part.num_rows, size + part_size
+    for part, part_size in chain.from_iterable(map(_cut, batches)):
+        if not pieces or rows + part.num_rows > FRAME_ROWS or size + part_size > FRAME_BYTES:
+            pieces.append([])
+            rows = size = 0
+        pieces[-1].append(part)
+        rows, size = rows + part.num_rows, size + part_size
     return [join(piece) for piece in pieces]
 
 
-def _cut(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """Parts of a batch that each fit a frame, as far as rows of like size allow."""
-    count = max(1, -(-batch.nbytes // FRAME_BYTES), -(-batch.num_rows // FRAME_ROWS))
+def _cut(batch: pa.RecordBatch) -> list[tuple[pa.RecordBatch, int]]:
+    """Parts of a batch that each fit a frame, as far as rows of like size allow, and their sizes."""
+    size = batch.nbytes
+    count = max(1, -(-size // FRAME_BYTES), -(-batch.num_rows // FRAME_ROWS))
     if count == 1:
-        return [batch]
+        return [(batch, size)]
     step = -(-batch.num_rows // count)
-    return [batch.slice(start, step) for start in range(0, batch.num_rows, step)]
+    parts = [batch.slice(start, step) for start in range(0, batch.num_rows, step)]
+    return [(part, part.nbytes) for part in parts]

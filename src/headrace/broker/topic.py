@@ -123,11 +123,13 @@ class Topic:
             self.watches.wake(commit.directory.partition.tolist())
 
     def _count(self, decision: Decision) -> None:
-        counters = self._counters
-        for commit in decision.commits:
-            counters.add("frames_written")
-            counters.add("messages_written", commit.rows.num_rows)
-            counters.add("bytes_written", commit.rows.nbytes)
-        counters.add("commits_written", 1 if decision.commits else 0)
+        if decision.commits:
+            counts = {
+                "commits_written": 1,
+                "frames_written": len(decision.commits),
+                "messages_written": sum(commit.rows.num_rows for commit in decision.commits),
+                "bytes_written": sum(commit.rows.nbytes for commit in decision.commits),
+            }
+            self._counters.add_all(counts)
         for outcome, count in decision.duplicates().items():
-            counters.add(DUPLICATE_COUNTERS[outcome], count)
+            self._counters.add(DUPLICATE_COUNTERS[outcome], count)

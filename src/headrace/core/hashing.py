@@ -52,7 +52,11 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 def fnv1a64(column: pa.Array) -> UInt64s:
     """The hash of every row; a null hashes as empty bytes."""
-    data, starts, lengths = byte_rows(column)
+    return fnv1a64_rows(*byte_rows(column))
+
+
+def fnv1a64_rows(data: Bytes, starts: Int64s, lengths: Int64s) -> UInt64s:
+    """The hash of every row that `byte_rows` gave."""
     hashes = np.full(len(lengths), FNV_OFFSET, dtype=np.uint64)
     if len(lengths) < _ROWS_PER_STEP_MIN:
         _advance_singly(data, starts, lengths, hashes)
@@ -77,8 +81,11 @@ def _advance_together(data: Bytes, starts: Int64s, lengths: Int64s, hashes: UInt
         if active < _ROWS_PER_STEP_MIN:
             return position
         stop = int(lengths[active - 1])
-        for step in range(position, stop):
-            hashes[:active] = (hashes[:active] ^ data[starts[:active] + step]) * prime
+        advancing, places = hashes[:active], starts[:active] + position
+        for _ in range(position, stop):
+            np.bitwise_xor(advancing, data[places], out=advancing)
+            np.multiply(advancing, prime, out=advancing)
+            places += 1
         position = stop
 
 
@@ -180,7 +187,7 @@ def byte_rows(column: pa.Array) -> tuple[Bytes, Int64s, Int64s]:
     first, last = int(offsets[0]), int(offsets[-1])
     data = np.frombuffer(data_buffer, np.uint8, last - first, first) if first < last else np.zeros(0, np.uint8)
     starts = offsets[:-1] - first
-    lengths = np.diff(offsets)
+    lengths = offsets[1:] - offsets[:-1]
     if column.null_count:
         lengths = np.where(column.is_null().to_numpy(zero_copy_only=False), 0, lengths)
     return data, starts, lengths

@@ -1,0 +1,58 @@
+"""How benchmarks print: a number, what it is compared with, and the target beside it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+
+def machine() -> str:
+    """The machine and the versions that the numbers belong to."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    versions = f"Python {platform.python_version()}, pyarrow {pa.__version__}, numpy {np.__version__}"
+    return f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()} {platform.machine()}, {versions}"
+
+
+@dataclass
+class Report:
+    """Lines of a benchmark; `missed` collects the targets that were not met."""
+
+    title: str
+    missed: list[str] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Print the head."""
+        print(f"{self.title}\n{machine()}\n", flush=True)
+
+    def note(self, text: str) -> None:
+        """Print something that has no target."""
+        print(f"  {text}", flush=True)
+
+    def line(self, what: str, value: float, unit: str, least: float | None = None, most: float | None = None) -> None:
+        """Print a number, and whether it is within its target."""
+        met = (least is None or value >= least) and (most is None or value <= most)
+        target = (
+            f"at least {_show(least)}" if least is not None else f"at most {_show(most)}" if most is not None else ""
+        )
+        verdict = "" if not target else f"   target {target}: {'met' if met else 'MISSED'}"
+        if not met:
+            self.missed.append(f"{what}: {_show(value)} {unit}, target {target}")
+        print(f"  {what:<62} {_show(value):>14} {unit:<12}{verdict}", flush=True)
+
+    def end(self) -> None:
+        """Print what was missed, and leave with 1 if anything was."""
+        if self.missed:
+            print("\nmissed:\n  " + "\n  ".join(self.missed))
+            sys.exit(1)
+        print("\nall targets met")
+
+
+def _show(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
