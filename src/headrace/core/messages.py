@@ -103,8 +103,11 @@ def accept_all(
     first = batches[0]
     if len(batches) > 1 and all(batch.schema.equals(first.schema) for batch in batches[1:]):
         try:
+            # Concatenating trusts offsets and indices, so they are checked before.
+            for batch in batches:
+                _check_layout(batch)
             return [accept(pa.concat_batches(batches), settings, partitions)]
-        except InvalidInput:
+        except (InvalidInput, pa.ArrowException):
             pass
     return [_accepted_or_error(batch, settings, partitions) for batch in batches]
 
@@ -295,7 +298,7 @@ def _check_codecs(codecs: pa.Array, allowed: Sequence[str]) -> None:
         raise _not_allowed(codecs.is_null(), "not given, which means raw", allowed)
     for codec in pc.unique(codecs.drop_null()).to_pylist():
         if codec not in allowed:
-            raise _not_allowed(pc.equal(codecs, codec), repr(codec)[:100], allowed)
+            raise _not_allowed(pc.fill_null(pc.equal(codecs, codec), False), repr(codec)[:100], allowed)
 
 
 def _not_allowed(wrong: pa.Array, value: str, allowed: Sequence[str]) -> CodecNotAllowed:
