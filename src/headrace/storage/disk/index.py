@@ -94,14 +94,7 @@ class GrowingIndex:
         """Add a frame that was written."""
         frame = len(self._frames)
         entries = len(directory.partition)
-        self._entries.append(
-            entries,
-            first_offset=directory.first_offset,
-            partition=directory.partition,
-            frame=frame,
-            first_row=directory.first_row,
-            rows=directory.rows,
-        )
+        # The frame comes first: a reader that sees an entry must find its frame.
         self._frames.append(
             1,
             position=position,
@@ -111,6 +104,14 @@ class GrowingIndex:
             columns=header.columns,
             body=header.body,
             body_bytes=header.body_bytes,
+        )
+        self._entries.append(
+            entries,
+            first_offset=directory.first_offset,
+            partition=directory.partition,
+            frame=frame,
+            first_row=directory.first_row,
+            rows=directory.rows,
         )
         self.covered_bytes = position + header.bytes
 

@@ -101,7 +101,9 @@ class Segment:
     @property
     def index(self) -> Index:
         """The growing index, the sealed one, or one made anew from the log."""
-        return self.growing or self._sealed or self._load_index()
+        growing = self.growing
+        # An index without frames is false: only one that is not there may be made anew, or the writer would lose its own.
+        return growing if growing is not None else self._sealed or self._load_index()
 
     def base_offset(self, partition: int) -> int:
         """The first offset of a partition that may stand here."""
@@ -110,8 +112,9 @@ class Segment:
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> tuple[pa.RecordBatch, Int64s]:
         """Stored rows from `offset` on with their times: at least one, at most `messages_max`, about `bytes_max`."""
         index = self.index
-        frames = index.frames
         run = index.run(partition, offset)
+        # After the entries: every entry that can be seen has its frame by then.
+        frames = index.frames
         skip = self._check_start(run, partition, offset)
         run = _within_limits(run, frames, skip, messages_max, bytes_max)
         run = self._verified_part(run, frames, partition)
