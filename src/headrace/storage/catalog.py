@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine, delete, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.exc import DBAPIError
 
-from headrace.core.errors import StoreUnavailable, UnknownFormat
+from headrace.core.errors import Closed, StoreUnavailable, UnknownFormat
 from headrace.core.groups import Group, ReadFrom
 from headrace.core.settings import TopicSettings
 from headrace.storage.tables import VERSION, all_consumers, all_groups, all_topics, headrace_catalog, metadata
@@ -43,6 +43,7 @@ class Catalog:
         self._engine = engine
         self._name = name
         self._lock = threading.Lock()
+        self._closed = False
         with self._transaction() as connection:
             metadata.create_all(connection)
             version = connection.execute(select(headrace_catalog.c.version)).scalar()
@@ -130,12 +131,16 @@ class Catalog:
             _put_offsets(connection, topic_id, group, offsets)
 
     def close(self) -> None:
-        """Close all connections."""
-        self._engine.dispose()
+        """Close all connections; the engine would open new ones, so nothing more is let in."""
+        with self._lock:
+            self._closed = True
+            self._engine.dispose()
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
         with self._lock:
+            if self._closed:
+                raise Closed("the store")
             try:
                 with self._engine.begin() as connection:
                     yield connection

@@ -29,8 +29,9 @@ class FileSystem:
         return sorted(os.listdir(path)) if path.is_dir() else []
 
     def remove_directory(self, path: Path) -> None:
-        """Remove an empty directory."""
-        path.rmdir()
+        """Remove an empty directory; one that is gone already is fine."""
+        with contextlib.suppress(FileNotFoundError):
+            path.rmdir()
 
     def open(self, path: Path) -> int:
         """Open a file for writing, making it if it is missing."""

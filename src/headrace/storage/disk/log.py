@@ -91,8 +91,10 @@ class DiskLog:
 
     def offsets(self) -> Offsets:
         """Start and end of every partition, as readers may see them."""
+        # The start before the end: neither can overtake the other then, nor have more partitions.
+        base = self._segments[0].header.base_offsets
         end = self._visible_end
-        return Offsets(_widened(self._segments[0].header.base_offsets, len(end)), end)
+        return Offsets(_widened(base, len(end)), end)
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
         """Messages of one partition from `offset` on, within the limits but at least one if there is one."""
@@ -113,9 +115,11 @@ class DiskLog:
                     partition, position, min(stop, segment_end) - position, bytes_left
                 )
             except Damaged:
-                if not batches:
-                    raise
-                break
+                if batches:
+                    break
+                # Retention may have dropped it since.
+                check_range(self._topic.name, self.offsets(), partition, offset)
+                raise
             self._touch(segments[place])
             batches.append(stored)
             times.append(stored_times)
@@ -133,7 +137,13 @@ class DiskLog:
         for place, segment in enumerate(segments):
             is_older = place + 1 < len(segments) and segments[place + 1].header.created_us < time_us
             if not is_older:
-                first = segment.first_at(partition, time_us)
+                try:
+                    first = segment.first_at(partition, time_us)
+                except Damaged:
+                    if segment in self._segments:
+                        raise
+                    # Retention dropped it since.
+                    continue
                 self._touch(segment)
                 if first is not None:
                     return min(first, end)
@@ -146,7 +156,13 @@ class DiskLog:
             return None
         segments = self._segments
         segment = segments[self._segment_of(segments, partition, offset)]
-        time_us = segment.time_of(partition, offset)
+        try:
+            time_us = segment.time_of(partition, offset)
+        except Damaged:
+            if segment in self._segments:
+                raise
+            # Retention dropped it since.
+            return None
         self._touch(segment)
         return time_us
 
@@ -159,6 +175,8 @@ class DiskLog:
     def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
         """Drop the oldest segments that are past retention and not held; say how many."""
         with self._write_lock:
+            if self._failure is not None:
+                raise LogFailed(self._topic.name, self._failure)
             if outlived(self._state.last_time_us, settings, now_us) and self._end > self._header_bytes():
                 self._roll()
             pieces = self._pieces()
@@ -179,8 +197,9 @@ class DiskLog:
 
     def bytes_stored(self) -> int:
         """The bytes of all segments."""
-        segments = self._segments
-        return self._end + sum(self._files.size(segment.path) for segment in segments[:-1])
+        # Under the lock, so that retention removes no file that is being asked for.
+        with self._write_lock:
+            return self._end + sum(self._files.size(segment.path) for segment in self._segments[:-1])
 
     def close(self) -> None:
         """Write what makes the next opening quick, and let go of the files."""

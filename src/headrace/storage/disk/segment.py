@@ -155,7 +155,7 @@ class Segment:
         return self.path.with_suffix(".index")
 
     def _load_index(self) -> Index:
-        view = self._files.map(self.path)
+        view = self._map()
         sealed = load_index(self._files, self.index_path)
         if sealed is not None and sealed.covered_bytes == len(view):
             if len(self._verified) != len(sealed.frames["rows"]):
@@ -164,6 +164,12 @@ class Segment:
             return sealed
         self.growing, _ = index_anew(view, self.header, str(self.path), complete_bytes=len(view))
         return self.growing
+
+    def _map(self) -> memoryview:
+        try:
+            return self._files.map(self.path)
+        except FileNotFoundError:
+            raise Damaged(str(self.path), 0, "the file is gone") from None
 
     def _check_start(self, run: Run, partition: int, offset: int) -> int:
         """How far into the first entry the offset is; an offset that no entry holds was in a damaged frame."""
@@ -194,7 +200,7 @@ class Segment:
         """The file's content, at least up to `length`."""
         view = self._view
         if len(view) < length:
-            view = self._view = self._files.map(self.path)
+            view = self._view = self._map()
         return view
 
     def _decode(self, numbers: Any, first_row: Int64s, rows: Int64s, frames: Mapping[str, Any]) -> pa.RecordBatch:
