@@ -16,6 +16,7 @@ eight bit planes is a running xor once the planes below are known.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -130,7 +131,7 @@ def mix64(column: pa.Array) -> UInt64s:
     data, starts, lengths = byte_rows(column)
     sums = np.zeros(len(lengths), dtype=np.uint64)
     cuts = _cuts(lengths)
-    for first, end in zip(cuts[:-1], cuts[1:], strict=True):
+    for first, end in pairwise(cuts):
         chunk = data[starts[first] : starts[end - 1] + lengths[end - 1]]
         sums[first:end] = _word_sums(chunk, starts[first:end] - starts[first], lengths[first:end])
     return _splitmix(sums + lengths.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))

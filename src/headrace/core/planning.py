@@ -19,12 +19,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.hashing import Int64s, byte_rows, fnv1a64
+from headrace.core.hashing import Int64s
 from headrace.core.limits import MICROSECONDS, WRITERS_MAX
 from headrace.core.messages import STORED_SCHEMA
+from headrace.core.routing import NOWHERE, KeyRows, choose_partitions
 from headrace.core.settings import TopicSettings
 from headrace.core.sources import (
-    NO_LINK,
     NO_SOURCE,
     NO_UPDATES,
     NOTHING_WRITTEN,
@@ -32,7 +32,6 @@ from headrace.core.sources import (
     RowSources,
     SourceTable,
     SourceUpdates,
-    links_of,
     row_sources,
     updates_of,
 )
@@ -42,8 +41,6 @@ WRITTEN: Final = 0
 DUPLICATE_BY_SOURCE: Final = 1
 DUPLICATE_BY_PAYLOAD: Final = 2
 DUPLICATE_COMMIT: Final = 3
-# What a receipt holds as partition and offset of a duplicate.
-NOWHERE: Final = -1
 
 RECEIPT_SCHEMA: Final = pa.schema(
     [
@@ -212,27 +209,27 @@ def plan(
     time_us = max(now_us, state.last_time_us)
     outcome = np.zeros(batch.num_rows, np.uint8)
     sources = row_sources(batch)
-    seqno = _seqnos(batch)
+    seqno = _seqnos(batch) if sources is not None else _NO_SEQNOS
     if sources is not None and settings.deduplication != "off":
         outcome[_repeated_seqnos(sources, seqno, state.sources, time_us)] = DUPLICATE_BY_SOURCE
     payloads = NO_PAYLOADS
     if settings.deduplication == "payload":
         after_us = time_us - settings.deduplication_window_seconds * MICROSECONDS
         payloads = _new_payloads(batch, outcome, [state.window, *other_windows], time_us, after_us)
-    kept = np.flatnonzero(outcome == WRITTEN)
-    if len(kept) < batch.num_rows:
+    kept = np.flatnonzero(outcome == WRITTEN) if outcome.any() else None
+    if kept is not None:
         batch = batch.take(pa.array(kept))
-        seqno = seqno[kept]
-        sources = None if sources is None else RowSources(sources.code[kept], sources.sources)
-    keyed = _keyed(batch)
-    partition, round_robin = _choose_partitions(batch, keyed, seqno, sources, state, time_us)
+        if sources is not None:
+            sources, seqno = RowSources(sources.code[kept], sources.sources), seqno[kept]
+    keys_given = KeyRows.of(batch)
+    partition, round_robin = choose_partitions(batch, keys_given, seqno, sources, state, time_us)
     order, directory = _sort(partition, state.end_offsets)
     receipts = _receipts(outcome, kept, partition, order, directory)
     updates = NO_UPDATES
     if sources is not None:
         in_order = slice(None) if order is None else order
         placed = RowSources(sources.code[in_order], sources.sources)
-        updates = updates_of(placed, seqno[in_order], partition[in_order], ~keyed[in_order])
+        updates = updates_of(placed, seqno[in_order], partition[in_order], ~keys_given.keyed[in_order])
     rows = stored_rows(batch, order)
     commit = Commit(state.next_number, time_us, rows, directory, round_robin, keys, updates, payloads)
     return commit, receipts
@@ -252,7 +249,7 @@ def replay(
     updates = NO_UPDATES
     if sources is not None:
         partition = np.repeat(directory.partition, directory.rows)
-        updates = updates_of(sources, _seqnos(rows), partition, ~_keyed(rows))
+        updates = updates_of(sources, _seqnos(rows), partition, ~KeyRows.of(rows).keyed)
     payloads = payloads_of(rows.column("value"), time_us) if remember_payloads else NO_PAYLOADS
     return Commit(number, time_us, rows, directory, round_robin, keys, updates, payloads)
 
@@ -269,6 +266,7 @@ def _is_stored(name: str, column: pa.Array) -> bool:
     return name == "value" or (name in _STORED_NAMES and column.null_count < len(column))
 
 
+_NO_SEQNOS: Final = np.zeros(0, np.int64)
 _STORED_NAMES: Final = frozenset(STORED_SCHEMA.names)
 
 
@@ -325,75 +323,6 @@ def _new_payloads(
     return payloads.pick(~repeated)
 
 
-def _keyed(batch: pa.RecordBatch) -> Bools:
-    """Which rows have a key; an empty key is no key."""
-    if "key" not in batch.schema.names:
-        return np.zeros(batch.num_rows, bool)
-    return byte_rows(batch.column("key"))[2] > 0
-
-
-def _choose_partitions(
-    batch: pa.RecordBatch,
-    keyed: Bools,
-    seqno: Int64s,
-    sources: RowSources | None,
-    state: TopicState,
-    now_us: int,
-) -> tuple[Int32s, int]:
-    """Explicit before key before the source's link before round-robin; also the round-robin counter after it."""
-    partition = _explicit(batch)
-    by_key = keyed & (partition == NOWHERE)
-    if len(by_key) and by_key.all():
-        return _by_key(batch.column("key"), state.partitions), state.round_robin
-    if by_key.any():
-        partition[by_key] = _by_key(batch.column("key").filter(pa.array(by_key)), state.partitions)
-    ticking = partition == NOWHERE
-    if sources is None:
-        return _round_robin(partition, ticking, state)
-    _, link = state.sources.lookup(sources.sources, now_us)
-    if "partition" in batch.schema.names:
-        link = _with_explicit_links(link, sources, seqno, partition, ~keyed)
-    open_rows = np.flatnonzero(ticking & (sources.code != NO_SOURCE))
-    partition[open_rows] = link[sources.code[open_rows]]
-    unlinked = open_rows[partition[open_rows] == NO_LINK]
-    _, first_of_source = np.unique(sources.code[unlinked], return_index=True)
-    ticking &= sources.code == NO_SOURCE
-    ticking[unlinked[first_of_source]] = True
-    partition, round_robin = _round_robin(partition, ticking, state)
-    link[sources.code[unlinked[first_of_source]]] = partition[unlinked[first_of_source]]
-    partition[unlinked] = link[sources.code[unlinked]]
-    return partition, round_robin
-
-
-def _explicit(batch: pa.RecordBatch) -> Int32s:
-    """The partitions that rows name themselves."""
-    if "partition" not in batch.schema.names:
-        return np.full(batch.num_rows, NOWHERE, np.int32)
-    return np.asarray(pc.fill_null(batch.column("partition"), NOWHERE)).copy()
-
-
-def _with_explicit_links(link: Int32s, sources: RowSources, seqno: Int64s, partition: Int32s, unkeyed: Bools) -> Int32s:
-    """The links, with those that rows of this batch make by naming a partition.
-
-    The commit will link a source by the rule of `links_of`. Its rows that are still open must go to the same place, or
-    the source would change its partition after its first batch.
-    """
-    still_open = np.int32(np.iinfo(np.int32).max)
-    made = links_of(sources, seqno, np.where(partition == NOWHERE, still_open, partition), unkeyed)
-    return np.where((link == NO_LINK) & (made != still_open), made, link)
-
-
-def _by_key(keys: pa.Array, partitions: int) -> Int32s:
-    return (fnv1a64(keys) % np.uint64(partitions)).astype(np.int32)
-
-
-def _round_robin(partition: Int32s, ticking: Bools, state: TopicState) -> tuple[Int32s, int]:
-    """Give the ticking rows the next partitions in turn."""
-    ticks = int(np.count_nonzero(ticking))
-    partition[ticking] = (state.round_robin + np.arange(ticks)) % state.partitions
-    return partition, state.round_robin + ticks
-
-
 def _sort(partition: Int32s, end_offsets: Int64s) -> tuple[Int64s | None, Directory]:
     """The stable order by partition (none if the rows are in it already) and the directory of the sorted rows."""
     # Sixteen bits are enough for every partition number, and numpy sorts them by radix.
@@ -407,7 +336,7 @@ def _sort(partition: Int32s, end_offsets: Int64s) -> tuple[Int64s | None, Direct
 
 def _receipts(
     outcome: npt.NDArray[np.uint8],
-    kept: Int64s,
+    kept: Int64s | None,
     partition: Int32s,
     order: Int64s | None,
     directory: Directory,
@@ -416,7 +345,7 @@ def _receipts(
     sorted_offsets = np.arange(len(partition)) + np.repeat(directory.first_offset - directory.first_row, directory.rows)
     offsets = np.empty(len(partition), np.int64)
     offsets[slice(None) if order is None else order] = sorted_offsets
-    if len(kept) == len(outcome):
+    if kept is None:
         return Receipts(partition, offsets, outcome)
     receipts = all_duplicates(len(outcome), WRITTEN)
     receipts.partition[kept] = partition

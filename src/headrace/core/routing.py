@@ -1,0 +1,120 @@
+"""Which partition a message goes to: explicit before key before the source's link before round-robin.
+
+The key chooses by FNV-1a 64 modulo partitions, bit for bit as seed 001 has it. Rows without a key and without a
+source take the partitions in turn; the first such row of a source without a link takes a turn for all of its source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.core.hashing import Bytes, Int64s, byte_rows, fnv1a64_rows
+from headrace.core.sources import NO_LINK, NO_SOURCE, Int32s, RowSources, SourceTable, links_of
+from headrace.core.window import Bools
+
+# A row whose partition is not chosen, and what a receipt holds as partition and offset of a duplicate.
+NOWHERE: Final = -1
+
+
+class RoutingState(Protocol):
+    """What routing needs to know of a topic."""
+
+    @property
+    def partitions(self) -> int: ...
+
+    @property
+    def round_robin(self) -> int: ...
+
+    @property
+    def sources(self) -> SourceTable: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRows:
+    """The keys of a batch as bytes, and which rows have one; an empty key is no key."""
+
+    data: Bytes
+    starts: Int64s
+    lengths: Int64s
+    keyed: Bools
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch) -> KeyRows:
+        """The keys of a batch."""
+        if "key" not in batch.schema.names:
+            nothing = np.zeros(batch.num_rows, np.int64)
+            return cls(np.zeros(0, np.uint8), nothing, nothing, nothing > 0)
+        data, starts, lengths = byte_rows(batch.column("key"))
+        return cls(data, starts, lengths, lengths > 0)
+
+    def partitions(self, partitions: int) -> Int32s:
+        """The partition that each key chooses."""
+        return (fnv1a64_rows(self.data, self.starts, self.lengths) % np.uint64(partitions)).astype(np.int32)
+
+    def pick(self, rows: Bools) -> KeyRows:
+        """The keys of some rows."""
+        return KeyRows(self.data, self.starts[rows], self.lengths[rows], self.keyed[rows])
+
+
+def choose_partitions(
+    batch: pa.RecordBatch,
+    keys: KeyRows,
+    seqno: Int64s,
+    sources: RowSources | None,
+    state: RoutingState,
+    now_us: int,
+) -> tuple[Int32s, int]:
+    """The partition of every row, and the round-robin counter after it."""
+    partitions, round_robin = state.partitions, state.round_robin
+    is_explicit = "partition" in batch.schema.names
+    if not is_explicit and batch.num_rows and keys.keyed.all():
+        return keys.partitions(partitions), round_robin
+    partition = _explicit(batch) if is_explicit else np.full(batch.num_rows, NOWHERE, np.int32)
+    by_key = keys.keyed & (partition == NOWHERE)
+    if by_key.any():
+        partition[by_key] = keys.pick(by_key).partitions(partitions)
+    ticking = partition == NOWHERE
+    if sources is None:
+        return partition, _take_turns(partition, ticking, partitions, round_robin)
+    _, link = state.sources.lookup(sources.sources, now_us)
+    if is_explicit:
+        link = _with_explicit_links(link, sources, seqno, partition, ~keys.keyed)
+    open_rows = np.flatnonzero(ticking & (sources.code != NO_SOURCE))
+    partition[open_rows] = link[sources.code[open_rows]]
+    unlinked = open_rows[partition[open_rows] == NO_LINK]
+    _, places = np.unique(sources.code[unlinked], return_index=True)
+    first_of_source = unlinked[places]
+    ticking &= sources.code == NO_SOURCE
+    ticking[first_of_source] = True
+    round_robin = _take_turns(partition, ticking, partitions, round_robin)
+    link[sources.code[first_of_source]] = partition[first_of_source]
+    partition[unlinked] = link[sources.code[unlinked]]
+    return partition, round_robin
+
+
+def _explicit(batch: pa.RecordBatch) -> Int32s:
+    """The partitions that rows name themselves."""
+    return np.asarray(pc.fill_null(batch.column("partition"), NOWHERE)).copy()
+
+
+def _with_explicit_links(link: Int32s, sources: RowSources, seqno: Int64s, partition: Int32s, unkeyed: Bools) -> Int32s:
+    """The links, with those that rows of this batch make by naming a partition.
+
+    The commit will link a source by the rule of `links_of`. Its rows that are still open must go to the same place, or
+    the source would change its partition after its first batch.
+    """
+    still_open = np.int32(np.iinfo(np.int32).max)
+    made = links_of(sources, seqno, np.where(partition == NOWHERE, still_open, partition), unkeyed)
+    return np.where((link == NO_LINK) & (made != still_open), made, link)
+
+
+def _take_turns(partition: Int32s, ticking: Bools, partitions: int, round_robin: int) -> int:
+    """Give the ticking rows the next partitions in turn; the counter after it."""
+    turns = int(np.count_nonzero(ticking))
+    partition[ticking] = (round_robin + np.arange(turns)) % partitions
+    return round_robin + turns
