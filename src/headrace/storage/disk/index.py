@@ -63,6 +63,10 @@ class Run:
         """The first entries of it."""
         return Run(self.first_offset[:count], self.frame[:count], self.first_row[:count], self.rows[:count])
 
+    def begins_with(self, offset: int) -> bool:
+        """Whether its first entry holds this offset: damage may have taken the entry that did."""
+        return len(self) > 0 and bool(self.first_offset[0] <= offset < self.first_offset[0] + self.rows[0])
+
 
 class Index(Protocol):
     """What reading needs of an index."""
@@ -134,7 +138,7 @@ class GrowingIndex:
     def run_from_frame(self, partition: int, frame: int) -> Run:
         """The entries in this frame and all after it."""
         entries = self._entries.columns()
-        start = int(np.searchsorted(entries["frame"], frame))
+        start = int(np.searchsorted(entries["frame"], np.uint32(frame)))
         return _run(entries, start + np.flatnonzero(entries["partition"][start:] == partition))
 
     def raise_ends(self, end_offsets: Int64s) -> None:
@@ -175,16 +179,21 @@ class SealedIndex:
 
     def run(self, partition: int, offset: int) -> Run:
         """The entries that hold `offset` and all after it."""
-        start, end = np.searchsorted(self.entries["partition"], [partition, partition + 1])
+        start, end = self._bounds(partition)
         offsets = self.entries["first_offset"][start:end]
         skip = int(np.searchsorted(offsets, offset, side="right")) - 1
         return _run(self.entries, slice(start + max(skip, 0), end))
 
     def run_from_frame(self, partition: int, frame: int) -> Run:
         """The entries in this frame and all after it."""
-        start, end = np.searchsorted(self.entries["partition"], [partition, partition + 1])
-        skip = int(np.searchsorted(self.entries["frame"][start:end], frame))
+        start, end = self._bounds(partition)
+        skip = int(np.searchsorted(self.entries["frame"][start:end], np.uint32(frame)))
         return _run(self.entries, slice(start + skip, end))
+
+    def _bounds(self, partition: int) -> tuple[int, int]:
+        # Looked up as the type they have: for any other, numpy would convert the whole column first.
+        start, end = np.searchsorted(self.entries["partition"], np.array([partition, partition + 1], np.uint32))
+        return int(start), int(end)
 
 
 class _Table:

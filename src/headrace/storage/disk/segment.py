@@ -40,6 +40,8 @@ _CHECKED_FROM: Final = 8
 
 # Frames of at most so many rows on average are decoded together: the cost of one by one would be theirs, not the rows'.
 _SMALL_FRAME_ROWS: Final = 64
+# So many bytes of frames are joined in one go: of a frame that is joined a partition may want one row.
+_JOINED_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ class Segment:
         """When the message with this offset was written, or none if it is not here."""
         index = self.index
         run = index.run(partition, offset)
-        return int(index.frames["time_us"][run.frame[0]]) if len(run) else None
+        return int(index.frames["time_us"][run.frame[0]]) if run.begins_with(offset) else None
 
     def seal(self) -> None:
         """Write the index beside the segment, and let go of the growing one."""
@@ -173,7 +175,7 @@ class Segment:
 
     def _check_start(self, run: Run, partition: int, offset: int) -> int:
         """How far into the first entry the offset is; an offset that no entry holds was in a damaged frame."""
-        if len(run) and run.first_offset[0] <= offset < run.first_offset[0] + run.rows[0]:
+        if run.begins_with(offset):
             return offset - int(run.first_offset[0])
         after = run.first_offset[run.first_offset > offset]
         resume = f"the next offset that can be read here is {after[0]}" if len(after) else "nothing follows it here"
@@ -212,7 +214,8 @@ class Segment:
         if len(bodies) == 1 or frame_rows.mean() > _SMALL_FRAME_ROWS:
             parts = zip(bodies, columns.tolist(), first_row.tolist(), rows.tolist(), strict=True)
             return join([frame.decode_rows(body, mask).slice(first, count) for body, mask, first, count in parts])
-        changes = np.flatnonzero(np.diff(columns)) + 1
+        joined = np.cumsum(frames["body_bytes"][numbers], dtype=np.int64) // _JOINED_BYTES
+        changes = np.flatnonzero((columns[1:] != columns[:-1]) | (joined[1:] != joined[:-1])) + 1
         bounds = [0, *changes.tolist(), len(bodies)]
         pieces = []
         for start, end in pairwise(bounds):
@@ -239,13 +242,15 @@ def load_index(files: FileSystem, path: Path) -> SealedIndex | None:
 
 
 def _within_limits(run: Run, frames: Mapping[str, Any], skip: int, messages_max: int, bytes_max: int) -> Run:
-    """The entries needed for the limits: the last one may exceed them."""
+    """The entries needed for the limits, up to a gap that a damaged frame left: the last one may exceed the limits."""
     run = run.first(messages_max + 1)
     rows = run.rows.astype(np.int64)
-    rows_before = np.cumsum(rows) - rows - skip
+    rows_before = np.cumsum(rows) - rows
     share = frames["bytes"][run.frame] * (rows / np.maximum(frames["rows"][run.frame], 1))
     bytes_before = np.cumsum(share) - share
-    return run.first(max(1, int(np.count_nonzero((rows_before < messages_max) & (bytes_before < bytes_max)))))
+    is_dense = run.first_offset == run.first_offset[0] + rows_before
+    is_wanted = is_dense & (rows_before - skip < messages_max) & (bytes_before < bytes_max)
+    return run.first(max(1, int(np.count_nonzero(is_wanted))))
 
 
 def _pick_rows(batch: pa.RecordBatch, frame_rows: Int64s, first_row: Int64s, rows: Int64s) -> pa.RecordBatch:
