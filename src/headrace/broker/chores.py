@@ -29,6 +29,7 @@ class Chores:
         return {
             self.expire_members: self._settings.members_check_seconds,
             self.drop_outlived: self._settings.retention_check_seconds,
+            self.seal_segments: self._settings.retention_check_seconds,
             self.clean_windows: self._settings.window_clean_seconds,
             self.expire_stages: self._settings.stages_check_seconds,
             self.forget_sources: self._settings.sources_check_seconds,
@@ -46,6 +47,11 @@ class Chores:
             if settings.retention_seconds is not None or settings.retention_bytes is not None:
                 dropped = opened.topic.log.drop_outlived(settings, opened.groups.held(), self._clock.now_us())
                 self._counters.add("segments_dropped", dropped)
+
+    def seal_segments(self) -> None:
+        """Write the index of complete segments that could not be written when they were completed."""
+        for opened in self._topics.all():
+            self._counters.add("segments_sealed", opened.topic.log.seal())
 
     def clean_windows(self) -> None:
         """Forget the payloads whose time in the window is over."""

@@ -65,6 +65,7 @@ class DiskLog:
         self._handle = files.open(self._segments[-1].path)
         self._end = recovered.end
         self._failure: str | None = None
+        self._sealed = 0
         self._write_lock = threading.Lock()
         self._mapped: OrderedDict[Segment, None] = OrderedDict()
         self._mapped_lock = threading.Lock()
@@ -195,6 +196,15 @@ class DiskLog:
                 self._mapped.pop(segment, None)
         return len(dropped)
 
+    def seal(self) -> int:
+        """Seal complete segments that are not; say how many were sealed since this was last asked."""
+        with self._write_lock:
+            for segment in self._segments[:-1]:
+                if segment.growing is not None:
+                    self._seal(segment)
+            sealed, self._sealed = self._sealed, 0
+            return sealed
+
     def bytes_stored(self) -> int:
         """The bytes of all segments."""
         # Under the lock, so that retention removes no file that is being asked for.
@@ -272,10 +282,14 @@ class DiskLog:
         self._handle, self._end = handle, self._files_end(header)
         self._segments = (*self._segments, segment)
         with suppress(OSError):
-            old.seal()
+            self._seal(old)
             snapshot_bytes = 64 * len(state.sources) + 24 * len(state.window)
             if self._bytes_since_snapshot >= SNAPSHOT_GROWTH * snapshot_bytes:
                 self._write_snapshot()
+
+    def _seal(self, segment: Segment) -> None:
+        segment.seal()
+        self._sealed += 1
 
     def _write_snapshot(self) -> None:
         snapshot.write(self._files, self._directory, self._state)

@@ -127,6 +127,10 @@ class MemoryLog:
                 ]
             return count
 
+    def seal(self) -> int:
+        """Nothing to seal."""
+        return 0
+
     def bytes_stored(self) -> int:
         """The bytes of all commits."""
         return sum(piece.bytes for piece in self._pieces)
