@@ -12,7 +12,7 @@ set last, say how much of them is valid.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -141,10 +141,9 @@ class GrowingIndex:
         start = int(np.searchsorted(entries["frame"], np.uint32(frame)))
         return _run(entries, start + np.flatnonzero(entries["partition"][start:] == partition))
 
-    def raise_ends(self, end_offsets: Int64s) -> None:
-        """Raise each partition's end offset to what stands here."""
-        entries = self._entries.columns()
-        np.maximum.at(end_offsets, entries["partition"], entries["first_offset"] + entries["rows"])
+    @property
+    def entries(self) -> Mapping[str, Column]:
+        return self._entries.columns()
 
     def encode(self) -> list[Any]:
         """The sealed form as buffers."""
@@ -218,6 +217,16 @@ class _Table:
                 self._columns[name] = column
             column[self._count : end] = values[name]
         self._count = end
+
+
+def end_offsets(base: Int64s, indexes: Sequence[GrowingIndex | SealedIndex]) -> Int64s:
+    """Where each partition ends that began at `base` and has the entries of these indexes."""
+    partition = np.concatenate([index.entries["partition"] for index in indexes])
+    end = np.concatenate([index.entries["first_offset"] + index.entries["rows"] for index in indexes])
+    ends = np.zeros(max(len(base), int(partition.max(initial=0)) + 1), np.int64)
+    ends[: len(base)] = base
+    np.maximum.at(ends, partition, end)
+    return ends
 
 
 def _run(entries: Mapping[str, Column], places: Any) -> Run:

@@ -19,9 +19,9 @@ from headrace.core.planning import TopicState, replay
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk import frame, snapshot
 from headrace.storage.disk.filesystem import FileSystem
-from headrace.storage.disk.index import GrowingIndex
+from headrace.storage.disk.index import GrowingIndex, SealedIndex, end_offsets
 from headrace.storage.disk.scan import Scanned, scan
-from headrace.storage.disk.segment import Segment, SegmentHeader, header_bytes, index_anew, load_index
+from headrace.storage.disk.segment import Segment, SegmentHeader, file_names, header_bytes, index_anew, load_index
 
 
 @dataclass(slots=True)
@@ -38,10 +38,12 @@ class Recovered:
 def recover(files: FileSystem, directory: Path, topic: TopicRecord, now_us: int) -> Recovered:
     """Read a topic's directory and make it ready for writing."""
     damage: list[Damaged] = []
-    segments = _find_segments(files, directory, damage)
+    segments = _find_segments(files, directory, topic, damage)
     newest = segments[-1]
-    index, scanned = _mend_newest(files, newest, damage)
+    sealed = load_index(files, newest.index_path)
+    index, scanned = _mend_newest(files, newest, 0 if sealed is None else sealed.covered_bytes, damage)
     newest.growing = index
+    ends = _end_offsets(newest, index, sealed, topic)
     state = TopicState(np.zeros(topic.partitions, np.int64))
     state, damaged_snapshots = snapshot.restore_newest(files, directory, state)
     damage += [Damaged(str(directory / name), 0, "the snapshot's checksum is wrong") for name in damaged_snapshots]
@@ -50,38 +52,47 @@ def recover(files: FileSystem, directory: Path, topic: TopicRecord, now_us: int)
         lost = f"what sources wrote in commits {snapshot_number} to {segments[0].header.first_number - 1} is forgotten"
         damage.append(Damaged(str(directory), 0, f"no intact snapshot: {lost}"))
     _replay(files, segments, scanned, state, topic, now_us)
-    state.end_offsets = _end_offsets(newest.header.base_offsets, index, topic.partitions)
-    state.next_number = max(state.next_number, newest.header.first_number)
+    state.end_offsets = ends
+    frames_known = 0 if sealed is None else len(sealed.frames["rows"])
+    state.next_number = max(state.next_number, newest.header.first_number + frames_known)
     state.last_time_us = max(state.last_time_us, newest.header.created_us)
     return Recovered(segments, state, scanned.end, snapshot_number, damage)
 
 
-def _find_segments(files: FileSystem, directory: Path, damage: list[Damaged]) -> list[Segment]:
+def _find_segments(files: FileSystem, directory: Path, topic: TopicRecord, damage: list[Damaged]) -> list[Segment]:
     names = files.list_directory(directory)
     for name in names:
         if name.endswith(".tmp"):
             files.remove(directory / name)
     segments = []
-    logs = [directory / name for name in names if name.endswith(".log")]
+    logs = [directory / name for name in file_names(names, "log")]
     for path in logs:
         header = SegmentHeader.read(files, path)
-        if header is not None:
+        if header is not None and header.topic_id == topic.id:
             segments.append(Segment(files, path, header))
-        elif path == logs[-1] and segments:
-            # The process died while it began this segment: nothing in it was ever acknowledged.
+        elif path != logs[-1]:
+            damage.append(Damaged(str(path), 0, "the segment's header is wrong, none of its messages can be read"))
+        elif segments and not _was_begun(files, path, topic):
             files.remove(path)
         else:
-            damage.append(Damaged(str(path), 0, "the segment's header is wrong, none of its messages can be read"))
+            # To go on without it would give its offsets and its name away again.
+            raise Damaged(str(path), 0, "the newest segment's header is wrong: restore the file, or move it away")
     if not segments:
-        raise Damaged(str(directory), 0, "no segment of this topic can be read")
+        raise Damaged(str(directory), 0, "the topic has no segment")
     return segments
 
 
-def _mend_newest(files: FileSystem, segment: Segment, damage: list[Damaged]) -> tuple[GrowingIndex, Scanned]:
-    """Index the newest segment and cut its torn tail."""
+def _was_begun(files: FileSystem, path: Path, topic: TopicRecord) -> bool:
+    """Whether a segment without a right header got past it; one that did not never held anything acknowledged."""
+    is_longer = files.size(path) > header_bytes(topic.partitions)
+    return is_longer or bool(scan(files.map(path), frame.ALIGNMENT, topic.id, str(path)).frames)
+
+
+def _mend_newest(
+    files: FileSystem, segment: Segment, complete: int, damage: list[Damaged]
+) -> tuple[GrowingIndex, Scanned]:
+    """Index the newest segment, of which so many bytes are known to have been complete, and cut its torn tail."""
     view = files.map(segment.path)
-    sealed = load_index(files, segment.index_path)
-    complete = 0 if sealed is None else sealed.covered_bytes
     if complete > len(view):
         damage.append(Damaged(str(segment.path), len(view), f"the file was {complete} bytes long and is shorter now"))
         complete = 0
@@ -89,20 +100,24 @@ def _mend_newest(files: FileSystem, segment: Segment, damage: list[Damaged]) -> 
     damage += [
         Damaged(str(segment.path), hole.position, f"no intact frame up to byte {hole.end}") for hole in scanned.holes
     ]
-    if scanned.end < len(view):
-        handle = files.open(segment.path)
-        try:
+    handle = files.open(segment.path)
+    try:
+        if scanned.end < len(view):
             files.truncate(handle, scanned.end)
-            files.sync(handle)
-        finally:
-            files.close(handle)
+        # A process that was killed may have written without a sync, and what is found here counts as published.
+        files.sync(handle)
+    finally:
+        files.close(handle)
     return index, scanned
 
 
-def _end_offsets(base: Int64s, index: GrowingIndex, partitions: int) -> Int64s:
-    ends = np.concatenate([base, np.zeros(partitions - len(base), np.int64)])
-    index.raise_ends(ends)
-    return ends
+def _end_offsets(newest: Segment, index: GrowingIndex, sealed: SealedIndex | None, topic: TopicRecord) -> Int64s:
+    """Where the partitions end; a sealed index also knows of messages that are lost, whose offsets stay taken."""
+    known = end_offsets(newest.header.base_offsets, [index] if sealed is None else [index, sealed])
+    if len(known) > topic.partitions:
+        reason = f"it has {len(known)} partitions, the catalog {topic.partitions}: the catalog is older than the log"
+        raise Damaged(str(newest.path), 0, reason)
+    return np.concatenate([known, np.zeros(topic.partitions - len(known), np.int64)])
 
 
 def _replay(

@@ -10,8 +10,9 @@ says where to go on.
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -88,6 +89,11 @@ def file_name(first_number: int, ending: str) -> str:
     return f"{first_number:020d}.{ending}"
 
 
+def file_names(names: Iterable[str], ending: str) -> list[str]:
+    """Those of some names that are of this module, in order; what people put beside them is left alone."""
+    return sorted(name for name in names if re.fullmatch(rf"[0-9]{{20}}\.{ending}", name))
+
+
 class Segment:
     """The frames of one file. `index` is growing in the newest segment, else loaded when first needed."""
 
@@ -104,7 +110,7 @@ class Segment:
     def index(self) -> Index:
         """The growing index, the sealed one, or one made anew from the log."""
         growing = self.growing
-        # An index without frames is false: only one that is not there may be made anew, or the writer would lose its own.
+        # An index without frames is false, and one made anew would hide what the writer adds to its own.
         return growing if growing is not None else self._sealed or self._load_index()
 
     def base_offset(self, partition: int) -> int:

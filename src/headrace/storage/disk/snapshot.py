@@ -22,7 +22,7 @@ from headrace.core.planning import TopicState
 from headrace.core.sources import SourceTable
 from headrace.core.window import PayloadWindow
 from headrace.storage.disk.filesystem import FileSystem, write_whole
-from headrace.storage.disk.segment import file_name
+from headrace.storage.disk.segment import file_name, file_names
 
 MAGIC: Final = b"HRst"
 VERSION: Final = 1
@@ -60,7 +60,7 @@ def write(files: FileSystem, directory: Path, state: TopicState) -> None:
 
 def names(files: FileSystem, directory: Path) -> list[str]:
     """The snapshots in a directory, oldest first."""
-    return [name for name in files.list_directory(directory) if name.endswith("." + ENDING)]
+    return file_names(files.list_directory(directory), ENDING)
 
 
 def restore_newest(files: FileSystem, directory: Path, state: TopicState) -> tuple[TopicState, list[str]]:
