@@ -154,11 +154,12 @@ class Broker:
 
     def last_seqno(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
         """The highest seqno written for a source, or none: where its producer goes on."""
-        return self._topics.find(topic).topic.log.state.sources.last_seqno((producer_id, message_group_id))
+        source = (producer_id, message_group_id)
+        return self._topics.find(topic).topic.between_commits(lambda state: state.sources.last_seqno(source))
 
     def last_commit(self, topic: str, writer: str) -> int | None:
         """The number of the last commit of a writer of commit keys, or none."""
-        return self._topics.find(topic).topic.log.state.writers.get(writer)
+        return self._topics.find(topic).topic.between_commits(lambda state: state.writers.get(writer))
 
     def stage(self, topic: str, batch: pa.RecordBatch, stage: str | None = None) -> Staged:
         """Put rows aside for a later commit, in a new stage or at the end of one; they are checked here and now."""

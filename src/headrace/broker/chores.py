@@ -63,7 +63,7 @@ class Chores:
                 return state.window.clean(after_us)
 
             if len(opened.topic.log.state.window):
-                self._counters.add("payloads_cleaned", opened.topic.forget(clean))
+                self._counters.add("payloads_cleaned", opened.topic.between_commits(clean))
         self._counters.add("window_cleanings")
 
     def expire_stages(self) -> None:
@@ -82,5 +82,5 @@ class Chores:
             return state.sources.forget_idle(self._settings.sources_max)
 
         for opened in self._topics.all():
-            self._counters.add("links_expired", opened.topic.forget(expire_links))
-            self._counters.add("sources_forgotten", opened.topic.forget(forget_idle))
+            self._counters.add("links_expired", opened.topic.between_commits(expire_links))
+            self._counters.add("sources_forgotten", opened.topic.between_commits(forget_idle))

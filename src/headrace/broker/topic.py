@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -28,6 +28,7 @@ DUPLICATE_COUNTERS: Final = {
     DUPLICATE_COMMIT: "duplicates_by_commit_key",
 }
 
+Result = TypeVar("Result")
 OtherWindows = Callable[["Topic"], Sequence[PayloadWindow]]
 
 
@@ -98,17 +99,16 @@ class Topic:
         self._counters.add("messages_read", batch.num_rows)
         return batch
 
-    def forget(self, forgetting: Callable[[TopicState], int]) -> int:
-        """Let the state forget what has expired, between two commits."""
-        forgotten = 0
+    def between_commits(self, look: Callable[[TopicState], Result]) -> Result:
+        """What a function says of the state while no commit changes it; it may let the state forget what expired."""
+        results: list[Result] = []
 
         def decide(state: TopicState) -> Sequence[Commit]:
-            nonlocal forgotten
-            forgotten = forgetting(state)
+            results.append(look(state))
             return ()
 
         self.log.commit(decide)
-        return forgotten
+        return results[0]
 
     def _commit(self, requests: Sequence[Request]) -> None:
         """Plan, persist and apply what some publishers want, and give each its receipts."""

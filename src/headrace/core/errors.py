@@ -37,8 +37,11 @@ without a change. Fields are typed and errors can be pickled, since Spark carrie
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
+
+Error = TypeVar("Error", bound=BaseException)
 
 
 @dataclass(eq=False)
@@ -58,6 +61,16 @@ class HeadraceError(Exception):
 
 def _restore(kind: type[HeadraceError], values: dict[str, Any]) -> HeadraceError:
     return kind(**values)
+
+
+def again(error: Error) -> Error:
+    """The same error, to be raised once more.
+
+    An error that is kept and raised as it is keeps the frames of everyone who ever met it, and more of them each time.
+    """
+    twin = copy(error)
+    twin.__cause__ = error.__cause__
+    return twin
 
 
 def all_errors(root: type[HeadraceError] = HeadraceError) -> Iterator[type[HeadraceError]]:

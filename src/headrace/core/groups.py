@@ -20,6 +20,7 @@ from headrace.core.limits import (
     MICROSECONDS,
     SESSION_TIMEOUT_SECONDS_MAX,
     SESSION_TIMEOUT_SECONDS_MIN,
+    TIME_US_MAX,
 )
 
 # Where a group begins: at the oldest message, at the end, or at the first message at or after a time in microseconds.
@@ -62,9 +63,25 @@ def check_read_from(read_from: object) -> ReadFrom:
     """A valid beginning."""
     if read_from == "earliest" or read_from == "latest":
         return read_from
-    if isinstance(read_from, int) and not isinstance(read_from, bool) and read_from >= 0:
+    if isinstance(read_from, int) and not isinstance(read_from, bool) and 0 <= read_from <= TIME_US_MAX:
         return read_from
     raise InvalidInput("read_from", repr(read_from), "it must be 'earliest', 'latest' or a time in microseconds")
+
+
+def check_important(important: object) -> bool | None:
+    """Whether retention waits for a group; none leaves it as it is."""
+    if important is None or isinstance(important, bool):
+        return important
+    raise InvalidInput("important", repr(important)[:100], "it must be true, false or not given")
+
+
+def check_session_timeout(seconds: object) -> float:
+    """How long a member may be silent."""
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if is_number and SESSION_TIMEOUT_SECONDS_MIN <= seconds <= SESSION_TIMEOUT_SECONDS_MAX:
+        return seconds
+    rule = f"it must be {SESSION_TIMEOUT_SECONDS_MIN:g} to {SESSION_TIMEOUT_SECONDS_MAX:g}"
+    raise InvalidInput("session_timeout_seconds", repr(seconds)[:100], rule)
 
 
 def register(group: Group, consumers: int | None, important: bool | None) -> Group:
@@ -83,11 +100,8 @@ def join(group: Group, member: str, session_timeout_seconds: float, now_us: int)
     """Let a member in, or renew it; a member that is in already does not disturb the others."""
     if group.consumers is not None:
         raise GroupSizeConflict(group.name, f"it has a fixed size of {group.consumers}: nobody can join it")
-    if not SESSION_TIMEOUT_SECONDS_MIN <= session_timeout_seconds <= SESSION_TIMEOUT_SECONDS_MAX:
-        rule = f"it must be {SESSION_TIMEOUT_SECONDS_MIN:g} to {SESSION_TIMEOUT_SECONDS_MAX:g}"
-        raise InvalidInput("session_timeout_seconds", str(session_timeout_seconds), rule)
+    timeout_us = int(check_session_timeout(session_timeout_seconds) * MICROSECONDS)
     group = expire(group, now_us)
-    timeout_us = int(session_timeout_seconds * MICROSECONDS)
     newcomers = 0 if member in group.members else 1
     members = {**group.members, member: Member(timeout_us, now_us + timeout_us)}
     return msgspec.structs.replace(group, members=members, generation=group.generation + newcomers)

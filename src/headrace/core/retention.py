@@ -49,5 +49,8 @@ def _is_past(piece: Piece, bytes_after: int, settings: TopicSettings, now_us: in
 def _is_held(piece: Piece, held: Int64s | None) -> bool:
     if held is None:
         return False
-    covered = held[: len(piece.end_offsets)]
+    # Of a partition that was added since `held` was made nothing is read yet.
+    covered = np.zeros_like(piece.end_offsets)
+    known = held[: len(covered)]
+    covered[: len(known)] = known
     return bool(np.any(piece.end_offsets > covered))
