@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
@@ -27,16 +27,14 @@ def open_store(url: str) -> Store:
 
 
 def _open_disk(url: str) -> DiskStore:
-    parts = urlsplit(url)
-    path = unquote(parts.path)
-    if not path or parts.netloc or parts.fragment:
+    location, _, query = url.removeprefix("file:").partition("?")
+    path = unquote(location.removeprefix("//") if location.startswith("///") else location)
+    if not path or path.startswith("//") or "#" in url or "\0" in path:
         raise InvalidInput("store", repr(url), "write it as file:DIRECTORY, such as file:./headrace-data")
     try:
-        options = msgspec.convert(
-            dict(parse_qsl(parts.query, strict_parsing=bool(parts.query))), DiskOptions, strict=False
-        )
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+        options = msgspec.convert(dict(pairs), DiskOptions, strict=False)
     except (ValueError, msgspec.ValidationError) as error:
-        raise InvalidInput(
-            "store", repr(url), f"{error}; options are {', '.join(DiskOptions.__struct_fields__)}"
-        ) from None
-    return DiskStore(Path(path), options)
+        rule = f"{error}; options are {', '.join(DiskOptions.__struct_fields__)}"
+        raise InvalidInput("store", repr(url), rule) from None
+    return DiskStore(Path(path).absolute(), options)

@@ -6,16 +6,19 @@
     stages/                           rows that wait to be published together
 
 A topic is in the catalog only once its log is there, and its log is removed only once it is out of the catalog; what
-a crash leaves between the two is removed at the next opening.
+a crash leaves between the two is removed at the next opening. What people put beside these is left alone.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import URL, Engine, create_engine, event, text
 
 from headrace.core.errors import StoreUnavailable
 from headrace.storage.catalog import Catalog, TopicRecord
@@ -23,8 +26,11 @@ from headrace.storage.disk.filesystem import FileSystem
 from headrace.storage.disk.log import DiskLog, create_segment
 from headrace.storage.disk.options import DiskOptions
 from headrace.storage.disk.recovery import recover
-from headrace.storage.disk.segment import SegmentHeader
+from headrace.storage.disk.segment import SegmentHeader, file_name, header_bytes
 from headrace.storage.disk.stages import DiskStages
+from headrace.storage.tables import all_topics
+
+_DIRECTORY_NAME: Final = re.compile(r"[0-9]{9}|[1-9][0-9]{9,}")
 
 
 class DiskStore:
@@ -34,49 +40,47 @@ class DiskStore:
         self._files = files or FileSystem()
         self._options = options
         self._topics = directory / "topics"
-        try:
+        with _store_errors(directory), ExitStack() as undo:
             self._files.make_directory(self._topics)
             lock = self._files.lock(directory / "LOCK")
-        except OSError as error:
-            raise StoreUnavailable(str(directory), str(error)) from error
-        if lock is None:
-            holder = self._files.read(directory / "LOCK", 20).decode().strip()
-            raise StoreUnavailable(str(directory), f"process {holder or 'unknown'} has it open")
-        self._lock = lock
-        try:
-            self.catalog = Catalog(_sqlite(directory / "catalog.sqlite"), str(directory))
+            if lock is None:
+                holder = self._files.read(directory / "LOCK", 20).decode().strip()
+                raise StoreUnavailable(str(directory), f"process {holder or 'unknown'} has it open")
+            undo.callback(self._files.close, lock)
+            database = _sqlite(directory / "catalog.sqlite")
+            undo.callback(database.dispose)
+            self.catalog = Catalog(database, str(directory))
             self.stages = DiskStages(self._files, directory / "stages")
-            self._remove_strays()
-        except BaseException:
-            self._files.close(lock)
-            raise
+            self._remove_strays(_last_topic_id(database))
+            self._lock = lock
+            undo.pop_all()
 
     def create_log(self, topic: TopicRecord, now_us: int) -> None:
         """Make the empty log of a topic, durably."""
         directory = self._directory(topic.id)
-        try:
+        with _store_errors(directory):
             self._files.make_directory(directory)
             header = SegmentHeader(topic.id, 0, now_us, np.zeros(topic.partitions, np.int64))
             _, handle = create_segment(self._files, directory, header)
             self._files.close(handle)
             self._files.sync_directory(self._topics)
-        except OSError as error:
-            raise StoreUnavailable(str(directory), str(error)) from error
 
     def open_log(self, topic: TopicRecord, now_us: int) -> DiskLog:
         """Open the log of a topic, mending what a crash left."""
         directory = self._directory(topic.id)
-        recovered = recover(self._files, directory, topic, now_us)
-        return DiskLog(self._files, directory, topic, self._options, recovered)
+        with _store_errors(directory):
+            recovered = recover(self._files, directory, topic, now_us)
+            return DiskLog(self._files, directory, topic, self._options, recovered)
 
     def delete_log(self, topic_id: int) -> None:
         """Give the disk of a topic back."""
         self.stages.drop_topic(topic_id)
         directory = self._directory(topic_id)
-        for name in self._files.list_directory(directory):
-            self._files.remove(directory / name)
-        self._files.remove_directory(directory)
-        self._files.sync_directory(self._topics)
+        with _store_errors(directory):
+            for name in self._files.list_directory(directory):
+                self._files.remove(directory / name)
+            self._files.remove_directory(directory)
+            self._files.sync_directory(self._topics)
 
     def close(self) -> None:
         """Close the catalog and let the next process in."""
@@ -86,16 +90,49 @@ class DiskStore:
     def _directory(self, topic_id: int) -> Path:
         return self._topics / f"{topic_id:09d}"
 
-    def _remove_strays(self) -> None:
-        """Remove the logs of topics that were being made or deleted when a process died."""
+    def _remove_strays(self, last_topic_id: int) -> None:
+        """Remove the logs of topics that were being made or deleted when a process died.
+
+        A log with messages whose topic the catalog never had is none of these: the catalog was lost, or is older.
+        """
         known = {self._directory(topic.id).name for topic in self.catalog.topics()}
         for name in self._files.list_directory(self._topics):
-            if name not in known:
-                self.delete_log(int(name))
+            if name in known or not _DIRECTORY_NAME.fullmatch(name):
+                continue
+            if int(name) > last_topic_id and not self._was_being_made(self._topics / name):
+                reason = "its topic was never in the catalog, which is not the one of these logs: restore the right one"
+                raise StoreUnavailable(str(self._topics / name), reason)
+            self.delete_log(int(name))
+
+    def _was_being_made(self, directory: Path) -> bool:
+        """Whether there is nothing but a first segment without messages."""
+        first = directory / file_name(0, "log")
+        names = self._files.list_directory(directory)
+        if names != [first.name]:
+            return not names
+        header = SegmentHeader.read(self._files, first)
+        return header is None or self._files.size(first) == header_bytes(len(header.base_offsets))
+
+
+@contextmanager
+def _store_errors(directory: Path) -> Iterator[None]:
+    """Errors of the operating system as those of a store."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(str(directory), str(error)) from error
+
+
+def _last_topic_id(database: Engine) -> int:
+    """The highest id that a topic ever had."""
+    with database.connect() as connection:
+        query = text("SELECT seq FROM sqlite_sequence WHERE name = :table")
+        return connection.execute(query, {"table": all_topics.name}).scalar() or 0
 
 
 def _sqlite(path: Path) -> Engine:
-    engine = create_engine(f"sqlite:///{path}", connect_args={"check_same_thread": False})
+    # Not from text: a path may have characters that mean something in a URL.
+    engine = create_engine(URL.create("sqlite", database=str(path)), connect_args={"check_same_thread": False})
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _: Any) -> None:

@@ -15,14 +15,19 @@ from pathlib import Path
 from typing import Any
 
 _sync_data = getattr(os, "fdatasync", os.fsync)
+# What Linux takes in one call.
+_BUFFERS_MAX = 1024
 
 
 class FileSystem:
     """Plain calls to the operating system; errors are OSError."""
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and those above it; one that is there already is fine."""
+        """Make a directory and those above it, durably; one that is there already is fine."""
+        missing = [each for each in (path, *path.parents) if not each.exists()]
         path.mkdir(parents=True, exist_ok=True)
+        for made in reversed(missing):
+            self.sync_directory(made.parent)
 
     def list_directory(self, path: Path) -> list[str]:
         """The names in a directory, sorted; none if it is not there."""
@@ -41,7 +46,7 @@ class FileSystem:
         """Write buffers one after another from a position on."""
         views = [memoryview(part).cast("B") for part in parts]
         while views:
-            written = os.pwritev(handle, views, position)
+            written = os.pwritev(handle, views[:_BUFFERS_MAX], position)
             position += written
             while views and written >= len(views[0]):
                 written -= len(views.pop(0))
@@ -100,11 +105,13 @@ class FileSystem:
         handle = self.open(path)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
             os.close(handle)
-            return None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+            if isinstance(error, BlockingIOError):
+                return None
+            raise
         return handle
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from headrace.core.errors import UnknownFormat
-from headrace.core.messages import STORED_SCHEMA
+from headrace.core.messages import PUBLISH_SCHEMA
 from headrace.core.planning import Commit, CommitKey, Directory
 
 ALIGNMENT: Final = 64
@@ -34,7 +34,8 @@ _ENTRY: Final = np.dtype([("partition", "<u4"), ("rows", "<u4"), ("first_offset"
 _SEED: Final = struct.Struct("<QQ")
 _KEYS_ENCODER: Final = msgspec.msgpack.Encoder()
 _KEYS_DECODER: Final = msgspec.msgpack.Decoder(list[tuple[str, int]])
-_COLUMN_BITS: Final = {name: 1 << bit for bit, name in enumerate(STORED_SCHEMA.names)}
+# The frames of a log have no partition column, their directory says it; those of a stage may have one.
+_COLUMN_BITS: Final = {name: 1 << bit for bit, name in enumerate(PUBLISH_SCHEMA.names)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ def has_sources(columns: int) -> bool:
 @cache
 def schema_of(columns: int) -> pa.Schema:
     """The schema of a frame with this column mask."""
-    return pa.schema([field for field in STORED_SCHEMA if columns & _COLUMN_BITS[field.name]])
+    return pa.schema([field for field in PUBLISH_SCHEMA if columns & _COLUMN_BITS[field.name]])
 
 
 @cache

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from headrace.core.limits import SEGMENT_BYTES, SEGMENT_FRAMES
+from headrace.core.limits import SEGMENT_BYTES, SEGMENT_BYTES_MAX, SEGMENT_FRAMES, SEGMENT_FRAMES_MAX
 
 
 class DiskOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -19,5 +19,5 @@ class DiskOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """
 
     durability: Literal["sync", "os"] = "sync"
-    segment_bytes: int = SEGMENT_BYTES
-    segment_frames: int = SEGMENT_FRAMES
+    segment_bytes: Annotated[int, msgspec.Meta(ge=1, le=SEGMENT_BYTES_MAX)] = SEGMENT_BYTES
+    segment_frames: Annotated[int, msgspec.Meta(ge=1, le=SEGMENT_FRAMES_MAX)] = SEGMENT_FRAMES

@@ -7,13 +7,16 @@ and answers by staging again. They survive the death of the process.
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.errors import StoreUnavailable
 from headrace.core.planning import Commit, CommitKey, Directory
 from headrace.core.sources import NO_UPDATES
 from headrace.core.window import NO_PAYLOADS
@@ -21,7 +24,8 @@ from headrace.storage.disk import frame
 from headrace.storage.disk.filesystem import FileSystem
 from headrace.storage.disk.scan import scan
 
-_EVERYTHING = Directory(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
+_EVERYTHING: Final = Directory(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
+_FILE_NAME: Final = re.compile(r"[0-9]+-[0-9a-f]{40}")
 
 
 @dataclass(slots=True)
@@ -43,7 +47,8 @@ class DiskStages:
         self._stages: dict[tuple[int, str], _Stage] = {}
         files.make_directory(directory)
         for name in files.list_directory(directory):
-            self._find(directory / name)
+            if _FILE_NAME.fullmatch(name):
+                self._find(directory / name)
 
     def write(self, topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int) -> int:
         """Add rows to a stage; the rows it has now."""
@@ -54,11 +59,7 @@ class DiskStages:
             keys = (CommitKey(stage, topic_id),)
             piece = Commit(known.pieces, now_us, rows, _EVERYTHING, 0, keys, NO_UPDATES, NO_PAYLOADS)
             header, buffers = frame.encode(piece, topic_id, known.end)
-            handle = self._files.open(known.path)
-            try:
-                self._files.write(handle, known.end, buffers)
-            finally:
-                self._files.close(handle)
+            self._append(known, buffers)
             known.rows, known.pieces, known.end = known.rows + rows.num_rows, known.pieces + 1, known.end + header.bytes
             known.touched_us = now_us
             self._stages[topic_id, stage] = known
@@ -95,6 +96,16 @@ class DiskStages:
         """Drop the stages that nobody has written to since; say how many."""
         old = [key for key, stage in list(self._stages.items()) if stage.touched_us <= idle_since_us]
         return sum(self.drop(*key) for key in old)
+
+    def _append(self, stage: _Stage, buffers: list[Any]) -> None:
+        try:
+            handle = self._files.open(stage.path)
+            try:
+                self._files.write(handle, stage.end, buffers)
+            finally:
+                self._files.close(handle)
+        except OSError as error:
+            raise StoreUnavailable(str(stage.path), str(error)) from error
 
     def _find(self, path: Path) -> None:
         """Take in a stage that an earlier process left, or remove what is none."""
