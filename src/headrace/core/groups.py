@@ -77,8 +77,7 @@ def check_important(important: object) -> bool | None:
 
 def check_session_timeout(seconds: object) -> float:
     """How long a member may be silent."""
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if is_number and SESSION_TIMEOUT_SECONDS_MIN <= seconds <= SESSION_TIMEOUT_SECONDS_MAX:
+    if isinstance(seconds, int | float) and SESSION_TIMEOUT_SECONDS_MIN <= seconds <= SESSION_TIMEOUT_SECONDS_MAX:
         return seconds
     rule = f"it must be {SESSION_TIMEOUT_SECONDS_MIN:g} to {SESSION_TIMEOUT_SECONDS_MAX:g}"
     raise InvalidInput("session_timeout_seconds", repr(seconds)[:100], rule)

@@ -1,0 +1,37 @@
+"""Who reads which partition: the table of seed 002, and that nobody is left out or doubled."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.assignment import owner_of, partitions_of
+
+
+@pytest.mark.parametrize(
+    ("partition", "consumers", "target"), [(0, 3, 0), (1, 3, 1), (2, 3, 2), (3, 3, 0), (4, 3, 1), (5, 3, 2)]
+)
+def test_the_table_of_seed_002(partition: int, consumers: int, target: int) -> None:
+    assert owner_of(partition, consumers) == target
+    assert partition in partitions_of(target, consumers, partitions=6)
+
+
+def test_consumers_beyond_the_partitions_have_nothing_to_read() -> None:
+    assert [list(partitions_of(consumer, 4, partitions=2)) for consumer in range(4)] == [[0], [1], [], []]
+
+
+@given(consumers=st.integers(1, 50), partitions=st.integers(1, 200))
+def test_every_partition_has_exactly_one_reader_and_the_load_is_even(consumers: int, partitions: int) -> None:
+    shares = [list(partitions_of(consumer, consumers, partitions)) for consumer in range(consumers)]
+    assert sorted(partition for share in shares for partition in share) == list(range(partitions))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    for consumer, share in enumerate(shares):
+        assert all(owner_of(partition, consumers) == consumer for partition in share)
+
+
+@given(consumers=st.integers(1, 50), partitions=st.integers(1, 100), added=st.integers(0, 100))
+def test_added_partitions_take_nothing_away(consumers: int, partitions: int, added: int) -> None:
+    for consumer in range(consumers):
+        before = list(partitions_of(consumer, consumers, partitions))
+        assert list(partitions_of(consumer, consumers, partitions + added))[: len(before)] == before
