@@ -42,7 +42,8 @@ from headrace.storage.ranges import check_range
 MAPPED_SEGMENTS_MAX: Final = 4
 # A snapshot is written once the log has grown by this many times the snapshot's own size.
 SNAPSHOT_GROWTH: Final = 4
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE})
+_CLOSED: Final = "the log is closed"
 
 logger = logging.getLogger(__name__)
 
@@ -187,8 +188,9 @@ class DiskLog:
                 self._write_snapshot()
             self._segments = kept
             for segment in dropped:
-                self._files.remove(segment.path)
+                # The index first: without its log nothing would ever remove it.
                 self._files.remove(segment.index_path)
+                self._files.remove(segment.path)
             if dropped:
                 self._files.sync_directory(self._directory)
         with self._mapped_lock:
@@ -200,7 +202,7 @@ class DiskLog:
         """Seal complete segments that are not; say how many were sealed since this was last asked."""
         with self._write_lock:
             for segment in self._segments[:-1]:
-                if segment.growing is not None:
+                if segment.growing is not None and self._failure is None:
                     self._seal(segment)
             sealed, self._sealed = self._sealed, 0
             return sealed
@@ -214,6 +216,8 @@ class DiskLog:
     def close(self) -> None:
         """Write what makes the next opening quick, and let go of the files."""
         with self._write_lock:
+            if self._failure == _CLOSED:
+                return
             if self._failure is None:
                 try:
                     self._segments[-1].seal()
@@ -221,8 +225,11 @@ class DiskLog:
                         self._write_snapshot()
                 except OSError as error:
                     logger.warning("topic %r was closed without index or snapshot: %s", self._topic.name, error)
-            self._failure = "the log is closed"
+            self._failure = _CLOSED
             self._files.close(self._handle)
+            # Files that stay mapped keep their disk, even when they are deleted.
+            for segment in self._segments:
+                segment.release()
 
     def _persist(self, commits: Sequence[Commit]) -> None:
         try:
@@ -276,11 +283,16 @@ class DiskLog:
         """Begin a new segment, then seal the old one; a seal that fails is made up for when the index is needed."""
         state = self._state
         header = SegmentHeader(self._topic.id, state.next_number, state.last_time_us, state.end_offsets.copy())
-        segment, handle = create_segment(self._files, self._directory, header)
-        old = self._segments[-1]
-        self._files.close(self._handle)
+        try:
+            segment, handle = create_segment(self._files, self._directory, header)
+        except Damaged as error:
+            self._failure = str(error)
+            raise OutcomeUnknown(self._topic.name, self._failure) from error
+        old, old_handle = self._segments[-1], self._handle
         self._handle, self._end = handle, self._files_end(header)
         self._segments = (*self._segments, segment)
+        with suppress(OSError):
+            self._files.close(old_handle)
         with suppress(OSError):
             self._seal(old)
             snapshot_bytes = 64 * len(state.sources) + 24 * len(state.window)
@@ -329,7 +341,10 @@ class DiskLog:
 
 
 def create_segment(files: FileSystem, directory: Path, header: SegmentHeader) -> tuple[Segment, int]:
-    """Make the file of a new segment, durably, and open it."""
+    """Make the file of a new segment, durably, and open it; if that fails, there is none.
+
+    One that cannot be taken back would hide what the segment before it gets: that is an error of its own.
+    """
     path = directory / file_name(header.first_number, "log")
     handle = files.open(path)
     try:
@@ -337,11 +352,13 @@ def create_segment(files: FileSystem, directory: Path, header: SegmentHeader) ->
         files.write(handle, 0, [header.encode()])
         files.sync(handle)
         files.sync_directory(directory)
-    except OSError:
-        # Gone for good before anything else is written: a segment that stays would hide what the one before it gets.
-        files.close(handle)
-        files.remove(path)
-        files.sync_directory(directory)
+    except OSError as error:
+        try:
+            files.close(handle)
+            files.remove(path)
+            files.sync_directory(directory)
+        except OSError as second:
+            raise Damaged(str(path), 0, f"it could not be begun ({error}) nor removed ({second})") from second
         raise
     return Segment(files, path, header, GrowingIndex()), handle
 
