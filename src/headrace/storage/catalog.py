@@ -20,8 +20,28 @@ from sqlalchemy.exc import DBAPIError
 
 from headrace.core.errors import Closed, StoreUnavailable, UnknownFormat
 from headrace.core.groups import Group, ReadFrom
+from headrace.core.ids import Kind
+from headrace.core.rights import Grant
 from headrace.core.settings import TopicSettings
-from headrace.storage.tables import VERSION, all_consumers, all_groups, all_topics, headrace_catalog, metadata
+from headrace.storage.tables import (
+    VERSION,
+    all_consumers,
+    all_groups,
+    all_topics,
+    headrace_catalog,
+    metadata,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """A token as the catalog has it: never the secret itself."""
+
+    id: str
+    name: str
+    secret_hash: str
+    grants: tuple[Grant, ...]
+    created_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +143,7 @@ class Catalog:
             columns.topicid == topic_id, columns.groupname == group
         )
         with self._transaction() as connection:
-            return dict(connection.execute(query).tuples().all())
+            return {row.partition: row.queueoffset for row in connection.execute(query)}
 
     def put_offsets(self, topic_id: int, group: str, offsets: Mapping[int, int]) -> None:
         """Store committed offsets."""
@@ -169,3 +189,12 @@ def _topic(row: Any) -> TopicRecord:
 def _group(row: Any) -> Group:
     read_from: ReadFrom = msgspec.json.decode(row.read_from, type=ReadFrom)
     return Group(row.groupname, row.consumers, row.important, read_from, row.generation)
+
+
+def _token(row: Any) -> TokenRecord:
+    grants = msgspec.json.decode(row.grants, type=tuple[Grant, ...])
+    return TokenRecord(row.tokenid, row.name, row.secret_hash, grants, row.created_us)
+
+
+def _counter(kind: Kind) -> Any:
+    return all_topics.c.consumers if kind == "consumer" else all_topics.c.producers
