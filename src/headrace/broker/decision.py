@@ -71,7 +71,8 @@ class Decision:
     def answer(self) -> None:
         """Give each request its receipts, in the order sent."""
         for request in self._keyed:
-            request.receipts = all_duplicates(request.rows, DUPLICATE_COMMIT)
+            if request.error is None:
+                request.receipts = all_duplicates(request.rows, DUPLICATE_COMMIT)
         start = 0
         for request in self._fresh:
             assert self._receipts is not None

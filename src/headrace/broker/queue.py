@@ -4,8 +4,10 @@ There is no writing thread. The first publisher to come leads: it takes everythi
 among it, and commits it. Whoever comes meanwhile waits in the queue; when the leader is done it hands the lead to the
 first of them and returns. So one publisher alone pays for no thread switch, and a crowd pays for one sync.
 
-The queue is bounded. A publisher that finds it full waits for room; if there is none in time it gets an error and
-nothing of its request was accepted. Once a request is in the queue its outcome is awaited, however long it takes.
+The queue is bounded. A publisher that finds it full waits in line for room, so that small requests do not keep a
+large one out; if there is none in time it gets an error and nothing of its request was accepted. Once a request is in
+the queue its outcome is awaited, however long it takes. A publisher that is interrupted while it waits takes its
+request back, or leads if the lead was handed to it.
 
 Lock order: the queue's lock is never held while committing.
 """
@@ -20,7 +22,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from headrace.core.errors import HeadraceError, Overloaded
+from headrace.core.errors import HeadraceError, OutcomeUnknown, Overloaded, again
 from headrace.core.limits import FRAME_BYTES, FRAME_ROWS
 from headrace.core.planning import CommitKey, Receipts
 
@@ -53,13 +55,17 @@ class Request:
 class CommitQueue:
     """The publishers of one topic that wait. Safe for threads."""
 
-    def __init__(self, commit: Callable[[Sequence[Request]], None], messages_max: int, bytes_max: int) -> None:
+    def __init__(
+        self, topic: str, commit: Callable[[Sequence[Request]], None], messages_max: int, bytes_max: int
+    ) -> None:
+        self.topic = topic
         self.messages_max = messages_max
         self.bytes_max = bytes_max
         self._commit = commit
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._idle = threading.Condition(self._lock)
+        self._line: deque[Request] = deque()
         self._waiting: deque[Request] = deque()
         self._messages = 0
         self._bytes = 0
@@ -76,7 +82,7 @@ class CommitQueue:
         if self._enter(request, timeout_seconds):
             self._lead()
         else:
-            request.decided.acquire()
+            self._await(request)
             if request.leads:
                 self._lead()
         if request.error is not None:
@@ -95,18 +101,47 @@ class CommitQueue:
     def _enter(self, request: Request, timeout_seconds: float) -> bool:
         """Put a request into the queue; whether its publisher has to lead."""
         with self._lock:
-            deadline = time.monotonic() + timeout_seconds
-            while self._is_full(request) and self._closed is None:
-                if not self._room.wait(deadline - time.monotonic()):
-                    raise Overloaded("the publish queue", self.messages_max, timeout_seconds)
+            if self._line or self._is_full(request):
+                self._wait_for_room(request, timeout_seconds)
             if self._closed is not None:
-                raise self._closed
+                raise again(self._closed)
             self._messages += request.rows
             self._bytes += request.bytes
             self._waiting.append(request)
             leads = not self._has_leader
             self._has_leader = True
             return leads
+
+    def _wait_for_room(self, request: Request, timeout_seconds: float) -> None:
+        """Wait in line; the caller holds the lock."""
+        deadline = time.monotonic() + timeout_seconds
+        self._line.append(request)
+        try:
+            while self._closed is None and (self._line[0] is not request or self._is_full(request)):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    queue = f"the publish queue of topic {self.topic!r}"
+                    raise Overloaded(queue, self.messages_max, timeout_seconds)
+                self._room.wait(left)
+        finally:
+            self._line.remove(request)
+            self._room.notify_all()
+
+    def _await(self, request: Request) -> None:
+        try:
+            request.decided.acquire()
+        except BaseException:
+            self._abandon(request)
+            raise
+
+    def _abandon(self, request: Request) -> None:
+        """Leave the queue, unless the request is being written; whoever has the lead must not just go."""
+        with self._lock:
+            if request in self._waiting and not request.leads:
+                self._waiting.remove(request)
+                self._forget([request])
+        if request.leads:
+            self._lead()
 
     def _is_full(self, request: Request) -> bool:
         """A request that is larger than the queue may enter when nobody else is in it."""
@@ -118,10 +153,13 @@ class CommitQueue:
             taken = self._take()
         try:
             self._commit(taken)
-        except BaseException as error:
-            for request in taken:
-                request.error = error
-        self._hand_over(taken)
+        except Exception as error:
+            _fail(taken, error)
+        except BaseException as interrupt:
+            _fail(taken, OutcomeUnknown(self.topic, f"the publisher that wrote was interrupted: {interrupt!r}"))
+            raise
+        finally:
+            self._hand_over(taken)
 
     def _take(self) -> list[Request]:
         """The first requests, as many as fit one frame, at least one."""
@@ -137,9 +175,7 @@ class CommitQueue:
 
     def _hand_over(self, taken: Sequence[Request]) -> None:
         with self._lock:
-            self._messages -= sum(request.rows for request in taken)
-            self._bytes -= sum(request.bytes for request in taken)
-            self._room.notify_all()
+            self._forget(taken)
             if self._waiting:
                 self._waiting[0].leads = True
                 self._waiting[0].decided.release()
@@ -148,3 +184,15 @@ class CommitQueue:
                 self._idle.notify_all()
         for request in taken:
             request.decided.release()
+
+    def _forget(self, requests: Sequence[Request]) -> None:
+        self._messages -= sum(request.rows for request in requests)
+        self._bytes -= sum(request.bytes for request in requests)
+        self._room.notify_all()
+
+
+def _fail(requests: Sequence[Request], error: Exception) -> None:
+    """Give each request its own copy of the error, but not one that was refused by itself."""
+    for request in requests:
+        if request.error is None:
+            request.error = again(error) if isinstance(error, HeadraceError) else error

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from headrace.broker.decision import Decision
 from headrace.broker.queue import CommitQueue, Request
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.watching import Watches
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, StorageError, again
 from headrace.core.planning import DUPLICATE_BY_PAYLOAD, DUPLICATE_BY_SOURCE, DUPLICATE_COMMIT, Commit, TopicState
 from headrace.core.window import PayloadWindow
 from headrace.storage.catalog import TopicRecord
@@ -50,7 +50,7 @@ class Topic:
         self.watches = Watches()
         self.ended: HeadraceError | None = None
         messages_max = settings.queue_messages_per_partition * record.partitions
-        self.queue = CommitQueue(self._commit, messages_max, settings.queue_bytes)
+        self.queue = CommitQueue(record.name, self._commit, messages_max, settings.queue_bytes)
         self._messages_per_partition = settings.queue_messages_per_partition
         self._clock = clock
         self._counters = counters
@@ -77,6 +77,21 @@ class Topic:
         self.ended = reason
         self.watches.wake_all()
 
+    def check_alive(self) -> None:
+        """Say why the topic has ended, if it has."""
+        if self.ended is not None:
+            raise again(self.ended)
+
+    @contextmanager
+    def using(self) -> Iterator[TopicLog]:
+        """The log, as long as the topic lives; once it has ended, that is why anything fails."""
+        self.check_alive()
+        try:
+            yield self.log
+        except (OSError, StorageError):
+            self.check_alive()
+            raise
+
     def fetch(
         self, partition: int, offset: int, messages_max: int, bytes_max: int, wait_seconds: float
     ) -> pa.RecordBatch:
@@ -93,9 +108,8 @@ class Topic:
                     return batch
 
     def _read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
-        if self.ended is not None:
-            raise self.ended
-        batch = self.log.read(partition, offset, messages_max, bytes_max)
+        with self.using() as log:
+            batch = log.read(partition, offset, messages_max, bytes_max)
         self._counters.add("messages_read", batch.num_rows)
         return batch
 
@@ -107,16 +121,22 @@ class Topic:
             results.append(look(state))
             return ()
 
-        self.log.commit(decide)
+        with self.using() as log:
+            log.commit(decide)
         return results[0]
 
     def _commit(self, requests: Sequence[Request]) -> None:
         """Plan, persist and apply what some publishers want, and give each its receipts."""
         decision = Decision(requests, self.record.settings, self.record.partitions)
-        guard: AbstractContextManager[object] = self._store_window_lock if self.shares_window else nullcontext()
+        # Asked once: the settings may change at any time.
+        shares_window = self.shares_window
+        guard: AbstractContextManager[object] = self._store_window_lock if shares_window else nullcontext()
+        window = self.log.state.window
+        forgotten_before = window.forgotten_early
         with guard:
-            windows = self._other_windows(self) if self.shares_window else ()
+            windows = self._other_windows(self) if shares_window else ()
             self.log.commit(lambda state: decision.decide(state, self._clock.now_us(), windows))
+        self._counters.add("payloads_forgotten_early", window.forgotten_early - forgotten_before)
         decision.answer()
         self._count(decision)
         for commit in decision.commits:

@@ -17,6 +17,9 @@
     │   ├── GroupSizeConflict
     │   ├── StaleGeneration     the group has changed since: heartbeat, then go on
     │   └── PartitionNotOwned
+    ├── AccessDenied
+    │   ├── Unauthenticated     no token, or one that is unknown or revoked
+    │   └── Forbidden           the token does not give this right on this topic
     ├── OffsetOutOfRange
     ├── Overloaded              nothing was accepted; try again later
     ├── Gone                    what was waited for has ended
@@ -41,7 +44,7 @@ from copy import copy
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
-Error = TypeVar("Error", bound=BaseException)
+Error = TypeVar("Error", bound="HeadraceError")
 
 
 @dataclass(eq=False)
@@ -258,6 +261,37 @@ class PartitionNotOwned(Conflict):
 
     def __str__(self) -> str:
         return f"partition {self.partition} is not assigned to {self.member!r} in group {self.group!r}"
+
+
+@dataclass(eq=False)
+class AccessDenied(HeadraceError):
+    """The caller may not do this."""
+
+    code: ClassVar[str] = "access_denied"
+
+
+@dataclass(eq=False)
+class Unauthenticated(AccessDenied):
+    """The caller did not say who it is in a way that is known here."""
+
+    code: ClassVar[str] = "unauthenticated"
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: send a valid token"
+
+
+@dataclass(eq=False)
+class Forbidden(AccessDenied):
+    """The caller is known and lacks the right."""
+
+    code: ClassVar[str] = "forbidden"
+    caller: str
+    right: str
+    topic: str
+
+    def __str__(self) -> str:
+        return f"token {self.caller!r} has no right to {self.right} {self.topic!r}: ask for one that has"
 
 
 @dataclass(eq=False)

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.errors import Damaged, DiskFull, LogFailed, OutcomeUnknown
+from headrace.core.errors import Damaged, DiskFull, HeadraceError, LogFailed, OutcomeUnknown
 from headrace.core.hashing import Int64s
 from headrace.core.messages import NO_MESSAGES, join, message_sizes, read_batch
 from headrace.core.planning import Commit, TopicState
@@ -86,9 +86,7 @@ class DiskLog:
                 raise LogFailed(self._topic.name, self._failure)
             commits = decide(self._state)
             if commits:
-                self._persist(commits)
-                for commit in commits:
-                    self._state.apply(commit)
+                self._take(commits)
             self._visible_end = self._state.end_offsets.copy()
 
     def offsets(self) -> Offsets:
@@ -230,6 +228,18 @@ class DiskLog:
             # Files that stay mapped keep their disk, even when they are deleted.
             for segment in self._segments:
                 segment.release()
+
+    def _take(self, commits: Sequence[Commit]) -> None:
+        """Persist and apply; whatever breaks in between, an interrupt too, leaves file and state apart for good."""
+        try:
+            self._persist(commits)
+            for commit in commits:
+                self._state.apply(commit)
+        except HeadraceError:
+            raise
+        except BaseException as error:
+            self._failure = f"interrupted: {error!r}"
+            raise
 
     def _persist(self, commits: Sequence[Commit]) -> None:
         try:
