@@ -20,28 +20,8 @@ from sqlalchemy.exc import DBAPIError
 
 from headrace.core.errors import Closed, StoreUnavailable, UnknownFormat
 from headrace.core.groups import Group, ReadFrom
-from headrace.core.ids import Kind
-from headrace.core.rights import Grant
 from headrace.core.settings import TopicSettings
-from headrace.storage.tables import (
-    VERSION,
-    all_consumers,
-    all_groups,
-    all_topics,
-    headrace_catalog,
-    metadata,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRecord:
-    """A token as the catalog has it: never the secret itself."""
-
-    id: str
-    name: str
-    secret_hash: str
-    grants: tuple[Grant, ...]
-    created_us: int
+from headrace.storage.tables import VERSION, all_consumers, all_groups, all_topics, headrace_catalog, metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +169,3 @@ def _topic(row: Any) -> TopicRecord:
 def _group(row: Any) -> Group:
     read_from: ReadFrom = msgspec.json.decode(row.read_from, type=ReadFrom)
     return Group(row.groupname, row.consumers, row.important, read_from, row.generation)
-
-
-def _token(row: Any) -> TokenRecord:
-    grants = msgspec.json.decode(row.grants, type=tuple[Grant, ...])
-    return TokenRecord(row.tokenid, row.name, row.secret_hash, grants, row.created_us)
-
-
-def _counter(kind: Kind) -> Any:
-    return all_topics.c.consumers if kind == "consumer" else all_topics.c.producers
