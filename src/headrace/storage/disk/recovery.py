@@ -60,12 +60,8 @@ def recover(files: FileSystem, directory: Path, topic: TopicRecord, now_us: int)
 
 
 def _find_segments(files: FileSystem, directory: Path, topic: TopicRecord, damage: list[Damaged]) -> list[Segment]:
-    names = files.list_directory(directory)
-    for name in names:
-        if name.endswith(".tmp"):
-            files.remove(directory / name)
+    logs = _swept_logs(files, directory)
     segments = []
-    logs = [directory / name for name in file_names(names, "log")]
     for path in logs:
         header = SegmentHeader.read(files, path)
         if header is not None and header.topic_id == topic.id:
@@ -80,6 +76,18 @@ def _find_segments(files: FileSystem, directory: Path, topic: TopicRecord, damag
     if not segments:
         raise Damaged(str(directory), 0, "the topic has no segment")
     return segments
+
+
+def _swept_logs(files: FileSystem, directory: Path) -> list[Path]:
+    """The files of the segments in order, once what belongs to none is removed."""
+    names = files.list_directory(directory)
+    logs = [directory / name for name in file_names(names, "log")]
+    # The index of a log that was moved away must not meet another log of the same name.
+    known = {path.with_suffix(".index").name for path in logs}
+    lone = [name for name in file_names(names, "index") if name not in known]
+    for name in [name for name in names if name.endswith(".tmp")] + lone:
+        files.remove(directory / name)
+    return logs
 
 
 def _was_begun(files: FileSystem, path: Path, topic: TopicRecord) -> bool:
