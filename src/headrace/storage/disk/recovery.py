@@ -51,7 +51,8 @@ def recover(files: FileSystem, directory: Path, topic: TopicRecord, now_us: int)
     if snapshot_number < segments[0].header.first_number:
         lost = f"what sources wrote in commits {snapshot_number} to {segments[0].header.first_number - 1} is forgotten"
         damage.append(Damaged(str(directory), 0, f"no intact snapshot: {lost}"))
-    _replay(files, segments, scanned, state, topic, now_us)
+    for position, header, view in _frames_from(files, segments, scanned, snapshot_number, damage):
+        _replay(position, header, view, state, topic, now_us)
     state.end_offsets = ends
     frames_known = 0 if sealed is None else len(sealed.frames["rows"])
     state.next_number = max(state.next_number, newest.header.first_number + frames_known)
@@ -105,9 +106,7 @@ def _mend_newest(
         damage.append(Damaged(str(segment.path), len(view), f"the file was {complete} bytes long and is shorter now"))
         complete = 0
     index, scanned = index_anew(view, segment.header, str(segment.path), complete)
-    damage += [
-        Damaged(str(segment.path), hole.position, f"no intact frame up to byte {hole.end}") for hole in scanned.holes
-    ]
+    damage += _reported(segment, scanned)
     handle = files.open(segment.path)
     try:
         if scanned.end < len(view):
@@ -128,26 +127,30 @@ def _end_offsets(newest: Segment, index: GrowingIndex, sealed: SealedIndex | Non
     return np.concatenate([known, np.zeros(topic.partitions - len(known), np.int64)])
 
 
+def _reported(segment: Segment, scanned: Scanned) -> list[Damaged]:
+    return [
+        Damaged(str(segment.path), hole.position, f"no intact frame up to byte {hole.end}") for hole in scanned.holes
+    ]
+
+
 def _replay(
-    files: FileSystem, segments: list[Segment], scanned: Scanned, state: TopicState, topic: TopicRecord, now_us: int
+    position: int, header: frame.Header, view: memoryview, state: TopicState, topic: TopicRecord, now_us: int
 ) -> None:
-    """Take in the frames after the snapshot."""
+    """Take a frame after the snapshot in; rows that planning would not remember are not decoded."""
     window_us = topic.settings.deduplication_window_seconds * MICROSECONDS
-    by_payload = topic.settings.deduplication == "payload"
-    for position, header, view in _frames_from(files, segments, scanned, state.next_number):
-        remember = by_payload and header.time_us > now_us - window_us
-        if remember or header.key_bytes or frame.has_sources(header.columns):
-            directory = frame.decode_directory(view, position, header)
-            body = view[position + header.body : position + header.body + header.body_bytes]
-            rows = frame.decode_rows(body, header.columns)
-            keys = frame.decode_keys(view, position, header)
-            state.apply(replay(header.number, header.time_us, rows, directory, header.round_robin, keys, remember))
-        state.next_number, state.last_time_us = header.number + 1, header.time_us
-        state.round_robin = header.round_robin
+    remember = topic.settings.deduplication == "payload" and header.time_us > now_us - window_us
+    if remember or header.key_bytes or frame.has_sources(header.columns):
+        directory = frame.decode_directory(view, position, header)
+        body = view[position + header.body : position + header.body + header.body_bytes]
+        rows = frame.decode_rows(body, header.columns)
+        keys = frame.decode_keys(view, position, header)
+        state.apply(replay(header.number, header.time_us, rows, directory, header.round_robin, keys, remember))
+    state.next_number, state.last_time_us = header.number + 1, header.time_us
+    state.round_robin = header.round_robin
 
 
 def _frames_from(
-    files: FileSystem, segments: list[Segment], scanned: Scanned, number: int
+    files: FileSystem, segments: list[Segment], scanned: Scanned, number: int, damage: list[Damaged]
 ) -> Iterator[tuple[int, frame.Header, memoryview]]:
     """The intact frames with this commit number and above."""
     for place, segment in enumerate(segments):
@@ -155,8 +158,11 @@ def _frames_from(
         if not is_newest and segments[place + 1].header.first_number <= number:
             continue
         view = files.map(segment.path)
-        start = header_bytes(len(segment.header.base_offsets))
-        found = scanned if is_newest else scan(view, start, segment.header.topic_id, str(segment.path))
+        found = scanned
+        if not is_newest:
+            start = header_bytes(len(segment.header.base_offsets))
+            found = scan(view, start, segment.header.topic_id, str(segment.path), complete_bytes=len(view))
+            damage += _reported(segment, found)
         for position, header in found.frames:
             if header.number >= number:
                 yield position, header, view
