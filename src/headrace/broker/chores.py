@@ -1,15 +1,24 @@
-"""The chores of upkeep: retention, and forgetting what has expired. Each counts what it did."""
+"""The chores of upkeep: retention, and forgetting what has expired. Each counts what it did.
+
+A topic that fails, because its disk does or because it is being deleted, does not keep the others from being kept up.
+"""
 
 from __future__ import annotations
+
+import logging
+from collections.abc import Callable
 
 from headrace.broker.clock import Clock
 from headrace.broker.counters import Counters
 from headrace.broker.settings import BrokerSettings
-from headrace.broker.topics import Topics
+from headrace.broker.topics import OpenTopic, Topics
 from headrace.broker.upkeep import Task
+from headrace.core.errors import HeadraceError
 from headrace.core.limits import MICROSECONDS
 from headrace.core.planning import TopicState
 from headrace.storage.engine import Store
+
+logger = logging.getLogger(__name__)
 
 
 class Chores:
@@ -37,50 +46,62 @@ class Chores:
 
     def expire_members(self) -> None:
         """Take out the members whose session ran out."""
-        for opened in self._topics.all():
-            self._counters.add("members_expired", opened.groups.expire(self._clock.now_us()))
+        self._for_each(lambda opened: self._count("members_expired", opened.groups.expire(self._clock.now_us())))
 
     def drop_outlived(self) -> None:
         """Drop what is past retention and not held by an important group."""
-        for opened in self._topics.all():
-            settings = opened.topic.record.settings
-            if settings.retention_seconds is not None or settings.retention_bytes is not None:
-                dropped = opened.topic.log.drop_outlived(settings, opened.groups.held(), self._clock.now_us())
-                self._counters.add("segments_dropped", dropped)
+        self._for_each(self._drop_outlived)
+
+    def _drop_outlived(self, opened: OpenTopic) -> None:
+        settings = opened.record.settings
+        if settings.retention_seconds is not None or settings.retention_bytes is not None:
+            self._count("segments_dropped", opened.groups.drop_outlived(self._clock.now_us()))
 
     def seal_segments(self) -> None:
         """Write the index of complete segments that could not be written when they were completed."""
-        for opened in self._topics.all():
-            self._counters.add("segments_sealed", opened.topic.log.seal())
+        self._for_each(self._seal_segments)
+
+    def _seal_segments(self, opened: OpenTopic) -> None:
+        with opened.topic.using() as log:
+            self._count("segments_sealed", log.seal())
 
     def clean_windows(self) -> None:
         """Forget the payloads whose time in the window is over."""
-        for opened in self._topics.all():
-            window_us = opened.topic.record.settings.deduplication_window_seconds * MICROSECONDS
-            after_us = self._clock.now_us() - window_us
+        self._for_each(self._clean_window)
+        self._count("window_cleanings", 1)
 
-            def clean(state: TopicState, after_us: int = after_us) -> int:
-                return state.window.clean(after_us)
-
-            if len(opened.topic.log.state.window):
-                self._counters.add("payloads_cleaned", opened.topic.between_commits(clean))
-        self._counters.add("window_cleanings")
+    def _clean_window(self, opened: OpenTopic) -> None:
+        after_us = self._clock.now_us() - opened.record.settings.deduplication_window_seconds * MICROSECONDS
+        if len(opened.topic.log.state.window):
+            cleaned = opened.topic.between_commits(lambda state: state.window.clean(after_us))
+            self._count("payloads_cleaned", cleaned)
 
     def expire_stages(self) -> None:
         """Drop the stages that nobody added to or published in time."""
         idle_since_us = self._clock.now_us() - int(self._settings.stage_idle_seconds * MICROSECONDS)
-        self._counters.add("stages_expired", self._store.stages.expire(idle_since_us))
+        self._count("stages_expired", self._store.stages.expire(idle_since_us))
 
     def forget_sources(self) -> None:
         """Expire links, and above the limit forget the sources that are idle longest."""
+        self._for_each(self._forget_sources)
+
+    def _forget_sources(self, opened: OpenTopic) -> None:
         now_us = self._clock.now_us()
 
-        def expire_links(state: TopicState) -> int:
-            return state.sources.expire_links(now_us)
+        def forget(state: TopicState) -> tuple[int, int]:
+            return state.sources.expire_links(now_us), state.sources.forget_idle(self._settings.sources_max)
 
-        def forget_idle(state: TopicState) -> int:
-            return state.sources.forget_idle(self._settings.sources_max)
+        links, sources = opened.topic.between_commits(forget)
+        self._count("links_expired", links)
+        self._count("sources_forgotten", sources)
 
+    def _for_each(self, chore: Callable[[OpenTopic], None]) -> None:
         for opened in self._topics.all():
-            self._counters.add("links_expired", opened.topic.between_commits(expire_links))
-            self._counters.add("sources_forgotten", opened.topic.between_commits(forget_idle))
+            try:
+                chore(opened)
+            except (HeadraceError, OSError):
+                if opened.topic.ended is None:
+                    logger.exception("upkeep of topic %r failed", opened.record.name)
+
+    def _count(self, name: str, count: int) -> None:
+        self._counters.add(name, count)

@@ -2,14 +2,17 @@
 
 Decide, persist, apply: a rule of the core gives the next value of a group, what must survive a restart is stored if
 it changed, and only then is the value taken in. After a restart groups have no members: they notice and join again.
-The lock orders the changes of the topic's groups; it is held while the catalog is written and never while reading
-messages.
+The lock orders the changes of the topic's groups; it is held while the catalog is written and while retention drops
+what no important group needs, never while reading messages. Once the topic has ended nothing is changed any more.
+
+Lock order: the groups' lock, then the log's or the catalog's.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import msgspec
 import numpy as np
@@ -33,7 +36,8 @@ class Groups:
 
     def all(self) -> list[Group]:
         """All groups by name."""
-        return [self._groups[name] for name in sorted(self._groups)]
+        groups = self._groups.copy()
+        return [groups[name] for name in sorted(groups)]
 
     def get(self, name: str) -> Group:
         """A group, or an error that it is not there."""
@@ -42,9 +46,21 @@ class Groups:
             raise GroupNotFound(self._topic.record.name, name)
         return group
 
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """One change at a time, and none after the topic has ended."""
+        with self._lock:
+            self._topic.check_alive()
+            yield
+
+    def settle(self) -> None:
+        """Wait for the change under way; after the end of the topic it was the last."""
+        with self._lock:
+            pass
+
     def register(self, name: str, consumers: int | None, important: bool | None, read_from: ReadFrom) -> Group:
         """Make a group, or change one that is there; where it begins is decided once, when it is made."""
-        with self._lock:
+        with self._changing():
             known = self._groups.get(name)
             if known is not None:
                 return self._take_in(known, rules.register(known, consumers, important))
@@ -57,15 +73,21 @@ class Groups:
         """The offsets of a new group; a partition without one begins at its oldest message."""
         if read_from == "earliest":
             return {}
-        log = self._topic.log
-        ends = log.offsets().end.tolist()
-        if read_from == "latest":
-            return dict(enumerate(ends))
-        return {partition: log.first_at(partition, read_from) for partition in range(len(ends))}
+        with self._topic.using() as log:
+            ends = log.offsets().end.tolist()
+            if read_from == "latest":
+                return dict(enumerate(ends))
+            return {partition: log.first_at(partition, read_from) for partition in range(len(ends))}
+
+    def join(self, name: str, member: str, session_timeout_seconds: float, now_us: int) -> Group:
+        """Let a member in, or renew it; a group that is not there is made, unless the member is refused."""
+        with self._changing():
+            known = self._groups.get(name, Group(name))
+            return self._take_in(known, rules.join(known, member, session_timeout_seconds, now_us))
 
     def change(self, name: str, rule: Callable[[Group], Group]) -> Group:
         """Apply a rule to a group; if its generation moves, all who wait on the topic look again."""
-        with self._lock:
+        with self._changing():
             return self._take_in(self.get(name), rule(self.get(name)))
 
     def _take_in(self, before: Group, after: Group) -> Group:
@@ -79,15 +101,15 @@ class Groups:
     def expire(self, now_us: int) -> int:
         """Take out the members whose session ran out, in all groups; say how many."""
         expired = 0
-        for group in self.all():
-            if rules.expire(group, now_us) is not group:
-                after = self.change(group.name, lambda present: rules.expire(present, now_us))
+        with self._changing():
+            for group in self.all():
+                after = self._take_in(group, rules.expire(group, now_us))
                 expired += len(group.members) - len(after.members)
         return expired
 
     def delete(self, name: str) -> None:
         """Remove a group with its offsets."""
-        with self._lock:
+        with self._changing():
             self.get(name)
             self._catalog.remove_group(self._topic.record.id, name)
             del self._groups[name]
@@ -100,8 +122,10 @@ class Groups:
 
     def positions(self, name: str) -> Int64s:
         """The next offset to read of every partition: the committed one, or the oldest kept."""
+        # Committed offsets first: the partitions they name are there by the time the log is asked.
+        committed = self.committed(name)
         start = self._topic.log.offsets().start.copy()
-        for partition, offset in self.committed(name).items():
+        for partition, offset in committed.items():
             start[partition] = max(start[partition], offset)
         return start
 
@@ -110,7 +134,7 @@ class Groups:
     ) -> None:
         """Store that everything below these offsets was read; a commit never moves a group back."""
         self._check_offsets(offsets)
-        with self._lock:
+        with self._changing():
             rules.check_commit(self.get(name), member, generation, offsets, now_us)
             present = self._catalog.offsets(self._topic.record.id, name)
             risen = {partition: offset for partition, offset in offsets.items() if offset > present.get(partition, -1)}
@@ -119,7 +143,7 @@ class Groups:
     def seek(self, name: str, offsets: Mapping[int, int]) -> None:
         """Move a group, forward or back; a new generation keeps its members from committing what they read before."""
         self._check_offsets(offsets)
-        with self._lock:
+        with self._changing():
             group = self.get(name)
             self._catalog.put_offsets(self._topic.record.id, name, offsets)
             self._take_in(group, msgspec.structs.replace(group, generation=group.generation + 1))
@@ -134,7 +158,12 @@ class Groups:
                 start, end = int(range_.start[partition]), int(range_.end[partition])
                 raise OffsetOutOfRange(name, partition, offset, start, end)
 
-    def held(self) -> Int64s | None:
+    def drop_outlived(self, now_us: int) -> int:
+        """Drop what is past retention and read by all important groups; no group moves back meanwhile."""
+        with self._changing(), self._topic.using() as log:
+            return log.drop_outlived(self._topic.record.settings, self._held(), now_us)
+
+    def _held(self) -> Int64s | None:
         """Per partition the lowest offset that an important group has yet to read; none without such groups."""
         important = [group.name for group in self.all() if group.important]
         if not important:

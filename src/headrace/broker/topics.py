@@ -24,8 +24,10 @@ from headrace.core.errors import (
     PartitionsCannotShrink,
     SettingsConflict,
     StorageError,
+    StoreUnavailable,
     TopicDeleted,
     TopicNotFound,
+    again,
 )
 from headrace.core.limits import PARTITIONS_MAX, TOPICS_MAX
 from headrace.core.names import check_topic_name, topic_key
@@ -43,6 +45,17 @@ class OpenTopic:
 
     topic: Topic
     groups: Groups
+
+    @property
+    def record(self) -> TopicRecord:
+        """The topic as the catalog has it."""
+        return self.topic.record
+
+    def end(self, reason: HeadraceError) -> None:
+        """Finish what was accepted, wake all who wait, and let go of the files."""
+        self.topic.end(reason)
+        self.groups.settle()
+        self.topic.log.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +83,19 @@ class Topics:
 
     def find(self, name: str) -> OpenTopic:
         """A topic by its name, whatever the case."""
-        if self._closed:
-            raise Closed("the broker")
+        self._check_open()
         # A name that is its own key, as most are, need not be folded.
         found = self._topics.get(name) if isinstance(name, str) else None
         found = found or self._topics.get(topic_key(check_topic_name(name)))
         if found is None:
             raise TopicNotFound(name)
         if isinstance(found, BrokenTopic):
-            raise found.error
+            raise again(found.error)
         return found
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the broker")
 
     def all(self) -> list[OpenTopic]:
         """The topics at work, in the order they were made."""
@@ -87,8 +103,8 @@ class Topics:
 
     def records(self) -> list[TopicRecord]:
         """All topics, those that could not be opened included."""
-        topics = list(self._topics.values())
-        return [topic.topic.record if isinstance(topic, OpenTopic) else topic.record for topic in topics]
+        self._check_open()
+        return [topic.record for topic in self._topics.values()]
 
     def create(self, name: str, partitions: int | None, settings: dict[str, Any]) -> OpenTopic:
         """Make a topic; one that is there gets more partitions if so many are asked for."""
@@ -97,10 +113,10 @@ class Topics:
         with self._lock:
             if topic_key(name) in self._topics:
                 found = self.find(name)
-                self._check_same(found.topic.record, wanted, settings)
-                return self._grow(found, partitions)
-            if self._closed:
-                raise Closed("the broker")
+                self._check_same(found.record, wanted, settings)
+                self._store_change(found, _grown(found.record, partitions))
+                return found
+            self._check_open()
             if len(self._topics) >= TOPICS_MAX:
                 raise InvalidInput("topics", str(len(self._topics)), f"a store holds at most {TOPICS_MAX} topics")
             count = check_partitions(1 if partitions is None else partitions)
@@ -115,25 +131,26 @@ class Topics:
     def alter(self, name: str, partitions: int | None, settings: dict[str, Any]) -> OpenTopic:
         """Change settings, or add partitions."""
         with self._lock:
-            found = self._grow(self.find(name), partitions)
-            record = replace(found.topic.record, settings=found.topic.record.settings.change(**settings))
-            self._store_change(found, record)
+            found = self.find(name)
+            record = _grown(found.record, partitions)
+            self._store_change(found, replace(record, settings=record.settings.change(**settings)))
             return found
 
     def delete(self, name: str) -> None:
         """Remove a topic, free its disk, and end all who wait on it."""
+        key = topic_key(check_topic_name(name))
         with self._lock:
-            key = topic_key(check_topic_name(name))
+            self._check_open()
             doomed = self._topics.get(key)
             if doomed is None:
                 raise TopicNotFound(name)
-            record = doomed.topic.record if isinstance(doomed, OpenTopic) else doomed.record
-            self._topics = {other: topic for other, topic in self._topics.items() if other != key}
+            record, reason = doomed.record, TopicDeleted(doomed.record.name)
+            # Listed until it is out of the catalog: if that fails, deleting can be tried again.
+            self._topics = {**self._topics, key: BrokenTopic(record, reason)}
             if isinstance(doomed, OpenTopic):
-                doomed.topic.end(TopicDeleted(record.name))
+                doomed.end(reason)
             self._store.catalog.remove_topic(record.id)
-            if isinstance(doomed, OpenTopic):
-                doomed.topic.log.close()
+            self._topics = {other: topic for other, topic in self._topics.items() if other != key}
             self._store.delete_log(record.id)
 
     def close(self) -> None:
@@ -141,15 +158,17 @@ class Topics:
         with self._lock:
             self._closed = True
             for opened in self.all():
-                opened.topic.end(Closed("the broker"))
-                opened.topic.log.close()
+                opened.end(Closed("the broker"))
 
     def _open(self, record: TopicRecord) -> OpenTopic | BrokenTopic:
         try:
             return OpenTopic(*self._parts(record))
         except StorageError as error:
-            logger.error("topic %r cannot be opened: %s", record.name, error)
-            return BrokenTopic(record, error)
+            broken = BrokenTopic(record, error)
+        except OSError as error:
+            broken = BrokenTopic(record, StoreUnavailable(f"of topic {record.name!r}", str(error)))
+        logger.error("topic %r cannot be opened: %s", record.name, broken.error)
+        return broken
 
     def _parts(self, record: TopicRecord) -> tuple[Topic, Groups]:
         log = self._store.open_log(record, self._clock.now_us())
@@ -169,18 +188,8 @@ class Topics:
         others = [opened.topic for opened in self.all() if opened.topic is not asking]
         return [topic.log.state.window for topic in others if topic.shares_window]
 
-    def _grow(self, found: OpenTopic, partitions: int | None) -> OpenTopic:
-        record = found.topic.record
-        if partitions is not None:
-            count = check_partitions(partitions)
-            if count < record.partitions:
-                rule = f"topic {record.name!r} has {record.partitions} partitions: they can be added, not removed"
-                raise PartitionsCannotShrink("partitions", str(count), rule)
-            self._store_change(found, replace(record, partitions=count))
-        return found
-
     def _store_change(self, found: OpenTopic, record: TopicRecord) -> None:
-        if record != found.topic.record:
+        if record != found.record:
             self._store.catalog.change_topic(record)
             found.topic.change(record)
 
@@ -190,6 +199,15 @@ class Topics:
             there, asked = getattr(present.settings, name), getattr(wanted, name)
             if there != asked:
                 raise SettingsConflict(present.name, name, str(asked), str(there))
+
+
+def _grown(record: TopicRecord, partitions: int | None) -> TopicRecord:
+    """The record with so many partitions, which cannot be fewer than it has."""
+    count = record.partitions if partitions is None else check_partitions(partitions)
+    if count < record.partitions:
+        rule = f"topic {record.name!r} has {record.partitions} partitions: they can be added, not removed"
+        raise PartitionsCannotShrink("partitions", str(count), rule)
+    return replace(record, partitions=count)
 
 
 def check_partitions(partitions: object) -> int:
