@@ -11,7 +11,8 @@ Safe for threads. Servers and clients stand on this and on nothing below it.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -20,7 +21,14 @@ import pyarrow as pa
 from headrace.broker.chores import Chores
 from headrace.broker.clock import Clock, SystemClock
 from headrace.broker.counters import Counters
-from headrace.broker.descriptions import GroupDescription, Membership, PartitionProgress, Staged, TopicDescription
+from headrace.broker.descriptions import (
+    GroupDescription,
+    Membership,
+    Staged,
+    TopicDescription,
+    describe_group,
+    describe_topic,
+)
 from headrace.broker.queue import Request
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.subscription import Delivery, Subscription
@@ -28,8 +36,7 @@ from headrace.broker.topic import Topic
 from headrace.broker.topics import OpenTopic, Topics
 from headrace.broker.upkeep import Upkeep
 from headrace.core import groups as rules
-from headrace.core.assignment import owner_of
-from headrace.core.errors import InvalidInput, PartitionNotFound, StageNotFound
+from headrace.core.errors import HeadraceError, InvalidInput, PartitionNotFound, StageNotFound
 from headrace.core.groups import Group, ReadFrom
 from headrace.core.limits import (
     FETCH_BYTES_DEFAULT,
@@ -37,7 +44,6 @@ from headrace.core.limits import (
     FETCH_MESSAGES_DEFAULT,
     FETCH_MESSAGES_MAX,
     FETCH_WAIT_SECONDS_MAX,
-    MICROSECONDS,
     SESSION_TIMEOUT_SECONDS,
 )
 from headrace.core.messages import NO_MESSAGES, accept
@@ -96,11 +102,11 @@ class Broker:
 
         One that is there stays as it is; more partitions are added, fewer are refused, other settings are refused.
         """
-        return self._describe(self._topics.create(name, partitions, settings))
+        return describe_topic(self._topics.create(name, partitions, settings))
 
     def alter_topic(self, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
         """Change settings, or add partitions."""
-        return self._describe(self._topics.alter(name, partitions, settings))
+        return describe_topic(self._topics.alter(name, partitions, settings))
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic and free its disk; whoever waits on it is told."""
@@ -112,25 +118,12 @@ class Broker:
 
     def describe_topic(self, name: str) -> TopicDescription:
         """All about a topic."""
-        return self._describe(self._topics.find(name))
+        return describe_topic(self._topics.find(name))
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Start and end offset by partition."""
         offsets = self._topics.find(topic).topic.log.offsets()
         return dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True)))
-
-    def _describe(self, found: OpenTopic) -> TopicDescription:
-        record = found.topic.record
-        return TopicDescription(
-            name=record.name,
-            id=record.id,
-            partitions=record.partitions,
-            settings=record.settings,
-            created_us=record.created_us,
-            offsets=self.offsets(record.name),
-            bytes_stored=found.topic.log.bytes_stored(),
-            groups=[group.name for group in found.groups.all()],
-        )
 
     # Publishing
 
@@ -151,6 +144,21 @@ class Broker:
             raise InvalidInput("batch", type(batch).__name__, "it must be a pyarrow RecordBatch")
         request = Request([batch], _checked(commit_key))
         return found.queue.publish(request, self._patience(timeout_seconds))
+
+    def publish_many(
+        self, topic: str, batches: Sequence[pa.RecordBatch], timeout_seconds: float | None = None
+    ) -> list[Receipts | Exception]:
+        """Publish batches of several publishers at once: each is written or refused by itself, all share syncs."""
+        found = self._topics.find(topic).topic
+        requests = [Request([batch]) for batch in batches]
+        try:
+            found.queue.publish_many(requests, self._patience(timeout_seconds))
+        except HeadraceError as error:
+            # Those that did not get in; the others have their own outcome.
+            for request in requests:
+                if request.receipts is None and request.error is None:
+                    request.error = error
+        return [request.outcome for request in requests]
 
     def last_seqno(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
         """The highest seqno written for a source, or none: where its producer goes on."""
@@ -221,6 +229,19 @@ class Broker:
         _check_between("max_bytes", max_bytes, 1, FETCH_BYTES_MAX)
         _check_between("wait_seconds", wait_seconds, 0, FETCH_WAIT_SECONDS_MAX)
         return self._topics.find(topic).topic.fetch(partition, offset, max_messages, max_bytes, wait_seconds)
+
+    @contextmanager
+    def watching(self, topic: str, partition: int, wake: Callable[[], None]) -> Iterator[None]:
+        """Have a function called, in the thread that committed, whenever something came for a partition.
+
+        It must return at once. It is called too when the topic changes or ends: look again then.
+        """
+        watches = self._topics.find(topic).topic.watches
+        watches.add(partition, wake)
+        try:
+            yield
+        finally:
+            watches.remove(partition, wake)
 
     def offset_at(self, topic: str, partition: int, time_us: int) -> int:
         """The first offset of a partition at or after a time; its end offset if all messages are older."""
@@ -300,35 +321,7 @@ class Broker:
 
     def describe_group(self, topic: str, group: str) -> GroupDescription:
         """All about a group, lag included."""
-        found = self._topics.find(topic)
-        known = found.groups.get(group)
-        partitions = found.topic.record.partitions
-        return GroupDescription(
-            topic=found.topic.record.name,
-            name=known.name,
-            consumers=known.consumers,
-            important=known.important,
-            read_from=known.read_from,
-            generation=known.generation,
-            members={consumer: rules.assigned(known, consumer, partitions) for consumer in known.order},
-            progress=self._progress(found, known),
-        )
-
-    def _progress(self, found: OpenTopic, group: Group) -> dict[int, PartitionProgress]:
-        log, order = found.topic.log, group.order
-        committed = found.groups.committed(group.name)
-        positions = found.groups.positions(group.name).tolist()
-        ends = log.offsets().end.tolist()
-        now_us = self._clock.now_us()
-        progress = {}
-        for partition, (position, end) in enumerate(zip(positions, ends, strict=False)):
-            oldest_us = log.time_of(partition, position)
-            lag_seconds = 0.0 if oldest_us is None else max(0, now_us - oldest_us) / MICROSECONDS
-            consumer = order[owner_of(partition, len(order))] if order else None
-            progress[partition] = PartitionProgress(
-                committed.get(partition), position, end, max(0, end - position), lag_seconds, consumer
-            )
-        return progress
+        return describe_group(self._topics.find(topic), group, self._clock.now_us())
 
     def _membership(self, found: OpenTopic, group: Group, member: str) -> Membership:
         assigned = rules.assigned(group, member, found.topic.record.partitions)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.core.groups import ReadFrom
+from headrace.broker.topics import OpenTopic
+from headrace.core.assignment import owner_of
+from headrace.core.groups import Group, ReadFrom, assigned
+from headrace.core.limits import MICROSECONDS
 from headrace.core.settings import TopicSettings
 
 
@@ -74,3 +77,51 @@ class Staged:
 
     stage: str
     rows: int
+
+
+def describe_topic(opened: OpenTopic) -> TopicDescription:
+    """All about a topic."""
+    record, log = opened.topic.record, opened.topic.log
+    offsets = log.offsets()
+    return TopicDescription(
+        name=record.name,
+        id=record.id,
+        partitions=record.partitions,
+        settings=record.settings,
+        created_us=record.created_us,
+        offsets=dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True))),
+        bytes_stored=log.bytes_stored(),
+        groups=[group.name for group in opened.groups.all()],
+    )
+
+
+def describe_group(opened: OpenTopic, name: str, now_us: int) -> GroupDescription:
+    """All about a group, lag included."""
+    group = opened.groups.get(name)
+    record = opened.topic.record
+    return GroupDescription(
+        topic=record.name,
+        name=group.name,
+        consumers=group.consumers,
+        important=group.important,
+        read_from=group.read_from,
+        generation=group.generation,
+        members={consumer: assigned(group, consumer, record.partitions) for consumer in group.order},
+        progress=_progress(opened, group, now_us),
+    )
+
+
+def _progress(opened: OpenTopic, group: Group, now_us: int) -> dict[int, PartitionProgress]:
+    log, order = opened.topic.log, group.order
+    committed = opened.groups.committed(group.name)
+    positions = opened.groups.positions(group.name).tolist()
+    ends = log.offsets().end.tolist()
+    progress = {}
+    for partition, (position, end) in enumerate(zip(positions, ends, strict=False)):
+        oldest_us = log.time_of(partition, position)
+        lag_seconds = 0.0 if oldest_us is None else max(0, now_us - oldest_us) / MICROSECONDS
+        consumer = order[owner_of(partition, len(order))] if order else None
+        progress[partition] = PartitionProgress(
+            committed.get(partition), position, end, max(0, end - position), lag_seconds, consumer
+        )
+    return progress

@@ -43,13 +43,21 @@ class Request:
     rows: int = 0
     bytes: int = 0
     receipts: Receipts | None = None
-    error: BaseException | None = None
+    error: Exception | None = None
     leads: bool = False
     decided: threading.Lock = field(default_factory=_locked)
 
     def __post_init__(self) -> None:
         self.rows = sum(batch.num_rows for batch in self.batches)
         self.bytes = sum(batch.nbytes for batch in self.batches)
+
+    @property
+    def outcome(self) -> Receipts | Exception:
+        """The receipts, or what prevented them."""
+        if self.error is not None:
+            return self.error
+        assert self.receipts is not None, "the request was decided"
+        return self.receipts
 
 
 class CommitQueue:
@@ -85,10 +93,30 @@ class CommitQueue:
             self._await(request)
             if request.leads:
                 self._lead()
-        if request.error is not None:
-            raise request.error
-        assert request.receipts is not None
-        return request.receipts
+        outcome = request.outcome
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def publish_many(self, requests: Sequence[Request], timeout_seconds: float) -> None:
+        """Wait until every request is written or refused, which each says itself; together they may share a commit.
+
+        Requests enter as far as there is room, the first of them waiting for it like any other.
+        """
+        left = deque(requests)
+        while left:
+            leads = self._enter(left[0], timeout_seconds)
+            entered = [left.popleft()]
+            with self._lock:
+                while left and not self._line and not self._is_full(left[0]) and self._closed is None:
+                    self._append(left[0])
+                    entered.append(left.popleft())
+            if leads:
+                self._lead()
+            for request in entered[1:] if leads else entered:
+                self._await(request)
+                if request.leads:
+                    self._lead()
 
     def close(self, reason: HeadraceError) -> None:
         """Let in nobody more, and wait for those who are in."""
@@ -105,12 +133,15 @@ class CommitQueue:
                 self._wait_for_room(request, timeout_seconds)
             if self._closed is not None:
                 raise again(self._closed)
-            self._messages += request.rows
-            self._bytes += request.bytes
-            self._waiting.append(request)
+            self._append(request)
             leads = not self._has_leader
             self._has_leader = True
             return leads
+
+    def _append(self, request: Request) -> None:
+        self._messages += request.rows
+        self._bytes += request.bytes
+        self._waiting.append(request)
 
     def _wait_for_room(self, request: Request, timeout_seconds: float) -> None:
         """Wait in line; the caller holds the lock."""

@@ -20,8 +20,29 @@ from sqlalchemy.exc import DBAPIError
 
 from headrace.core.errors import Closed, StoreUnavailable, UnknownFormat
 from headrace.core.groups import Group, ReadFrom
+from headrace.core.ids import Kind
+from headrace.core.rights import Grant
 from headrace.core.settings import TopicSettings
-from headrace.storage.tables import VERSION, all_consumers, all_groups, all_topics, headrace_catalog, metadata
+from headrace.storage.tables import (
+    VERSION,
+    all_consumers,
+    all_groups,
+    all_tokens,
+    all_topics,
+    headrace_catalog,
+    metadata,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """A token as the catalog has it: never the secret itself."""
+
+    id: str
+    name: str
+    secret_hash: str
+    grants: tuple[Grant, ...]
+    created_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +151,38 @@ class Catalog:
         with self._transaction() as connection:
             _put_offsets(connection, topic_id, group, offsets)
 
+    def take_number(self, topic_id: int, kind: Kind) -> int:
+        """The next number of a consumer or producer of the queue API, counted from 1."""
+        column = _counter(kind)
+        step = update(all_topics).where(all_topics.c.topicid == topic_id).values({column: column + 1})
+        with self._transaction() as connection:
+            return int(connection.execute(step.returning(column)).scalar_one())
+
+    def numbers_given(self, topic_id: int, kind: Kind) -> int:
+        """How many such numbers a topic has given out."""
+        query = select(_counter(kind)).where(all_topics.c.topicid == topic_id)
+        with self._transaction() as connection:
+            return int(connection.execute(query).scalar_one())
+
+    def tokens(self) -> list[TokenRecord]:
+        """All tokens in the order they were made."""
+        query = select(all_tokens).order_by(all_tokens.c.created_us, all_tokens.c.tokenid)
+        with self._transaction() as connection:
+            rows = connection.execute(query).all()
+        return [_token(row) for row in rows]
+
+    def add_token(self, token: TokenRecord) -> None:
+        """Let someone in."""
+        values = {"tokenid": token.id, "name": token.name, "secret_hash": token.secret_hash}
+        grants = msgspec.json.encode(token.grants).decode()
+        with self._transaction() as connection:
+            connection.execute(insert(all_tokens).values(grants=grants, created_us=token.created_us, **values))
+
+    def remove_token(self, token_id: str) -> bool:
+        """Let someone in no more; whether there was such a token."""
+        with self._transaction() as connection:
+            return connection.execute(delete(all_tokens).where(all_tokens.c.tokenid == token_id)).rowcount > 0
+
     def close(self) -> None:
         """Close all connections; the engine would open new ones, so nothing more is let in."""
         with self._lock:
@@ -169,3 +222,12 @@ def _topic(row: Any) -> TopicRecord:
 def _group(row: Any) -> Group:
     read_from: ReadFrom = msgspec.json.decode(row.read_from, type=ReadFrom)
     return Group(row.groupname, row.consumers, row.important, read_from, row.generation)
+
+
+def _token(row: Any) -> TokenRecord:
+    grants = msgspec.json.decode(row.grants, type=tuple[Grant, ...])
+    return TokenRecord(row.tokenid, row.name, row.secret_hash, grants, row.created_us)
+
+
+def _counter(kind: Kind) -> Any:
+    return all_topics.c.consumers if kind == "consumer" else all_topics.c.producers

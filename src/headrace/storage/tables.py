@@ -62,3 +62,14 @@ all_consumers = Table(
     Column("queueoffset", BigInteger, nullable=False),
     PrimaryKeyConstraint("topicid", "groupname", "partition"),
 )
+
+# Who may come in: `secret_hash` is all that is kept of a token; `grants` is JSON.
+all_tokens = Table(
+    "all_tokens",
+    metadata,
+    Column("tokenid", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("secret_hash", Text, nullable=False),
+    Column("grants", Text, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+)

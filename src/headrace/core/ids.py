@@ -1,0 +1,36 @@
+"""The ids of the queue API (seed 004): number in its topic, then the topic's id with 9 digits, then a flag.
+
+The flag is 0 for consumers and 1 for producers. All three parts are checked when an id comes back: one kind of id is
+never taken for the other, nor an id of another topic, nor a number that was not given out.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from headrace.core.errors import InvalidInput
+
+Kind = Literal["consumer", "producer"]
+
+NUMBER_DIGITS_MAX: Final = 18
+_TOPIC_DIGITS: Final = 9
+_FLAGS: Final[dict[Kind, int]] = {"consumer": 0, "producer": 1}
+
+
+def make_id(kind: Kind, number: int, topic_id: int) -> int:
+    """The id of the n-th consumer or producer of a topic, counted from 1."""
+    return (number * 10**_TOPIC_DIGITS + topic_id) * 10 + _FLAGS[kind]
+
+
+def check_id_of(kind: Kind, value: int, topic_id: int, given_out: int) -> int:
+    """The number in an id of this kind and topic, of which so many were given out."""
+    field = f"{kind}_id"
+    rest, flag = divmod(value, 10)
+    number, topic = divmod(rest, 10**_TOPIC_DIGITS)
+    if flag != _FLAGS[kind]:
+        raise InvalidInput(field, str(value), f"it is not the id of a {kind}")
+    if topic != topic_id:
+        raise InvalidInput(field, str(value), f"it is the id of a {kind} of another topic")
+    if not 1 <= number <= given_out:
+        raise InvalidInput(field, str(value), f"no {kind} of this topic has it: register first")
+    return number
