@@ -138,7 +138,7 @@ class Model:
         self.log = [[] for _ in range(self.partitions)]
 
     def publish(self, rows: Sequence[Row], settings: TopicSettings, now_us: int) -> list[tuple[int, int, int]]:
-        self.last_time_us = max(now_us, self.last_time_us)
+        self.last_time_us = max(now_us, self.last_time_us + 1)
         outcomes = self._by_source(rows, settings)
         if settings.deduplication == "payload":
             self._by_payload(rows, outcomes, settings)

@@ -10,6 +10,7 @@ Safe for threads. Servers and clients stand on this and on nothing below it.
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.broker.checks import (
+    check_batch,
+    check_commit_key,
+    check_index,
+    check_offsets,
+    check_seconds,
+    check_stage_names,
+    check_staged,
+    check_text,
+    check_whole,
+)
 from headrace.broker.chores import Chores
 from headrace.broker.clock import Clock, SystemClock
 from headrace.broker.counters import Counters
@@ -36,7 +48,7 @@ from headrace.broker.topic import Topic
 from headrace.broker.topics import OpenTopic, Topics
 from headrace.broker.upkeep import Upkeep
 from headrace.core import groups as rules
-from headrace.core.errors import HeadraceError, InvalidInput, PartitionNotFound, StageNotFound
+from headrace.core.errors import HeadraceError, PartitionNotFound, StageNotFound
 from headrace.core.groups import Group, ReadFrom
 from headrace.core.limits import (
     FETCH_BYTES_DEFAULT,
@@ -45,6 +57,7 @@ from headrace.core.limits import (
     FETCH_MESSAGES_MAX,
     FETCH_WAIT_SECONDS_MAX,
     SESSION_TIMEOUT_SECONDS,
+    TIME_US_MAX,
 )
 from headrace.core.messages import NO_MESSAGES, accept
 from headrace.core.names import check_group_name, check_id
@@ -64,12 +77,13 @@ class Broker:
         self._topics = Topics(store, self.settings, self._clock, self.counters)
         self._delivery = Delivery()
         self.upkeep = Upkeep(Chores(store, self._topics, self.settings, self._clock, self.counters).tasks())
+        self._closing = threading.Lock()
         self._closed = False
 
     @classmethod
     def open(cls, url: str, settings: BrokerSettings | None = None, clock: Clock | None = None) -> Broker:
         """Open the store that a URL names and start upkeep on it."""
-        store = open_store(url)
+        store = open_store(check_text("store", url))
         try:
             broker = cls(store, settings, clock)
         except BaseException:
@@ -79,13 +93,14 @@ class Broker:
         return broker
 
     def close(self) -> None:
-        """Finish what was accepted and leave a store that opens quickly."""
-        if not self._closed:
-            self._closed = True
-            self.upkeep.close()
-            self._topics.close()
-            self._delivery.close()
-            self._store.close()
+        """Finish what was accepted and leave a store that opens quickly; when this returns, it is closed."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self.upkeep.close()
+                self._topics.close()
+                self._delivery.close()
+                self._store.close()
 
     def __enter__(self) -> Broker:
         return self
@@ -140,9 +155,7 @@ class Broker:
         receipt says `duplicate`.
         """
         found = self._topics.find(topic).topic
-        if not isinstance(batch, pa.RecordBatch):
-            raise InvalidInput("batch", type(batch).__name__, "it must be a pyarrow RecordBatch")
-        request = Request([batch], _checked(commit_key))
+        request = Request([check_batch(batch)], check_commit_key(commit_key))
         return found.queue.publish(request, self._patience(timeout_seconds))
 
     def publish_many(
@@ -150,7 +163,7 @@ class Broker:
     ) -> list[Receipts | Exception]:
         """Publish batches of several publishers at once: each is written or refused by itself, all share syncs."""
         found = self._topics.find(topic).topic
-        requests = [Request([batch]) for batch in batches]
+        requests = [Request([check_batch(batch)]) for batch in batches]
         try:
             found.queue.publish_many(requests, self._patience(timeout_seconds))
         except HeadraceError as error:
@@ -162,19 +175,21 @@ class Broker:
 
     def last_seqno(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
         """The highest seqno written for a source, or none: where its producer goes on."""
-        source = (producer_id, message_group_id)
+        source = (check_text("producer_id", producer_id), check_text("message_group_id", message_group_id))
         return self._topics.find(topic).topic.between_commits(lambda state: state.sources.last_seqno(source))
 
     def last_commit(self, topic: str, writer: str) -> int | None:
         """The number of the last commit of a writer of commit keys, or none."""
-        return self._topics.find(topic).topic.between_commits(lambda state: state.writers.get(writer))
+        name = check_id("writer", writer)
+        return self._topics.find(topic).topic.between_commits(lambda state: state.writers.get(name))
 
     def stage(self, topic: str, batch: pa.RecordBatch, stage: str | None = None) -> Staged:
         """Put rows aside for a later commit, in a new stage or at the end of one; they are checked here and now."""
         found = self._topics.find(topic).topic
         rows = accept(batch, found.record.settings, found.record.partitions)
         name = check_id("stage", stage if stage is not None else uuid.uuid4().hex)
-        return Staged(name, self._store.stages.write(found.record.id, name, rows, self._clock.now_us()))
+        with found.using():
+            return Staged(name, self._store.stages.write(found.record.id, name, rows, self._clock.now_us()))
 
     def publish_staged(
         self,
@@ -188,15 +203,21 @@ class Broker:
         A stage that is missing, or has other rows than named, fails the whole; nothing is written then. A commit key
         that was used before drops the stages and publishes nothing.
         """
-        found = self._topics.find(topic).topic
-        key = _checked(commit_key)
-        if key is not None and found.log.state.is_repeated(key):
-            receipts = all_duplicates(sum(staged.rows for staged in stages), DUPLICATE_COMMIT)
-        else:
-            batches = [NO_MESSAGES, *(batch for staged in stages for batch in self._staged_rows(found, staged))]
-            request = Request(batches, key, is_checked=True)
-            receipts = found.queue.publish(request, self._patience(timeout_seconds))
-        self.drop_stages(topic, [staged.stage for staged in stages])
+        found, key, patience = (
+            self._topics.find(topic).topic,
+            check_commit_key(commit_key),
+            self._patience(timeout_seconds),
+        )
+        named = check_staged(stages)
+        try:
+            batches = [NO_MESSAGES, *(batch for staged in named for batch in self._staged_rows(found, staged))]
+            receipts = found.queue.publish(Request(batches, key, is_checked=True), patience)
+        except StageNotFound:
+            # Asked after the stages, which another call with the same key may be publishing at this moment.
+            if key is None or not found.between_commits(lambda state: state.is_repeated(key)):
+                raise
+            receipts = all_duplicates(sum(staged.rows for staged in named), DUPLICATE_COMMIT)
+        self._drop_stages(found, [staged.stage for staged in named])
         return receipts
 
     def _staged_rows(self, topic: Topic, staged: Staged) -> list[pa.RecordBatch]:
@@ -207,11 +228,15 @@ class Broker:
 
     def drop_stages(self, topic: str, stages: Sequence[str]) -> int:
         """Drop stages that will not be published; how many there were."""
-        topic_id = self._topics.find(topic).topic.record.id
-        return sum(self._store.stages.drop(topic_id, stage) for stage in stages)
+        found = self._topics.find(topic).topic
+        return self._drop_stages(found, check_stage_names(stages))
+
+    def _drop_stages(self, topic: Topic, stages: Sequence[str]) -> int:
+        return sum(self._store.stages.drop(topic.record.id, stage) for stage in stages)
 
     def _patience(self, timeout_seconds: float | None) -> float:
-        return self.settings.publish_timeout_seconds if timeout_seconds is None else timeout_seconds
+        patience = self.settings.publish_timeout_seconds if timeout_seconds is None else timeout_seconds
+        return check_seconds("timeout_seconds", patience)
 
     # Reading
 
@@ -225,10 +250,13 @@ class Broker:
         wait_seconds: float = 0.0,
     ) -> pa.RecordBatch:
         """Messages of a partition from an offset on, waiting so long for the first; at least one if there is one."""
-        _check_between("max_messages", max_messages, 1, FETCH_MESSAGES_MAX)
-        _check_between("max_bytes", max_bytes, 1, FETCH_BYTES_MAX)
-        _check_between("wait_seconds", wait_seconds, 0, FETCH_WAIT_SECONDS_MAX)
-        return self._topics.find(topic).topic.fetch(partition, offset, max_messages, max_bytes, wait_seconds)
+        return self._topics.find(topic).topic.fetch(
+            check_index("partition", partition),
+            check_index("offset", offset),
+            check_whole("max_messages", max_messages, 1, FETCH_MESSAGES_MAX),
+            check_whole("max_bytes", max_bytes, 1, FETCH_BYTES_MAX),
+            check_seconds("wait_seconds", wait_seconds, FETCH_WAIT_SECONDS_MAX),
+        )
 
     @contextmanager
     def watching(self, topic: str, partition: int, wake: Callable[[], None]) -> Iterator[None]:
@@ -245,11 +273,13 @@ class Broker:
 
     def offset_at(self, topic: str, partition: int, time_us: int) -> int:
         """The first offset of a partition at or after a time; its end offset if all messages are older."""
-        log = self._topics.find(topic).topic.log
-        partitions = len(log.offsets().end)
-        if not 0 <= partition < partitions:
-            raise PartitionNotFound(topic, partition, partitions)
-        return log.first_at(partition, time_us)
+        found = self._topics.find(topic).topic
+        number, time_us = check_index("partition", partition), check_whole("time_us", time_us, 0, TIME_US_MAX)
+        with found.using() as log:
+            partitions = len(log.offsets().end)
+            if not 0 <= number < partitions:
+                raise PartitionNotFound(found.record.name, number, partitions)
+            return log.first_at(number, time_us)
 
     # Groups
 
@@ -265,10 +295,10 @@ class Broker:
 
         One that is there keeps its offsets. Another size takes effect at once, in a new generation.
         """
-        found = self._topics.find(topic)
+        found, name = self._topics.find(topic), check_group_name(group)
         size = None if consumers is None else rules.check_consumers(consumers)
-        found.groups.register(check_group_name(group), size, important, rules.check_read_from(read_from))
-        return self.describe_group(topic, group)
+        found.groups.register(name, size, rules.check_important(important), rules.check_read_from(read_from))
+        return describe_group(found, name, self._clock.now_us())
 
     def join_group(
         self, topic: str, group: str, member: str, session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS
@@ -276,44 +306,48 @@ class Broker:
         """Become a member of a group, or renew it; a group that is not there is made."""
         found = self._topics.find(topic)
         name, member = check_group_name(group), check_id("member", member)
-        found.groups.register(name, None, None, "earliest")
-        now_us = self._clock.now_us()
-        joined = found.groups.change(name, lambda present: rules.join(present, member, session_timeout_seconds, now_us))
+        joined = found.groups.join(name, member, session_timeout_seconds, self._clock.now_us())
         return self._membership(found, joined, member)
 
     def heartbeat(self, topic: str, group: str, member: str) -> Membership:
         """Stay a member, and learn of changes."""
-        found = self._topics.find(topic)
-        now_us = self._clock.now_us()
-        present = found.groups.change(group, lambda known: rules.heartbeat(known, member, now_us))
+        found, now_us = self._topics.find(topic), self._clock.now_us()
+        name, member = check_group_name(group), check_id("member", member)
+        present = found.groups.change(name, lambda known: rules.heartbeat(known, member, now_us))
         return self._membership(found, present, member)
 
     def leave_group(self, topic: str, group: str, member: str) -> None:
         """Give one's partitions to the others at once."""
-        self._topics.find(topic).groups.change(group, lambda present: rules.leave(present, member))
+        name, member = check_group_name(group), check_id("member", member)
+        self._topics.find(topic).groups.change(name, lambda present: rules.leave(present, member))
 
     def commit(
         self,
         topic: str,
         group: str,
         offsets: Mapping[int, int],
-        member: str | None = None,
+        member: int | str | None = None,
         generation: int | None = None,
     ) -> None:
-        """Store the next offset to read by partition; it never moves back, that is what `seek` is for."""
-        self._topics.find(topic).groups.commit(group, offsets, member, generation, self._clock.now_us())
+        """Store the next offset to read by partition; it never moves back, that is what `seek` is for.
+
+        A member says its name, a consumer of a fixed group its index; without either the group itself commits.
+        """
+        found, name = self._topics.find(topic), check_group_name(group)
+        consumer = None if member is None else _consumer_name(member)
+        found.groups.commit(name, check_offsets(offsets), consumer, generation, self._clock.now_us())
 
     def committed(self, topic: str, group: str) -> dict[int, int]:
         """The committed offset of each partition that has one."""
-        return self._topics.find(topic).groups.committed(group)
+        return self._topics.find(topic).groups.committed(check_group_name(group))
 
     def seek(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:
         """Move a group to other offsets, forward or back."""
-        self._topics.find(topic).groups.seek(group, offsets)
+        self._topics.find(topic).groups.seek(check_group_name(group), check_offsets(offsets))
 
     def delete_group(self, topic: str, group: str) -> None:
         """Remove a group with its offsets."""
-        self._topics.find(topic).groups.delete(group)
+        self._topics.find(topic).groups.delete(check_group_name(group))
 
     def list_groups(self, topic: str) -> list[str]:
         """The groups of a topic by name."""
@@ -321,7 +355,7 @@ class Broker:
 
     def describe_group(self, topic: str, group: str) -> GroupDescription:
         """All about a group, lag included."""
-        return describe_group(self._topics.find(topic), group, self._clock.now_us())
+        return describe_group(self._topics.find(topic), check_group_name(group), self._clock.now_us())
 
     def _membership(self, found: OpenTopic, group: Group, member: str) -> Membership:
         assigned = rules.assigned(group, member, found.topic.record.partitions)
@@ -336,24 +370,16 @@ class Broker:
         session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS,
     ) -> Subscription:
         """Have messages pushed: to a consumer of a fixed group by its index, or to a member by its name."""
-        found = self._topics.find(topic)
+        found, name, reader = self._topics.find(topic), check_group_name(group), _consumer_name(consumer)
         limit = self.settings.subscription_messages if buffer_messages is None else buffer_messages
-        _check_between("buffer_messages", limit, 1, FETCH_MESSAGES_MAX)
-        if isinstance(consumer, int):
-            rules.assigned(found.groups.get(group), str(consumer), found.topic.record.partitions)
+        check_whole("buffer_messages", limit, 1, FETCH_MESSAGES_MAX)
+        if isinstance(consumer, str):
+            found.groups.join(name, reader, session_timeout_seconds, self._clock.now_us())
         else:
-            self.join_group(topic, group, consumer, session_timeout_seconds)
-        return Subscription(found.topic, found.groups, group, str(consumer), limit, self._clock, self._delivery)
+            rules.assigned(found.groups.get(name), reader, found.record.partitions)
+        return Subscription(found.topic, found.groups, name, reader, limit, self._clock, self._delivery)
 
 
-def _checked(key: CommitKey | None) -> CommitKey | None:
-    if key is not None:
-        check_id("writer", key.writer)
-        if key.number < 0:
-            raise InvalidInput("commit number", str(key.number), "it must be 0 or more")
-    return key
-
-
-def _check_between(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:
-        raise InvalidInput(name, str(value), f"it must be {least:g} to {most:g}")
+def _consumer_name(consumer: object) -> str:
+    """What a group calls a member that gives its name, or a fixed consumer that gives its index."""
+    return check_id("member", consumer) if isinstance(consumer, str) else str(check_index("consumer", consumer))

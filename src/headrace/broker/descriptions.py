@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.broker.topics import OpenTopic
-from headrace.core.assignment import owner_of
-from headrace.core.groups import Group, ReadFrom, assigned
+from headrace.core.assignment import owner_of, partitions_of
+from headrace.core.groups import Group, ReadFrom
 from headrace.core.limits import MICROSECONDS
 from headrace.core.settings import TopicSettings
 
@@ -81,8 +82,9 @@ class Staged:
 
 def describe_topic(opened: OpenTopic) -> TopicDescription:
     """All about a topic."""
-    record, log = opened.topic.record, opened.topic.log
-    offsets = log.offsets()
+    record = opened.record
+    with opened.topic.using() as log:
+        offsets, bytes_stored = log.offsets(), log.bytes_stored()
     return TopicDescription(
         name=record.name,
         id=record.id,
@@ -90,7 +92,7 @@ def describe_topic(opened: OpenTopic) -> TopicDescription:
         settings=record.settings,
         created_us=record.created_us,
         offsets=dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True))),
-        bytes_stored=log.bytes_stored(),
+        bytes_stored=bytes_stored,
         groups=[group.name for group in opened.groups.all()],
     )
 
@@ -98,7 +100,7 @@ def describe_topic(opened: OpenTopic) -> TopicDescription:
 def describe_group(opened: OpenTopic, name: str, now_us: int) -> GroupDescription:
     """All about a group, lag included."""
     group = opened.groups.get(name)
-    record = opened.topic.record
+    record, order = opened.record, group.order
     return GroupDescription(
         topic=record.name,
         name=group.name,
@@ -106,19 +108,21 @@ def describe_group(opened: OpenTopic, name: str, now_us: int) -> GroupDescriptio
         important=group.important,
         read_from=group.read_from,
         generation=group.generation,
-        members={consumer: assigned(group, consumer, record.partitions) for consumer in group.order},
-        progress=_progress(opened, group, now_us),
+        members={
+            consumer: list(partitions_of(place, len(order), record.partitions)) for place, consumer in enumerate(order)
+        },
+        progress=_progress(opened, group, order, now_us),
     )
 
 
-def _progress(opened: OpenTopic, group: Group, now_us: int) -> dict[int, PartitionProgress]:
-    log, order = opened.topic.log, group.order
+def _progress(opened: OpenTopic, group: Group, order: Sequence[str], now_us: int) -> dict[int, PartitionProgress]:
     committed = opened.groups.committed(group.name)
     positions = opened.groups.positions(group.name).tolist()
-    ends = log.offsets().end.tolist()
     progress = {}
-    for partition, (position, end) in enumerate(zip(positions, ends, strict=False)):
-        oldest_us = log.time_of(partition, position)
+    with opened.topic.using() as log:
+        ends = log.offsets().end.tolist()
+        oldest = [log.time_of(partition, position) for partition, position in enumerate(positions)]
+    for partition, (position, end, oldest_us) in enumerate(zip(positions, ends, oldest, strict=False)):
         lag_seconds = 0.0 if oldest_us is None else max(0, now_us - oldest_us) / MICROSECONDS
         consumer = order[owner_of(partition, len(order))] if order else None
         progress[partition] = PartitionProgress(

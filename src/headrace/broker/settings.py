@@ -41,7 +41,12 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     sources_check_seconds: float = LINK_IDLE_SECONDS / 1000
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if value <= 0:
-                raise InvalidInput(name, str(value), "it must be above 0")
+        for field in msgspec.structs.fields(self):
+            value = getattr(self, field.name)
+            try:
+                is_good = msgspec.convert(value, field.type) > 0
+            except msgspec.ValidationError:
+                is_good = False
+            if not is_good:
+                kind = "a whole number" if field.type is int else "a number"
+                raise InvalidInput(field.name, repr(value)[:100], f"it must be {kind} above 0")

@@ -3,7 +3,7 @@
 One delivery thread serves all subscriptions of a broker. It looks at a subscription when a commit, a change of its
 group, or a read by its consumer has marked it, and fills its buffer from the log. A consumer that does not read has
 a full buffer and is not looked at again: it stops only its own delivery, holds nothing of publishers or of other
-groups, and goes on from the log where it stopped.
+groups, and goes on from the log where it stopped. If retention has dropped what comes next meanwhile, it is told so.
 
 Lock order: a subscription's lock, then those of groups and log. The delivery's own lock is held alone.
 """
@@ -18,13 +18,14 @@ from types import TracebackType
 
 import pyarrow as pa
 
+from headrace.broker.checks import check_seconds, check_whole
 from headrace.broker.clock import Clock
 from headrace.broker.groups import Groups
 from headrace.broker.topic import Topic
 from headrace.broker.watching import ALL_PARTITIONS
 from headrace.core import groups as rules
-from headrace.core.errors import Closed, HeadraceError
-from headrace.core.limits import FETCH_BYTES_DEFAULT
+from headrace.core.errors import Closed, Gone, HeadraceError, NotFound, again
+from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_MAX, FETCH_WAIT_SECONDS_MAX, MICROSECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class Subscription:
         self._taken: dict[int, int] = {}
         self._renewed_us = clock.now_us()
         self._error: HeadraceError | None = None
+        self._closed = False
         topic.watches.add(ALL_PARTITIONS, self._mark)
         self._mark()
 
@@ -73,21 +75,36 @@ class Subscription:
 
     def get(self, messages_max: int | None = None, timeout_seconds: float = 0.0) -> pa.RecordBatch | None:
         """The next messages, all of one partition, or none if nothing comes in time."""
-        self._renew()
-        deadline = time.monotonic() + timeout_seconds
-        with self._lock:
-            while not self._buffer:
-                if self._error is not None:
-                    raise self._error
-                if not self._filled.wait(max(0.0, deadline - time.monotonic())):
-                    return None
-            batch = self._buffer.popleft()
-            if messages_max is not None and batch.num_rows > messages_max:
-                self._buffer.appendleft(batch.slice(messages_max))
-                batch = batch.slice(0, messages_max)
-            self._buffered -= batch.num_rows
-            self._taken[batch.column("partition")[0].as_py()] = batch.column("offset")[-1].as_py() + 1
+        limit = FETCH_MESSAGES_MAX if messages_max is None else messages_max
+        check_whole("messages_max", limit, 1, FETCH_MESSAGES_MAX)
+        deadline = time.monotonic() + check_seconds("timeout_seconds", timeout_seconds, FETCH_WAIT_SECONDS_MAX)
+        while True:
+            renewal_seconds = self._renew()
+            with self._lock:
+                left = deadline - time.monotonic()
+                if self._await_messages(max(0.0, min(left, renewal_seconds))):
+                    batch = self._take(limit)
+                    break
+            if left <= 0:
+                return None
         self._mark()
+        return batch
+
+    def _await_messages(self, seconds: float) -> bool:
+        """Whether there is something in the buffer, in time; the caller holds the lock."""
+        if not self._buffer and self._error is None:
+            self._filled.wait(seconds)
+        if not self._buffer and self._error is not None:
+            raise again(self._error)
+        return bool(self._buffer)
+
+    def _take(self, messages_max: int) -> pa.RecordBatch:
+        batch = self._buffer.popleft()
+        if batch.num_rows > messages_max:
+            self._buffer.appendleft(batch.slice(messages_max))
+            batch = batch.slice(0, messages_max)
+        self._buffered -= batch.num_rows
+        self._taken[_partition_of(batch)] = batch.column("offset")[-1].as_py() + 1
         return batch
 
     def commit(self) -> None:
@@ -106,10 +123,11 @@ class Subscription:
     def close(self) -> None:
         """Stop delivery; a member leaves its group."""
         with self._lock:
-            if isinstance(self._error, Closed):
+            if self._closed:
                 return
+            self._closed = True
             self._error = Closed("the subscription")
-            self._buffer.clear()
+            self._clear()
             self._filled.notify_all()
         self._topic.watches.remove(ALL_PARTITIONS, self._mark)
         self._delivery.unmark(self)
@@ -133,9 +151,13 @@ class Subscription:
             if self._error is not None:
                 return
             try:
+                self._topic.check_alive()
                 self._follow_group()
-                for partition in sorted(self._next, key=self._is_buffered):
-                    self._fill_from(partition)
+                self._fill_buffer()
+            except (NotFound, Gone) as error:
+                # What is in the buffer is someone else's to read by now, or nobody's.
+                self._clear()
+                self._error = error
             except HeadraceError as error:
                 self._error = error
             if self._buffer or self._error is not None:
@@ -149,37 +171,55 @@ class Subscription:
             return
         positions = self._groups.positions(self.group)
         if group.generation != self._generation:
-            self._buffer.clear()
-            self._buffered = 0
+            self._clear()
             self._next = {}
             self._taken = {}
         self._next = {partition: self._next.get(partition, int(positions[partition])) for partition in assigned}
         self._generation = group.generation
 
+    def _clear(self) -> None:
+        self._buffer.clear()
+        self._buffered = 0
+
+    def _fill_buffer(self) -> None:
+        """Take what is new; partitions that have nothing in the buffer come first, so that none starves."""
+        ends = self._topic.log.offsets().end
+        buffered = {_partition_of(batch) for batch in self._buffer}
+        behind = [partition for partition, offset in self._next.items() if offset < ends[partition]]
+        for partition in sorted(behind, key=lambda partition: (partition in buffered, partition)):
+            self._fill_from(partition)
+
     def _fill_from(self, partition: int) -> None:
         room = self._messages_max - self._buffered
         if room > 0:
             batch = self._topic.fetch(partition, self._next[partition], room, FETCH_BYTES_DEFAULT, 0.0)
-            if batch.num_rows:
-                self._buffer.append(batch)
-                self._buffered += batch.num_rows
-                self._next[partition] += batch.num_rows
+            self._buffer.append(batch)
+            self._buffered += batch.num_rows
+            self._next[partition] += batch.num_rows
 
-    def _is_buffered(self, partition: int) -> bool:
-        """Partitions that have nothing in the buffer come first, so that none starves."""
-        return any(batch.column("partition")[0].as_py() == partition for batch in self._buffer)
+    def _renew(self) -> float:
+        """Reading keeps a member in, and one that was silent for too long is told so; the seconds until the next time.
 
-    def _renew(self) -> None:
-        """Reading keeps a member in; one that was silent for too long is told so."""
+        A consumer that has ended is not renewed: it is told why it ended.
+        """
+        if self._error is not None:
+            return 0.0
         group = self._groups.get(self.group)
-        if group.consumers is None:
-            member = group.members.get(self.consumer)
-            interval_us = member.session_timeout_us // 3 if member is not None else 0
-            if self._clock.now_us() - self._renewed_us >= interval_us:
-                self.heartbeat()
+        if group.consumers is not None:
+            return FETCH_WAIT_SECONDS_MAX
+        member = group.members.get(self.consumer)
+        interval_us = member.session_timeout_us // 3 if member is not None else 0
+        if self._clock.now_us() - self._renewed_us >= interval_us:
+            self.heartbeat()
+        return interval_us / MICROSECONDS
 
     def _mark(self) -> None:
         self._delivery.mark(self)
+
+
+def _partition_of(batch: pa.RecordBatch) -> int:
+    partition: int = batch.column("partition")[0].as_py()
+    return partition
 
 
 class Delivery:
@@ -207,7 +247,7 @@ class Delivery:
             self._marked.pop(subscription, None)
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread, once it has looked at all that are marked: the end of their topics is among it."""
         with self._lock:
             self._closed = True
             self._work.notify()
@@ -219,7 +259,7 @@ class Delivery:
             with self._lock:
                 while not self._marked and not self._closed:
                     self._work.wait()
-                if self._closed:
+                if not self._marked:
                     return
                 subscription, _ = self._marked.popitem(last=False)
             try:

@@ -206,7 +206,8 @@ def plan(
     other_windows: Sequence[PayloadWindow] = (),
 ) -> tuple[Commit, Receipts]:
     """Decide what of a canonical batch is written, where, and what each message's receipt says."""
-    time_us = max(now_us, state.last_time_us)
+    # Strictly rising, so that a time belongs to one commit and orders messages across partitions.
+    time_us = max(now_us, state.last_time_us + 1)
     outcome = np.zeros(batch.num_rows, np.uint8)
     sources = row_sources(batch)
     seqno = _seqnos(batch) if sources is not None else _NO_SEQNOS

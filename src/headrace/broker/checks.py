@@ -1,0 +1,103 @@
+"""What callers may give: every loose value that the facade takes is checked here, and named if it is wrong."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from headrace.broker.descriptions import Staged
+from headrace.core.errors import InvalidInput
+from headrace.core.limits import SEQNO_MAX
+from headrace.core.names import check_id
+from headrace.core.planning import CommitKey
+
+
+def check_whole(field: str, value: object, least: int, most: int) -> int:
+    """A whole number, of Python or numpy."""
+    number = _whole(value)
+    if number is None or not least <= number <= most:
+        raise InvalidInput(field, repr(value)[:100], f"it must be a whole number from {least} to {most}")
+    return number
+
+
+def check_index(field: str, value: object) -> int:
+    """A whole number whose range only the topic knows."""
+    number = _whole(value)
+    if number is None:
+        raise InvalidInput(field, repr(value)[:100], "it must be a whole number")
+    return number
+
+
+def check_seconds(field: str, value: object, most: float = math.inf) -> float:
+    """A time to wait."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= most:
+        rule = "it must be 0 or more" if most == math.inf else f"it must be 0 to {most:g}"
+        raise InvalidInput(field, repr(value)[:100], rule)
+    return min(value, _WAIT_SECONDS_MAX)
+
+
+# What the system's clocks can wait for at most, and longer than anyone does.
+_WAIT_SECONDS_MAX = 1e6
+
+
+def check_text(field: str, value: object) -> str:
+    """Any text: producers may call themselves what they like."""
+    if not isinstance(value, str):
+        raise InvalidInput(field, repr(value)[:100], "it must be text")
+    return value
+
+
+def check_batch(batch: object) -> pa.RecordBatch:
+    """A batch; what is in it is checked where it is accepted."""
+    if not isinstance(batch, pa.RecordBatch):
+        raise InvalidInput("batch", type(batch).__name__, "it must be a pyarrow RecordBatch")
+    return batch
+
+
+def check_commit_key(key: object) -> CommitKey | None:
+    """A commit key, or none."""
+    if key is None:
+        return None
+    if not isinstance(key, CommitKey):
+        raise InvalidInput("commit_key", repr(key)[:100], "it must be a CommitKey(writer, number)")
+    return CommitKey(check_id("writer", key.writer), check_whole("commit number", key.number, 0, SEQNO_MAX))
+
+
+def check_offsets(offsets: object) -> dict[int, int]:
+    """Offsets by partition, of Python's own numbers: the catalog would keep those of numpy as bytes."""
+    if not isinstance(offsets, Mapping):
+        raise InvalidInput("offsets", repr(offsets)[:100], "it must map partitions to offsets")
+    return {check_index("partition", partition): check_index("offset", offset) for partition, offset in offsets.items()}
+
+
+def check_staged(stages: object) -> list[Staged]:
+    """Stages to be published, each once."""
+    if not isinstance(stages, Sequence) or not all(isinstance(staged, Staged) for staged in stages):
+        raise InvalidInput("stages", repr(stages)[:100], "it must be a list of what stage() returned")
+    for name, times in Counter(staged.stage for staged in stages).items():
+        if times > 1:
+            rule = f"it is named {times} times: its rows would be written as often"
+            raise InvalidInput("stages", repr(name)[:100], rule)
+    return [
+        Staged(check_id("stage", staged.stage), check_whole("rows", staged.rows, 0, SEQNO_MAX)) for staged in stages
+    ]
+
+
+def check_stage_names(stages: object) -> list[str]:
+    """The names of some stages."""
+    if not isinstance(stages, Sequence) or isinstance(stages, str):
+        raise InvalidInput("stages", repr(stages)[:100], "it must be a list of the names of stages")
+    return [check_id("stage", stage) for stage in stages]
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
