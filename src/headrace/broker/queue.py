@@ -7,7 +7,7 @@ first of them and returns. So one publisher alone pays for no thread switch, and
 The queue is bounded. A publisher that finds it full waits in line for room, so that small requests do not keep a
 large one out; if there is none in time it gets an error and nothing of its request was accepted. Once a request is in
 the queue its outcome is awaited, however long it takes. A publisher that is interrupted while it waits takes its
-request back, or leads if the lead was handed to it.
+request back, and passes the lead on if it was handed to it.
 
 Lock order: the queue's lock is never held while committing.
 """
@@ -87,12 +87,7 @@ class CommitQueue:
 
     def publish(self, request: Request, timeout_seconds: float) -> Receipts:
         """Wait until the request is written, or raise what prevented it."""
-        if self._enter(request, timeout_seconds):
-            self._lead()
-        else:
-            self._await(request)
-            if request.leads:
-                self._lead()
+        self.publish_many([request], timeout_seconds)
         outcome = request.outcome
         if isinstance(outcome, Exception):
             raise outcome
@@ -105,18 +100,17 @@ class CommitQueue:
         """
         left = deque(requests)
         while left:
-            leads = self._enter(left[0], timeout_seconds)
-            entered = [left.popleft()]
-            with self._lock:
-                while left and not self._line and not self._is_full(left[0]) and self._closed is None:
-                    self._append(left[0])
-                    entered.append(left.popleft())
-            if leads:
-                self._lead()
-            for request in entered[1:] if leads else entered:
-                self._await(request)
-                if request.leads:
+            entered, leads = self._enter(left, timeout_seconds)
+            try:
+                if leads:
                     self._lead()
+                for request in entered:
+                    request.decided.acquire()
+                    if request.leads:
+                        self._lead()
+            except BaseException:
+                self._abandon(entered)
+                raise
 
     def close(self, reason: HeadraceError) -> None:
         """Let in nobody more, and wait for those who are in."""
@@ -126,22 +120,25 @@ class CommitQueue:
             while self._has_leader:
                 self._idle.wait()
 
-    def _enter(self, request: Request, timeout_seconds: float) -> bool:
-        """Put a request into the queue; whether its publisher has to lead."""
+    def _enter(self, left: deque[Request], timeout_seconds: float) -> tuple[list[Request], bool]:
+        """Put the first request into the queue, and those after it that fit; whether their publisher has to lead."""
         with self._lock:
-            if self._line or self._is_full(request):
-                self._wait_for_room(request, timeout_seconds)
+            if self._line or self._is_full(left[0]):
+                self._wait_for_room(left[0], timeout_seconds)
             if self._closed is not None:
                 raise again(self._closed)
-            self._append(request)
+            entered = [self._append(left.popleft())]
+            while left and not self._line and not self._is_full(left[0]):
+                entered.append(self._append(left.popleft()))
             leads = not self._has_leader
             self._has_leader = True
-            return leads
+            return entered, leads
 
-    def _append(self, request: Request) -> None:
+    def _append(self, request: Request) -> Request:
         self._messages += request.rows
         self._bytes += request.bytes
         self._waiting.append(request)
+        return request
 
     def _wait_for_room(self, request: Request, timeout_seconds: float) -> None:
         """Wait in line; the caller holds the lock."""
@@ -158,21 +155,15 @@ class CommitQueue:
             self._line.remove(request)
             self._room.notify_all()
 
-    def _await(self, request: Request) -> None:
-        try:
-            request.decided.acquire()
-        except BaseException:
-            self._abandon(request)
-            raise
-
-    def _abandon(self, request: Request) -> None:
-        """Leave the queue, unless the request is being written; whoever has the lead must not just go."""
+    def _abandon(self, requests: Sequence[Request]) -> None:
+        """Take back those that are not being written; whoever has the lead must not just go."""
         with self._lock:
-            if request in self._waiting and not request.leads:
+            waiting = [request for request in requests if request in self._waiting]
+            for request in waiting:
                 self._waiting.remove(request)
-                self._forget([request])
-        if request.leads:
-            self._lead()
+            self._forget(waiting)
+            if any(request.leads for request in waiting):
+                self._pass_lead()
 
     def _is_full(self, request: Request) -> bool:
         """A request that is larger than the queue may enter when nobody else is in it."""
@@ -207,14 +198,17 @@ class CommitQueue:
     def _hand_over(self, taken: Sequence[Request]) -> None:
         with self._lock:
             self._forget(taken)
-            if self._waiting:
-                self._waiting[0].leads = True
-                self._waiting[0].decided.release()
-            else:
-                self._has_leader = False
-                self._idle.notify_all()
+            self._pass_lead()
         for request in taken:
             request.decided.release()
+
+    def _pass_lead(self) -> None:
+        if self._waiting:
+            self._waiting[0].leads = True
+            self._waiting[0].decided.release()
+        else:
+            self._has_leader = False
+            self._idle.notify_all()
 
     def _forget(self, requests: Sequence[Request]) -> None:
         self._messages -= sum(request.rows for request in requests)
