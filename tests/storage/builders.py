@@ -1,0 +1,239 @@
+"""Batches, commits and stores for the tests of storage."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from headrace.core.limits import MICROSECONDS
+from headrace.core.messages import PUBLISH_SCHEMA, accept
+from headrace.core.names import topic_key
+from headrace.core.planning import Commit, CommitKey, Receipts, TopicState, plan
+from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
+from headrace.storage.catalog import TopicRecord
+from headrace.storage.engine import Store, TopicLog
+from headrace.storage.urls import open_store
+
+NOW_US = 1_700_000_000 * MICROSECONDS
+# Topics are made a while before anything is written to them.
+CREATED_US = NOW_US - MICROSECONDS
+EVERYTHING = 1 << 30
+# So small that segments roll within three messages.
+TINY = "segment_bytes=1024&segment_frames=3"
+
+
+def batch_of(rows: Sequence[dict[str, Any]], partitions: int = 8) -> pa.RecordBatch:
+    """Rows as a canonical batch; a row without a value has an empty one."""
+    names = [name for name in PUBLISH_SCHEMA.names if name == "value" or any(name in row for row in rows)]
+    arrays = [
+        pa.array([row.get(name, b"" if name == "value" else None) for row in rows], PUBLISH_SCHEMA.field(name).type)
+        for name in names
+    ]
+    return accept(pa.RecordBatch.from_arrays(arrays, names=names), DEFAULT_SETTINGS, partitions)
+
+
+def values(*given: bytes, partition: int | None = 0) -> pa.RecordBatch:
+    """Messages with these values, in one partition or wherever they fall."""
+    return batch_of([{"value": value} | ({} if partition is None else {"partition": partition}) for value in given])
+
+
+def commit_of(
+    batches: Sequence[pa.RecordBatch],
+    state: TopicState,
+    now_us: int = NOW_US,
+    settings: TopicSettings = DEFAULT_SETTINGS,
+    keys: tuple[CommitKey, ...] = (),
+) -> tuple[list[Commit], list[Receipts]]:
+    """One commit with a frame for each batch, as the broker decides it."""
+    draft = state.copy()
+    commits: list[Commit] = []
+    receipts: list[Receipts] = []
+    for batch in batches:
+        commit, receipt = plan(batch, draft, settings, now_us, keys if len(commits) == len(batches) - 1 else ())
+        draft.apply(commit)
+        commits.append(commit)
+        receipts.append(receipt)
+    return [replace(commit, continues=True) for commit in commits[:-1]] + commits[-1:], receipts
+
+
+def publish(
+    log: TopicLog,
+    *batches: pa.RecordBatch,
+    now_us: int = NOW_US,
+    settings: TopicSettings = DEFAULT_SETTINGS,
+    keys: tuple[CommitKey, ...] = (),
+) -> list[Receipts]:
+    """Write one commit with a frame for each batch; the receipts of each."""
+    answers: list[Receipts] = []
+
+    def decide(state: TopicState) -> Sequence[Commit]:
+        commits, receipts = commit_of(batches, state, now_us, settings, keys)
+        answers.extend(receipts)
+        return [commit for commit in commits if not commit.is_empty]
+
+    log.commit(decide)
+    return answers
+
+
+def read_all(log: TopicLog, partition: int = 0, messages_max: int = EVERYTHING) -> pa.RecordBatch:
+    """Everything a partition keeps, in as many reads as it takes."""
+    offsets = log.offsets()
+    position, end = int(offsets.start[partition]), int(offsets.end[partition])
+    batches = [log.read(partition, position, messages_max, EVERYTHING)]
+    while (position := position + batches[-1].num_rows) < end:
+        assert batches[-1].num_rows > 0
+        batches.append(log.read(partition, position, messages_max, EVERYTHING))
+    return pa.concat_batches(batches)
+
+
+def values_in(log: TopicLog, partition: int = 0) -> list[bytes]:
+    """The values that a partition keeps; its offsets are checked on the way."""
+    batch = read_all(log, partition)
+    offsets = log.offsets()
+    assert batch["offset"].to_pylist() == list(range(int(offsets.start[partition]), int(offsets.end[partition])))
+    assert set(batch["partition"].to_pylist()) <= {partition}
+    result: list[bytes] = batch["value"].to_pylist()
+    return result
+
+
+def state_of(log: TopicLog) -> dict[str, Any]:
+    """All that planning knows, to be compared."""
+    state = log.state
+    window = state.window.snapshot().to_pydict()
+    return {
+        "end_offsets": state.end_offsets.tolist(),
+        "next_number": state.next_number,
+        "last_time_us": state.last_time_us,
+        "round_robin": state.round_robin,
+        "sources": state.sources.snapshot().to_pylist(),
+        "writers": list(state.writers.items()),
+        "window": sorted(zip(*window.values(), strict=True)),
+    }
+
+
+class Place(Protocol):
+    """Where a store is during a test. `reopen` is the middle of a test: what was there must be there after it."""
+
+    store: Store
+
+    def log(self, topic_id: int) -> TopicLog: ...
+
+    def opened(self, topic: TopicRecord, now_us: int) -> TopicLog: ...
+
+    def forget(self, topic_id: int) -> None: ...
+
+    def reopen(self, now_us: int = NOW_US) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class MemoryPlace:
+    """The memory engine forgets at close, so it is never closed in the middle."""
+
+    def __init__(self) -> None:
+        self.store = open_store("memory:")
+        self._logs: dict[int, TopicLog] = {}
+
+    def log(self, topic_id: int) -> TopicLog:
+        return self._logs[topic_id]
+
+    def opened(self, topic: TopicRecord, now_us: int) -> TopicLog:
+        self._logs[topic.id] = self.store.open_log(topic, now_us)
+        return self._logs[topic.id]
+
+    def forget(self, topic_id: int) -> None:
+        del self._logs[topic_id]
+
+    def reopen(self, now_us: int = NOW_US) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        self.store.close()
+
+
+class DiskPlace:
+    """A directory that is closed and opened again; or, if `killed`, opened as a process finds it after another died."""
+
+    def __init__(self, directory: Path, options: str = TINY, killed: bool = False) -> None:
+        self.directory = directory
+        self._options = options
+        self._killed = killed
+        self._logs: dict[int, TopicLog] = {}
+        self.store = open_store(self.url)
+
+    @property
+    def url(self) -> str:
+        return f"file:{self.directory}?{self._options}"
+
+    def log(self, topic_id: int) -> TopicLog:
+        return self._logs[topic_id]
+
+    def opened(self, topic: TopicRecord, now_us: int) -> TopicLog:
+        self._logs[topic.id] = self.store.open_log(topic, now_us)
+        return self._logs[topic.id]
+
+    def forget(self, topic_id: int) -> None:
+        del self._logs[topic_id]
+
+    def reopen(self, now_us: int = NOW_US) -> None:
+        if self._killed:
+            after = self.directory.with_name(self.directory.name + "+")
+            shutil.copytree(self.directory, after)
+            self.close()
+            self.directory = after
+        else:
+            self.close()
+        self.store = open_store(self.url)
+        for topic in self.store.catalog.topics():
+            self.opened(topic, now_us)
+
+    def close(self) -> None:
+        for log in self._logs.values():
+            log.close()
+        self._logs.clear()
+        self.store.close()
+
+
+class Topic:
+    """A topic in a place: its log is looked up anew each time, since reopening changes it."""
+
+    def __init__(
+        self,
+        place: Place,
+        name: str = "Orders",
+        partitions: int = 2,
+        settings: TopicSettings = DEFAULT_SETTINGS,
+        now_us: int = CREATED_US,
+    ) -> None:
+        store = place.store
+        self.place = place
+        self.record = store.catalog.add_topic(
+            name, topic_key(name), partitions, settings, now_us, lambda topic: store.create_log(topic, now_us)
+        )
+        place.opened(self.record, now_us)
+
+    @property
+    def log(self) -> TopicLog:
+        return self.place.log(self.record.id)
+
+    def publish(
+        self, *batches: pa.RecordBatch, now_us: int = NOW_US, keys: tuple[CommitKey, ...] = ()
+    ) -> list[Receipts]:
+        return publish(self.log, *batches, now_us=now_us, settings=self.record.settings, keys=keys)
+
+    def delete(self) -> None:
+        """As the broker does it: out of the catalog, closed, then its disk."""
+        self.place.store.catalog.remove_topic(self.record.id)
+        self.log.close()
+        self.place.forget(self.record.id)
+        self.place.store.delete_log(self.record.id)
+
+    def grow(self, partitions: int) -> None:
+        self.record = replace(self.record, partitions=partitions)
+        self.place.store.catalog.change_topic(self.record)
+        self.log.add_partitions(partitions)

@@ -1,0 +1,756 @@
+"""What every engine does. A subclass gives the fixture `place`; `reopen` stands in the middle of every test.
+
+An engine that joins needs a class with the methods of `builders.Place` and two lines in `test_contract`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headrace.core.errors import Closed, OffsetOutOfRange, PartitionNotFound, StorageError
+from headrace.core.groups import Group, Member
+from headrace.core.messages import READ_SCHEMA, STORED_SCHEMA, message_sizes
+from headrace.core.names import topic_key
+from headrace.core.planning import Commit, CommitKey, TopicState
+from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
+from headrace.storage.catalog import TopicRecord
+from headrace.storage.engine import TopicLog
+from tests.storage.builders import (
+    CREATED_US,
+    EVERYTHING,
+    NOW_US,
+    Place,
+    Topic,
+    batch_of,
+    publish,
+    state_of,
+    values,
+    values_in,
+)
+
+SECOND_US = 1_000_000
+
+NAMES = [
+    "Orders",
+    'it\'s "quoted" `twice`',
+    "'; DROP TABLE all_topics; --",
+    "all_topics",
+    "../../etc/passwd",
+    "naïve 🚰🛞 日本語",
+    "%41?x=1#y & more",
+    "N" * 255,
+    "🛞" * 255,
+]
+
+FULL_ROW: dict[str, Any] = {
+    "value": b"\0\xff value",
+    "key": b"key",
+    "attributes": [("a", b"1"), ("a", b"2"), ("", b"")],
+    "codec": "zstd",
+    "created_at": datetime(2020, 2, 29, 12, 30, 1, 234567, UTC),
+    "producer_id": "till-7",
+    "message_group_id": "Gruppe ä",
+    "seqno": (1 << 63) - 1,
+    "partition": 1,
+}
+
+
+def settings_of(**settings: Any) -> TopicSettings:
+    return DEFAULT_SETTINGS.change(**settings)
+
+
+def sizes_in(batch: pa.RecordBatch) -> list[int]:
+    sizes: list[int] = message_sizes(batch["value"], batch["key"], batch["attributes"]).tolist()
+    return sizes
+
+
+class CatalogContract:
+    """Topics, groups and offsets."""
+
+    def test_a_new_store_has_no_topics(self, place: Place) -> None:
+        place.reopen()
+        assert place.store.catalog.topics() == []
+
+    def test_topics_come_back_as_they_were_made_in_the_order_they_were_made(self, place: Place) -> None:
+        settings = settings_of(
+            retention_seconds=60,
+            retention_bytes=1 << 40,
+            deduplication="payload",
+            deduplication_window_seconds=7,
+            deduplication_scope="store",
+            codecs=("zstd", "raw"),
+            message_bytes_max=1 << 24,
+        )
+        made = [
+            Topic(place, "zebra", 3, now_us=NOW_US).record,
+            Topic(place, "Aardvark", 10_000, settings, now_us=NOW_US + 1).record,
+        ]
+        place.reopen()
+        assert place.store.catalog.topics() == made
+        assert made[1] == TopicRecord(made[1].id, "Aardvark", "aardvark", 10_000, settings, NOW_US + 1)
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_any_name_keeps_its_topic(self, place: Place, name: str) -> None:
+        topic = Topic(place, name)
+        topic.publish(values(b"a"))
+        place.store.catalog.put_group(topic.record.id, Group(name), {0: 1})
+        place.reopen()
+        assert [(record.name, record.key) for record in place.store.catalog.topics()] == [(name, topic_key(name))]
+        assert [group.name for group in place.store.catalog.groups(topic.record.id)] == [name]
+        assert place.store.catalog.offsets(topic.record.id, name) == {0: 1}
+        assert values_in(topic.log) == [b"a"]
+
+    def test_one_key_names_one_topic(self, place: Place) -> None:
+        first = Topic(place, "Orders")
+        place.reopen()
+        with pytest.raises(StorageError):
+            Topic(place, "ORDERS")
+        assert place.store.catalog.topics() == [first.record]
+        second = Topic(place, "Orders 2")
+        assert [record.id for record in place.store.catalog.topics()] == [first.record.id, second.record.id]
+
+    def test_a_topic_whose_log_cannot_be_made_is_not_there(self, place: Place) -> None:
+        def refuse(topic: TopicRecord) -> None:
+            raise OSError("no room")
+
+        with pytest.raises(OSError, match="no room"):
+            place.store.catalog.add_topic("a", "a", 1, DEFAULT_SETTINGS, NOW_US, refuse)
+        place.reopen()
+        assert place.store.catalog.topics() == []
+        assert Topic(place, "a").record.name == "a"
+
+    def test_partitions_and_settings_of_a_topic_change(self, place: Place) -> None:
+        other = Topic(place, "other").record
+        topic = Topic(place)
+        changed = TopicRecord(topic.record.id, "Orders", "orders", 5, settings_of(retention_seconds=9), CREATED_US)
+        place.store.catalog.change_topic(changed)
+        topic.log.add_partitions(5)
+        place.reopen()
+        assert place.store.catalog.topics() == [other, changed]
+
+    def test_ids_are_never_given_twice(self, place: Place) -> None:
+        ids = []
+        for _ in range(3):
+            topic = Topic(place)
+            ids.append(topic.record.id)
+            topic.delete()
+            place.reopen()
+        assert sorted(set(ids)) == ids
+
+    def test_a_removed_topic_takes_its_groups_and_offsets_with_it_and_no_others(self, place: Place) -> None:
+        doomed, kept = Topic(place, "doomed"), Topic(place, "kept")
+        for topic in (doomed, kept):
+            place.store.catalog.put_group(topic.record.id, Group("billing"), {0: 7})
+        doomed.delete()
+        place.reopen()
+        catalog = place.store.catalog
+        assert (catalog.groups(doomed.record.id), catalog.offsets(doomed.record.id, "billing")) == ([], {})
+        assert catalog.groups(kept.record.id) == [Group("billing")]
+        assert catalog.offsets(kept.record.id, "billing") == {0: 7}
+
+    def test_groups_come_back_by_name_without_their_members(self, place: Place) -> None:
+        topic_id = Topic(place).record.id
+        groups = [
+            Group("b", consumers=3, important=True, read_from="latest", generation=1 << 40),
+            Group("a", read_from=NOW_US),
+            Group("c", members={"m": Member(1, 2)}),
+        ]
+        for group in groups:
+            place.store.catalog.put_group(topic_id, group)
+        place.reopen()
+        assert place.store.catalog.groups(topic_id) == [groups[1], groups[0], Group("c")]
+
+    def test_a_group_that_is_put_again_is_changed_and_keeps_its_offsets(self, place: Place) -> None:
+        topic_id = Topic(place).record.id
+        place.store.catalog.put_group(topic_id, Group("a"), {0: 5, 1: 6})
+        place.reopen()
+        changed = Group("a", consumers=2, important=True, generation=1)
+        place.store.catalog.put_group(topic_id, changed)
+        assert place.store.catalog.groups(topic_id) == [changed]
+        assert place.store.catalog.offsets(topic_id, "a") == {0: 5, 1: 6}
+
+    def test_offsets_are_stored_by_partition_and_group(self, place: Place) -> None:
+        topic_id, other_id = Topic(place).record.id, Topic(place, "other").record.id
+        catalog = place.store.catalog
+        catalog.put_offsets(topic_id, "a", {partition: partition for partition in range(10_000)})
+        catalog.put_offsets(topic_id, "b", {0: 1})
+        catalog.put_offsets(other_id, "a", {0: 2})
+        place.reopen()
+        catalog = place.store.catalog
+        catalog.put_offsets(topic_id, "a", {0: (1 << 63) - 1, 3: 0})
+        catalog.put_offsets(topic_id, "a", {})
+        stored = catalog.offsets(topic_id, "a")
+        assert len(stored) == 10_000
+        assert (stored[0], stored[3], stored[9_999]) == ((1 << 63) - 1, 0, 9_999)
+        assert (catalog.offsets(topic_id, "b"), catalog.offsets(other_id, "a")) == ({0: 1}, {0: 2})
+        assert catalog.offsets(topic_id, "c") == {}
+
+    def test_a_removed_group_takes_its_offsets_with_it_and_no_others(self, place: Place) -> None:
+        topic_id = Topic(place).record.id
+        for name in ("a", "b"):
+            place.store.catalog.put_group(topic_id, Group(name), {0: 3})
+        place.store.catalog.remove_group(topic_id, "a")
+        place.reopen()
+        catalog = place.store.catalog
+        assert [group.name for group in catalog.groups(topic_id)] == ["b"]
+        assert (catalog.offsets(topic_id, "a"), catalog.offsets(topic_id, "b")) == ({}, {0: 3})
+
+    def test_many_threads_may_ask_at_once(self, place: Place) -> None:
+        topic_id = Topic(place).record.id
+
+        def work(thread: int) -> None:
+            for number in range(10):
+                place.store.catalog.put_group(topic_id, Group(f"g{thread}", generation=number), {thread: number})
+
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(work, range(8)))
+        place.reopen()
+        assert {group.name: group.generation for group in place.store.catalog.groups(topic_id)} == {
+            f"g{thread}": 9 for thread in range(8)
+        }
+
+    def test_a_closed_catalog_says_so(self, place: Place) -> None:
+        place.reopen()
+        catalog = place.store.catalog
+        catalog.close()
+        with pytest.raises(Closed):
+            catalog.topics()
+
+
+class LogContract:
+    """The messages of a topic."""
+
+    def test_a_new_log_is_empty_and_can_be_read(self, place: Place) -> None:
+        topic = Topic(place, partitions=3)
+        place.reopen()
+        offsets = topic.log.offsets()
+        assert (offsets.start.tolist(), offsets.end.tolist()) == ([0, 0, 0], [0, 0, 0])
+        batch = topic.log.read(2, 0, 10, EVERYTHING)
+        assert (batch.num_rows, batch.schema) == (0, READ_SCHEMA)
+        assert topic.log.first_at(2, NOW_US) == 0
+        assert topic.log.time_of(2, 0) is None
+        assert topic.log.drop_outlived(settings_of(retention_seconds=1), None, NOW_US + 10 * SECOND_US) == 0
+
+    def test_a_message_comes_back_as_it_was_sent(self, place: Place) -> None:
+        topic = Topic(place)
+        topic.publish(batch_of([FULL_ROW, {"partition": 1}]))
+        place.reopen()
+        batch = topic.log.read(1, 0, 10, EVERYTHING)
+        assert batch.schema == READ_SCHEMA
+        full, bare = batch.to_pylist()
+        written = datetime.fromtimestamp(NOW_US / SECOND_US, UTC)
+        assert full == {**FULL_ROW, "offset": 0, "timestamp": written}
+        nothing = dict.fromkeys(STORED_SCHEMA.names) | {"value": b""}
+        assert bare == {**nothing, "partition": 1, "offset": 1, "timestamp": written}
+
+    def test_offsets_are_dense_in_each_partition_over_all_commits(self, place: Place) -> None:
+        topic = Topic(place, partitions=3)
+        sent: list[list[bytes]] = [[], [], []]
+        for number in range(12):
+            batch = batch_of([{"value": b"%d" % (10 * number + row)} for row in range(number % 5 + 1)])
+            receipts = topic.publish(batch)[0]
+            for value, partition, offset in zip(
+                batch["value"].to_pylist(), receipts.partition.tolist(), receipts.offset.tolist(), strict=True
+            ):
+                assert offset == len(sent[partition])
+                sent[partition].append(value)
+            if number % 4 == 3:
+                place.reopen()
+        assert [values_in(topic.log, partition) for partition in range(3)] == sent
+        assert topic.log.offsets().end.tolist() == [len(part) for part in sent]
+
+    def test_a_read_may_begin_anywhere_and_end_anywhere(self, place: Place) -> None:
+        topic = Topic(place)
+        for number in range(8):
+            topic.publish(values(*(b"%d" % (3 * number + row) for row in range(3)), partition=1))
+        place.reopen()
+        topic.publish(values(b"24", partition=1))
+        for offset in range(26):
+            for messages_max in (1, 2, 3, 4, 7, 100):
+                batch = topic.log.read(1, offset, messages_max, EVERYTHING)
+                expected = [b"%d" % value for value in range(offset, min(25, offset + messages_max))]
+                assert batch["value"].to_pylist() == expected
+                assert batch["offset"].to_pylist() == [int(value) for value in expected]
+
+    def test_a_read_stays_within_its_bytes_and_gives_at_least_one(self, place: Place) -> None:
+        topic = Topic(place)
+        rows = [{"value": b"v" * (7 * number), "key": b"key", "attributes": [("n", b"12")]} for number in range(20)]
+        for row in rows:
+            topic.publish(batch_of([{**row, "partition": 0}]))
+        topic.publish(batch_of([{**row, "partition": 0} for row in rows]))
+        place.reopen()
+        for bytes_max in (1, 6, 100, 1_000, 5_000, EVERYTHING):
+            for offset in range(0, 40, 3):
+                batch = topic.log.read(0, offset, 1_000, bytes_max)
+                sizes = sizes_in(batch)
+                assert len(sizes) == 1 or (len(sizes) > 1 and sum(sizes) <= bytes_max)
+                assert batch["offset"].to_pylist() == list(range(offset, offset + len(sizes)))
+        assert topic.log.read(0, 0, 1_000, EVERYTHING).num_rows == 40
+
+    def test_a_message_larger_than_the_limit_is_read_alone(self, place: Place) -> None:
+        topic = Topic(place)
+        topic.publish(values(b"a", b"x" * 5_000, b"c"))
+        topic.publish(values(b"y" * 5_000))
+        place.reopen()
+        for offset, size in ((1, 5_000), (3, 5_000)):
+            batch = topic.log.read(0, offset, 10, 100)
+            assert [len(value) for value in batch["value"].to_pylist()] == [size]
+
+    @pytest.mark.parametrize("offset", [-1, 4, 1 << 62])
+    def test_an_offset_that_is_not_there_is_refused_with_the_valid_range(self, place: Place, offset: int) -> None:
+        topic = Topic(place)
+        topic.publish(values(b"a", b"b", b"c"))
+        place.reopen()
+        with pytest.raises(OffsetOutOfRange) as caught:
+            topic.log.read(0, offset, 10, EVERYTHING)
+        error = caught.value
+        assert (error.topic, error.partition, error.offset, error.start, error.end) == ("Orders", 0, offset, 0, 3)
+        assert topic.log.read(0, 3, 10, EVERYTHING).num_rows == 0
+
+    @pytest.mark.parametrize("partition", [-1, 2, 1 << 40])
+    def test_a_partition_that_is_not_there_is_refused(self, place: Place, partition: int) -> None:
+        topic = Topic(place)
+        place.reopen()
+        with pytest.raises(PartitionNotFound) as caught:
+            topic.log.read(partition, 0, 10, EVERYTHING)
+        assert (caught.value.partition, caught.value.partitions) == (partition, 2)
+
+    def test_the_offset_of_a_time_is_that_of_the_first_message_at_or_after_it(self, place: Place) -> None:
+        topic = Topic(place)
+        times = [NOW_US + second * SECOND_US for second in (0, 1, 10, 20, 21, 30, 40, 50)]
+        written: list[list[int]] = [[], []]
+        for number, time_us in enumerate(times):
+            partition = number % 2
+            topic.publish(values(b"a", b"b", partition=partition), now_us=time_us)
+            written[partition] += [time_us, time_us]
+            if number == 4:
+                place.reopen()
+        for partition in (0, 1):
+            for time_us in {time_us + step for time_us in times for step in (-1, 0, 1)}:
+                expected = sum(other < time_us for other in written[partition])
+                assert topic.log.first_at(partition, time_us) == expected
+            assert [topic.log.time_of(partition, offset) for offset in range(-1, 9)] == [
+                None,
+                *written[partition],
+                None,
+            ]
+
+    def test_the_time_of_messages_never_goes_back(self, place: Place) -> None:
+        topic = Topic(place)
+        topic.publish(values(b"a"), now_us=NOW_US + 100)
+        place.reopen(now_us=NOW_US - 500)
+        topic.publish(values(b"b"), now_us=NOW_US)
+        times = [topic.log.time_of(0, offset) or 0 for offset in (0, 1)]
+        assert times[0] == NOW_US + 100
+        assert times[1] >= times[0]
+
+    def test_a_commit_without_frames_writes_nothing(self, place: Place) -> None:
+        topic = Topic(place)
+        topic.publish(values(b"a"))
+        before = state_of(topic.log)
+        topic.log.commit(lambda state: [])
+        assert state_of(topic.log) == before
+        place.reopen()
+        assert values_in(topic.log) == [b"a"]
+
+    def test_a_decision_that_fails_writes_nothing(self, place: Place) -> None:
+        topic = Topic(place)
+
+        def fail(state: TopicState) -> Sequence[Commit]:
+            raise ValueError("undecided")
+
+        with pytest.raises(ValueError, match="undecided"):
+            topic.log.commit(fail)
+        topic.publish(values(b"a"))
+        place.reopen()
+        assert values_in(topic.log) == [b"a"]
+
+    def test_a_commit_of_keys_alone_is_remembered(self, place: Place) -> None:
+        topic = Topic(place)
+        topic.publish(values(), keys=(CommitKey("spark 'x'", 3), CommitKey("other", 0)))
+        place.reopen()
+        assert topic.log.state.writers == {"spark 'x'": 3, "other": 0}
+        assert topic.log.offsets().end.tolist() == [0, 0]
+        topic.publish(values(b"a"))
+        place.reopen()
+        assert values_in(topic.log) == [b"a"]
+
+    def test_the_frames_of_a_commit_become_visible_together(self, place: Place) -> None:
+        topic = Topic(place)
+        log, rows = topic.log, 5
+        seen: set[tuple[int, int]] = set()
+        stop = threading.Event()
+
+        def watch() -> None:
+            while not stop.is_set():
+                first, second = log.offsets().end.tolist()
+                seen.add((first % (2 * rows), second % rows))
+                time.sleep(0.0001)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        parts = [values(*[b"x"] * rows), values(*[b"y"] * rows, partition=1), values(*[b"z"] * rows)]
+        for _ in range(20):
+            topic.publish(*parts)
+        stop.set()
+        watcher.join()
+        assert seen == {(0, 0)}
+        place.reopen()
+        assert values_in(topic.log) == ([b"x"] * rows + [b"z"] * rows) * 20
+        assert values_in(topic.log, 1) == [b"y"] * rows * 20
+
+    def test_readers_follow_a_writer(self, place: Place) -> None:
+        topic = Topic(place)
+        log = topic.log
+        total = 80
+
+        def follow(partition: int) -> list[bytes]:
+            found: list[bytes] = []
+            while len(found) < total:
+                batch = log.read(partition, len(found), 1 + len(found) % 7, EVERYTHING)
+                assert log.first_at(partition, NOW_US + len(found)) >= len(found)
+                found += batch["value"].to_pylist()
+                time.sleep(0.001)
+            return found
+
+        with ThreadPoolExecutor(4) as threads:
+            readers = [threads.submit(follow, partition) for partition in (0, 1, 0, 1)]
+            for number in range(total):
+                rows = [{"value": b"%d" % number, "partition": partition} for partition in (0, 1)]
+                topic.publish(batch_of(rows), now_us=NOW_US + number)
+            expected = [b"%d" % number for number in range(total)]
+            assert [reader.result(timeout=30) for reader in readers] == [expected] * 4
+        place.reopen()
+        assert values_in(topic.log) == expected
+
+    def test_what_planning_knows_survives(self, place: Place) -> None:
+        settings = settings_of(deduplication="payload", deduplication_window_seconds=100)
+        topic = Topic(place, partitions=4, settings=settings)
+        for number in range(7):
+            rows: list[dict[str, Any]] = [
+                {"value": b"v%d" % number},
+                {"value": b"w%d" % number, "producer_id": f"p{number % 3}", "seqno": number},
+                {"value": b"x%d" % number, "producer_id": "p", "message_group_id": f"g{number}", "key": b"k"},
+            ]
+            now_us = NOW_US + number * SECOND_US
+            topic.publish(batch_of(rows), now_us=now_us, keys=(CommitKey(f"w{number % 2}", number),))
+        before = state_of(topic.log)
+        place.reopen(now_us=NOW_US + 7 * SECOND_US)
+        assert state_of(topic.log) == before
+        repeated: list[dict[str, Any]] = [
+            {"value": b"new", "producer_id": "p0", "seqno": 6},
+            {"value": b"v6"},
+            {"value": b"fresh"},
+        ]
+        receipts = topic.publish(batch_of(repeated), now_us=NOW_US + 8 * SECOND_US)[0]
+        assert receipts.outcome.tolist() == [1, 2, 0]
+
+    def test_added_partitions_can_be_used_at_once(self, place: Place) -> None:
+        topic = Topic(place, partitions=1)
+        topic.publish(values(b"a"))
+        topic.grow(3)
+        assert topic.log.offsets().end.tolist() == [1, 0, 0]
+        assert topic.log.read(2, 0, 10, EVERYTHING).num_rows == 0
+        assert (topic.log.first_at(2, 0), topic.log.time_of(2, 0)) == (0, None)
+        place.reopen()
+        assert topic.log.offsets().start.tolist() == [0, 0, 0]
+        for number in range(5):
+            topic.publish(values(b"%d" % number, partition=2))
+        place.reopen()
+        topic.grow(4)
+        topic.publish(values(b"d", partition=3))
+        assert [values_in(topic.log, partition) for partition in range(4)] == [
+            [b"a"],
+            [],
+            [b"0", b"1", b"2", b"3", b"4"],
+            [b"d"],
+        ]
+        assert [topic.log.first_at(partition, NOW_US) for partition in range(4)] == [0, 0, 0, 0]
+
+    def test_bytes_stored_grow_with_what_is_written(self, place: Place) -> None:
+        topic = Topic(place)
+        sizes = [topic.log.bytes_stored()]
+        for _ in range(6):
+            topic.publish(values(b"v" * 300))
+            sizes.append(topic.log.bytes_stored())
+        assert all(after - before >= 300 for before, after in pairwise(sizes))
+        place.reopen()
+        assert topic.log.bytes_stored() == sizes[-1]
+
+    def test_sealing_says_a_number_and_changes_nothing_that_is_read(self, place: Place) -> None:
+        topic = Topic(place)
+        for number in range(7):
+            topic.publish(values(b"%d" % number))
+        assert topic.log.seal() >= 0
+        assert topic.log.seal() == 0
+        place.reopen()
+        assert values_in(topic.log) == [b"%d" % number for number in range(7)]
+
+    def test_a_deleted_log_is_gone_and_its_name_is_free(self, place: Place) -> None:
+        topic = Topic(place)
+        topic.publish(values(b"a"))
+        place.store.stages.write(topic.record.id, "stage", values(b"b"), NOW_US)
+        topic.delete()
+        assert place.store.stages.read(topic.record.id, "stage") is None
+        place.reopen()
+        again = Topic(place)
+        assert again.record.id > topic.record.id
+        assert values_in(again.log) == []
+
+    def test_a_log_that_is_closed_twice_is_closed(self, place: Place) -> None:
+        topic = Topic(place)
+        topic.publish(values(b"a"))
+        topic.log.close()
+        topic.log.close()
+        place.reopen()
+        assert values_in(topic.log) == [b"a"]
+
+
+class RetentionContract:
+    """What may go, goes; nothing else. Engines drop in pieces of their own size, so only bounds are exact."""
+
+    @staticmethod
+    def filled(place: Place, settings: TopicSettings, commits: int = 12) -> Topic:
+        """One message per commit and second, alternating between two partitions."""
+        topic = Topic(place, settings=settings)
+        for number in range(commits):
+            topic.publish(values(b"%d" % number, partition=number % 2), now_us=NOW_US + number * SECOND_US)
+        return topic
+
+    @staticmethod
+    def check_kept(log: TopicLog, end: int) -> list[int]:
+        """The start offsets, once it is checked that all above them is there and all below refused."""
+        starts: list[int] = log.offsets().start.tolist()
+        for partition, start in enumerate(starts):
+            assert values_in(log, partition) == [b"%d" % (2 * offset + partition) for offset in range(start, end)]
+            for offset in range(start):
+                assert log.time_of(partition, offset) is None
+                with pytest.raises(OffsetOutOfRange) as caught:
+                    log.read(partition, offset, 1, EVERYTHING)
+                assert (caught.value.start, caught.value.end) == (start, end)
+            assert log.first_at(partition, 0) == start
+        return starts
+
+    def test_old_messages_go_and_younger_ones_stay(self, place: Place) -> None:
+        settings = settings_of(retention_seconds=4)
+        topic = self.filled(place, settings)
+        now_us = NOW_US + 11 * SECOND_US
+        place.reopen(now_us)
+        dropped = topic.log.drop_outlived(settings, None, now_us)
+        assert dropped > 0
+        starts = self.check_kept(topic.log, 6)
+        assert max(starts) <= 4
+        assert starts != [0, 0]
+        assert topic.log.drop_outlived(settings, None, now_us) == 0
+        place.reopen(now_us)
+        assert self.check_kept(topic.log, 6) == starts
+
+    def test_everything_may_go_and_offsets_go_on(self, place: Place) -> None:
+        settings = settings_of(retention_seconds=1)
+        topic = self.filled(place, settings)
+        later_us = NOW_US + 100 * SECOND_US
+        topic.log.drop_outlived(settings, None, later_us)
+        assert self.check_kept(topic.log, 6) == [6, 6]
+        place.reopen(later_us)
+        assert self.check_kept(topic.log, 6) == [6, 6]
+        receipts = topic.publish(values(b"new"), now_us=later_us)[0]
+        assert receipts.offset.tolist() == [6]
+        assert topic.log.drop_outlived(settings, None, later_us) == 0
+        assert values_in(topic.log) == [b"new"]
+
+    def test_the_oldest_go_while_more_than_the_bytes_stay(self, place: Place) -> None:
+        topic = self.filled(place, DEFAULT_SETTINGS)
+        before = topic.log.bytes_stored()
+        place.reopen()
+        settings = settings_of(retention_bytes=before // 2)
+        assert topic.log.drop_outlived(settings, None, NOW_US) > 0
+        assert before // 2 <= topic.log.bytes_stored() < before
+        assert self.check_kept(topic.log, 6) != [0, 0]
+        assert topic.log.drop_outlived(settings, None, NOW_US) == 0
+        assert topic.log.drop_outlived(settings_of(retention_bytes=before), None, NOW_US) == 0
+
+    def test_what_an_important_group_has_not_read_stays(self, place: Place) -> None:
+        settings = settings_of(retention_seconds=1)
+        topic = self.filled(place, settings)
+        later_us = NOW_US + 100 * SECOND_US
+        place.reopen(later_us)
+        assert topic.log.drop_outlived(settings, np.array([0, 6]), later_us) == 0
+        assert self.check_kept(topic.log, 6) == [0, 0]
+        topic.log.drop_outlived(settings, np.array([6, 4]), later_us)
+        starts = self.check_kept(topic.log, 6)
+        assert starts != [0, 0]
+        assert starts[1] <= 4
+        topic.log.drop_outlived(settings, np.array([6, 6]), later_us)
+        assert self.check_kept(topic.log, 6) == [6, 6]
+
+    def test_without_limits_nothing_goes(self, place: Place) -> None:
+        topic = self.filled(place, DEFAULT_SETTINGS)
+        place.reopen()
+        assert topic.log.drop_outlived(DEFAULT_SETTINGS, None, NOW_US + 10**15) == 0
+        assert self.check_kept(topic.log, 6) == [0, 0]
+
+    def test_partitions_added_later_are_dropped_with_the_rest(self, place: Place) -> None:
+        settings = settings_of(retention_seconds=1)
+        topic = self.filled(place, settings, commits=4)
+        topic.grow(3)
+        topic.publish(values(b"late", partition=2), now_us=NOW_US + 4 * SECOND_US)
+        later_us = NOW_US + 100 * SECOND_US
+        place.reopen(later_us)
+        assert topic.log.drop_outlived(settings, np.array([2, 2, 0]), later_us) >= 0
+        assert values_in(topic.log, 2) == [b"late"]
+        topic.log.drop_outlived(settings, np.array([2, 2, 1]), later_us)
+        assert topic.log.offsets().start.tolist() == [2, 2, 1]
+
+    def test_sources_are_known_after_their_messages_went(self, place: Place) -> None:
+        settings = settings_of(retention_seconds=1)
+        topic = Topic(place, settings=settings)
+        for seqno in range(5):
+            topic.publish(batch_of([{"producer_id": "p", "seqno": seqno}]), keys=(CommitKey("w", seqno),))
+        later_us = NOW_US + 100 * SECOND_US
+        topic.log.drop_outlived(settings, None, later_us)
+        before = state_of(topic.log)
+        place.reopen(later_us)
+        assert state_of(topic.log) == before
+        receipts = topic.publish(batch_of([{"producer_id": "p", "seqno": 4}, {"producer_id": "p", "seqno": 5}]))[0]
+        assert receipts.outcome.tolist() == [1, 0]
+        assert topic.log.state.writers == {"w": 4}
+
+    def test_readers_meet_retention_without_surprise(self, place: Place) -> None:
+        settings = settings_of(retention_bytes=1)
+        topic = Topic(place, settings=settings)
+        log = topic.log
+        stop = threading.Event()
+
+        def follow() -> int:
+            position, found = 0, 0
+            while not stop.is_set():
+                try:
+                    batch = log.read(0, position, 3, EVERYTHING)
+                except OffsetOutOfRange as error:
+                    position = error.start
+                    continue
+                assert batch["value"].to_pylist() == [b"%d" % offset for offset in batch["offset"].to_pylist()]
+                assert log.first_at(0, NOW_US) <= int(log.offsets().end[0])
+                log.time_of(0, position)
+                position, found = position + batch.num_rows, found + batch.num_rows
+                time.sleep(0.0001)
+            return found
+
+        with ThreadPoolExecutor(2) as threads:
+            readers = [threads.submit(follow) for _ in range(2)]
+            for number in range(120):
+                publish(log, values(b"%d" % number), now_us=NOW_US + number)
+                log.drop_outlived(settings, None, NOW_US)
+                assert log.bytes_stored() > 0
+            stop.set()
+            assert all(reader.result(timeout=30) > 0 for reader in readers)
+        place.reopen()
+        assert topic.log.offsets().end[0] == 120
+
+
+class StagesContract:
+    """Rows that wait to be published together."""
+
+    def test_rows_come_back_in_the_order_written(self, place: Place) -> None:
+        topic_id = Topic(place).record.id
+        pieces = [batch_of([FULL_ROW, {"partition": 0}]), values(b"a", b"b", partition=None), values(partition=None)]
+        totals = [place.store.stages.write(topic_id, "s", piece, NOW_US) for piece in pieces]
+        assert totals == [2, 4, 4]
+        place.reopen()
+        found = place.store.stages.read(topic_id, "s")
+        assert found is not None
+        assert [piece.to_pylist() for piece in found] == [piece.to_pylist() for piece in pieces]
+        assert place.store.stages.write(topic_id, "s", pieces[1], NOW_US) == 6
+        place.reopen()
+        found = place.store.stages.read(topic_id, "s")
+        assert found is not None
+        assert [piece.num_rows for piece in found] == [2, 2, 0, 2]
+
+    def test_a_stage_that_is_not_there_is_none(self, place: Place) -> None:
+        topic_id = Topic(place).record.id
+        assert place.store.stages.read(topic_id, "s") is None
+        assert not place.store.stages.drop(topic_id, "s")
+        place.store.stages.write(topic_id, "s", values(b"a"), NOW_US)
+        place.reopen()
+        assert place.store.stages.read(topic_id + 1, "s") is None
+        assert place.store.stages.read(topic_id, "S") is None
+
+    def test_a_dropped_stage_is_gone_and_may_begin_anew(self, place: Place) -> None:
+        topic_id = Topic(place).record.id
+        for stage in ("s", "t"):
+            place.store.stages.write(topic_id, stage, values(b"long" * 100), NOW_US)
+        assert place.store.stages.drop(topic_id, "s")
+        place.reopen()
+        assert place.store.stages.read(topic_id, "s") is None
+        assert not place.store.stages.drop(topic_id, "s")
+        assert place.store.stages.write(topic_id, "s", values(b"a"), NOW_US) == 1
+        place.reopen()
+        found = [place.store.stages.read(topic_id, stage) for stage in ("s", "t")]
+        assert [len(pieces[0]["value"][0].as_py()) for pieces in found if pieces] == [1, 400]
+
+    @pytest.mark.parametrize("stage", [*NAMES, "x" * 2048, "a/b\\c", "1-2"])
+    def test_any_name_keeps_its_rows(self, place: Place, stage: str) -> None:
+        topic_id = Topic(place).record.id
+        place.store.stages.write(topic_id, stage, values(b"a"), NOW_US)
+        place.reopen()
+        found = place.store.stages.read(topic_id, stage)
+        assert found is not None
+        assert found[0]["value"].to_pylist() == [b"a"]
+        assert place.store.stages.drop(topic_id, stage)
+
+    def test_stages_of_topics_are_apart(self, place: Place) -> None:
+        first, second = Topic(place, "a").record.id, Topic(place, "b").record.id
+        place.store.stages.write(first, "s", values(b"1"), NOW_US)
+        place.store.stages.write(first, "t", values(b"2"), NOW_US)
+        place.store.stages.write(second, "s", values(b"3"), NOW_US)
+        place.reopen()
+        place.store.stages.drop_topic(first)
+        place.reopen()
+        assert place.store.stages.read(first, "s") is None
+        assert place.store.stages.read(first, "t") is None
+        found = place.store.stages.read(second, "s")
+        assert found is not None
+        assert found[0]["value"].to_pylist() == [b"3"]
+
+    def test_stages_that_nobody_writes_to_expire(self, place: Place) -> None:
+        topic_id = Topic(place).record.id
+        for stage, written_us in (("old", 10), ("renewed", 10), ("young", 30)):
+            place.store.stages.write(topic_id, stage, values(b"a"), written_us)
+        place.store.stages.write(topic_id, "renewed", values(b"b"), 40)
+        place.reopen()
+        assert place.store.stages.expire(9) == 0
+        assert place.store.stages.expire(20) == 1
+        place.reopen()
+        assert place.store.stages.read(topic_id, "old") is None
+        assert place.store.stages.expire(30) == 1
+        assert place.store.stages.read(topic_id, "young") is None
+        assert place.store.stages.read(topic_id, "renewed") is not None
+
+    def test_many_threads_may_write_at_once(self, place: Place) -> None:
+        topic_id = Topic(place).record.id
+
+        def write(number: int) -> None:
+            place.store.stages.write(topic_id, f"s{number % 3}", values(b"%d" % number), NOW_US)
+
+        with ThreadPoolExecutor(6) as threads:
+            list(threads.map(write, range(60)))
+        place.reopen()
+        found: list[int] = []
+        for stage in ("s0", "s1", "s2"):
+            pieces = place.store.stages.read(topic_id, stage) or []
+            found += [int(piece["value"][0].as_py()) for piece in pieces]
+        assert sorted(found) == list(range(60))
+
+
+class EngineContract(CatalogContract, LogContract, RetentionContract, StagesContract):
+    """All of it."""

@@ -1,0 +1,49 @@
+"""The contract, on every engine there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.storage.builders import DiskPlace, MemoryPlace, Place
+from tests.storage.contract import EngineContract, LogContract
+
+
+class TestMemory(EngineContract):
+    @pytest.fixture
+    def place(self) -> Iterator[Place]:
+        place = MemoryPlace()
+        yield place
+        place.close()
+
+
+class TestDisk(EngineContract):
+    """Reopened after it was closed."""
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Iterator[Place]:
+        place = DiskPlace(tmp_path / "store")
+        yield place
+        place.close()
+
+
+class TestDiskKilled(EngineContract):
+    """Reopened as if the process had been killed: nothing was sealed and no snapshot written at the end."""
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Iterator[Place]:
+        place = DiskPlace(tmp_path / "store", killed=True)
+        yield place
+        place.close()
+
+
+class TestDiskInOneSegment(LogContract):
+    """Without rolling, and without a sync before each answer."""
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Iterator[Place]:
+        place = DiskPlace(tmp_path / "store", options="durability=os")
+        yield place
+        place.close()
