@@ -1,0 +1,180 @@
+"""Messages and receipts as JSON and as Arrow: what a body may be and what an answer looks like.
+
+JSON values are text, or base64 where the sender says so. In answers a message whose bytes are no text is given in
+base64 and says so. Arrow bodies and answers are IPC streams.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import pyarrow as pa
+
+from headrace.core.errors import InvalidInput, InvalidMessage
+from headrace.core.limits import BATCH_ROWS_MAX
+from headrace.core.messages import PUBLISH_SCHEMA
+from headrace.core.planning import CommitKey, Receipts
+
+ARROW: Final = "application/vnd.apache.arrow.stream"
+JSON: Final = "application/json"
+
+Encoding = Literal["text", "base64"]
+
+
+class MessageIn(msgspec.Struct, forbid_unknown_fields=True):
+    """A message to publish. `value`, `key` and the values of `attributes` are in the encoding of the request."""
+
+    value: str
+    key: str | None = None
+    attributes: dict[str, str] | None = None
+    codec: str | None = None
+    created_at: datetime | None = None
+    producer_id: str | None = None
+    message_group_id: str | None = None
+    seqno: int | None = None
+    partition: int | None = None
+
+
+class CommitKeyIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Makes a publish idempotent: a number at or below the last one of its writer publishes nothing."""
+
+    writer: str
+    number: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Publish(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages to publish in one commit."""
+
+    messages: Annotated[list[MessageIn], msgspec.Meta(max_length=BATCH_ROWS_MAX)]
+    encoding: Encoding = "text"
+    commit_key: CommitKeyIn | None = None
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What became of a message; partition and offset are null for a duplicate."""
+
+    partition: int | None
+    offset: int | None
+    status: Literal["written", "duplicate"]
+
+
+class Published(msgspec.Struct):
+    """Receipts in the order sent."""
+
+    receipts: list[Receipt]
+
+
+class MessageOut(msgspec.Struct, omit_defaults=True):
+    """A message read. `encoding` says how `value`, `key` and the values of `attributes` are given."""
+
+    partition: int
+    offset: int
+    timestamp: datetime
+    value: str
+    encoding: Encoding = "text"
+    key: str | None = None
+    attributes: dict[str, str] | None = None
+    codec: str | None = None
+    created_at: datetime | None = None
+    producer_id: str | None = None
+    message_group_id: str | None = None
+    seqno: int | None = None
+
+
+class Messages(msgspec.Struct):
+    """Messages of one partition, and the offset to go on at."""
+
+    messages: list[MessageOut]
+    next_offset: int
+
+
+def batch_of_json(publish: Publish) -> pa.RecordBatch:
+    """The messages of a JSON body as a batch; columns that no message has are left out."""
+    messages = publish.messages
+    columns: dict[str, pa.Array] = {}
+    for field in PUBLISH_SCHEMA:
+        values: Sequence[Any] = [getattr(message, field.name) for message in messages]
+        if field.name == "value" or any(value is not None for value in values):
+            columns[field.name] = _column(field, values, publish.encoding)
+    return pa.record_batch(columns)
+
+
+def _column(field: pa.Field, values: Sequence[Any], encoding: Encoding) -> pa.Array:
+    is_bytes = pa.types.is_binary(field.type) or pa.types.is_map(field.type)
+    try:
+        if is_bytes and encoding == "base64":
+            values = [_decoded(value, field.name, row) for row, value in enumerate(values)]
+        if pa.types.is_map(field.type):
+            items = [None if value is None else list(value.items()) for value in values]
+            return pa.array(items, field.type)
+        return pa.array(values, field.type)
+    except (OverflowError, pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
+        raise InvalidInput(field.name, "in this body", f"it does not fit type {field.type}: {error}") from None
+
+
+def _decoded(value: Any, field: str, row: int) -> Any:
+    try:
+        if isinstance(value, dict):
+            return {name: base64.b64decode(item, validate=True) for name, item in value.items()}
+        return None if value is None else base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidMessage(field, repr(value)[:100], f"it is not base64: {error}", row) from None
+
+
+def batch_of_arrow(body: bytes) -> pa.RecordBatch:
+    """The batches of an Arrow stream as one."""
+    try:
+        table = pa.ipc.open_stream(pa.py_buffer(body)).read_all().combine_chunks()
+    except (pa.ArrowInvalid, OSError, EOFError) as error:
+        raise InvalidInput("body", f"{len(body)} bytes", f"it is not an Arrow IPC stream: {error}") from None
+    batches = table.to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def commit_key_of(given: CommitKeyIn | None) -> CommitKey | None:
+    """The commit key of a body."""
+    return None if given is None else CommitKey(given.writer, given.number)
+
+
+def published_of(receipts: Receipts) -> Published:
+    """Receipts as JSON."""
+    return Published([Receipt(**row) for row in receipts.to_arrow().to_pylist()])
+
+
+def messages_of(batch: pa.RecordBatch, offset: int, encoding: Encoding) -> Messages:
+    """A batch read from `offset` on as JSON."""
+    return Messages([_message(row, encoding) for row in batch.to_pylist()], offset + int(batch.num_rows))
+
+
+def _message(row: dict[str, Any], encoding: Encoding) -> MessageOut:
+    attributes = row["attributes"]
+    items = None if attributes is None else dict(attributes)
+    if encoding == "text":
+        try:
+            row["value"] = row["value"].decode()
+            row["key"] = None if row["key"] is None else row["key"].decode()
+            row["attributes"] = None if items is None else {name: item.decode() for name, item in items.items()}
+            return MessageOut(**row)
+        except UnicodeDecodeError:
+            pass
+    row["value"] = _encoded(row["value"])
+    row["key"] = None if row["key"] is None else _encoded(row["key"])
+    row["attributes"] = None if items is None else {name: _encoded(item) for name, item in items.items()}
+    return MessageOut(**row, encoding="base64")
+
+
+def _encoded(value: bytes | str) -> str:
+    return base64.b64encode(value.encode() if isinstance(value, str) else value).decode()
+
+
+def stream_of(batch: pa.RecordBatch) -> bytes:
+    """A batch as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]

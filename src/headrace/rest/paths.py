@@ -1,0 +1,33 @@
+"""Names in paths: percent-encoded, so that a topic may be called `a/b`.
+
+The path that servers hand over is decoded already, and a slash in a name could no longer be told from one between
+names. So routing under /v1 sees the path as it was sent, and handlers decode their parts.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from headrace.core.errors import InvalidInput
+
+
+def unquoted(part: str) -> str:
+    """A part of a path, decoded."""
+    try:
+        return unquote(part, errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidInput("path", repr(part)[:100], "it is not UTF-8 in percent-encoding") from None
+
+
+def with_raw_paths(app: ASGIApp, prefix: str) -> ASGIApp:
+    """The application, routing by the paths as they were sent where they begin with a prefix."""
+
+    async def routed(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == ScopeType.HTTP and scope["path"].startswith(prefix):
+            scope["path"] = scope["raw_path"].decode("ascii", "replace")
+        await app(scope, receive, send)
+
+    return routed

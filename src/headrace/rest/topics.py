@@ -1,0 +1,115 @@
+"""Topics over HTTP: create, list, describe, alter, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar import Request, delete, get, patch, post
+
+from headrace.broker.descriptions import TopicDescription
+from headrace.core.rights import Right
+from headrace.core.settings import Deduplication, Scope, TopicSettings
+from headrace.rest.access import CHECKED_INSIDE, caller_of
+from headrace.rest.crossing import Crossing
+from headrace.rest.paths import unquoted
+
+
+class SettingsIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Settings of a topic; what is left out stays as it is."""
+
+    retention_seconds: int | msgspec.UnsetType | None = msgspec.UNSET
+    retention_bytes: int | msgspec.UnsetType | None = msgspec.UNSET
+    deduplication: Deduplication | msgspec.UnsetType = msgspec.UNSET
+    deduplication_window_seconds: int | msgspec.UnsetType = msgspec.UNSET
+    deduplication_scope: Scope | msgspec.UnsetType = msgspec.UNSET
+    codecs: list[str] | msgspec.UnsetType = msgspec.UNSET
+    message_bytes_max: int | msgspec.UnsetType = msgspec.UNSET
+
+    def given(self) -> dict[str, Any]:
+        """Only what was said."""
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not msgspec.UNSET}
+
+
+class TopicIn(msgspec.Struct, forbid_unknown_fields=True):
+    """A topic to create."""
+
+    name: str
+    partitions: int | None = None
+    settings: SettingsIn = msgspec.field(default_factory=SettingsIn)
+
+
+class TopicChange(msgspec.Struct, forbid_unknown_fields=True):
+    """What to change of a topic: settings, and more partitions."""
+
+    partitions: int | None = None
+    settings: SettingsIn = msgspec.field(default_factory=SettingsIn)
+
+
+class PartitionOut(msgspec.Struct):
+    """A partition: its oldest offset kept and the next to be written."""
+
+    partition: int
+    start_offset: int
+    end_offset: int
+
+
+class TopicOut(msgspec.Struct):
+    """All about a topic."""
+
+    name: str
+    id: int
+    created_us: int
+    settings: TopicSettings
+    partitions: list[PartitionOut]
+    bytes_stored: int
+    groups: list[str]
+
+    @classmethod
+    def of(cls, topic: TopicDescription) -> TopicOut:
+        """A description of the broker as JSON."""
+        partitions = [PartitionOut(partition, start, end) for partition, (start, end) in topic.offsets.items()]
+        return cls(topic.name, topic.id, topic.created_us, topic.settings, partitions, topic.bytes_stored, topic.groups)
+
+
+class TopicList(msgspec.Struct):
+    """The names of topics."""
+
+    topics: list[str]
+
+
+@get("/topics", opt={"right": CHECKED_INSIDE}, tags=["topics"], summary="List topics")
+async def list_topics(request: Request[Any, Any, Any], crossing: Crossing) -> TopicList:
+    """The topics on which the caller has any right."""
+    names = await crossing.call(crossing.broker.list_topics)
+    return TopicList([name for name in names if caller_of(request).may_see(name)])
+
+
+@post("/topics", opt={"right": CHECKED_INSIDE}, tags=["topics"], summary="Create a topic")
+async def create_topic(request: Request[Any, Any, Any], data: TopicIn, crossing: Crossing) -> TopicOut:
+    """One that is there stays as it is; more partitions are added, fewer are refused."""
+    caller_of(request).require(Right.MANAGE, data.name)
+    create = crossing.broker.create_topic
+    return TopicOut.of(await crossing.call(create, data.name, data.partitions, **data.settings.given()))
+
+
+@get("/topics/{topic:str}", opt={"right": Right.READ}, tags=["topics"], summary="Describe a topic")
+async def describe_topic(topic: str, crossing: Crossing) -> TopicOut:
+    """Partitions with their offsets, settings, size and groups."""
+    return TopicOut.of(await crossing.call(crossing.broker.describe_topic, unquoted(topic)))
+
+
+@patch("/topics/{topic:str}", opt={"right": Right.MANAGE}, tags=["topics"], summary="Alter a topic")
+async def alter_topic(topic: str, data: TopicChange, crossing: Crossing) -> TopicOut:
+    """Change settings, or add partitions."""
+    alter = crossing.broker.alter_topic
+    return TopicOut.of(await crossing.call(alter, unquoted(topic), data.partitions, **data.settings.given()))
+
+
+@delete("/topics/{topic:str}", opt={"right": Right.MANAGE}, tags=["topics"], summary="Delete a topic")
+async def delete_topic(topic: str, crossing: Crossing) -> None:
+    """Remove a topic and free its disk."""
+    await crossing.call(crossing.broker.delete_topic, unquoted(topic))
+
+
+HANDLERS = [list_topics, create_topic, describe_topic, alter_topic, delete_topic]
