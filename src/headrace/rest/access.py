@@ -23,8 +23,9 @@ CHECKED_INSIDE: Final = "checked inside"
 _SCHEME: Final = "bearer "
 
 
-def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
     """Deny what is not allowed, and what no one said anything about."""
+    # A coroutine although it awaits nothing: the framework would run a plain function in a thread.
     right = handler.opt.get("right")
     if right == PUBLIC:
         return

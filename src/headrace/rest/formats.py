@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.core.errors import InvalidInput, InvalidMessage
 from headrace.core.limits import BATCH_ROWS_MAX
 from headrace.core.messages import PUBLISH_SCHEMA
-from headrace.core.planning import CommitKey, Receipts
+from headrace.core.planning import WRITTEN, CommitKey, Receipts
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 JSON: Final = "application/json"
@@ -143,7 +143,13 @@ def commit_key_of(given: CommitKeyIn | None) -> CommitKey | None:
 
 def published_of(receipts: Receipts) -> Published:
     """Receipts as JSON."""
-    return Published([Receipt(**row) for row in receipts.to_arrow().to_pylist()])
+    rows = zip(receipts.partition.tolist(), receipts.offset.tolist(), receipts.outcome.tolist(), strict=True)
+    return Published(
+        [
+            Receipt(partition, offset, "written") if outcome == WRITTEN else Receipt(None, None, "duplicate")
+            for partition, offset, outcome in rows
+        ]
+    )
 
 
 def messages_of(batch: pa.RecordBatch, offset: int, encoding: Encoding) -> Messages:
