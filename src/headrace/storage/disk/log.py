@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -186,10 +186,9 @@ class DiskLog:
                 self._write_snapshot()
             self._segments = kept
             for segment in dropped:
-                # The index first: without its log nothing would ever remove it.
+                # Durably one by one: after a power cut none is back while one that follows it is gone.
                 self._files.remove(segment.index_path)
                 self._files.remove(segment.path)
-            if dropped:
                 self._files.sync_directory(self._directory)
         with self._mapped_lock:
             for segment in dropped:
@@ -245,20 +244,19 @@ class DiskLog:
         try:
             if self._is_full():
                 self._roll()
-            parts = []
+            frames = []
             written = []
             position = self._end
             for commit in commits:
                 header, buffers = frame.encode(commit, self._topic.id, position)
-                parts += buffers
+                frames.append(buffers)
                 written.append((position, header, commit.directory))
                 position += header.bytes
-            self._files.write(self._handle, self._end, parts)
+            self._write(frames, written[-1][0])
         except OSError as error:
             self._undo(error)
         try:
-            if self._options.durability == "sync":
-                self._files.sync(self._handle)
+            self._sync()
         except OSError as error:
             self._failure = f"sync: {error}"
             raise OutcomeUnknown(self._topic.name, self._failure) from error
@@ -268,10 +266,23 @@ class DiskLog:
         self._bytes_since_snapshot += position - self._end
         self._end = position
 
+    def _write(self, frames: Sequence[list[Any]], last: int) -> None:
+        """Write the frames of a commit; the last one makes it count, so the others are on the device before it."""
+        if len(frames) > 1:
+            self._files.write(self._handle, self._end, [part for parts in frames[:-1] for part in parts])
+            self._sync()
+        self._files.write(self._handle, last, frames[-1])
+
+    def _sync(self) -> None:
+        if self._options.durability == "sync":
+            self._files.sync(self._handle)
+
     def _undo(self, error: OSError) -> None:
         """Cut off what a failed write may have left; if that fails too, the tail is unknown."""
         try:
             self._files.truncate(self._handle, self._end)
+            # Once the log has rolled, nothing would tell a part that a power cut brings back from damage.
+            self._sync()
         except OSError as second:
             self._failure = f"write: {error}; truncate: {second}"
             raise OutcomeUnknown(self._topic.name, self._failure) from error

@@ -43,6 +43,8 @@ def recover(files: FileSystem, directory: Path, topic: TopicRecord, now_us: int)
     sealed = load_index(files, newest.index_path)
     index, scanned = _mend_newest(files, newest, 0 if sealed is None else sealed.covered_bytes, damage)
     newest.growing = index
+    # The names of a segment and of a snapshot count from here on too, and may never have been synced.
+    files.sync_directory(directory)
     ends = _end_offsets(newest, index, sealed, topic)
     state = TopicState(np.zeros(topic.partitions, np.int64))
     state, damaged_snapshots = snapshot.restore_newest(files, directory, state)
@@ -111,7 +113,11 @@ def _mend_newest(
     try:
         if scanned.end < len(view):
             files.truncate(handle, scanned.end)
-        # A process that was killed may have written without a sync, and what is found here counts as published.
+        # What is found here counts as published, and the process that wrote it may have died before its sync. If that
+        # sync failed, the system takes the bytes for written though they are not: only writing them again helps.
+        last = max(complete, scanned.last_commit)
+        if last < scanned.end:
+            files.write(handle, last, [bytes(view[last : scanned.end])])
         files.sync(handle)
     finally:
         files.close(handle)

@@ -29,6 +29,16 @@ class Scanned:
     frames: list[tuple[int, Header]] = field(default_factory=list)
     holes: list[Hole] = field(default_factory=list)
 
+    @property
+    def last_commit(self) -> int:
+        """Where the frames of the last commit begin."""
+        start = self.end
+        for position, header in reversed(self.frames):
+            if start < self.end and not header.continues:
+                break
+            start = position
+        return start
+
 
 def scan(view: memoryview, start: int, topic_id: int, file: str, complete_bytes: int = 0) -> Scanned:
     """Walk from `start`; the first `complete_bytes` of the file are known to have been written whole."""
@@ -46,7 +56,7 @@ def scan(view: memoryview, start: int, topic_id: int, file: str, complete_bytes:
         result.frames.append((position, header))
         position += header.bytes
         result.end = position
-    _cut_unfinished_commit(result)
+    _cut_unfinished_commit(result, start, complete_bytes)
     if result.end < complete_bytes:
         result.holes.append(Hole(result.end, complete_bytes))
         result.end = complete_bytes
@@ -60,8 +70,12 @@ def _next_intact(view: memoryview, position: int, topic_id: int, file: str) -> i
     return None
 
 
-def _cut_unfinished_commit(result: Scanned) -> None:
-    """A commit of several frames whose last one is missing was never acknowledged."""
-    while result.frames and result.frames[-1][1].continues:
-        position, _ = result.frames.pop()
-        result.end = position
+def _cut_unfinished_commit(result: Scanned, start: int, complete_bytes: int) -> None:
+    """A commit of several frames whose last one is missing was never acknowledged, nor what is torn among them."""
+    while result.frames and result.frames[-1][1].continues and result.frames[-1][0] >= complete_bytes:
+        result.frames.pop()
+    if result.frames:
+        position, last = result.frames[-1]
+        start = position + last.bytes
+    result.end = start
+    result.holes = [hole for hole in result.holes if hole.position < start]
