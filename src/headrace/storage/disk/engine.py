@@ -91,18 +91,21 @@ class DiskStore:
         return self._topics / f"{topic_id:09d}"
 
     def _remove_strays(self, last_topic_id: int) -> None:
-        """Remove the logs of topics that were being made or deleted when a process died.
+        """Remove the logs and stages of topics that were being made or deleted when a process died.
 
         A log with messages whose topic the catalog never had is none of these: the catalog was lost, or is older.
         """
-        known = {self._directory(topic.id).name for topic in self.catalog.topics()}
+        known = {topic.id for topic in self.catalog.topics()}
+        directories = {self._directory(topic_id).name for topic_id in known}
         for name in self._files.list_directory(self._topics):
-            if name in known or not _DIRECTORY_NAME.fullmatch(name):
+            if name in directories or not _DIRECTORY_NAME.fullmatch(name):
                 continue
             if int(name) > last_topic_id and not self._was_being_made(self._topics / name):
                 reason = "its topic was never in the catalog, which is not the one of these logs: restore the right one"
                 raise StoreUnavailable(str(self._topics / name), reason)
             self.delete_log(int(name))
+        for topic_id in self.stages.topics() - known:
+            self.stages.drop_topic(topic_id)
 
     def _was_being_made(self, directory: Path) -> bool:
         """Whether there is nothing but a first segment without messages."""

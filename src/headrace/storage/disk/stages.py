@@ -7,6 +7,7 @@ and answers by staging again. They survive the death of the process.
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import threading
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from headrace.storage.disk.scan import scan
 
 _EVERYTHING: Final = Directory(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
 _FILE_NAME: Final = re.compile(r"[0-9]+-[0-9a-f]{40}")
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -83,8 +86,12 @@ class DiskStages:
         with self._lock:
             known = self._stages.pop((topic_id, stage), None)
             if known is not None:
-                self._files.remove(known.path)
+                self._remove(known)
             return known is not None
+
+    def topics(self) -> set[int]:
+        """The ids of the topics that have stages."""
+        return {topic_id for topic_id, _ in list(self._stages)}
 
     def drop_topic(self, topic_id: int) -> None:
         """Drop all stages of a topic."""
@@ -105,7 +112,16 @@ class DiskStages:
             finally:
                 self._files.close(handle)
         except OSError as error:
+            if not stage.pieces:
+                self._remove(stage)
             raise StoreUnavailable(str(stage.path), str(error)) from error
+
+    def _remove(self, stage: _Stage) -> None:
+        """Remove the file; if that fails it is a stage again after the next opening, and expires in its time."""
+        try:
+            self._files.remove(stage.path)
+        except OSError as error:
+            logger.warning("%s stays until it expires: %s", stage.path, error)
 
     def _find(self, path: Path) -> None:
         """Take in a stage that an earlier process left, or remove what is none."""
