@@ -1,0 +1,1 @@
+"""Fault tests, named by the fault: what happens to a store when the process, the disk or the machine fails."""
