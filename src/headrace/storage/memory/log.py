@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.hashing import Int64s
+from headrace.core.measures import SECONDS, Histogram
 from headrace.core.messages import NO_MESSAGES, message_sizes, read_batch
 from headrace.core.planning import Commit, TopicState
 from headrace.core.retention import Piece, droppable
@@ -37,11 +38,13 @@ class MemoryLog:
 
     def __init__(self, topic: TopicRecord) -> None:
         self._topic = topic
-        self._state = TopicState(np.zeros(topic.partitions, np.int64))
+        # As on disk, where a segment knows when the topic was made: no message is older than its topic.
+        self._state = TopicState(np.zeros(topic.partitions, np.int64), last_time_us=topic.created_us)
         self._parts: list[list[_Part]] = [[] for _ in range(topic.partitions)]
         self._start = np.zeros(topic.partitions, np.int64)
         self._pieces: list[Piece] = []
         self._lock = threading.RLock()
+        self.sync_seconds = Histogram(SECONDS)
 
     @property
     def state(self) -> TopicState:
