@@ -16,9 +16,10 @@ from litestar.types import ASGIApp
 from headrace.broker import Broker
 from headrace.broker.access import Access
 from headrace.core.errors import HeadraceError
-from headrace.rest import messages, topics
+from headrace.rest import health, messages, metrics, topics
 from headrace.rest.access import guard
 from headrace.rest.crossing import Crossing
+from headrace.rest.draining import Draining
 from headrace.rest.paths import with_raw_paths
 from headrace.rest.problems import answer_anything, answer_headrace_error, answer_http_exception
 from headrace.rest.settings import RestSettings
@@ -26,14 +27,16 @@ from headrace.rest.settings import RestSettings
 API: Final = "/v1"
 
 
-def make_app(broker: Broker, access: Access, settings: RestSettings | None = None) -> ASGIApp:
+def make_app(
+    broker: Broker, access: Access, settings: RestSettings | None = None, draining: Draining | None = None
+) -> ASGIApp:
     """The application over an open broker; it closes nothing but what it opened itself."""
-    return with_raw_paths(make_litestar(broker, access, settings or RestSettings()), API)
+    return with_raw_paths(make_litestar(broker, access, settings or RestSettings(), draining), API)
 
 
-def make_litestar(broker: Broker, access: Access, settings: RestSettings) -> Litestar:
+def make_litestar(broker: Broker, access: Access, settings: RestSettings, draining: Draining | None = None) -> Litestar:
     """The same without the routing by raw paths, for those who look at its routes."""
-    crossing = Crossing(broker)
+    crossing = Crossing(broker, draining)
 
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
@@ -43,7 +46,11 @@ def make_litestar(broker: Broker, access: Access, settings: RestSettings) -> Lit
             crossing.close()
 
     app = Litestar(
-        route_handlers=[Router(API, route_handlers=[*topics.HANDLERS, *messages.HANDLERS])],
+        route_handlers=[
+            *health.HANDLERS,
+            *metrics.HANDLERS,
+            Router(API, route_handlers=[*topics.HANDLERS, *messages.HANDLERS]),
+        ],
         guards=[guard],
         dependencies={"crossing": Provide(lambda: crossing, sync_to_thread=False, use_cache=True)},
         exception_handlers={

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headrace.broker import Broker
 from headrace.core.planning import Receipts
+from headrace.rest.draining import Draining
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,8 +27,9 @@ THREADS: Final = 16
 class Crossing:
     """A broker, as seen from an event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, draining: Draining | None = None) -> None:
         self.broker = broker
+        self.draining = draining or Draining()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="headrace-http")
         self._collected: dict[str, list[tuple[pa.RecordBatch, asyncio.Future[Receipts]]]] = {}
 
@@ -71,11 +73,11 @@ class Crossing:
         def wake() -> None:
             loop.call_soon_threadsafe(event.set)
 
-        with self.broker.watching(topic, partition, wake):
+        with self.broker.watching(topic, partition, wake), self.draining.waking(event):
             while True:
                 event.clear()
                 batch = await self.call(self.broker.fetch, topic, partition, offset, max_messages, max_bytes)
-                if batch.num_rows or loop.time() >= deadline:
+                if batch.num_rows or self.draining.has_begun or loop.time() >= deadline:
                     return batch
                 try:
                     async with asyncio.timeout_at(deadline):

@@ -1,0 +1,34 @@
+"""The end of waiting: a server that stops lets long polls and subscriptions go at once, with what they have.
+
+Everything here runs on the event loop. Whoever awaits an event that may be long in coming does so inside `waking`, and
+looks at `has_begun` before waiting again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Draining:
+    """Whether the server is stopping, and who is to be told."""
+
+    def __init__(self) -> None:
+        self.has_begun = False
+        self._events: set[asyncio.Event] = set()
+
+    def begin(self) -> None:
+        """Wake everyone who waits; nobody should wait from now on."""
+        self.has_begun = True
+        for event in self._events:
+            event.set()
+
+    @contextmanager
+    def waking(self, event: asyncio.Event) -> Iterator[None]:
+        """Have an event set when the server begins to stop."""
+        self._events.add(event)
+        try:
+            yield
+        finally:
+            self._events.discard(event)
