@@ -70,8 +70,8 @@ def nothing(session: Session) -> None:
 class Scenario:
     """What is done before the store is closed, after it is opened, and then with a crash at every call of it.
 
-    With `opens` the crash comes while the store is being opened. `spoil` changes the files of the prepared store.
-    `seeds` says in how many ways what is not synced is lost in parts.
+    With `opens` the crash comes while the store is being opened; with `is_new` there is none before. `spoil` changes the
+    files of the prepared store. `seeds` says in how many ways what is not synced is lost in parts.
     """
 
     name: str
@@ -79,6 +79,7 @@ class Scenario:
     warm_up: Step = nothing
     act: Step = nothing
     opens: bool = False
+    is_new: bool = False
     spoil: Callable[[Path], None] = lambda directory: None
     options: DiskOptions = TINY
     seeds: int = 2
@@ -112,7 +113,8 @@ class Death:
     def state(self) -> tuple[int, int, int, bool]:
         """What two deaths must share to leave the same behind."""
         acknowledged = sum(attempt.places is not None for attempt in self.ledger.attempts)
-        catalog = hash((self.home / "store" / CATALOG).read_bytes())
+        path = self.home / "store" / CATALOG
+        catalog = hash(path.read_bytes()) if path.exists() else 0
         return self.disk.version, acknowledged, catalog, self.files.unfinished is not None
 
 
@@ -138,8 +140,10 @@ def seeds(scenario: Scenario, crash_at: int) -> range:
 
 
 def prepare(scenario: Scenario, directory: Path) -> Template:
-    """Make the store that a scenario begins with."""
+    """Make the store that a scenario begins with, if it begins with one."""
     clock, ledger = ManualClock(), Ledger()
+    if scenario.is_new:
+        return Template(directory, ledger, clock)
     broker = Broker(DiskStore(directory, scenario.options), clock=clock)
     scenario.prepare(Session(broker, ledger, clock))
     broker.close()
@@ -151,10 +155,10 @@ def run(scenario: Scenario, template: Template, home: Path, crash_at: int) -> De
     """Act a scenario out on a simulated disk, dying at some call."""
     shutil.rmtree(home, ignore_errors=True)
     (home / "store").mkdir(parents=True)
-    shutil.copy(template.directory / CATALOG, home / "store")
-    disk = SimulatedDisk.load(home, template.directory.parent, lambda name: name.startswith(CATALOG))
-    disk.top.change({"store": disk.top.names[template.directory.name], template.directory.name: None})
-    disk.top.sync()
+    disk = SimulatedDisk(home)
+    if template.directory.exists():
+        shutil.copy(template.directory / CATALOG, home / "store")
+        disk.load({"store": template.directory}, lambda name: name.startswith(CATALOG))
     files = SimulatedFileSystem(disk)
     death = Death(home, files, copy.deepcopy(template.ledger), copy.copy(template.clock), True, scenario.options)
     if scenario.opens:
@@ -210,7 +214,8 @@ def verify_in(world: World, death: Death, place: Path, keeps_stages: bool = Fals
     place.mkdir()
     death.disk.lay_out(world, place)
     (place / "store").mkdir(exist_ok=True)
-    shutil.copy(death.home / "store" / CATALOG, place / "store")
+    for catalog in (death.home / "store").glob(CATALOG + "*"):
+        shutil.copy(catalog, place / "store")
     verify(place / "store", copy.deepcopy(death.ledger), death.options, copy.copy(death.clock), keeps_stages)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -190,12 +190,12 @@ class SimulatedDisk:
         self.top = Folder()
         self.version = 0
 
-    @classmethod
-    def load(cls, root: Path, directory: Path, skip: Callable[[str], bool]) -> SimulatedDisk:
-        """A disk with the content of a real directory, all of it on the device."""
-        disk = cls(root)
-        _load(disk.top, directory, skip)
-        return disk
+    def load(self, directories: Mapping[str, Path], skip: Callable[[str], bool]) -> None:
+        """Take in the content of real directories, all of it on the device."""
+        for name, directory in directories.items():
+            self.top.names[name] = Folder()
+            _load(self.folder(self.root / name), directory, skip)
+        self.top.sync()
 
     @property
     def has_unsynced(self) -> bool:
@@ -300,15 +300,21 @@ class SimulatedFileSystem(FileSystem):
         self.disk.version += 1
 
     def make_directory(self, path: Path) -> None:
+        """As the real one: all levels first, then a sync of what is above each; it may die between the two."""
         self._enter()
-        folder = self.disk.top
+        folder, parents = self.disk.top, []
         for part in path.relative_to(self.disk.root).parts:
             if part not in folder.names:
                 folder.change({part: Folder()})
+                parents.append(folder)
                 self._changed()
             child = folder.names[part]
             assert isinstance(child, Folder)
             folder = child
+        for parent in parents:
+            self._enter()
+            parent.sync()
+            self._changed()
 
     def list_directory(self, path: Path) -> list[str]:
         self._enter()

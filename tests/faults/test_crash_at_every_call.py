@@ -186,6 +186,7 @@ SCENARIOS = [
     Scenario("delete a topic", with_stage, live, delete),
     Scenario("stage and publish", three_partitions, live, stage_and_publish),
     Scenario("stage and publish without a commit key", three_partitions, live, stage_and_publish_without_key),
+    Scenario("open a new store", act=create, opens=True, is_new=True),
     Scenario("open after a crash", three_partitions, opens=True, spoil=torn),
     Scenario("open after a clean close", three_partitions, opens=True),
 ]

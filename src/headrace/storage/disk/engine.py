@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +42,10 @@ class DiskStore:
         self._topics = directory / "topics"
         with _store_errors(directory), ExitStack() as undo:
             self._files.make_directory(self._topics)
+            # The names may be older than this and not on the device: who made them may have died before the sync.
+            self._files.sync_directory(directory)
+            with suppress(PermissionError):
+                self._files.sync_directory(directory.parent)
             lock = self._files.lock(directory / "LOCK")
             if lock is None:
                 holder = self._files.read(directory / "LOCK", 20).decode().strip()
