@@ -1,7 +1,7 @@
 """Who may come in: tokens, checked in one place for every protocol.
 
-A token is `hr_<id>_<secret>`. Only a hash of the secret is kept, in the catalog; the token itself is shown once, when it
-is made. As long as there are no tokens everyone may do everything, which is why a server without tokens listens on
+A token is `hr_<id>_<secret>`. Only a hash of the secret is kept, in the catalog; the token itself is shown once, when
+it is made. As long as there are no tokens everyone may do everything, which is why a server without tokens listens on
 loopback only. Tokens are looked up again every second, so that one that is made or revoked by another process counts
 at once, and a revoked one is out within a second.
 """

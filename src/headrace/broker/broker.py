@@ -47,6 +47,7 @@ from headrace.broker.subscription import Delivery, Subscription
 from headrace.broker.topic import Topic
 from headrace.broker.topics import OpenTopic, Topics
 from headrace.broker.upkeep import Upkeep
+from headrace.broker.vitals import TopicVitals, vitals_of
 from headrace.core import groups as rules
 from headrace.core.errors import HeadraceError, PartitionNotFound, StageNotFound
 from headrace.core.groups import Group, ReadFrom
@@ -139,6 +140,21 @@ class Broker:
         """Start and end offset by partition."""
         offsets = self._topics.find(topic).topic.log.offsets()
         return dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True)))
+
+    def vitals(self) -> list[TopicVitals]:
+        """How every topic is doing; one that ends meanwhile is passed over."""
+        vitals = []
+        for opened in self._topics.all():
+            try:
+                vitals.append(vitals_of(opened, self._clock.now_us()))
+            except (HeadraceError, OSError):
+                if opened.topic.ended is None:
+                    raise
+        return vitals
+
+    def failing_topics(self) -> dict[str, str]:
+        """The topics that take no messages until the store is opened again, and why."""
+        return self._topics.failing()
 
     # Publishing
 

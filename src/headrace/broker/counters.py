@@ -7,23 +7,25 @@ from collections.abc import Mapping
 
 
 class Counters:
-    """Numbers that only grow. Safe for threads."""
+    """Numbers that only grow; what is counted here is counted by the parent too. Safe for threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, parent: Counters | None = None) -> None:
+        self._parent = parent
         self._lock = threading.Lock()
         self._values: dict[str, int] = {}
 
     def add(self, name: str, count: int = 1) -> None:
         """Count something; nothing happened if the count is 0."""
         if count:
-            with self._lock:
-                self._values[name] = self._values.get(name, 0) + count
+            self.add_all({name: count})
 
     def add_all(self, counts: Mapping[str, int]) -> None:
         """Count several things at once."""
         with self._lock:
             for name, count in counts.items():
                 self._values[name] = self._values.get(name, 0) + count
+        if self._parent is not None:
+            self._parent.add_all(counts)
 
     def __getitem__(self, name: str) -> int:
         return self._values.get(name, 0)

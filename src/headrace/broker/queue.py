@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from headrace.core.errors import HeadraceError, OutcomeUnknown, Overloaded, again
 from headrace.core.limits import FRAME_BYTES, FRAME_ROWS
+from headrace.core.measures import SECONDS, Histogram
 from headrace.core.planning import CommitKey, Receipts
 
 
@@ -69,6 +70,7 @@ class CommitQueue:
         self.topic = topic
         self.messages_max = messages_max
         self.bytes_max = bytes_max
+        self.seconds = Histogram(SECONDS)
         self._commit = commit
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
@@ -98,6 +100,7 @@ class CommitQueue:
 
         Requests enter as far as there is room, the first of them waiting for it like any other.
         """
+        began = time.perf_counter()
         left = deque(requests)
         while left:
             entered, leads = self._enter(left, timeout_seconds)
@@ -111,6 +114,7 @@ class CommitQueue:
             except BaseException:
                 self._abandon(entered)
                 raise
+        self.seconds.observe(time.perf_counter() - began, len(requests))
 
     def close(self, reason: HeadraceError) -> None:
         """Let in nobody more, and wait for those who are in."""

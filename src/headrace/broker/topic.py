@@ -17,6 +17,7 @@ from headrace.broker.queue import CommitQueue, Request
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.watching import Watches
 from headrace.core.errors import HeadraceError, StorageError, again
+from headrace.core.measures import COUNTS, SECONDS, Histogram
 from headrace.core.planning import DUPLICATE_BY_PAYLOAD, DUPLICATE_BY_SOURCE, DUPLICATE_COMMIT, Commit, TopicState
 from headrace.core.window import PayloadWindow
 from headrace.storage.catalog import TopicRecord
@@ -53,7 +54,9 @@ class Topic:
         self.queue = CommitQueue(record.name, self._commit, messages_max, settings.queue_bytes)
         self._messages_per_partition = settings.queue_messages_per_partition
         self._clock = clock
-        self._counters = counters
+        self.counters = Counters(counters)
+        self.fetch_seconds = Histogram(SECONDS)
+        self.commit_messages = Histogram(COUNTS)
         self._store_window_lock = store_window_lock
         self._other_windows = other_windows
 
@@ -108,9 +111,12 @@ class Topic:
                     return batch
 
     def _read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
+        began = time.perf_counter()
         with self.using() as log:
             batch = log.read(partition, offset, messages_max, bytes_max)
-        self._counters.add("messages_read", batch.num_rows)
+        if batch.num_rows:
+            self.fetch_seconds.observe(time.perf_counter() - began)
+            self.counters.add_all({"messages_read": batch.num_rows, "bytes_read": batch.nbytes})
         return batch
 
     def between_commits(self, look: Callable[[TopicState], Result]) -> Result:
@@ -136,7 +142,7 @@ class Topic:
         with guard:
             windows = self._other_windows(self) if shares_window else ()
             self.log.commit(lambda state: decision.decide(state, self._clock.now_us(), windows))
-        self._counters.add("payloads_forgotten_early", window.forgotten_early - forgotten_before)
+        self.counters.add("payloads_forgotten_early", window.forgotten_early - forgotten_before)
         decision.answer()
         self._count(decision)
         for commit in decision.commits:
@@ -150,6 +156,7 @@ class Topic:
                 "messages_written": sum(commit.rows.num_rows for commit in decision.commits),
                 "bytes_written": sum(commit.rows.nbytes for commit in decision.commits),
             }
-            self._counters.add_all(counts)
+            self.counters.add_all(counts)
+            self.commit_messages.observe(counts["messages_written"])
         for outcome, count in decision.duplicates().items():
-            self._counters.add(DUPLICATE_COUNTERS[outcome], count)
+            self.counters.add(DUPLICATE_COUNTERS[outcome], count)

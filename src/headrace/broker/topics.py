@@ -101,6 +101,16 @@ class Topics:
         """The topics at work, in the order they were made."""
         return [topic for topic in list(self._topics.values()) if isinstance(topic, OpenTopic)]
 
+    def failing(self) -> dict[str, str]:
+        """The topics that take no messages, and why."""
+        reasons: dict[str, str] = {}
+        for topic in list(self._topics.values()):
+            if isinstance(topic, BrokenTopic):
+                reasons[topic.record.name] = str(topic.error)
+            elif topic.topic.log.failure is not None:
+                reasons[topic.topic.record.name] = topic.topic.log.failure
+        return reasons
+
     def records(self) -> list[TopicRecord]:
         """All topics, those that could not be opened included."""
         self._check_open()

@@ -14,6 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from headrace.core.hashing import Int64s
+from headrace.core.measures import Histogram
 from headrace.core.planning import Commit, TopicState
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import Catalog, TopicRecord
@@ -36,6 +37,12 @@ class TopicLog(Protocol):
 
     @property
     def state(self) -> TopicState: ...
+
+    @property
+    def sync_seconds(self) -> Histogram: ...
+
+    @property
+    def failure(self) -> str | None: ...
 
     def commit(self, decide: Decide) -> None: ...
 

@@ -13,6 +13,7 @@ import bisect
 import errno
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,6 +25,7 @@ import pyarrow as pa
 
 from headrace.core.errors import Damaged, DiskFull, HeadraceError, LogFailed, OutcomeUnknown
 from headrace.core.hashing import Int64s
+from headrace.core.measures import SECONDS, Histogram
 from headrace.core.messages import NO_MESSAGES, join, message_sizes, read_batch
 from headrace.core.planning import Commit, TopicState
 from headrace.core.retention import Piece, droppable, outlived
@@ -67,6 +69,7 @@ class DiskLog:
         self._end = recovered.end
         self._failure: str | None = None
         self._sealed = 0
+        self.sync_seconds = Histogram(SECONDS)
         self._write_lock = threading.Lock()
         self._mapped: OrderedDict[Segment, None] = OrderedDict()
         self._mapped_lock = threading.Lock()
@@ -78,6 +81,11 @@ class DiskLog:
     def state(self) -> TopicState:
         """What planning knows; to be read only where commits are ordered."""
         return self._state
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing more is accepted, if so."""
+        return self._failure
 
     def commit(self, decide: Decide) -> None:
         """Decide, persist, apply: the frames that `decide` gives become visible together, or not at all."""
@@ -275,7 +283,9 @@ class DiskLog:
 
     def _sync(self) -> None:
         if self._options.durability == "sync":
+            began = time.perf_counter()
             self._files.sync(self._handle)
+            self.sync_seconds.observe(time.perf_counter() - began)
 
     def _undo(self, error: OSError) -> None:
         """Cut off what a failed write may have left; if that fails too, the tail is unknown."""

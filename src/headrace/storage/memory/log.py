@@ -45,6 +45,7 @@ class MemoryLog:
         self._pieces: list[Piece] = []
         self._lock = threading.RLock()
         self.sync_seconds = Histogram(SECONDS)
+        self.failure: str | None = None
 
     @property
     def state(self) -> TopicState:

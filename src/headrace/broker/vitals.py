@@ -1,0 +1,61 @@
+"""How a broker is doing, topic by topic, at one moment: what metrics are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.broker.descriptions import GroupDescription, describe_group
+from headrace.broker.topics import OpenTopic
+from headrace.core.errors import GroupNotFound
+from headrace.core.measures import Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class TopicVitals:
+    """A topic's counters, histograms and sizes."""
+
+    name: str
+    counters: dict[str, int]
+    offsets: dict[int, tuple[int, int]]
+    groups: list[GroupDescription]
+    bytes_stored: int
+    queued_messages: int
+    waiting_readers: int
+    window_payloads: int
+    sources: int
+    publish_seconds: Histogram
+    fetch_seconds: Histogram
+    sync_seconds: Histogram
+    commit_messages: Histogram
+
+
+def vitals_of(opened: OpenTopic, now_us: int) -> TopicVitals:
+    """How a topic is doing."""
+    topic, log = opened.topic, opened.topic.log
+    offsets = log.offsets()
+    return TopicVitals(
+        name=topic.record.name,
+        counters=topic.counters.snapshot(),
+        offsets=dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True))),
+        groups=_groups(opened, now_us),
+        bytes_stored=log.bytes_stored(),
+        queued_messages=topic.queue.depth,
+        waiting_readers=len(topic.watches),
+        window_payloads=len(log.state.window),
+        sources=len(log.state.sources),
+        publish_seconds=topic.queue.seconds,
+        fetch_seconds=topic.fetch_seconds,
+        sync_seconds=log.sync_seconds,
+        commit_messages=topic.commit_messages,
+    )
+
+
+def _groups(opened: OpenTopic, now_us: int) -> list[GroupDescription]:
+    """All groups; one that is deleted meanwhile is passed over."""
+    described = []
+    for group in opened.groups.all():
+        try:
+            described.append(describe_group(opened, group.name, now_us))
+        except GroupNotFound:
+            continue
+    return described
