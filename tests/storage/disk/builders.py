@@ -1,0 +1,155 @@
+"""A topic on disk whose files a test can reach, and an operating system that fails when it is told to."""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.core.planning import CommitKey, Receipts
+from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
+from headrace.storage.disk import frame
+from headrace.storage.disk.engine import DiskStore
+from headrace.storage.disk.filesystem import FileSystem
+from headrace.storage.disk.log import DiskLog
+from headrace.storage.disk.options import DiskOptions
+from tests.storage.builders import CREATED_US, NOW_US, publish
+
+TINY_OPTIONS = DiskOptions(segment_bytes=1024, segment_frames=3)
+# Frames of three small messages, so that a segment holds two commits.
+ROOMY_OPTIONS = DiskOptions()
+
+
+class FailingFiles(FileSystem):
+    """The operating system, with calls that fail as planned; `calls` names those that were made."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self._planned: dict[str, deque[OSError | None]] = {}
+
+    def fail(self, call: str, *numbers: int | None) -> None:
+        """Let the next such calls fail with these error numbers; none lets one pass."""
+        self._planned[call] = deque(None if number is None else OSError(number, call) for number in numbers)
+
+    def _note(self, call: str) -> None:
+        self.calls.append(call)
+        planned = self._planned.get(call)
+        error = planned.popleft() if planned else None
+        if error is not None:
+            raise error
+
+    def open(self, path: Path) -> int:
+        self._note("open")
+        return super().open(path)
+
+    def write(self, handle: int, position: int, parts: Sequence[Any]) -> None:
+        self._note("write")
+        super().write(handle, position, parts)
+
+    def sync(self, handle: int) -> None:
+        self._note("sync")
+        super().sync(handle)
+
+    def truncate(self, handle: int, length: int) -> None:
+        self._note("truncate")
+        super().truncate(handle, length)
+
+    def close(self, handle: int) -> None:
+        super().close(handle)
+        self._note("close")
+
+    def map(self, path: Path) -> memoryview:
+        self._note("map")
+        return super().map(path)
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._note("replace")
+        super().replace(source, target)
+
+    def remove(self, path: Path) -> None:
+        self._note("remove")
+        super().remove(path)
+
+    def remove_directory(self, path: Path) -> None:
+        self._note("remove_directory")
+        super().remove_directory(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self._note("sync_directory")
+        super().sync_directory(path)
+
+
+class DiskTopic:
+    """A store with one topic in it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        partitions: int = 1,
+        options: DiskOptions = TINY_OPTIONS,
+        settings: TopicSettings = DEFAULT_SETTINGS,
+        files: FileSystem | None = None,
+    ) -> None:
+        self.root = directory
+        self.files = files or FileSystem()
+        self._options = options
+        self.store = DiskStore(directory, options, self.files)
+        self.record = self.store.catalog.add_topic(
+            "Orders", "orders", partitions, settings, CREATED_US, lambda made: self.store.create_log(made, CREATED_US)
+        )
+        self.log: DiskLog = self.store.open_log(self.record, NOW_US)
+
+    @property
+    def directory(self) -> Path:
+        return self.root / "topics" / f"{self.record.id:09d}"
+
+    def paths(self, ending: str = "log") -> list[Path]:
+        """The files of the topic with this ending, oldest first."""
+        return sorted(self.directory.glob(f"*.{ending}"))
+
+    def publish(
+        self, *batches: pa.RecordBatch, now_us: int = NOW_US, keys: tuple[CommitKey, ...] = ()
+    ) -> list[Receipts]:
+        return publish(self.log, *batches, now_us=now_us, settings=self.record.settings, keys=keys)
+
+    def close(self) -> None:
+        self.log.close()
+        self.store.close()
+
+    def open(self, now_us: int = NOW_US) -> DiskLog:
+        """Open the store again once it is closed."""
+        self.store = DiskStore(self.root, self._options, self.files)
+        self.record = self.store.catalog.topics()[0]
+        self.log = self.store.open_log(self.record, now_us)
+        return self.log
+
+    def reopen(self, now_us: int = NOW_US) -> DiskLog:
+        self.close()
+        return self.open(now_us)
+
+    def abandon(self) -> None:
+        """Leave as a process that is killed: nothing is sealed. The log's descriptor is closed by its failure."""
+        self.log._failure = "killed"
+        self.close()
+
+
+def flip(path: Path, position: int, bit: int = 0) -> None:
+    """Change one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def frame_positions(path: Path) -> list[int]:
+    """Where frames begin in a segment whose frames are intact or not."""
+    data = path.read_bytes()
+    places = range(frame.ALIGNMENT, len(data), frame.ALIGNMENT)
+    return [place for place in places if data[place : place + 4] == frame.MAGIC]
+
+
+NO_SPACE = errno.ENOSPC
+BROKEN = errno.EIO
