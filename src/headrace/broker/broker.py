@@ -30,6 +30,7 @@ from headrace.broker.checks import (
     check_text,
     check_whole,
 )
+from headrace.broker.access import Access
 from headrace.broker.chores import Chores
 from headrace.broker.clock import Clock, SystemClock
 from headrace.broker.counters import Counters
@@ -42,6 +43,7 @@ from headrace.broker.descriptions import (
     describe_topic,
 )
 from headrace.broker.queue import Request
+from headrace.broker.reading import TopicReader
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.subscription import Delivery, Subscription
 from headrace.broker.topic import Topic
@@ -76,6 +78,7 @@ class Broker:
         self._store = store
         self._clock = clock or SystemClock()
         self._topics = Topics(store, self.settings, self._clock, self.counters)
+        self.access = Access(store.catalog, self._clock)
         self._delivery = Delivery()
         self.upkeep = Upkeep(Chores(store, self._topics, self.settings, self._clock, self.counters).tasks())
         self._closing = threading.Lock()
@@ -286,6 +289,10 @@ class Broker:
             yield
         finally:
             watches.remove(partition, wake)
+
+    def reader(self, topic: str) -> TopicReader:
+        """A topic for those who read many partitions at once; it ends with the topic, whatever takes its name."""
+        return TopicReader(self._topics.find(topic), self._clock)
 
     def offset_at(self, topic: str, partition: int, time_us: int) -> int:
         """The first offset of a partition at or after a time; its end offset if all messages are older."""
