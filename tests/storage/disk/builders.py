@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +21,9 @@ from headrace.storage.disk.options import DiskOptions
 from tests.storage.builders import CREATED_US, NOW_US, publish
 
 TINY_OPTIONS = DiskOptions(segment_bytes=1024, segment_frames=3)
-# Frames of three small messages, so that a segment holds two commits.
 ROOMY_OPTIONS = DiskOptions()
+NO_SPACE = errno.ENOSPC
+BROKEN = errno.EIO
 
 
 class FailingFiles(FileSystem):
@@ -131,17 +133,21 @@ class DiskTopic:
         self.close()
         return self.open(now_us)
 
-    def abandon(self) -> None:
-        """Leave as a process that is killed: nothing is sealed. The log's descriptor is closed by its failure."""
-        self.log._failure = "killed"
+    def kill(self) -> None:
+        """Leave it as a process that was killed does: the files as they are, in a directory of their own."""
+        after = self.root.with_name(self.root.name + "+")
+        shutil.copytree(self.root, after)
         self.close()
+        self.root = after
 
 
 def flip(path: Path, position: int, bit: int = 0) -> None:
-    """Change one bit of a file."""
-    data = bytearray(path.read_bytes())
-    data[position] ^= 1 << bit
-    path.write_bytes(data)
+    """Change one bit of a file in place, so that whoever has it mapped sees it."""
+    with path.open("r+b") as file:
+        file.seek(position)
+        (byte,) = file.read(1)
+        file.seek(position)
+        file.write(bytes([byte ^ (1 << bit)]))
 
 
 def frame_positions(path: Path) -> list[int]:
@@ -149,7 +155,3 @@ def frame_positions(path: Path) -> list[int]:
     data = path.read_bytes()
     places = range(frame.ALIGNMENT, len(data), frame.ALIGNMENT)
     return [place for place in places if data[place : place + 4] == frame.MAGIC]
-
-
-NO_SPACE = errno.ENOSPC
-BROKEN = errno.EIO
