@@ -1,0 +1,205 @@
+"""Reading many partitions of one topic at once, for members of groups and for subscribers.
+
+A reader stays with the topic it was made for: if that is deleted and another takes its name, the reader says that
+its topic has ended. Nothing here waits: a watch says when to look again. Safe for threads.
+
+Every partition has its turn: the one whose next message is oldest comes first, and as long as others have messages
+too none takes more than its share. So none starves, however few messages are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.broker.checks import check_whole
+from headrace.broker.clock import Clock
+from headrace.broker.topic import Topic
+from headrace.broker.topics import OpenTopic
+from headrace.broker.watching import ALL_PARTITIONS
+from headrace.core import groups as rules
+from headrace.core.errors import PartitionNotFound, PartitionNotOwned, StaleGeneration
+from headrace.core.groups import Group, ReadFrom
+from headrace.core.limits import FETCH_BYTES_MAX, FETCH_MESSAGES_MAX, MICROSECONDS, SESSION_TIMEOUT_SECONDS_MAX
+from headrace.core.names import check_group_name, check_id
+from headrace.storage.engine import Offsets
+from headrace.storage.ranges import check_range
+
+# A member that waits renews its session so many times before it would run out.
+_RENEWALS_PER_SESSION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRead:
+    """What a member got: messages, the positions to go on at, and the generation in which that is true.
+
+    `renew_seconds` is how long a member that found nothing may wait before it must look again to stay a member.
+    """
+
+    generation: int
+    positions: dict[int, int]
+    batches: list[pa.RecordBatch]
+    renew_seconds: float
+
+
+class TopicReader:
+    """One topic, as its readers see it."""
+
+    def __init__(self, opened: OpenTopic, clock: Clock) -> None:
+        self._topic = opened.topic
+        self._groups = opened.groups
+        self._clock = clock
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self._topic.record.name
+
+    @property
+    def topic_id(self) -> int:
+        """The topic's number: another topic of the same name has another."""
+        return self._topic.record.id
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are by now."""
+        return len(self.offsets().end)
+
+    def offsets(self) -> Offsets:
+        """Start and end of every partition."""
+        with self._topic.using() as log:
+            return log.offsets()
+
+    @contextmanager
+    def watching(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Have a function called whenever something comes for any partition, or the topic or a group changes."""
+        self._topic.watches.add(ALL_PARTITIONS, wake)
+        try:
+            yield
+        finally:
+            self._topic.watches.remove(ALL_PARTITIONS, wake)
+
+    def positions_at(self, place: ReadFrom, partitions: Sequence[int] | None = None) -> dict[int, int]:
+        """The positions of some partitions, else of all, at the oldest message, at the end, or at a time."""
+        rules.check_read_from(place)
+        with self._topic.using() as log:
+            offsets = log.offsets()
+            chosen = range(len(offsets.end)) if partitions is None else partitions
+            self._check_partitions(chosen, offsets)
+            if place == "earliest":
+                return {partition: int(offsets.start[partition]) for partition in chosen}
+            if place == "latest":
+                return {partition: int(offsets.end[partition]) for partition in chosen}
+            return {partition: log.first_at(partition, place) for partition in chosen}
+
+    def _check_partitions(self, chosen: Sequence[int], offsets: Offsets) -> None:
+        count = len(offsets.end)
+        for partition in chosen:
+            if not 0 <= partition < count:
+                raise PartitionNotFound(self.name, partition, count)
+
+    def is_behind(self, positions: Mapping[int, int]) -> bool:
+        """Whether there is anything to read; takes no lock of writers and no disk, so an event loop may ask."""
+        ends = self.offsets().end
+        return any(offset < ends[partition] for partition, offset in positions.items())
+
+    def read(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
+        """Messages from these positions on, each batch of one partition, in turns; at least one if there is one."""
+        check_whole("max_messages", messages_max, 1, FETCH_MESSAGES_MAX)
+        check_whole("max_bytes", bytes_max, 1, FETCH_BYTES_MAX)
+        offsets = self.offsets()
+        for partition, offset in positions.items():
+            check_range(self.name, offsets, partition, offset)
+        behind = {partition: offset for partition, offset in positions.items() if offset < offsets.end[partition]}
+        return _Turns(self._topic, behind, messages_max, bytes_max).take() if behind else []
+
+    def read_as_member(
+        self,
+        group: str,
+        member: str,
+        generation: int | None,
+        given: Mapping[int, int],
+        messages_max: int,
+        bytes_max: int,
+    ) -> MemberRead:
+        """Messages of the member's own partitions, from the group's positions or from those given.
+
+        Reading keeps a member in its group. A generation that is over, and a partition of another, are refused.
+        """
+        present = self._present(check_group_name(group), check_id("member", member))
+        if generation is not None and generation != present.generation:
+            raise StaleGeneration(present.name, generation, present.generation)
+        positions = self._positions(present, member, given)
+        batches = self.read(positions, messages_max, bytes_max)
+        for batch in batches:
+            positions[batch.column("partition")[0].as_py()] = batch.column("offset")[-1].as_py() + 1
+        return MemberRead(present.generation, positions, batches, _renew_seconds(present, member))
+
+    def generation(self, group: str) -> int:
+        """The generation of a group by now."""
+        self._topic.check_alive()
+        return self._groups.get(group).generation
+
+    def _present(self, group: str, member: str) -> Group:
+        """The group, with the member's session renewed."""
+        found = self._groups.get(group)
+        if found.consumers is not None:
+            return found
+        return self._groups.change(group, lambda known: rules.heartbeat(known, member, self._clock.now_us()))
+
+    def _positions(self, group: Group, member: str, given: Mapping[int, int]) -> dict[int, int]:
+        assigned = rules.assigned(group, member, self._topic.record.partitions)
+        for partition in given:
+            if partition not in assigned:
+                raise PartitionNotOwned(group.name, member, partition)
+        stored = self._groups.positions(group.name)
+        return {partition: given.get(partition, int(stored[partition])) for partition in assigned}
+
+
+def _renew_seconds(group: Group, member: str) -> float:
+    known = group.members.get(member)
+    return (
+        SESSION_TIMEOUT_SECONDS_MAX
+        if known is None
+        else known.session_timeout_us / MICROSECONDS / _RENEWALS_PER_SESSION
+    )
+
+
+class _Turns:
+    """One reading of several partitions: a round in which each gets its share, and one for what is left over."""
+
+    def __init__(self, topic: Topic, behind: dict[int, int], messages_max: int, bytes_max: int) -> None:
+        self._topic = topic
+        self._next = behind
+        self._messages_left = messages_max
+        self._bytes_left = bytes_max
+        self._batches: list[pa.RecordBatch] = []
+
+    def take(self) -> list[pa.RecordBatch]:
+        order = self._oldest_first()
+        share = max(1, self._messages_left // len(order)), max(1, self._bytes_left // len(order))
+        for partition in order:
+            self._turn(partition, *share)
+        for partition in order:
+            self._turn(partition, self._messages_left, self._bytes_left)
+        return self._batches
+
+    def _oldest_first(self) -> list[int]:
+        if len(self._next) == 1:
+            return list(self._next)
+        with self._topic.using() as log:
+            times = {partition: log.time_of(partition, offset) or 0 for partition, offset in self._next.items()}
+        return sorted(times, key=lambda partition: times[partition])
+
+    def _turn(self, partition: int, messages: int, bytes_: int) -> None:
+        messages, bytes_ = min(messages, self._messages_left), min(bytes_, self._bytes_left)
+        if messages > 0 and bytes_ > 0:
+            batch = self._topic.fetch(partition, self._next[partition], messages, bytes_, 0.0)
+            if batch.num_rows:
+                self._batches.append(batch)
+            self._next[partition] += batch.num_rows
+            self._messages_left -= batch.num_rows
+            self._bytes_left -= batch.nbytes
