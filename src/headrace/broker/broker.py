@@ -42,6 +42,7 @@ from headrace.broker.descriptions import (
     describe_group,
     describe_topic,
 )
+from headrace.broker.participants import Participants
 from headrace.broker.queue import Request
 from headrace.broker.reading import TopicReader
 from headrace.broker.settings import BrokerSettings
@@ -79,6 +80,7 @@ class Broker:
         self._clock = clock or SystemClock()
         self._topics = Topics(store, self.settings, self._clock, self.counters)
         self.access = Access(store.catalog, self._clock)
+        self.participants = Participants(self._topics, store.catalog, self._clock)
         self._delivery = Delivery()
         self.upkeep = Upkeep(Chores(store, self._topics, self.settings, self._clock, self.counters).tasks())
         self._closing = threading.Lock()

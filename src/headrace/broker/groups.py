@@ -39,6 +39,10 @@ class Groups:
         groups = self._groups.copy()
         return [groups[name] for name in sorted(groups)]
 
+    def has(self, name: str) -> bool:
+        """Whether there is such a group."""
+        return name in self._groups
+
     def get(self, name: str) -> Group:
         """A group, or an error that it is not there."""
         group = self._groups.get(name)

@@ -11,8 +11,10 @@
     │   ├── PartitionNotFound
     │   ├── GroupNotFound
     │   ├── MemberNotFound      the member left or its session ran out: join again
-    │   └── StageNotFound
+    │   ├── StageNotFound
+    │   └── IdNotFound          nobody has this id of the queue API in this topic
     ├── Conflict                the request does not fit the present state
+    │   ├── TopicExists
     │   ├── SettingsConflict
     │   ├── GroupSizeConflict
     │   ├── StaleGeneration     the group has changed since: heartbeat, then go on
@@ -199,10 +201,34 @@ class StageNotFound(NotFound):
 
 
 @dataclass(eq=False)
+class IdNotFound(NotFound):
+    """No consumer or producer of the topic has this id."""
+
+    code: ClassVar[str] = "id_not_found"
+    kind: str
+    id: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}_id is {self.id}: {self.reason}"
+
+
+@dataclass(eq=False)
 class Conflict(HeadraceError):
     """The request does not fit the present state."""
 
     code: ClassVar[str] = "conflict"
+
+
+@dataclass(eq=False)
+class TopicExists(Conflict):
+    """A topic was to be made that is there."""
+
+    code: ClassVar[str] = "topic_exists"
+    topic: str
+
+    def __str__(self) -> str:
+        return f"topic {self.topic!r} exists"
 
 
 @dataclass(eq=False)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from headrace.core.errors import InvalidInput
+from headrace.core.errors import IdNotFound
 
 Kind = Literal["consumer", "producer"]
 
 NUMBER_DIGITS_MAX: Final = 18
 _TOPIC_DIGITS: Final = 9
+_ID_END: Final = 10 ** (NUMBER_DIGITS_MAX + _TOPIC_DIGITS + 1)
 _FLAGS: Final[dict[Kind, int]] = {"consumer": 0, "producer": 1}
 
 
@@ -24,13 +25,17 @@ def make_id(kind: Kind, number: int, topic_id: int) -> int:
 
 def check_id_of(kind: Kind, value: int, topic_id: int, given_out: int) -> int:
     """The number in an id of this kind and topic, of which so many were given out."""
-    field = f"{kind}_id"
     rest, flag = divmod(value, 10)
     number, topic = divmod(rest, 10**_TOPIC_DIGITS)
     if flag != _FLAGS[kind]:
-        raise InvalidInput(field, str(value), f"it is not the id of a {kind}")
+        raise IdNotFound(kind, _shown(value), f"it is not the id of a {kind}")
     if topic != topic_id:
-        raise InvalidInput(field, str(value), f"it is the id of a {kind} of another topic")
+        raise IdNotFound(kind, _shown(value), f"it is not the id of a {kind} of this topic")
     if not 1 <= number <= given_out:
-        raise InvalidInput(field, str(value), f"no {kind} of this topic has it: register first")
+        raise IdNotFound(kind, _shown(value), f"no {kind} of this topic has it: register first")
     return number
+
+
+def _shown(value: int) -> str:
+    """An id as it is named in an error; what is no id may have any number of digits."""
+    return str(value) if abs(value) < _ID_END else "longer than any id"

@@ -8,7 +8,7 @@ from typing import Final
 
 from litestar import Litestar, Router
 from litestar.di import Provide
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, MethodNotAllowedException
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import SwaggerRenderPlugin
 from litestar.types import ASGIApp
@@ -16,7 +16,7 @@ from litestar.types import ASGIApp
 from headrace.broker import Broker
 from headrace.broker.access import Access
 from headrace.core.errors import HeadraceError
-from headrace.rest import health, messages, metrics, topics
+from headrace.rest import health, messages, metrics, queue_api, topics
 from headrace.rest.access import guard
 from headrace.rest.crossing import Crossing
 from headrace.rest.draining import Draining
@@ -49,12 +49,14 @@ def make_litestar(broker: Broker, access: Access, settings: RestSettings, draini
         route_handlers=[
             *health.HANDLERS,
             *metrics.HANDLERS,
+            queue_api.make_router(),
             Router(API, route_handlers=[*topics.HANDLERS, *messages.HANDLERS]),
         ],
         guards=[guard],
         dependencies={"crossing": Provide(lambda: crossing, sync_to_thread=False, use_cache=True)},
         exception_handlers={
             HeadraceError: answer_headrace_error,
+            MethodNotAllowedException: queue_api.answer_wrong_method,
             HTTPException: answer_http_exception,
             Exception: answer_anything,
         },

@@ -151,18 +151,20 @@ class Catalog:
         with self._transaction() as connection:
             _put_offsets(connection, topic_id, group, offsets)
 
-    def take_number(self, topic_id: int, kind: Kind) -> int:
-        """The next number of a consumer or producer of the queue API, counted from 1."""
+    def take_number(self, topic_id: int, kind: Kind) -> int | None:
+        """The next number of a consumer or producer of the queue API, counted from 1; none without the topic."""
         column = _counter(kind)
         step = update(all_topics).where(all_topics.c.topicid == topic_id).values({column: column + 1})
         with self._transaction() as connection:
-            return int(connection.execute(step.returning(column)).scalar_one())
+            number: int | None = connection.execute(step.returning(column)).scalar()
+        return number
 
-    def numbers_given(self, topic_id: int, kind: Kind) -> int:
-        """How many such numbers a topic has given out."""
+    def numbers_given(self, topic_id: int, kind: Kind) -> int | None:
+        """How many such numbers a topic has given out; none without the topic."""
         query = select(_counter(kind)).where(all_topics.c.topicid == topic_id)
         with self._transaction() as connection:
-            return int(connection.execute(query).scalar_one())
+            number: int | None = connection.execute(query).scalar()
+        return number
 
     def tokens(self) -> list[TokenRecord]:
         """All tokens in the order they were made."""
