@@ -6,18 +6,23 @@ import errno
 import shutil
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.core.planning import CommitKey, Receipts
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
+from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk import frame
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.filesystem import FileSystem
-from headrace.storage.disk.log import DiskLog
+from headrace.storage.disk.log import DiskLog, create_segment
 from headrace.storage.disk.options import DiskOptions
+from headrace.storage.disk.recovery import recover
+from headrace.storage.disk.segment import SegmentHeader
 from tests.storage.builders import CREATED_US, NOW_US, publish
 
 TINY_OPTIONS = DiskOptions(segment_bytes=1024, segment_frames=3)
@@ -155,3 +160,40 @@ def frame_positions(path: Path) -> list[int]:
     data = path.read_bytes()
     places = range(frame.ALIGNMENT, len(data), frame.ALIGNMENT)
     return [place for place in places if data[place : place + 4] == frame.MAGIC]
+
+
+class BareLog:
+    """A log in a directory without a store around it: what property tests open and reopen many times."""
+
+    def __init__(
+        self,
+        directory: Path,
+        partitions: int = 1,
+        options: DiskOptions = TINY_OPTIONS,
+        settings: TopicSettings = DEFAULT_SETTINGS,
+    ) -> None:
+        self.directory = directory
+        self.record = TopicRecord(1, "Orders", "orders", partitions, settings, CREATED_US)
+        self._files = FileSystem()
+        self._options = options
+        header = SegmentHeader(1, 0, CREATED_US, np.zeros(partitions, np.int64))
+        _, handle = create_segment(self._files, directory, header)
+        self._files.close(handle)
+        self.log = self._opened(NOW_US)
+
+    def reopen(self, now_us: int = NOW_US, killed: bool = False) -> None:
+        """Close and open; if `killed`, a copy of what was there before the close is opened."""
+        if killed:
+            after = self.directory.with_name(self.directory.name + "+")
+            shutil.copytree(self.directory, after)
+            self.directory = after
+        self.log.close()
+        self.log = self._opened(now_us)
+
+    def grow(self, partitions: int) -> None:
+        self.record = replace(self.record, partitions=partitions)
+        self.log.add_partitions(partitions)
+
+    def _opened(self, now_us: int) -> DiskLog:
+        recovered = recover(self._files, self.directory, self.record, now_us)
+        return DiskLog(self._files, self.directory, self.record, self._options, recovered)

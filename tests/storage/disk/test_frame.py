@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import UnknownFormat
@@ -84,6 +84,7 @@ def sample() -> bytes:
     return encoded(commit_of(rows, directory, (CommitKey("writer", 8),)))
 
 
+@settings(deadline=None)
 @given(commit=commits(), topic_id=st.integers(1, 1 << 40), blocks=st.integers(0, 5))
 def test_a_commit_comes_back_as_it_was(commit: Commit, topic_id: int, blocks: int) -> None:
     position = blocks * frame.ALIGNMENT
@@ -110,6 +111,7 @@ def test_a_commit_comes_back_as_it_was(commit: Commit, topic_id: int, blocks: in
     assert frame.has_sources(header.columns) == ("producer_id" in commit.rows.schema.names)
 
 
+@settings(deadline=None)
 @given(pieces=st.lists(batches(rows_min=1), min_size=1, max_size=4))
 def test_frames_decoded_together_are_their_rows_one_after_another(pieces: list[pa.RecordBatch]) -> None:
     nowhere = Directory(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.planning import Directory
@@ -94,6 +94,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "_STEP", 3)
 
 
+@settings(deadline=None)
 @given(frames=FRAMES, damaged=st.booleans())
 def test_growing_and_sealed_find_what_brute_force_finds(frames: Frames, damaged: bool) -> None:
     growing, entries = build(frames, damaged)
@@ -114,6 +115,7 @@ def test_growing_and_sealed_find_what_brute_force_finds(frames: Frames, damaged:
                 assert entries_of(index.run_from_frame(partition, frame), partition) == expected
 
 
+@settings(deadline=None)
 @given(frames=FRAMES)
 def test_sealing_keeps_the_frames(frames: Frames) -> None:
     growing, _ = build(frames)
@@ -125,6 +127,7 @@ def test_sealing_keeps_the_frames(frames: Frames) -> None:
         assert sealed.frames[name].dtype == column.dtype
 
 
+@settings(deadline=None)
 @given(frames=FRAMES, cut=st.integers(0, 12))
 def test_ends_are_the_highest_that_any_index_knows(frames: Frames, cut: int) -> None:
     _, entries = build(frames)
