@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.core import errors
-from headrace.core.errors import HeadraceError, InvalidMessage, Overloaded, PartitionNotFound, all_errors
+from headrace.core.errors import HeadraceError, InvalidMessage, Overloaded, PartitionNotFound, again, all_errors
 
 EVERY_ERROR = list(all_errors())
 RETRYABLE = {"overloaded", "store_unavailable", "disk_full", "outcome_unknown", "log_failed"}
@@ -74,3 +74,15 @@ def test_errors_are_equal_only_to_themselves_and_can_be_kept_in_sets() -> None:
     error, other = Overloaded("queue", 10, 1.5), Overloaded("queue", 10, 1.5)
     assert error != other
     assert len({error, other}) == 2
+
+
+def test_error_raised_again_keeps_fields_and_cause_but_not_who_met_it_before() -> None:
+    kept = Overloaded("queue", 10, 1.5)
+    kept.__cause__ = OSError("the reason")
+    with pytest.raises(Overloaded):
+        raise kept
+    twin = again(kept)
+    assert kept.__traceback__ is not None
+    assert twin.__traceback__ is None
+    assert twin is not kept
+    assert (twin.details(), twin.__cause__) == (kept.details(), kept.__cause__)

@@ -197,6 +197,12 @@ def test_entries_behind_a_null_row_are_neither_checked_nor_counted_nor_kept() ->
     assert batch.column("attributes").nbytes < 1000
 
 
+def test_entries_outside_of_a_slice_are_not_checked() -> None:
+    outside, inside = [("a", None), ("b", None)], [("c", b"1")]
+    column = pa.array([outside, inside, outside], pa.map_(pa.string(), pa.binary())).slice(1, 1)
+    assert accepted(value=[b""], attributes=column).column("attributes").to_pylist() == [inside]
+
+
 def test_value_may_be_exactly_as_large_as_the_topic_allows() -> None:
     largest = b"x" * (MESSAGE_BYTES_DEFAULT - 4)
     batch = accepted(value=[largest], key=[b"k"], attributes=[[("é", b"1")]])
@@ -248,6 +254,7 @@ def test_batch_of_too_many_rows_is_refused() -> None:
     rows = BATCH_ROWS_MAX + 1
     offsets = pa.py_buffer(np.zeros(rows + 1, np.int32))
     values = pa.Array.from_buffers(pa.binary(), rows, [None, offsets, pa.py_buffer(b"")])
+    assert accepted(value=values.slice(1)).num_rows == BATCH_ROWS_MAX
     assert refused(publish_batch(value=values)).details() == {
         "field": "batch",
         "value": f"{rows} rows",
@@ -681,6 +688,10 @@ def test_reader_gets_partition_offset_and_broker_time_beside_what_was_stored() -
     assert batch.column("value").to_pylist() == [b"y", b"z"]
     assert batch.column("key").to_pylist() == [None, b"l"]
     assert batch.column("seqno").to_pylist() == [None, None]
+
+
+def test_readers_can_rely_on_place_time_and_value() -> None:
+    assert [field.name for field in READ_SCHEMA if not field.nullable] == ["partition", "offset", "timestamp", "value"]
 
 
 def test_reader_may_get_nothing_and_times_need_not_be_contiguous() -> None:

@@ -19,7 +19,6 @@ from headrace.core.planning import (
     DUPLICATE_BY_PAYLOAD,
     DUPLICATE_BY_SOURCE,
     DUPLICATE_COMMIT,
-    NOWHERE,
     RECEIPT_SCHEMA,
     WRITTEN,
     Commit,
@@ -31,6 +30,7 @@ from headrace.core.planning import (
     plan,
     replay,
 )
+from headrace.core.routing import NOWHERE
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
 from headrace.core.sources import NO_LINK
 from headrace.core.window import PayloadWindow, payloads_of
@@ -99,7 +99,7 @@ def histories(draw: st.DrawFn) -> tuple[int, list[tuple[list[Row], str, int]]]:
 
 
 @given(histories(), st.integers(0, 2))
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=160)
 def test_plans_agree_with_the_model_and_replay_gives_the_same_state(
     history: tuple[int, list[tuple[list[Row], str, int]]], padding: int
 ) -> None:
@@ -150,7 +150,7 @@ def splittable(draw: st.DrawFn) -> tuple[int, str, list[Row]]:
 
 
 @given(splittable(), st.data())
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=90)
 @example((3, "producer", [Row(b"", None, "p", None, 1, 2), Row(b"", None, "p", None, 2)]), None)
 def test_messages_go_to_the_same_places_in_one_batch_in_several_or_alone(
     publishes: tuple[int, str, list[Row]], data: st.DataObject | None
@@ -474,6 +474,12 @@ def test_refused_commit_says_that_nothing_was_written() -> None:
 def keyed_commit(state: TopicState, *keys: CommitKey, **columns: Any) -> Commit:
     commit, _ = plan(accepted(**columns or {"value": []}), state, DEFAULT_SETTINGS, NOW_US, keys)
     return commit
+
+
+def test_commits_are_numbered_from_zero() -> None:
+    state = new_state()
+    assert [publish(state, [Row(b"")])[0].number for _ in range(3)] == [0, 1, 2]
+    assert state.next_number == 3
 
 
 def test_commit_key_is_repeated_at_or_below_the_last_number_of_its_writer() -> None:

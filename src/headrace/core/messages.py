@@ -310,7 +310,7 @@ def _not_allowed(wrong: pa.Array, value: str, allowed: Sequence[str]) -> CodecNo
 
 def _check_id_lengths(name: str, ids: pa.Array) -> None:
     # Only a text of many bytes can be one of many characters, so the cheap test comes first.
-    if len(ids) and _lengths(ids).max() > ID_CHARACTERS_MAX:
+    if _lengths(ids).max() > ID_CHARACTERS_MAX:
         lengths = pc.utf8_length(ids)
         wrong = pc.fill_null(pc.greater(lengths, ID_CHARACTERS_MAX), False)
         if pc.any(wrong).as_py():
@@ -322,7 +322,7 @@ def _check_sequence(columns: dict[str, pa.Array]) -> None:
     seqno, group = columns.get("seqno"), columns.get("message_group_id")
     if seqno is not None:
         values = np.asarray(pc.fill_null(seqno, 0))
-        if len(values) and values.min() < 0:
+        if values.min() < 0:
             row = int(np.argmax(values < 0))
             raise InvalidMessage("seqno", str(values[row]), "it must be 0 or more", row)
         _check_producer("seqno", seqno, seqno.is_valid(), columns)
