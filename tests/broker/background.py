@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from headrace.broker import Broker
 from headrace.storage.engine import Decide
+from headrace.storage.urls import open_store
+from tests.broker.sites import Site
 
 Result = TypeVar("Result")
 
@@ -94,6 +96,12 @@ class GatedStore:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+
+def open_gated(site: Site, **settings: Any) -> tuple[Broker, GatedStore]:
+    """A broker on such a store, with its gate open."""
+    store = GatedStore(open_store(site.url))
+    return site.open(store=store, **settings), store
 
 
 class GatedLog:

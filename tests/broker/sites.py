@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from headrace.broker import Broker, BrokerSettings
 from headrace.storage.engine import Store
@@ -47,11 +47,10 @@ class Site:
     def url(self) -> str:
         return self.engine.url(self.directory)
 
-    def open(self, wrap: Callable[[Store], Any] | None = None, **settings: Any) -> Broker:
-        """A broker on this store whose upkeep runs when the test says so."""
-        store = open_store(self.url)
-        seen = store if wrap is None else cast(Store, wrap(store))
-        broker = Broker(seen, BrokerSettings(**settings), self.clock)
+    def open(self, store: Any = None, **settings: Any) -> Broker:
+        """A broker on this store, or on what a test put around it, whose upkeep runs when the test says so."""
+        opened: Store = open_store(self.url) if store is None else store
+        broker = Broker(opened, BrokerSettings(**settings), self.clock)
         self._open.append(broker)
         return broker
 

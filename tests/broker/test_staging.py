@@ -1,0 +1,259 @@
+"""Staging: rows put aside in pieces by many writers, published together in one commit, or dropped."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headrace.broker import Broker
+from headrace.broker.descriptions import Staged
+from headrace.core.errors import InvalidInput, MessageTooLarge, StageNotFound, TopicNotFound
+from headrace.core.limits import FRAME_ROWS
+from headrace.core.planning import CommitKey
+from tests.broker.background import Background, eventually, open_gated, together, until_queued
+from tests.broker.clock import SettableClock
+from tests.broker.messages import batch, content, everything, numbered, places, statuses
+from tests.broker.sites import Site
+
+
+def test_staged_rows_are_seen_only_once_they_are_published(broker: Broker) -> None:
+    broker.create_topic("orders", partitions=2)
+    first = broker.stage("orders", batch(b"a", b"b"), "task-1")
+    second = broker.stage("orders", batch(b"c", key=b"k"), "task-2")
+    assert (first, second) == (Staged("task-1", 2), Staged("task-2", 1))
+    assert content(broker, "orders") == {0: [], 1: []}
+    receipts = broker.publish_staged("orders", [second, first])
+    assert statuses(receipts) == ["written"] * 3
+    assert everything(broker, "orders") == [b"a", b"b", b"c"]
+    assert broker.counters["commits_written"] == 1
+
+
+def test_rows_are_published_in_the_order_of_the_stages_and_pieces(broker: Broker) -> None:
+    broker.create_topic("orders")
+    broker.stage("orders", batch(b"a1"), "a")
+    stage_b = broker.stage("orders", batch(b"b1"), "b")
+    stage_a = broker.stage("orders", batch(b"a2", key=b"k"), "a")
+    assert stage_a == Staged("a", 2)
+    assert places(broker.publish_staged("orders", [stage_b, stage_a])) == [(0, 0), (0, 1), (0, 2)]
+    assert content(broker, "orders") == {0: [b"b1", b"a1", b"a2"]}
+
+
+def test_a_stage_without_a_name_gets_one_of_its_own(broker: Broker) -> None:
+    broker.create_topic("orders")
+    first, second = broker.stage("orders", batch(b"a")), broker.stage("orders", batch(b"b"))
+    assert first.stage != second.stage
+    assert len(broker.publish_staged("orders", [first, second])) == 2
+
+
+def test_published_stages_are_gone(broker: Broker) -> None:
+    broker.create_topic("orders")
+    staged = broker.stage("orders", batch(b"a"))
+    broker.publish_staged("orders", [staged])
+    with pytest.raises(StageNotFound) as caught:
+        broker.publish_staged("orders", [staged])
+    assert (caught.value.topic, caught.value.stage) == ("orders", staged.stage)
+    assert content(broker, "orders") == {0: [b"a"]}
+
+
+def test_aborted_stages_are_never_published(broker: Broker) -> None:
+    broker.create_topic("orders")
+    staged = [broker.stage("orders", batch(b"a")), broker.stage("orders", batch(b"b"))]
+    assert broker.drop_stages("orders", [part.stage for part in staged] + ["unknown"]) == 2
+    assert broker.drop_stages("orders", [staged[0].stage]) == 0
+    with pytest.raises(StageNotFound):
+        broker.publish_staged("orders", staged)
+    assert content(broker, "orders") == {0: []}
+
+
+def test_a_missing_stage_fails_the_whole_and_keeps_the_others(broker: Broker) -> None:
+    broker.create_topic("orders")
+    staged = broker.stage("orders", batch(b"a"))
+    with pytest.raises(StageNotFound):
+        broker.publish_staged("orders", [staged, Staged("missing", 1)], CommitKey("w", 1))
+    assert content(broker, "orders") == {0: []}
+    assert broker.last_commit("orders", "w") is None
+    assert statuses(broker.publish_staged("orders", [staged], CommitKey("w", 1))) == ["written"]
+
+
+def test_a_stage_with_other_rows_than_named_fails_the_whole(broker: Broker) -> None:
+    broker.create_topic("orders")
+    before = broker.stage("orders", batch(b"a"), "s")
+    after = broker.stage("orders", batch(b"b"), "s")
+    with pytest.raises(StageNotFound):
+        broker.publish_staged("orders", [before])
+    assert content(broker, "orders") == {0: []}
+    broker.publish_staged("orders", [after])
+    assert content(broker, "orders") == {0: [b"a", b"b"]}
+
+
+def test_a_stage_nobody_cares_for_is_dropped_after_a_time(broker: Broker, clock: SettableClock) -> None:
+    broker.create_topic("orders")
+    idle, busy = broker.stage("orders", batch(b"a"), "idle"), broker.stage("orders", batch(b"b"), "busy")
+    clock.step(3599)
+    busy = broker.stage("orders", batch(b"c"), "busy")
+    clock.step(1)
+    broker.upkeep.run_all()
+    assert broker.counters["stages_expired"] == 1
+    with pytest.raises(StageNotFound):
+        broker.publish_staged("orders", [idle])
+    broker.publish_staged("orders", [busy])
+    assert content(broker, "orders") == {0: [b"b", b"c"]}
+
+
+def test_how_long_stages_are_kept_is_a_setting(site: Site) -> None:
+    broker = site.open(stage_idle_seconds=5.0)
+    broker.create_topic("orders")
+    broker.stage("orders", batch(b"a"))
+    site.clock.step(5)
+    broker.upkeep.run_all()
+    assert broker.counters["stages_expired"] == 1
+
+
+def test_a_used_commit_key_publishes_nothing_and_drops_the_stages(broker: Broker) -> None:
+    broker.create_topic("orders")
+    key = CommitKey("query", 4)
+    broker.publish_staged("orders", [broker.stage("orders", batch(b"a"))], key)
+    again = broker.stage("orders", batch(b"a", b"b"))
+    assert statuses(broker.publish_staged("orders", [again], key)) == ["duplicate"] * 2
+    assert broker.drop_stages("orders", [again.stage]) == 0
+    assert content(broker, "orders") == {0: [b"a"]}
+
+
+def test_a_commit_that_is_retried_after_its_stages_are_gone_is_a_duplicate(broker: Broker) -> None:
+    broker.create_topic("orders")
+    staged = [broker.stage("orders", batch(b"a", b"b")), broker.stage("orders", batch(b"c"))]
+    key = CommitKey("query", 4)
+    broker.publish_staged("orders", staged, key)
+    assert statuses(broker.publish_staged("orders", staged, key)) == ["duplicate"] * 3
+    with pytest.raises(StageNotFound):
+        broker.publish_staged("orders", staged, CommitKey("query", 5))
+
+
+def test_threads_that_race_with_one_key_publish_the_stages_once(broker: Broker) -> None:
+    broker.create_topic("orders")
+    for number in range(10):
+        staged = [broker.stage("orders", batch(b"%d" % number, b"x")), broker.stage("orders", batch(b"y"))]
+        calls = [partial(broker.publish_staged, "orders", staged, CommitKey("query", number))] * 4
+        assert sorted(receipts.written for receipts in together(calls)) == [0, 0, 0, 3]
+    assert len(everything(broker, "orders")) == 30
+
+
+def test_a_commit_of_no_stages_uses_its_number_up(broker: Broker) -> None:
+    broker.create_topic("orders")
+    assert len(broker.publish_staged("orders", [], CommitKey("query", 1))) == 0
+    assert broker.last_commit("orders", "query") == 1
+    empty = broker.stage("orders", batch(), "empty")
+    assert empty.rows == 0
+    assert len(broker.publish_staged("orders", [empty], CommitKey("query", 2))) == 0
+
+
+def test_staged_rows_go_through_the_same_plan(broker: Broker) -> None:
+    broker.create_topic("orders", partitions=3)
+    broker.publish("orders", numbered(b"1", b"2"))
+    staged = broker.stage("orders", numbered(b"2", b"3", first=2))
+    assert statuses(broker.publish_staged("orders", [staged])) == ["duplicate", "written"]
+    assert broker.last_seqno("orders", "p") == 3
+
+
+def test_bad_rows_are_refused_when_they_are_staged(broker: Broker) -> None:
+    broker.create_topic("orders", message_bytes_max=3)
+    staged = broker.stage("orders", batch(b"ok"), "s")
+    with pytest.raises(MessageTooLarge):
+        broker.stage("orders", batch(b"long"), "s")
+    broker.publish_staged("orders", [staged])
+    assert content(broker, "orders") == {0: [b"ok"]}
+
+
+def test_a_stage_named_twice_is_refused(broker: Broker) -> None:
+    broker.create_topic("orders")
+    staged = broker.stage("orders", batch(b"a"), "s")
+    with pytest.raises(InvalidInput, match="it is named 2 times"):
+        broker.publish_staged("orders", [staged, staged])
+    assert len(broker.publish_staged("orders", [staged])) == 1
+
+
+def test_stages_are_of_one_topic(broker: Broker) -> None:
+    broker.create_topic("a")
+    broker.create_topic("b")
+    staged = broker.stage("a", batch(b"x"), "s")
+    with pytest.raises(StageNotFound):
+        broker.publish_staged("b", [staged])
+    broker.delete_topic("a")
+    with pytest.raises(TopicNotFound):
+        broker.publish_staged("a", [staged])
+    broker.create_topic("a")
+    with pytest.raises(StageNotFound):
+        broker.publish_staged("a", [staged])
+
+
+def test_many_writers_stage_at_the_same_time(broker: Broker) -> None:
+    broker.create_topic("orders")
+
+    def write(writer: int) -> Staged:
+        for piece in range(9):
+            broker.stage("orders", batch(b"%d-%d" % (writer, piece)), f"task-{writer}")
+        return broker.stage("orders", batch(b"%d-9" % writer), f"task-{writer}")
+
+    staged = together([partial(write, writer) for writer in range(6)])
+    broker.publish_staged("orders", staged)
+    assert content(broker, "orders") == {0: [b"%d-%d" % (writer, piece) for writer in range(6) for piece in range(10)]}
+
+
+def test_a_topic_deleted_after_the_commit_does_not_undo_its_receipts(site: Site) -> None:
+    broker, store = open_gated(site)
+    broker.create_topic("orders")
+    staged = broker.stage("orders", batch(b"a"), "s")
+    store.gate.clear()
+    publishing = Background(lambda: broker.publish_staged("orders", [staged]))
+    until_queued(broker, "orders", 1)
+    queue = broker._topics.find("orders").topic.queue
+    deleting = Background(lambda: broker.delete_topic("orders"))
+    eventually(lambda: queue._closed is not None)
+    store.gate.set()
+    assert statuses(publishing.result()) == ["written"]
+    deleting.result()
+
+
+def test_stages_survive_the_death_of_the_process(durable_site: Site, tmp_path: Path) -> None:
+    broker = durable_site.open()
+    broker.create_topic("orders", partitions=2)
+    broker.stage("orders", batch(b"a", b"b"), "s")
+    staged = broker.stage("orders", batch(b"c", key=b"k"), "s")
+    after = durable_site.crashed(tmp_path / "after")
+    assert statuses(after.open().publish_staged("orders", [staged])) == ["written"] * 3
+    after.close()
+    assert statuses(durable_site.reopen(broker).publish_staged("orders", [staged])) == ["written"] * 3
+
+
+def test_a_commit_over_many_frames_is_seen_whole_or_not_at_all(broker: Broker) -> None:
+    """A reader that looks all the time never sees a part of it; a partition that has rows of the first frame and one
+    that has rows of the last are always of the same commit."""
+    broker.create_topic("orders", partitions=2)
+    rows = FRAME_ROWS // 2
+    value = pa.array([b"x"] * rows, pa.binary())
+    halves = [
+        pa.record_batch({"value": value, "partition": pa.array([partition] * rows, pa.int32())}) for partition in (0, 1)
+    ]
+    commits = 3
+    seen: set[tuple[int, int]] = set()
+
+    def watch() -> None:
+        while (0, commits * 3 * rows) not in seen:
+            ends = [end for _, end in broker.offsets("orders").values()]
+            seen.add((ends[0] - ends[1], ends[0]))
+
+    watcher = Background(watch)
+    for number in range(commits):
+        staged = [broker.stage("orders", halves[piece % 2], f"{number}-{piece}") for piece in range(6)]
+        receipts = broker.publish_staged("orders", staged, CommitKey("query", number))
+        assert receipts.written == 6 * rows
+        offsets = receipts.offset.reshape(6, rows)
+        assert [int(part[0]) for part in offsets[::2]] == [(3 * number + piece) * rows for piece in range(3)]
+    watcher.result()
+    assert {difference for difference, _ in seen} == {0}
+    assert {end for _, end in seen} <= {number * 3 * rows for number in range(commits + 1)}
+    assert broker.counters["commits_written"] == commits
+    assert broker.counters["frames_written"] > 2 * commits
