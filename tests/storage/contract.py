@@ -289,7 +289,7 @@ class LogContract:
             topic.publish(batch_of([{**row, "partition": 0}]))
         topic.publish(batch_of([{**row, "partition": 0} for row in rows]))
         place.reopen()
-        for bytes_max in (1, 6, 100, 1_000, 5_000, EVERYTHING):
+        for bytes_max in (0, 1, 6, 100, 1_000, 5_000, EVERYTHING):
             for offset in range(0, 40, 3):
                 batch = topic.log.read(0, offset, 1_000, bytes_max)
                 sizes = sizes_in(batch)

@@ -113,7 +113,7 @@ class DiskLog:
         position, bytes_left = offset, bytes_max
         stop = min(end, offset + messages_max)
         place = self._segment_of(segments, partition, offset)
-        while position < stop and bytes_left > 0:
+        while position < stop and (bytes_left > 0 or not batches):
             segment_end = segments[place + 1].base_offset(partition) if place + 1 < len(segments) else end
             if position >= segment_end:
                 place += 1
