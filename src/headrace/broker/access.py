@@ -2,7 +2,7 @@
 
 A token is `hr_<id>_<secret>`. Only a hash of the secret is kept, in the catalog; the token itself is shown once, when
 it is made. As long as there are no tokens everyone may do everything, which is why a server without tokens listens on
-loopback only. Tokens are looked up again every second, so that one that is made or revoked by another process counts
+loopback only, and one that others can reach lets nobody in once its last token is revoked. Tokens are looked up again every second, so that one that is made or revoked by another process counts
 at once, and a revoked one is out within a second.
 """
 
@@ -29,8 +29,9 @@ _FRESH_SECONDS: Final = 1.0
 class Access:
     """The tokens of a store. Safe for threads."""
 
-    def __init__(self, catalog: Catalog, clock: Clock | None = None) -> None:
+    def __init__(self, catalog: Catalog, clock: Clock | None = None, must_authenticate: bool = False) -> None:
         self._catalog = catalog
+        self._must_authenticate = must_authenticate
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._tokens: dict[str, TokenRecord] = {}
@@ -38,12 +39,12 @@ class Access:
 
     def is_open(self) -> bool:
         """Whether everyone may do everything, since there are no tokens."""
-        return not self._known()
+        return not self._known() and not self._must_authenticate
 
     def authenticate(self, token: str | None) -> Caller:
         """Who comes with this token."""
         known = self._known()
-        if not known:
+        if not known and not self._must_authenticate:
             return ANYONE
         if not token:
             raise Unauthenticated("no token was sent")

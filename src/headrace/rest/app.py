@@ -9,34 +9,48 @@ from typing import Final
 from litestar import Litestar, Router
 from litestar.di import Provide
 from litestar.exceptions import HTTPException, MethodNotAllowedException
-from litestar.openapi import OpenAPIConfig
-from litestar.openapi.plugins import SwaggerRenderPlugin
 from litestar.types import ASGIApp
 
 from headrace.broker import Broker
 from headrace.broker.access import Access
 from headrace.core.errors import HeadraceError
-from headrace.rest import health, messages, metrics, queue_api, topics
+from headrace.rest import events, groups, health, members, messages, metrics, queue_api, sources, topics
 from headrace.rest.access import guard
 from headrace.rest.crossing import Crossing
+from headrace.rest.docs import openapi_config
 from headrace.rest.draining import Draining
+from headrace.rest.limits import with_time_limits
+from headrace.rest.negotiation import check_body_type
 from headrace.rest.paths import with_raw_paths
 from headrace.rest.problems import answer_anything, answer_headrace_error, answer_http_exception
+from headrace.rest.queries import check_query
 from headrace.rest.settings import RestSettings
+from headrace.rest.wakes import Wakes
 
 API: Final = "/v1"
+
+_HANDLERS: Final = [
+    *topics.HANDLERS,
+    *messages.HANDLERS,
+    *events.HANDLERS,
+    *groups.HANDLERS,
+    *members.HANDLERS,
+    *sources.HANDLERS,
+]
 
 
 def make_app(
     broker: Broker, access: Access, settings: RestSettings | None = None, draining: Draining | None = None
 ) -> ASGIApp:
     """The application over an open broker; it closes nothing but what it opened itself."""
-    return with_raw_paths(make_litestar(broker, access, settings or RestSettings(), draining), API)
+    settings = settings or RestSettings()
+    return with_time_limits(with_raw_paths(make_litestar(broker, access, settings, draining), API), settings)
 
 
 def make_litestar(broker: Broker, access: Access, settings: RestSettings, draining: Draining | None = None) -> Litestar:
     """The same without the routing by raw paths, for those who look at its routes."""
     crossing = Crossing(broker, draining)
+    parts = {"crossing": crossing, "wakes": Wakes(crossing.draining), "rest_settings": settings}
 
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
@@ -50,10 +64,10 @@ def make_litestar(broker: Broker, access: Access, settings: RestSettings, draini
             *health.HANDLERS,
             *metrics.HANDLERS,
             queue_api.make_router(),
-            Router(API, route_handlers=[*topics.HANDLERS, *messages.HANDLERS]),
+            Router(API, route_handlers=_HANDLERS, guards=[check_body_type, check_query]),
         ],
         guards=[guard],
-        dependencies={"crossing": Provide(lambda: crossing, sync_to_thread=False, use_cache=True)},
+        dependencies={name: _provided(part) for name, part in parts.items()},
         exception_handlers={
             HeadraceError: answer_headrace_error,
             MethodNotAllowedException: queue_api.answer_wrong_method,
@@ -62,9 +76,13 @@ def make_litestar(broker: Broker, access: Access, settings: RestSettings, draini
         },
         request_max_body_size=settings.body_bytes_max,
         lifespan=[lifespan],
-        openapi_config=OpenAPIConfig(
-            title="Headrace", version="1", path="/docs", render_plugins=[SwaggerRenderPlugin()]
-        ),
+        # Whoever starts the server says where logs go; the framework would say otherwise.
+        logging_config=None,
+        openapi_config=openapi_config(),
     )
     app.state.access = access
     return app
+
+
+def _provided(part: object) -> Provide:
+    return Provide(lambda: part, sync_to_thread=False, use_cache=True)

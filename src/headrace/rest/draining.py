@@ -7,7 +7,7 @@ looks at `has_begun` before waiting again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -17,12 +17,19 @@ class Draining:
     def __init__(self) -> None:
         self.has_begun = False
         self._events: set[asyncio.Event] = set()
+        self._told: list[Callable[[], None]] = []
 
     def begin(self) -> None:
         """Wake everyone who waits; nobody should wait from now on."""
         self.has_begun = True
         for event in self._events:
             event.set()
+        for tell in self._told:
+            tell()
+
+    def tell(self, function: Callable[[], None]) -> None:
+        """Have a function called when the server begins to stop."""
+        self._told.append(function)
 
     @contextmanager
     def waking(self, event: asyncio.Event) -> Iterator[None]:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+
+from headrace.core.limits import BATCH_BYTES_MAX
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 
 
 class RestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -10,7 +16,17 @@ class RestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     body_bytes_max: a larger request body is refused with 413.
     connections_max: above so many connections requests are answered with 503.
+    idle_seconds_max: a connection on which no request comes in this time is closed.
+    request_seconds_max: a request without an answer by then is given up with 503; long polls have their wait on top.
+    send_seconds_max: a client that does not take the next part of an answer in this time is cut off.
+    heartbeat_seconds: a subscription on which nothing comes in this time gets a comment, which keeps it alive.
+    stop_seconds: how long a stop waits for the requests under way; what is not done then is cut off.
     """
 
-    body_bytes_max: int = 64 << 20
-    connections_max: int = 10_000
+    body_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=BATCH_BYTES_MAX)] = 64 << 20
+    connections_max: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
+    idle_seconds_max: Seconds = 75.0
+    request_seconds_max: Seconds = 120.0
+    send_seconds_max: Seconds = 60.0
+    heartbeat_seconds: Seconds = 15.0
+    stop_seconds: Seconds = 30.0

@@ -30,6 +30,7 @@ from headrace.storage.disk.segment import SegmentHeader, file_name, header_bytes
 from headrace.storage.disk.stages import DiskStages
 from headrace.storage.tables import all_topics
 
+CATALOG: Final = "catalog.sqlite"
 _DIRECTORY_NAME: Final = re.compile(r"[0-9]{9}|[1-9][0-9]{9,}")
 
 
@@ -51,7 +52,7 @@ class DiskStore:
                 holder = self._files.read(directory / "LOCK", 20).decode().strip()
                 raise StoreUnavailable(str(directory), f"process {holder or 'unknown'} has it open")
             undo.callback(self._files.close, lock)
-            database = _sqlite(directory / "catalog.sqlite")
+            database = _sqlite(directory / CATALOG)
             undo.callback(database.dispose)
             self.catalog = Catalog(database, str(directory))
             self.stages = DiskStages(self._files, directory / "stages")
@@ -119,6 +120,13 @@ class DiskStore:
             return not names
         header = SegmentHeader.read(self._files, first)
         return header is None or self._files.size(first) == header_bytes(len(header.base_offsets))
+
+
+def open_disk_catalog(directory: Path, files: FileSystem | None = None) -> Catalog:
+    """Open the catalog of a store, making it if it is new, whoever else has the store open."""
+    with _store_errors(directory):
+        (files or FileSystem()).make_directory(directory)
+        return Catalog(_sqlite(directory / CATALOG), str(directory))
 
 
 @contextmanager

@@ -1,0 +1,199 @@
+"""Talking to a server: one thin layer over HTTP for all commands.
+
+It turns whatever goes wrong into a `Failure`: one line, and the exit code that scripts look at. The token goes into a
+header and nowhere else.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+import httpx
+import msgspec
+import pyarrow as pa
+import typer
+
+from headrace.cli.exits import Exit, Failure
+from headrace.rest.formats import ARROW
+
+DEFAULT_URL: Final = "http://127.0.0.1:7070"
+# Beyond the time that a request asks to wait for messages.
+_TIMEOUT_SECONDS: Final = 60.0
+
+Url = Annotated[str, typer.Option("--url", envvar="HEADRACE_URL", help="The server.", rich_help_panel="Server")]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        envvar="HEADRACE_TOKEN",
+        help="Who you are. Better in the environment.",
+        show_envvar=True,
+        rich_help_panel="Server",
+    ),
+]
+Ca = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca",
+        envvar="HEADRACE_CA",
+        help="PEM file of who signed the server's certificate.",
+        metavar="FILE",
+        rich_help_panel="Server",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a server refused."""
+
+    status: int
+    code: str
+    detail: str
+    retry: bool
+    fields: dict[str, Any]
+
+
+class Refused(Failure):
+    """The server answered, and the answer was no."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(_exit_of(problem.status), problem.detail)
+        self.problem = problem
+
+
+class Unreachable(Failure):
+    """There was no answer: whether a request was carried out is unknown."""
+
+    def __init__(self, line: str) -> None:
+        super().__init__(Exit.UNREACHABLE, line)
+
+
+def _exit_of(status: int) -> Exit:
+    if status in (401, 403):
+        return Exit.DENIED
+    return Exit.FAILING if status >= 500 or status == 429 else Exit.REFUSED
+
+
+def path_of(*parts: str | int) -> str:
+    """A path under /v1 with each part quoted, so that any name can be in it."""
+    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+class Client:
+    """A connection to one server."""
+
+    def __init__(self, url: str, token: str | None = None, ca: Path | None = None) -> None:
+        self.url = url.rstrip("/")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        try:
+            verify: Any = True if ca is None else ssl.create_default_context(cafile=ca)
+            self._http = httpx.Client(base_url=self.url, headers=headers, verify=verify, timeout=_TIMEOUT_SECONDS)
+        except (OSError, ValueError) as error:
+            raise Failure(Exit.USAGE, f"cannot use --ca {ca}: {error}") from None
+        except (httpx.InvalidURL, UnicodeEncodeError):
+            raise Failure(Exit.USAGE, f"--url {url!r} is no address: write it as {DEFAULT_URL}") from None
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._http.close()
+
+    def get(self, path: str, **query: Any) -> Any:
+        """What is at a path."""
+        return _json(self._send("GET", path, params=_given(query)))
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Give something to a path."""
+        return _json(self._send("POST", path, json=body))
+
+    def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Make or renew what is at a path."""
+        return _json(self._send("PUT", path, json=body))
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Change what is at a path."""
+        return _json(self._send("PATCH", path, json=body))
+
+    def delete(self, path: str) -> None:
+        """Remove what is at a path."""
+        self._send("DELETE", path)
+
+    def post_arrow(self, path: str, batch: pa.RecordBatch) -> pa.Table:
+        """Give a batch to a path; a table comes back."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        headers = {"Content-Type": ARROW, "Accept": ARROW}
+        answer = self._send("POST", path, content=sink.getvalue().to_pybytes(), headers=headers)
+        return pa.ipc.open_stream(answer.content).read_all()
+
+    def get_arrow(self, path: str, wait_seconds: float = 0.0, **query: Any) -> pa.Table:
+        """A table from a path, which the server may wait so long for."""
+        params = _given(query | {"wait_seconds": wait_seconds})
+        timeout = _TIMEOUT_SECONDS + wait_seconds
+        answer = self._send("GET", path, params=params, headers={"Accept": ARROW}, timeout=timeout)
+        return pa.ipc.open_stream(answer.content).read_all()
+
+    @contextmanager
+    def stream(self, path: str, query: Mapping[str, Any], last_event_id: str | None) -> Iterator[Iterator[str]]:
+        """The lines of an event stream; the server sends something now and then even if nothing happens."""
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_event_id} if last_event_id else {})
+        with self._failures(), self._http.stream("GET", path, params=_given(query), headers=headers) as answer:
+            if not answer.is_success:
+                answer.read()
+                raise Refused(_problem(answer))
+            yield answer.iter_lines()
+
+    def _send(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        with self._failures():
+            answer = self._http.request(method, path, **arguments)
+        if answer.is_success:
+            return answer
+        raise Refused(_problem(answer))
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Whatever keeps an answer away, as one line."""
+        try:
+            yield
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError) as error:
+            raise Failure(Exit.USAGE, f"cannot call {self.url}: {error}; write --url as {DEFAULT_URL}") from None
+        except httpx.TimeoutException:
+            raise Unreachable(f"{self.url} does not answer: is the server well?") from None
+        except httpx.TransportError as error:
+            hint = "start one by `headrace serve`, or name another by --url"
+            raise Unreachable(f"no server at {self.url} ({error}): {hint}") from None
+
+
+def _given(query: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in query.items() if value is not None}
+
+
+def _json(answer: httpx.Response) -> Any:
+    if not answer.content:
+        return None
+    try:
+        return msgspec.json.decode(answer.content)
+    except msgspec.DecodeError:
+        raise Failure(Exit.FAILING, f"{answer.url} did not answer as Headrace does: check --url") from None
+
+
+def _problem(answer: httpx.Response) -> Problem:
+    try:
+        given = msgspec.json.decode(answer.content, type=dict[str, Any])
+        return Problem(answer.status_code, given["code"], given["detail"], given["retry"], given.get("fields", {}))
+    except (msgspec.DecodeError, KeyError):
+        detail = f"{answer.url} answered {answer.status_code} {answer.reason_phrase}: is it a Headrace server?"
+        return Problem(answer.status_code, "unknown", detail, False, {})

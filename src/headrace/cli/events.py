@@ -1,0 +1,107 @@
+"""Following a topic live: server-sent events as tables of messages, resumed after a lost connection."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from headrace.cli.client import Client, Refused, Unreachable
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.output import print_note
+from headrace.core.messages import READ_SCHEMA
+
+RECONNECT_SECONDS: Final = 60.0
+_PAUSE_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a stream."""
+
+    kind: str
+    data: str
+    id: str | None
+
+
+def follow(client: Client, path: str, positions: dict[int, int], all_partitions: bool) -> Iterator[pa.Table]:
+    """What comes from these positions on, until the topic ends."""
+    query = {
+        "from": ",".join(f"{partition}:{offset}" for partition, offset in positions.items()),
+        "partitions": None if all_partitions else ",".join(map(str, positions)),
+        "encoding": "base64",
+    }
+    last_id: str | None = None
+    away_since: float | None = None
+    while True:
+        try:
+            with client.stream(path, query, last_id) as lines:
+                for event in parse_events(lines):
+                    away_since = None
+                    last_id = event.id or last_id
+                    yield from _messages(event)
+        except (Unreachable, Refused) as failure:
+            away_since = away_since or time.monotonic()
+            if not _passes(failure) or time.monotonic() - away_since > RECONNECT_SECONDS:
+                raise
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _passes(failure: Failure) -> bool:
+    return isinstance(failure, Unreachable) or failure.exit is Exit.FAILING
+
+
+def _messages(event: Event) -> Iterator[pa.Table]:
+    if event.kind == "messages":
+        yield table_of(msgspec.json.decode(event.data)["messages"])
+    elif event.kind == "gap":
+        print_note(f"messages were dropped by retention before they were read: {event.data}")
+    elif event.kind == "end":
+        problem = msgspec.json.decode(event.data)
+        if not problem.get("retry"):
+            raise Failure(Exit.REFUSED, str(problem.get("detail", event.data)))
+
+
+def parse_events(lines: Iterable[str]) -> Iterator[Event]:
+    """The events in the lines of a stream."""
+    kind, event_id = "message", None
+    data: list[str] = []
+    for line in lines:
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if not line:
+            if data:
+                yield Event(kind, "\n".join(data), event_id)
+            kind, data, event_id = "message", [], None
+        elif field == "event":
+            kind = value
+        elif field == "data":
+            data.append(value)
+        elif field == "id":
+            event_id = value
+
+
+def table_of(messages: list[dict[str, Any]]) -> pa.Table:
+    """Messages of JSON in base64 as a table like that of a fetch."""
+    return pa.Table.from_pylist([_row(message) for message in messages], READ_SCHEMA)
+
+
+def _row(message: dict[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {name: message.get(name) for name in READ_SCHEMA.names}
+    for name in ("value", "key"):
+        row[name] = _bytes(row[name])
+    if row["attributes"] is not None:
+        row["attributes"] = [(name, _bytes(value)) for name, value in row["attributes"].items()]
+    for name in ("timestamp", "created_at"):
+        row[name] = None if row[name] is None else datetime.fromisoformat(row[name])
+    return row
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)

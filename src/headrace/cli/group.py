@@ -1,0 +1,147 @@
+"""`headrace group`: list, describe, seek, delete."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from headrace.cli.client import DEFAULT_URL, Ca, Client, Json, Token, Url, path_of
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.output import print_json, print_line, print_table, time_shown
+from headrace.cli.positions import Time, parse_place
+
+app = typer.Typer(help="Look at the groups that read topics, move and delete them.", no_args_is_help=True)
+
+Topic = Annotated[str, typer.Argument(help="The topic that the group reads.")]
+Name = Annotated[str, typer.Argument(help="The group.", metavar="GROUP")]
+
+
+@app.command("list")
+def list_groups(
+    topic: Topic, as_json: Json = False, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None
+) -> None:
+    """List the groups of a topic with their lag."""
+    with Client(url, token, ca) as client:
+        names = client.get(path_of("topics", topic, "groups"))["groups"]
+        groups = [client.get(path_of("topics", topic, "groups", name)) for name in names]
+    if as_json:
+        print_json(groups)
+    elif not groups:
+        print_line(f"topic {topic} has no groups yet: `headrace consume {topic} --group NAME` makes one")
+    else:
+        print_table(
+            ("group", "consumers", "lag", "lag seconds", "important"),
+            [
+                (each["name"], len(each["members"]), each["lag_messages"], each["lag_seconds"], each["important"])
+                for each in groups
+            ],
+        )
+
+
+@app.command("describe", epilog="Example: headrace group describe orders billing --json")
+def describe(
+    topic: Topic, group: Name, as_json: Json = False, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None
+) -> None:
+    """Show a group's consumers, its position and its lag by partition."""
+    with Client(url, token, ca) as client:
+        found = client.get(path_of("topics", topic, "groups", group))
+    if as_json:
+        print_json(found)
+        return
+    begins = found["read_from"]
+    facts = {
+        "group": found["name"],
+        "topic": found["topic"],
+        "kind": "members join and leave" if found["consumers"] is None else f"{found['consumers']} fixed consumers",
+        "important": found["important"],
+        "began at": time_shown(begins) if isinstance(begins, int) else begins,
+        "generation": found["generation"],
+        "lag": f"{found['lag_messages']:,} messages, {found['lag_seconds']:,.1f} seconds",
+    }
+    print_table(("", ""), facts.items())
+    print_table(
+        ("partition", "committed", "position", "end offset", "lag", "lag seconds", "consumer"),
+        [
+            (
+                at["partition"],
+                at["committed"],
+                at["position"],
+                at["end_offset"],
+                at["lag_messages"],
+                at["lag_seconds"],
+                at["consumer"],
+            )
+            for at in found["partitions"]
+        ],
+    )
+
+
+@app.command(
+    "seek",
+    epilog="Examples: headrace group seek orders billing earliest; headrace group seek orders billing 15m; "
+    "headrace group seek orders billing 1200 --partition 3",
+)
+def seek(
+    topic: Topic,
+    group: Name,
+    place: Annotated[
+        str, typer.Argument(help="earliest, latest, N, -N (write -- before it), a time, or 15m ago as 15m.")
+    ],
+    partition: Annotated[
+        list[int] | None, typer.Option(help="Only this partition; may be repeated.", metavar="N")
+    ] = None,
+    as_json: Json = False,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    ca: Ca = None,
+) -> None:
+    """Move a group, forward or back."""
+    to = parse_place(place, "the place")
+    with Client(url, token, ca) as client:
+        if not partition and not isinstance(to, int):
+            wanted = to.us if isinstance(to, Time) else {"earliest": "start", "latest": "end"}[to]
+            body: dict[str, Any] = {"to": wanted}
+        elif isinstance(to, Time):
+            raise Failure(Exit.USAGE, "a time moves all partitions: leave --partition out, or name an offset")
+        else:
+            body = {"offsets": _offsets(client.get(path_of("topics", topic))["partitions"], to, partition or [])}
+        moved = client.post(path_of("topics", topic, "groups", group, "seek"), body)
+    if as_json:
+        print_json(moved["offsets"])
+    else:
+        print_table(("partition", "next offset"), [(at["partition"], at["offset"]) for at in moved["offsets"]])
+
+
+def _offsets(partitions: list[dict[str, Any]], to: str | int, only: list[int]) -> list[dict[str, int]]:
+    """An offset for each partition: where there are fewer messages, the nearest that there is."""
+    unknown = [number for number in only if number not in {each["partition"] for each in partitions}]
+    if unknown:
+        raise Failure(Exit.REFUSED, f"partition {unknown[0]} does not exist: there are {len(partitions)}")
+    offsets = []
+    for each in partitions:
+        start, end = each["start_offset"], each["end_offset"]
+        wanted = {"earliest": start, "latest": end}[to] if isinstance(to, str) else to if to >= 0 else end + to
+        if not only or each["partition"] in only:
+            offsets.append({"partition": each["partition"], "offset": min(max(wanted, start), end)})
+    return offsets
+
+
+@app.command("delete")
+def delete(
+    topic: Topic,
+    group: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    ca: Ca = None,
+) -> None:
+    """Delete a group with its offsets; messages stay. On a terminal it asks first."""
+    if not yes:
+        if not sys.stdin.isatty():
+            raise Failure(Exit.USAGE, "deleting a group forgets how far it has read: say --yes")
+        typer.confirm(f"Delete group {group} of topic {topic}?", abort=True)
+    with Client(url, token, ca) as client:
+        client.delete(path_of("topics", topic, "groups", group))
+    print_line(f"group {group} of topic {topic} is deleted")

@@ -1,0 +1,66 @@
+"""Logs on stderr: lines for people on a terminal, a JSON object a line elsewhere. Tokens never get through."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+import msgspec
+
+_TOKEN: Final = re.compile(r"\bhr_([0-9a-f]{12})_[A-Za-z0-9_-]{16,}")
+_ACCESS: Final = ("client", "method", "path", "http_version", "status")
+
+
+def set_up(level: str, format: Literal["auto", "text", "json"]) -> None:
+    """Send everything that is logged in this process to stderr."""
+    is_text = format == "text" or (format == "auto" and sys.stderr.isatty())
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    # Uvicorn's lines about its own phases say nothing that ours do not.
+    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, root.level))
+    logging.captureWarnings(True)
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-07-01 12:00:00.123 WARNING headrace.storage.disk.log: …`, in local time."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created).isoformat(" ", "milliseconds")
+        return without_tokens(f"{moment} {record.levelname:7} {record.name}: {_message(record)}{_trace(self, record)}")
+
+
+class JsonFormatter(logging.Formatter):
+    """One object: time (UTC), level, logger, message; the fields of a request; the trace of an exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _message(record),
+        }
+        if record.name == "uvicorn.access" and isinstance(record.args, tuple):
+            entry |= dict(zip(_ACCESS, record.args, strict=True))
+        if trace := _trace(self, record):
+            entry["trace"] = trace.strip()
+        return without_tokens(msgspec.json.encode(entry).decode())
+
+
+def without_tokens(text: str) -> str:
+    """The text with the secret of every token in it struck out; the id may stay, it helps to find who it was."""
+    return _TOKEN.sub(r"hr_\1_***", text)
+
+
+def _message(record: logging.LogRecord) -> str:
+    """On one line, whatever was put into it: a name with a line break must not forge a line of its own."""
+    return record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    return "\n" + formatter.formatException(record.exc_info) if record.exc_info else ""

@@ -1,0 +1,65 @@
+"""The `headrace` command: all nouns and verbs put together, and the one place where a failure ends the process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import typer
+from typer._click.exceptions import ClickException, UsageError
+
+from headrace.cli import consume, doctor, group, produce, serve, token, topic, version
+from headrace.cli.exits import Exit, Failure
+
+app = typer.Typer(
+    name="headrace",
+    help="A durable topic broker: run a server, use it, look after it.",
+    epilog="Exit codes: 0 done, 1 refused or damaged, 2 wrong usage or configuration, 3 no server, 4 not allowed, "
+    "5 the server cannot just now, 130 interrupted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("serve", epilog=serve.EXAMPLES)(serve.serve)
+app.add_typer(topic.app, name="topic")
+app.command("produce", epilog=produce.EXAMPLES)(produce.produce)
+app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
+app.add_typer(group.app, name="group")
+app.add_typer(token.app, name="token")
+app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command("version")(version.version)
+
+
+def main() -> None:
+    """Run the command that this process was started with."""
+    sys.exit(run())
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run a command; its exit code."""
+    try:
+        code = app(args=arguments, prog_name="headrace", standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or Exit.OK)
+    except Failure as failure:
+        return _end(failure.exit, str(failure))
+    except ClickException as error:
+        return _end(Exit.USAGE, _with_help(error))
+    except (KeyboardInterrupt, typer.Abort):
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has enough of it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+
+
+def _end(exit: Exit, line: str) -> int:
+    sys.stderr.write(f"headrace: {line}\n")
+    return exit
+
+
+def _with_help(error: Any) -> str:
+    context = error.ctx if isinstance(error, UsageError) else None
+    hint = f" (see {context.command_path} --help)" if context is not None else ""
+    return str(error.format_message()).replace("\n", " ") + hint

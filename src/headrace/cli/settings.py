@@ -1,0 +1,148 @@
+"""The settings of `headrace serve`, and where they come from: flag > environment > file > default.
+
+A setting is named `store` or, inside a layer, `broker.queue_bytes`. In a TOML file the layer is a table; in the
+environment the name is HEADRACE_BROKER_QUEUE_BYTES; on the command line `--set broker.queue_bytes=…`. Unknown names in
+the file or on the command line are refused. In the environment they are only reported: other programs name variables
+too, Kubernetes for one gives HEADRACE_PORT to everything that runs beside a service called headrace.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from headrace.broker.settings import BrokerSettings
+from headrace.cli.exits import Exit, Failure
+from headrace.core.errors import HeadraceError
+from headrace.rest.settings import RestSettings
+
+PREFIX: Final = "HEADRACE_"
+# What other commands read from the environment.
+_OTHERS: Final = frozenset({"HEADRACE_URL", "HEADRACE_TOKEN", "HEADRACE_CA", "HEADRACE_CONFIG"})
+
+
+class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that can be set for a server.
+
+    store: where messages are, such as file:./headrace-data or file:/var/lib/headrace?durability=os.
+    http: the address to listen on; port 0 takes any that is free.
+    tls_certificate, tls_key: PEM files; with both the server speaks HTTPS only. Empty is none.
+    log_level: debug, info, warning or error.
+    log_format: text for people, json for programs; auto is text on a terminal and json elsewhere.
+    access_log: a line for every request.
+    """
+
+    store: str = "file:./headrace-data"
+    http: str = "127.0.0.1:7070"
+    tls_certificate: str = ""
+    tls_key: str = ""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "text", "json"] = "auto"
+    access_log: bool = False
+    broker: BrokerSettings = BrokerSettings()
+    rest: RestSettings = RestSettings()
+
+
+def names(kind: type[msgspec.Struct] = ServeSettings, prefix: str = "") -> Iterator[str]:
+    """Every setting by name."""
+    for field in msgspec.structs.fields(kind):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from names(field.type, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return PREFIX + name.replace(".", "_").upper()
+
+
+def load(
+    flags: Mapping[str, Any], assignments: Iterable[str], environment: Mapping[str, str], file: Path | None
+) -> ServeSettings:
+    """The settings from all places; flags that are none were not given."""
+    given = _from_file(file)
+    given |= {name: environment[variable(name)] for name in names() if variable(name) in environment}
+    given |= dict(_assigned(assignment) for assignment in assignments)
+    given |= {name: value for name, value in flags.items() if value is not None}
+    return _settings(given)
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """What looks like a setting in the environment and is none, with what may have been meant."""
+    known = {variable(name) for name in names()}
+    unknown = [name for name in environment if name.startswith(PREFIX) and name not in known | _OTHERS]
+    return [f"{name} is no setting and was ignored{_hint(name, known)}" for name in sorted(unknown)]
+
+
+def _from_file(file: Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        content = tomllib.loads(file.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(Exit.USAGE, f"the configuration {file} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise Failure(Exit.USAGE, f"the configuration {file} is no TOML: {error}") from None
+    given = dict(_flat(content))
+    for name in given:
+        _check_name(name, str(file))
+    return given
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _assigned(assignment: str) -> tuple[str, str]:
+    name, separator, value = assignment.partition("=")
+    if not separator:
+        raise Failure(Exit.USAGE, f"--set {assignment}: write it as --set NAME=VALUE")
+    _check_name(name, "--set")
+    return name, value
+
+
+def _check_name(name: str, place: str) -> None:
+    known = list(names())
+    if name not in known:
+        raise Failure(Exit.USAGE, f"{place}: there is no setting {name!r}{_hint(name, known)}")
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, known, n=1, cutoff=0.7)
+    return f": did you mean {close[0]}?" if close else ""
+
+
+def _settings(given: Mapping[str, Any]) -> ServeSettings:
+    """The struct, each value converted by itself so that an error names the setting."""
+    nested: dict[str, Any] = {}
+    for name, value in given.items():
+        *layers, last = name.split(".")
+        table = nested
+        for layer in layers:
+            table = table.setdefault(layer, {})
+        table[last] = value
+    try:
+        # Not strict: the environment knows text only.
+        return msgspec.convert(nested, ServeSettings, strict=False)
+    except (msgspec.ValidationError, HeadraceError) as error:
+        raise Failure(Exit.USAGE, f"bad setting: {error}") from None
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT; an IPv6 address stands in brackets."""
+    host, separator, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    is_bracketed = host != bare
+    if not separator or not bare or (":" in bare) != is_bracketed or not port.isdecimal() or int(port) > 65535:
+        raise Failure(Exit.USAGE, f"http is {text!r}: write it as HOST:PORT, such as 127.0.0.1:7070 or [::1]:7070")
+    return bare, int(port)

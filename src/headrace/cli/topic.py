@@ -1,0 +1,213 @@
+"""`headrace topic`: create, list, describe, alter, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from headrace.cli.client import DEFAULT_URL, Ca, Client, Json, Token, Url, path_of
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.output import bytes_shown, print_json, print_line, print_table, time_shown
+
+app = typer.Typer(help="Make topics, look at them, change and delete them.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The topic; case does not count.", metavar="TOPIC")]
+Partitions = Annotated[int | None, typer.Option(help="How many; never fewer than it has.", metavar="N")]
+Retention = Annotated[
+    str | None,
+    typer.Option(help="Drop messages older than this: 3600, 90m, 36h, 7d; `none` keeps them.", metavar="TIME"),
+]
+RetentionBytes = Annotated[
+    str | None,
+    typer.Option(help="Drop the oldest above this size: 1000000, 500M, 10G; `none` sets no bound.", metavar="SIZE"),
+]
+Deduplication = Annotated[str | None, typer.Option(help="producer, payload or off. \\[producer]")]
+Window = Annotated[str | None, typer.Option(help="How long a payload is remembered. \\[30m]", metavar="TIME")]
+Scope = Annotated[str | None, typer.Option(help="Where a payload must not repeat: topic or store. \\[topic]")]
+Codecs = Annotated[str | None, typer.Option(help="Codecs that messages may name: raw,gzip,zstd,lzop.", metavar="LIST")]
+MessageBytes = Annotated[str | None, typer.Option(help="The largest message. \\[1M]", metavar="SIZE")]
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_BYTES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+@app.command("create", epilog="Example: headrace topic create orders --partitions 8 --retention 7d")
+def create(
+    topic: Name,
+    partitions: Partitions = None,
+    retention: Retention = None,
+    retention_bytes: RetentionBytes = None,
+    deduplication: Deduplication = None,
+    deduplication_window: Window = None,
+    deduplication_scope: Scope = None,
+    codecs: Codecs = None,
+    message_bytes_max: MessageBytes = None,
+    as_json: Json = False,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    ca: Ca = None,
+) -> None:
+    """Make a topic, of one partition unless told otherwise. One that is there with these settings is fine."""
+    settings = _settings(
+        retention, retention_bytes, deduplication, deduplication_window, deduplication_scope, codecs, message_bytes_max
+    )
+    body: dict[str, Any] = {"name": topic, "partitions": partitions, "settings": settings}
+    with Client(url, token, ca) as client:
+        made = client.post(path_of("topics"), body)
+    if as_json:
+        print_json(made)
+    else:
+        print_line(f"topic {made['name']} is there, with {_counted(len(made['partitions']), 'partition')}")
+
+
+@app.command("list")
+def list_topics(as_json: Json = False, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None) -> None:
+    """List the topics that you have any right on."""
+    with Client(url, token, ca) as client:
+        names = client.get(path_of("topics"))["topics"]
+        if as_json:
+            print_json(names)
+            return
+        topics = [client.get(path_of("topics", name)) for name in names]
+    if not topics:
+        print_line("no topics yet: make one by `headrace topic create NAME`")
+        return
+    print_table(
+        ("topic", "partitions", "messages", "size", "groups"),
+        [
+            (
+                topic["name"],
+                len(topic["partitions"]),
+                _messages(topic),
+                bytes_shown(topic["bytes_stored"]),
+                topic["groups"] or None,
+            )
+            for topic in topics
+        ],
+    )
+
+
+@app.command("describe", epilog="Example: headrace topic describe orders --json")
+def describe(topic: Name, as_json: Json = False, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None) -> None:
+    """Show partitions with their offsets, settings, size and groups."""
+    with Client(url, token, ca) as client:
+        found = client.get(path_of("topics", topic))
+    if as_json:
+        print_json(found)
+        return
+    settings = {name: "none" if value is None else value for name, value in found["settings"].items()}
+    facts = {
+        "topic": found["name"],
+        "made": time_shown(found["created_us"]),
+        "size": bytes_shown(found["bytes_stored"]),
+        "messages": _messages(found),
+        "groups": found["groups"] or None,
+    }
+    print_table(("", ""), [*facts.items(), *settings.items()])
+    print_table(
+        ("partition", "start offset", "end offset", "messages"),
+        [
+            (each["partition"], each["start_offset"], each["end_offset"], each["end_offset"] - each["start_offset"])
+            for each in found["partitions"]
+        ],
+    )
+
+
+@app.command("alter", epilog="Example: headrace topic alter orders --partitions 16 --retention none")
+def alter(
+    topic: Name,
+    partitions: Partitions = None,
+    retention: Retention = None,
+    retention_bytes: RetentionBytes = None,
+    deduplication: Deduplication = None,
+    deduplication_window: Window = None,
+    deduplication_scope: Scope = None,
+    codecs: Codecs = None,
+    message_bytes_max: MessageBytes = None,
+    as_json: Json = False,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    ca: Ca = None,
+) -> None:
+    """Change settings, or add partitions. Keys may fall into other partitions once there are more."""
+    settings = _settings(
+        retention, retention_bytes, deduplication, deduplication_window, deduplication_scope, codecs, message_bytes_max
+    )
+    if partitions is None and not settings:
+        raise Failure(Exit.USAGE, "nothing to change: say what, see headrace topic alter --help")
+    with Client(url, token, ca) as client:
+        changed = client.patch(path_of("topics", topic), {"partitions": partitions, "settings": settings})
+    if as_json:
+        print_json(changed)
+    else:
+        print_line(f"topic {changed['name']} is changed, it has {_counted(len(changed['partitions']), 'partition')}")
+
+
+@app.command("delete")
+def delete(
+    topic: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    ca: Ca = None,
+) -> None:
+    """Delete a topic with all its messages and groups, and give its disk back. On a terminal it asks first."""
+    with Client(url, token, ca) as client:
+        if not yes:
+            _ask(client.get(path_of("topics", topic)))
+        client.delete(path_of("topics", topic))
+    print_line(f"topic {topic} is deleted")
+
+
+def _ask(topic: dict[str, Any]) -> None:
+    import sys
+
+    if not sys.stdin.isatty():
+        raise Failure(Exit.USAGE, "deleting a topic cannot be undone: say --yes")
+    typer.confirm(f"Delete topic {topic['name']} with {_counted(_messages(topic), 'message')}?", abort=True)
+
+
+def _settings(
+    retention: str | None,
+    retention_bytes: str | None,
+    deduplication: str | None,
+    window: str | None,
+    scope: str | None,
+    codecs: str | None,
+    message_bytes_max: str | None,
+) -> dict[str, Any]:
+    """The settings that were given, as the server knows them."""
+    given: dict[str, Any] = {}
+    if retention is not None:
+        given["retention_seconds"] = None if retention == "none" else parse_amount("--retention", retention, _SECONDS)
+    if retention_bytes is not None:
+        given["retention_bytes"] = (
+            None if retention_bytes == "none" else parse_amount("--retention-bytes", retention_bytes, _BYTES)
+        )
+    if window is not None:
+        given["deduplication_window_seconds"] = parse_amount("--deduplication-window", window, _SECONDS)
+    if message_bytes_max is not None:
+        given["message_bytes_max"] = parse_amount("--message-bytes-max", message_bytes_max, _BYTES)
+    if codecs is not None:
+        given["codecs"] = [codec.strip() for codec in codecs.split(",")]
+    plain = {"deduplication": deduplication, "deduplication_scope": scope}
+    return given | {name: value for name, value in plain.items() if value is not None}
+
+
+def parse_amount(option: str, text: str, units: dict[str, int]) -> int:
+    """A whole number with or without a unit behind it."""
+    number, unit = (text[:-1], units[text[-1:]]) if text[-1:] in units else (text, 1)
+    if not number.isdecimal():
+        raise Failure(
+            Exit.USAGE, f"{option} is {text!r}: a whole number, with {', '.join(units)} behind it if you like"
+        )
+    return int(number) * unit
+
+
+def _messages(topic: dict[str, Any]) -> int:
+    return sum(each["end_offset"] - each["start_offset"] for each in topic["partitions"])
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
