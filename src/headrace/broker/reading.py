@@ -21,7 +21,7 @@ from headrace.broker.topic import Topic
 from headrace.broker.topics import OpenTopic
 from headrace.broker.watching import ALL_PARTITIONS
 from headrace.core import groups as rules
-from headrace.core.errors import PartitionNotFound, PartitionNotOwned, StaleGeneration
+from headrace.core.errors import OffsetOutOfRange, PartitionNotFound, PartitionNotOwned, StaleGeneration
 from headrace.core.groups import Group, ReadFrom
 from headrace.core.limits import FETCH_BYTES_MAX, FETCH_MESSAGES_MAX, MICROSECONDS, SESSION_TIMEOUT_SECONDS_MAX
 from headrace.core.names import check_group_name, check_id
@@ -100,6 +100,15 @@ class TopicReader:
         for partition in chosen:
             if not 0 <= partition < count:
                 raise PartitionNotFound(self.name, partition, count)
+
+    def check_reached(self, positions: Mapping[int, int]) -> None:
+        """Refuse positions that are beyond the end; what retention has dropped below them is found when reading."""
+        offsets = self.offsets()
+        self._check_partitions(list(positions), offsets)
+        for partition, offset in positions.items():
+            start, end = int(offsets.start[partition]), int(offsets.end[partition])
+            if offset > end:
+                raise OffsetOutOfRange(self.name, partition, offset, start, end)
 
     def is_behind(self, positions: Mapping[int, int]) -> bool:
         """Whether there is anything to read; takes no lock of writers and no disk, so an event loop may ask."""

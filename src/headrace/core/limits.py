@@ -49,6 +49,8 @@ FETCH_BYTES_MAX = 256 << 20
 FETCH_WAIT_SECONDS_MAX = 300.0
 
 SUBSCRIPTION_MESSAGES = 1_000
+# The position in each partition is part of the id of every event that a live subscription over HTTP sends.
+SUBSCRIPTION_PARTITIONS_MAX = 1_000
 GROUP_CONSUMERS_MAX = 10_000
 SESSION_TIMEOUT_SECONDS = 30.0
 SESSION_TIMEOUT_SECONDS_MIN = 0.1

@@ -15,6 +15,7 @@ from litestar.handlers import BaseRouteHandler
 from headrace.broker.access import Access
 from headrace.core.errors import Forbidden
 from headrace.core.rights import Caller, Right
+from headrace.rest.paths import unquoted
 
 PUBLIC: Final = "public"
 # The route needs a known caller and checks the right itself, since the topic is not in its path.
@@ -34,7 +35,8 @@ async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
     connection.scope["headrace_caller"] = caller  # type: ignore[typeddict-unknown-key]
     if right == CHECKED_INSIDE:
         return
-    topic = connection.path_params.get("topic", "*")
+    # As the handler reads it: a right on `a%2Fb` would say nothing about the topic `a/b`.
+    topic = unquoted(connection.path_params.get("topic", "*"))
     if not isinstance(right, Right):
         raise Forbidden(caller.name, "call", connection.url.path)
     caller.require(right, topic)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
@@ -180,7 +180,13 @@ def _encoded(value: bytes | str) -> str:
 
 def stream_of(batch: pa.RecordBatch) -> bytes:
     """A batch as an Arrow IPC stream."""
+    return stream_of_all(batch.schema, [batch])
+
+
+def stream_of_all(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> bytes:
+    """Batches of one schema as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]

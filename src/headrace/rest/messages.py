@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from litestar import Request, Response, get, post
-from litestar.params import Parameter
+from litestar.di import NamedDependency
+from litestar.params import FromPath
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_DEFAULT
 from headrace.core.planning import Receipts
 from headrace.core.rights import Right
 from headrace.rest.crossing import Crossing
+from headrace.rest.documentation import MESSAGE, Docs
 from headrace.rest.formats import (
     ARROW,
     JSON,
-    Encoding,
+    MessageIn,
+    Messages,
     Publish,
+    Published,
+    Receipt,
     batch_of_arrow,
     batch_of_json,
     commit_key_of,
@@ -25,23 +30,56 @@ from headrace.rest.formats import (
     published_of,
     stream_of,
 )
+from headrace.rest.limits import allow_seconds
+from headrace.rest.negotiation import body_type, wants_arrow
+from headrace.rest.parameters import EncodingParameter, FirstOffset, FirstTime, MaxBytes, MaxMessages, WaitSeconds
 from headrace.rest.paths import unquoted
+from headrace.rest.wakes import attend
 
 _PUBLISH = msgspec.json.Decoder(Publish)
 
 
-@post("/topics/{topic:str}/messages", opt={"right": Right.PUBLISH}, tags=["messages"], status_code=200)
-async def publish(request: Request[Any, Any, Any], topic: str, crossing: Crossing) -> Response[Any]:
+_RECEIPTS = Published([Receipt(0, 41, "written"), Receipt(None, None, "duplicate")])
+_MESSAGES_IN = Publish(
+    [
+        MessageIn('{"account": 7, "cents": -1250}', key="account-7", producer_id="till-7", seqno=4711),
+        MessageIn('{"account": 9, "cents": 400}', key="account-9", producer_id="till-7", seqno=4711),
+    ]
+)
+
+
+@post(
+    "/topics/{topic:str}/messages",
+    status_code=200,
+    opt={
+        "right": Right.PUBLISH,
+        "bodies": (JSON, ARROW),
+        "docs": Docs(
+            body=Publish,
+            given=_MESSAGES_IN,
+            takes_arrow=True,
+            answer=Published,
+            example=_RECEIPTS,
+            answers_arrow=True,
+            errors=(404, 406),
+        ),
+    },
+    tags=["messages"],
+    summary="Publish messages",
+)
+async def publish(
+    request: Request[Any, Any, Any], topic: FromPath[str], crossing: NamedDependency[Crossing]
+) -> Response[Any]:
     """Publish messages in one commit: a receipt for each, in the order sent, once they are on the device."""
-    body = await request.body()
-    receipts = await _publish(request.headers.get("content-type", JSON), body, unquoted(topic), crossing)
-    if wants_arrow(request):
+    is_arrow = wants_arrow(request)
+    receipts = await _publish(body_type(request), await request.body(), unquoted(topic), crossing)
+    if is_arrow:
         return Response(stream_of(receipts.to_arrow()), media_type=ARROW)
     return Response(published_of(receipts), media_type=JSON)
 
 
 async def _publish(content_type: str, body: bytes, topic: str, crossing: Crossing) -> Receipts:
-    if content_type.startswith(ARROW):
+    if content_type == ARROW:
         return await crossing.publish(topic, batch_of_arrow(body))
     try:
         given = _PUBLISH.decode(body)
@@ -53,35 +91,40 @@ async def _publish(content_type: str, body: bytes, topic: str, crossing: Crossin
     return await crossing.call(crossing.broker.publish, topic, batch, commit_key_of(given.commit_key))
 
 
-@get("/topics/{topic:str}/partitions/{partition:int}/messages", opt={"right": Right.READ}, tags=["messages"])
+@get(
+    "/topics/{topic:str}/partitions/{partition:int}/messages",
+    opt={
+        "right": Right.READ,
+        "docs": Docs(answer=Messages, example=Messages([MESSAGE], 42), answers_arrow=True, errors=(404, 406)),
+    },
+    tags=["messages"],
+    summary="Fetch messages",
+)
 async def fetch(
     request: Request[Any, Any, Any],
-    topic: str,
-    partition: int,
-    crossing: Crossing,
-    offset: Annotated[int | None, Parameter(description="the first offset to read", ge=0)] = None,
-    time_us: Annotated[int | None, Parameter(description="or the first message at or after this time", ge=0)] = None,
-    max_messages: int = FETCH_MESSAGES_DEFAULT,
-    max_bytes: int = FETCH_BYTES_DEFAULT,
-    wait_seconds: Annotated[float, Parameter(description="how long to wait for the first message")] = 0.0,
-    encoding: Encoding = "text",
+    topic: FromPath[str],
+    partition: FromPath[int],
+    crossing: NamedDependency[Crossing],
+    offset: FirstOffset = None,
+    time_us: FirstTime = None,
+    max_messages: MaxMessages = FETCH_MESSAGES_DEFAULT,
+    max_bytes: MaxBytes = FETCH_BYTES_DEFAULT,
+    wait_seconds: WaitSeconds = 0.0,
+    encoding: EncodingParameter = "text",
 ) -> Response[Any]:
     """Read messages of one partition from an offset or a time on, waiting for the first if there is none."""
-    name = unquoted(topic)
+    name, is_arrow = unquoted(topic), wants_arrow(request)
     if (offset is None) == (time_us is None):
         raise InvalidInput("offset", str(offset), "give either offset or time_us")
     if offset is None and time_us is not None:
         offset = await crossing.call(crossing.broker.offset_at, name, partition, time_us)
     assert offset is not None
-    batch = await crossing.fetch(name, partition, offset, max_messages, max_bytes, wait_seconds)
-    if wants_arrow(request):
+    allow_seconds(request, wait_seconds)
+    work = crossing.fetch(name, partition, offset, max_messages, max_bytes, wait_seconds)
+    batch = await (attend(request, work) if wait_seconds > 0 else work)
+    if is_arrow:
         return Response(stream_of(batch), media_type=ARROW)
     return Response(messages_of(batch, offset, encoding), media_type=JSON)
-
-
-def wants_arrow(request: Request[Any, Any, Any]) -> bool:
-    """Whether the caller asks for Arrow."""
-    return ARROW in request.headers.get("accept", "")
 
 
 HANDLERS = [publish, fetch]

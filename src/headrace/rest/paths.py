@@ -27,7 +27,8 @@ def with_raw_paths(app: ASGIApp, prefix: str) -> ASGIApp:
 
     async def routed(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == ScopeType.HTTP and scope["path"].startswith(prefix):
-            scope["path"] = scope["raw_path"].decode("ascii", "replace")
+            # What is not UTF-8 stays recognisable as such: no name may have it.
+            scope["path"] = scope["raw_path"].decode("utf-8", "surrogateescape")
         await app(scope, receive, send)
 
     return routed

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from numbers import Integral
 from typing import Any, Final
 
 import msgspec
 from litestar import Request, Response
-from litestar.exceptions import HTTPException, ValidationException
+from litestar.exceptions import HTTPException
 
 from headrace.core.errors import (
     Conflict,
@@ -42,6 +45,17 @@ _STATUS: Final[tuple[tuple[type[HeadraceError], int], ...]] = (
     (StorageError, 503),
 )
 
+# What has no error of the core: the framework found it, before the broker was asked.
+_HTTP_CODES: Final = {
+    404: "route_not_found",
+    405: "method_not_allowed",
+    406: "not_acceptable",
+    408: "body_too_slow",
+    413: "body_too_large",
+    415: "unsupported_media_type",
+    422: "invalid_request",
+}
+
 logger = logging.getLogger(__name__)
 
 
@@ -66,7 +80,23 @@ def problem_of(error: HeadraceError) -> Problem:
     """An error of the core tree as a problem."""
     title = (type(error).__doc__ or "").split(".")[0].split(";")[0]
     kind = f"urn:headrace:{error.code}"
-    return Problem(kind, title, status_of(error), str(error), error.code, error.retry, error.details())
+    fields = {name: _plain(value) for name, value in error.details().items()}
+    return Problem(kind, title, status_of(error), _plain(str(error)), error.code, error.retry, fields)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can have it: what a request brought may be no valid text, and what the engine adds of numpy."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Mapping):
+        return {str(_plain(name)): _plain(item) for name, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return [_plain(item) for item in value]
+    return str(value)
 
 
 def answer_headrace_error(_: Request[Any, Any, Any], error: HeadraceError) -> Response[Problem]:
@@ -76,9 +106,12 @@ def answer_headrace_error(_: Request[Any, Any, Any], error: HeadraceError) -> Re
 
 def answer_http_exception(_: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
     """Answer with an error that the framework found: no such route, wrong method, a body that does not fit."""
-    status = 422 if isinstance(error, ValidationException) else error.status_code
-    fields = {"problems": error.extra} if isinstance(error, ValidationException) and error.extra else {}
-    return respond(Problem("about:blank", error.detail, status, error.detail, f"http_{status}", False, fields))
+    # What the framework calls a bad request is a value that breaks a rule, as everywhere else.
+    status = 422 if error.status_code == 400 else error.status_code
+    fields = {"problems": _plain(error.extra)} if error.extra else {}
+    title, code = HTTPStatus(status).phrase, _HTTP_CODES.get(status, f"http_{status}")
+    problem = Problem("about:blank", title, status, _plain(error.detail), code, status == 503, fields)
+    return respond(problem, error.headers)
 
 
 def answer_anything(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
@@ -88,9 +121,11 @@ def answer_anything(request: Request[Any, Any, Any], error: Exception) -> Respon
     return respond(Problem("about:blank", "Internal error", 500, detail, "internal_error", False))
 
 
-def respond(problem: Problem) -> Response[Problem]:
+def respond(problem: Problem, more_headers: Mapping[str, str] | None = None) -> Response[Problem]:
     """A problem as an answer; one that passes says when to come back."""
-    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if problem.retry or problem.status == 503 else {}
+    headers = {**more_headers} if more_headers else {}
+    if problem.retry or problem.status == 503:
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     if problem.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return Response(problem, status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)

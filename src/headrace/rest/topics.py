@@ -6,12 +6,15 @@ from typing import Any
 
 import msgspec
 from litestar import Request, delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
 
 from headrace.broker.descriptions import TopicDescription
 from headrace.core.rights import Right
 from headrace.core.settings import Deduplication, Scope, TopicSettings
 from headrace.rest.access import CHECKED_INSIDE, caller_of
 from headrace.rest.crossing import Crossing
+from headrace.rest.documentation import Docs
 from headrace.rest.paths import unquoted
 
 
@@ -78,36 +81,82 @@ class TopicList(msgspec.Struct):
     topics: list[str]
 
 
-@get("/topics", opt={"right": CHECKED_INSIDE}, tags=["topics"], summary="List topics")
-async def list_topics(request: Request[Any, Any, Any], crossing: Crossing) -> TopicList:
+_TOPIC = TopicOut(
+    name="orders",
+    id=12,
+    created_us=1767323045678901,
+    settings=TopicSettings(),
+    partitions=[PartitionOut(0, 0, 42), PartitionOut(1, 0, 17)],
+    bytes_stored=16384,
+    groups=["billing"],
+)
+
+
+@get(
+    "/topics",
+    opt={"right": CHECKED_INSIDE, "docs": Docs(answer=TopicList, example=TopicList(["orders", "payments"]))},
+    tags=["topics"],
+    summary="List topics",
+)
+async def list_topics(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> TopicList:
     """The topics on which the caller has any right."""
     names = await crossing.call(crossing.broker.list_topics)
     return TopicList([name for name in names if caller_of(request).may_see(name)])
 
 
-@post("/topics", opt={"right": CHECKED_INSIDE}, tags=["topics"], summary="Create a topic")
-async def create_topic(request: Request[Any, Any, Any], data: TopicIn, crossing: Crossing) -> TopicOut:
+@post(
+    "/topics",
+    opt={
+        "right": CHECKED_INSIDE,
+        "docs": Docs(body=TopicIn, given=TopicIn("orders", 2), answer=TopicOut, example=_TOPIC, errors=(409,)),
+    },
+    tags=["topics"],
+    summary="Create a topic",
+)
+async def create_topic(
+    request: Request[Any, Any, Any], data: JSONBody[TopicIn], crossing: NamedDependency[Crossing]
+) -> TopicOut:
     """One that is there stays as it is; more partitions are added, fewer are refused."""
     caller_of(request).require(Right.MANAGE, data.name)
     create = crossing.broker.create_topic
     return TopicOut.of(await crossing.call(create, data.name, data.partitions, **data.settings.given()))
 
 
-@get("/topics/{topic:str}", opt={"right": Right.READ}, tags=["topics"], summary="Describe a topic")
-async def describe_topic(topic: str, crossing: Crossing) -> TopicOut:
+@get(
+    "/topics/{topic:str}",
+    opt={"right": Right.READ, "docs": Docs(answer=TopicOut, example=_TOPIC, errors=(404,))},
+    tags=["topics"],
+    summary="Describe a topic",
+)
+async def describe_topic(topic: FromPath[str], crossing: NamedDependency[Crossing]) -> TopicOut:
     """Partitions with their offsets, settings, size and groups."""
     return TopicOut.of(await crossing.call(crossing.broker.describe_topic, unquoted(topic)))
 
 
-@patch("/topics/{topic:str}", opt={"right": Right.MANAGE}, tags=["topics"], summary="Alter a topic")
-async def alter_topic(topic: str, data: TopicChange, crossing: Crossing) -> TopicOut:
+@patch(
+    "/topics/{topic:str}",
+    opt={
+        "right": Right.MANAGE,
+        "docs": Docs(body=TopicChange, given=TopicChange(4), answer=TopicOut, example=_TOPIC, errors=(404,)),
+    },
+    tags=["topics"],
+    summary="Alter a topic",
+)
+async def alter_topic(
+    topic: FromPath[str], data: JSONBody[TopicChange], crossing: NamedDependency[Crossing]
+) -> TopicOut:
     """Change settings, or add partitions."""
     alter = crossing.broker.alter_topic
     return TopicOut.of(await crossing.call(alter, unquoted(topic), data.partitions, **data.settings.given()))
 
 
-@delete("/topics/{topic:str}", opt={"right": Right.MANAGE}, tags=["topics"], summary="Delete a topic")
-async def delete_topic(topic: str, crossing: Crossing) -> None:
+@delete(
+    "/topics/{topic:str}",
+    opt={"right": Right.MANAGE, "docs": Docs(errors=(404,))},
+    tags=["topics"],
+    summary="Delete a topic",
+)
+async def delete_topic(topic: FromPath[str], crossing: NamedDependency[Crossing]) -> None:
     """Remove a topic and free its disk."""
     await crossing.call(crossing.broker.delete_topic, unquoted(topic))
 

@@ -1,0 +1,40 @@
+"""Queries: a parameter that an operation does not know, or that comes twice, is refused and not passed over.
+
+A misspelt `max_mesages` that is silently ignored is found late.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from typing import Any
+
+from litestar.connection import ASGIConnection
+from litestar.enums import ParamType
+from litestar.handlers import BaseRouteHandler
+from litestar.params import ParameterKwarg
+
+from headrace.core.errors import InvalidInput
+
+
+def check_query(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    """A guard: only what the operation declares, each once."""
+    if not connection.scope["query_string"]:
+        return
+    known = _known(handler)
+    for name, times in Counter(name for name, _ in connection.query_params.multi_items()).items():
+        if name not in known:
+            rule = f"known are {', '.join(sorted(known))}" if known else "this operation has none"
+            raise InvalidInput("query parameter", ascii(name[:100]), rule)
+        if times > 1:
+            raise InvalidInput("query parameter", ascii(name), f"it is given {times} times")
+
+
+@lru_cache(maxsize=1024)
+def _known(handler: BaseRouteHandler) -> frozenset[str]:
+    names = set()
+    for name, field in handler.parsed_fn_signature.parameters.items():
+        definition = field.kwarg_definition
+        if isinstance(definition, ParameterKwarg) and definition.param_type == ParamType.QUERY:
+            names.add(definition.name or name)
+    return frozenset(names)
