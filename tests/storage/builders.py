@@ -49,15 +49,16 @@ def commit_of(
     settings: TopicSettings = DEFAULT_SETTINGS,
     keys: tuple[CommitKey, ...] = (),
 ) -> tuple[list[Commit], list[Receipts]]:
-    """One commit with a frame for each batch, as the broker decides it."""
+    """One commit with a frame for each batch that writes something, as the broker decides it."""
     draft = state.copy()
     commits: list[Commit] = []
     receipts: list[Receipts] = []
-    for batch in batches:
-        commit, receipt = plan(batch, draft, settings, now_us, keys if len(commits) == len(batches) - 1 else ())
-        draft.apply(commit)
-        commits.append(commit)
+    for number, batch in enumerate(batches, start=1):
+        commit, receipt = plan(batch, draft, settings, now_us, keys if number == len(batches) else ())
         receipts.append(receipt)
+        if not commit.is_empty:
+            draft.apply(commit)
+            commits.append(commit)
     return [replace(commit, continues=True) for commit in commits[:-1]] + commits[-1:], receipts
 
 
@@ -74,7 +75,7 @@ def publish(
     def decide(state: TopicState) -> Sequence[Commit]:
         commits, receipts = commit_of(batches, state, now_us, settings, keys)
         answers.extend(receipts)
-        return [commit for commit in commits if not commit.is_empty]
+        return commits
 
     log.commit(decide)
     return answers

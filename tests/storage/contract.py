@@ -19,11 +19,13 @@ import pytest
 
 from headrace.core.errors import Closed, OffsetOutOfRange, PartitionNotFound, StorageError
 from headrace.core.groups import Group, Member
+from headrace.core.ids import Kind
 from headrace.core.messages import READ_SCHEMA, STORED_SCHEMA, message_sizes
 from headrace.core.names import topic_key
 from headrace.core.planning import Commit, CommitKey, TopicState
+from headrace.core.rights import Grant, Right
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
-from headrace.storage.catalog import TopicRecord
+from headrace.storage.catalog import TokenRecord, TopicRecord
 from headrace.storage.engine import TopicLog
 from tests.storage.builders import (
     CREATED_US,
@@ -39,6 +41,7 @@ from tests.storage.builders import (
 )
 
 SECOND_US = 1_000_000
+KINDS: tuple[Kind, Kind] = ("consumer", "producer")
 
 NAMES = [
     "Orders",
@@ -204,6 +207,44 @@ class CatalogContract:
         catalog = place.store.catalog
         assert [group.name for group in catalog.groups(topic_id)] == ["b"]
         assert (catalog.offsets(topic_id, "a"), catalog.offsets(topic_id, "b")) == ({}, {0: 3})
+
+    def test_consumers_and_producers_are_numbered_apart_in_each_topic(self, place: Place) -> None:
+        first, second = Topic(place, "a").record.id, Topic(place, "b").record.id
+        catalog = place.store.catalog
+        assert [catalog.take_number(first, "consumer") for _ in range(3)] == [1, 2, 3]
+        assert catalog.take_number(first, "producer") == 1
+        place.reopen()
+        catalog = place.store.catalog
+        assert catalog.take_number(first, "consumer") == 4
+        given = [catalog.numbers_given(topic, kind) for topic in (first, second) for kind in KINDS]
+        assert given == [4, 1, 0, 0]
+        assert catalog.take_number(second + 1, "consumer") is None
+        assert catalog.numbers_given(second + 1, "producer") is None
+
+    def test_numbers_are_given_once_however_many_ask(self, place: Place) -> None:
+        topic_id = Topic(place).record.id
+        with ThreadPoolExecutor(8) as threads:
+            taken = list(threads.map(lambda _: place.store.catalog.take_number(topic_id, "producer"), range(40)))
+        place.reopen()
+        assert sorted(number or 0 for number in taken) == list(range(1, 41))
+        assert place.store.catalog.numbers_given(topic_id, "producer") == 40
+
+    def test_tokens_come_back_in_the_order_they_were_made(self, place: Place) -> None:
+        grants = (Grant("orders*", frozenset({Right.READ, Right.PUBLISH})), Grant("*", frozenset()))
+        tokens = [
+            TokenRecord("b", "it's 🛞", "hash", grants, NOW_US),
+            TokenRecord("a", "Second", "other", (), NOW_US + 1),
+        ]
+        for token in reversed(tokens):
+            place.store.catalog.add_token(token)
+        place.reopen()
+        assert place.store.catalog.tokens() == tokens
+        with pytest.raises(StorageError):
+            place.store.catalog.add_token(tokens[0])
+        assert place.store.catalog.remove_token("b")
+        assert not place.store.catalog.remove_token("b")
+        place.reopen()
+        assert place.store.catalog.tokens() == tokens[1:]
 
     def test_many_threads_may_ask_at_once(self, place: Place) -> None:
         topic_id = Topic(place).record.id

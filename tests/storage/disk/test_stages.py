@@ -1,0 +1,113 @@
+"""Stages on disk: what another process, a crash or a full disk leaves of them."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from headrace.core.errors import StoreUnavailable
+from headrace.storage.disk.filesystem import FileSystem
+from headrace.storage.disk.stages import DiskStages
+from tests.storage.builders import NOW_US, values
+from tests.storage.disk.builders import BROKEN, NO_SPACE, FailingFiles, flip, frame_positions
+
+
+def staged(directory: Path, *given: bytes, files: FileSystem | None = None) -> DiskStages:
+    """A stage `s` of topic 1 with a piece for each value."""
+    stages = DiskStages(files or FileSystem(), directory)
+    for number, value in enumerate(given):
+        stages.write(1, "s", values(value), NOW_US + number)
+    return stages
+
+
+def found(stages: DiskStages, stage: str = "s") -> list[bytes] | None:
+    pieces = stages.read(1, stage)
+    return None if pieces is None else [value for piece in pieces for value in piece["value"].to_pylist()]
+
+
+def test_one_that_a_process_left_is_found_with_its_age(tmp_path: Path) -> None:
+    staged(tmp_path, b"a", b"b")
+    stages = staged(tmp_path)
+    assert (found(stages), stages.topics()) == ([b"a", b"b"], {1})
+    assert stages.expire(NOW_US) == 0
+    assert stages.expire(NOW_US + 1) == 1
+    assert (list(tmp_path.iterdir()), stages.topics()) == ([], set())
+
+
+def test_a_torn_piece_is_cut_and_overwritten(tmp_path: Path) -> None:
+    staged(tmp_path, b"a", b"b" * 500)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-64])
+    stages = staged(tmp_path)
+    assert found(stages) == [b"a"]
+    assert stages.write(1, "s", values(b"c"), NOW_US) == 2
+    assert found(stages) == found(staged(tmp_path)) == [b"a", b"c"]
+
+
+@pytest.mark.parametrize("left", ["nothing", "rubbish", "a hole"])
+def test_one_that_cannot_be_whole_is_removed(tmp_path: Path, left: str) -> None:
+    staged(tmp_path, b"a", b"b")
+    (path,) = tmp_path.iterdir()
+    if left == "a hole":
+        flip(path, 70)
+    else:
+        path.write_bytes(b"" if left == "nothing" else b"rubbish" * 100)
+    stages = staged(tmp_path)
+    assert found(stages) is None
+    assert list(tmp_path.iterdir()) == []
+    assert stages.write(1, "s", values(b"c"), NOW_US) == 1
+
+
+def test_a_piece_that_was_damaged_since_is_missing(tmp_path: Path) -> None:
+    stages = staged(tmp_path, b"a", b"b", b"c")
+    (path,) = tmp_path.iterdir()
+    flip(path, frame_positions(path)[0] + 70)
+    # The frames after the first begin behind the alignment, so this is the second piece.
+    assert found(stages) == [b"a", b"c"]
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    for name in (".DS_Store", "lost+found", "1-abc", "x-" + "0" * 40):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "directory").mkdir()
+    stages = staged(tmp_path, b"a")
+    assert found(stages) == found(staged(tmp_path)) == [b"a"]
+    assert len(list(tmp_path.iterdir())) == 6
+
+
+@pytest.mark.parametrize("call", ["open", "write", "close"])
+def test_a_piece_that_cannot_be_written_changes_nothing(tmp_path: Path, call: str) -> None:
+    files = FailingFiles()
+    stages = staged(tmp_path, b"a", files=files)
+    files.fail(call, NO_SPACE)
+    with pytest.raises(StoreUnavailable, match=call):
+        stages.write(1, "s", values(b"b" * 300), NOW_US)
+    assert found(stages) == [b"a"]
+    assert stages.write(1, "s", values(b"c"), NOW_US) == 2
+    assert found(stages) == found(staged(tmp_path)) == [b"a", b"c"]
+
+
+def test_a_stage_that_cannot_be_begun_leaves_no_file(tmp_path: Path) -> None:
+    files = FailingFiles()
+    stages = staged(tmp_path, files=files)
+    files.fail("write", NO_SPACE)
+    with pytest.raises(StoreUnavailable, match="write"):
+        stages.write(1, "s", values(b"a"), NOW_US)
+    assert found(stages) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_that_cannot_be_removed_expires_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = FailingFiles()
+    stages = staged(tmp_path, b"a", files=files)
+    files.fail("remove", BROKEN)
+    with caplog.at_level(logging.WARNING):
+        assert stages.drop(1, "s")
+    (path,) = tmp_path.iterdir()
+    assert f"{path} stays until it expires" in caplog.text
+    assert found(stages) is None
+    again = staged(tmp_path)
+    assert again.expire(NOW_US) == 1
+    assert list(tmp_path.iterdir()) == []

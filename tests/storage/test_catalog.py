@@ -1,0 +1,78 @@
+"""The catalog over SQLite beyond the contract: versions, and a database that fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from headrace.core.errors import StoreUnavailable, UnknownFormat
+from headrace.core.groups import Group
+from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.storage.catalog import Catalog
+from headrace.storage.tables import VERSION
+
+
+def opened(path: Path, timeout_seconds: float = 0.1) -> Catalog:
+    engine = create_engine(f"sqlite:///{path}", connect_args={"check_same_thread": False, "timeout": timeout_seconds})
+    return Catalog(engine, "the store")
+
+
+def test_a_new_catalog_says_its_version(tmp_path: Path) -> None:
+    opened(tmp_path / "db").close()
+    engine = create_engine(f"sqlite:///{tmp_path / 'db'}")
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT version FROM headrace_catalog")).all() == [(VERSION,)]
+    engine.dispose()
+
+
+def test_a_newer_version_is_refused_and_an_older_one_is_not(tmp_path: Path) -> None:
+    opened(tmp_path / "db").close()
+    engine = create_engine(f"sqlite:///{tmp_path / 'db'}")
+    for version in (VERSION + 1, VERSION - 1):
+        with engine.begin() as connection:
+            connection.execute(text("UPDATE headrace_catalog SET version = :version"), {"version": version})
+        if version > VERSION:
+            with pytest.raises(UnknownFormat) as caught:
+                opened(tmp_path / "db")
+            assert (caught.value.file, caught.value.version, caught.value.known) == ("the store", version, VERSION)
+        else:
+            opened(tmp_path / "db").close()
+    engine.dispose()
+
+
+def test_tables_that_a_crash_left_out_are_made(tmp_path: Path) -> None:
+    catalog = opened(tmp_path / "db")
+    catalog.add_topic("a", "a", 1, DEFAULT_SETTINGS, 0, lambda topic: None)
+    catalog.close()
+    engine = create_engine(f"sqlite:///{tmp_path / 'db'}")
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE all_groups"))
+        connection.execute(text("DELETE FROM headrace_catalog"))
+    engine.dispose()
+    catalog = opened(tmp_path / "db")
+    (topic,) = catalog.topics()
+    catalog.put_group(topic.id, Group("g"))
+    assert catalog.groups(topic.id) == [Group("g")]
+    catalog.close()
+
+
+def test_a_database_that_cannot_be_written_is_unavailable_and_may_be_tried_again(tmp_path: Path) -> None:
+    catalog = opened(tmp_path / "db")
+    engine = create_engine(f"sqlite:///{tmp_path / 'db'}")
+    with engine.connect() as connection:
+        connection.execute(text("BEGIN EXCLUSIVE"))
+        with pytest.raises(StoreUnavailable, match="database is locked") as caught:
+            catalog.put_offsets(1, "g", {0: 1})
+        assert (caught.value.store, caught.value.retry) == ("the store", True)
+        connection.rollback()
+    catalog.put_offsets(1, "g", {0: 1})
+    assert catalog.offsets(1, "g") == {0: 1}
+    catalog.close()
+    engine.dispose()
+
+
+def test_a_path_that_cannot_be_a_database_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="unable to open"):
+        opened(tmp_path)
