@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 from litestar import Response, get
+from litestar.di import NamedDependency
 
 from headrace.rest.access import PUBLIC
 from headrace.rest.crossing import Crossing
@@ -23,7 +24,7 @@ async def live() -> Health:
 
 
 @get("/health/ready", opt={"right": PUBLIC}, tags=["health"], summary="Can it take messages?")
-async def ready(crossing: Crossing) -> Response[Health]:
+async def ready(crossing: NamedDependency[Crossing]) -> Response[Health]:
     """The store is open and every topic takes messages; otherwise 503, and how many do not."""
     failing = await crossing.call(crossing.broker.failing_topics)
     health = Health("failing" if failing else "ready", len(failing))

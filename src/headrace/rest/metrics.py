@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from litestar import Response, get
+from litestar.di import NamedDependency
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -64,7 +65,7 @@ _SIZES: Final = (
 
 
 @get("/metrics", opt={"right": Right.READ}, media_type="text/plain", include_in_schema=False)
-async def metrics(crossing: Crossing) -> Response[bytes]:
+async def metrics(crossing: NamedDependency[Crossing]) -> Response[bytes]:
     """Everything Prometheus wants to know; needs the right to read all topics."""
     registry = CollectorRegistry(auto_describe=False)
     vitals = await crossing.call(crossing.broker.vitals)

@@ -15,9 +15,11 @@ from urllib.parse import parse_qsl
 import msgspec
 import pyarrow as pa
 from litestar import Request, Response, Router, get, post
+from litestar.di import NamedDependency
 from litestar.exceptions import HTTPException, MethodNotAllowedException
 from litestar.response.base import ASGIResponse
 
+from headrace.broker.in_order import Taken
 from headrace.core import codecs
 from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput
 from headrace.core.messages import STORED_SCHEMA
@@ -57,7 +59,7 @@ _GIVEN: Final = msgspec.json.Decoder(Given)
 
 
 @post("/topics", opt={"right": CHECKED_INSIDE})
-async def create_topic(request: Request[Any, Any, Any], crossing: Crossing) -> ASGIResponse:
+async def create_topic(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
     """Make a topic; one that is there is a failure."""
     given = await _given(request)
     topic, partitions = _topic(given), _whole("partitions", given.partitions)
@@ -67,14 +69,14 @@ async def create_topic(request: Request[Any, Any, Any], crossing: Crossing) -> A
 
 
 @get("/topics", opt={"right": CHECKED_INSIDE})
-async def list_topics(request: Request[Any, Any, Any], crossing: Crossing) -> ASGIResponse:
+async def list_topics(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
     """The topics on which the caller has any right."""
     caller = caller_of(request)
     return _success(topics=[name for name in crossing.broker.list_topics() if caller.may_see(name)])
 
 
 @post("/consumer/register", opt={"right": CHECKED_INSIDE})
-async def register_consumer(request: Request[Any, Any, Any], crossing: Crossing) -> ASGIResponse:
+async def register_consumer(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
     """A new consumer of a topic, which begins at the first message."""
     topic = _topic(await _given(request))
     caller_of(request).require(Right.READ, topic)
@@ -82,7 +84,7 @@ async def register_consumer(request: Request[Any, Any, Any], crossing: Crossing)
 
 
 @post("/producer/register", opt={"right": CHECKED_INSIDE})
-async def register_producer(request: Request[Any, Any, Any], crossing: Crossing) -> ASGIResponse:
+async def register_producer(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
     """A new producer of a topic, which is made if it is missing."""
     given = await _given(request)
     topic, partitions = _topic(given), _whole("partitions", given.partitions)
@@ -92,7 +94,7 @@ async def register_producer(request: Request[Any, Any, Any], crossing: Crossing)
 
 
 @post("/producer/produce", opt={"right": CHECKED_INSIDE})
-async def produce(request: Request[Any, Any, Any], crossing: Crossing) -> ASGIResponse:
+async def produce(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
     """Publish a message; it is on the device when this is answered."""
     given = await _given(request)
     topic, producer_id = _topic(given), _id("producer_id", given.producer_id)
@@ -106,7 +108,7 @@ async def produce(request: Request[Any, Any, Any], crossing: Crossing) -> ASGIRe
 
 
 @get("/consumer/consume", opt={"right": CHECKED_INSIDE})
-async def consume(request: Request[Any, Any, Any], crossing: Crossing) -> ASGIResponse:
+async def consume(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
     """The next message for a consumer; none is a failure."""
     given = await _given(request)
     topic, consumer_id = _topic(given), _id("consumer_id", given.consumer_id)
@@ -119,7 +121,7 @@ async def consume(request: Request[Any, Any, Any], crossing: Crossing) -> ASGIRe
 
 
 @get("/size", opt={"right": CHECKED_INSIDE})
-async def size(request: Request[Any, Any, Any], crossing: Crossing) -> ASGIResponse:
+async def size(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
     """How many messages there are yet to read for a consumer."""
     given = await _given(request)
     topic, consumer_id = _topic(given), _id("consumer_id", given.consumer_id)
@@ -183,15 +185,15 @@ def _message(given: Given) -> pa.RecordBatch:
 # What is answered
 
 
-def _text(message: pa.RecordBatch) -> str:
+def _text(message: Taken) -> str:
     """The value of a message as text, whatever it is: others may publish bytes, and compress them."""
-    value = message.column("value")
-    try:
-        value = codecs.decode(value, message.column("codec"))
-    except InvalidInput:
-        logger.debug("a message is not what its codec says, and is given as it is")
-    text: str = value[0].as_py().decode(errors="replace")
-    return text
+    value = message.value
+    if message.codec is not None:
+        try:
+            value = codecs.decode(pa.array([value], pa.binary()), pa.array([message.codec]))[0].as_py()
+        except InvalidInput:
+            logger.debug("a message is not what its codec %r says, and is given as it is", message.codec)
+    return value.decode(errors="replace")
 
 
 def _success(**fields: Any) -> ASGIResponse:
