@@ -70,8 +70,8 @@ def nothing(session: Session) -> None:
 class Scenario:
     """What is done before the store is closed, after it is opened, and then with a crash at every call of it.
 
-    With `opens` the crash comes while the store is being opened; with `is_new` there is none before. `spoil` changes the
-    files of the prepared store. `seeds` says in how many ways what is not synced is lost in parts.
+    With `opens` the crash comes while the store is being opened; with `is_new` there is none before. `spoil` changes
+    the files of the prepared store. `seeds` says in how many ways what is not synced is lost in parts.
     """
 
     name: str

@@ -162,19 +162,31 @@ class TestDamage:
         assert log.read(0, 0, 10, EVERYTHING)["value"].to_pylist() == numbered(2)
         assert topic.publish(values(b"new"))[0].offset.tolist() == [3]
 
-    def test_a_newest_segment_with_a_wrong_header_is_never_given_up(self, tmp_path: Path) -> None:
+    def test_a_newest_segment_with_a_wrong_header_is_read_by_its_frames(self, tmp_path: Path) -> None:
+        topic = filled(tmp_path, 5)
+        topic.close()
+        newest = topic.paths()[-1]
+        flip(newest, 20)
+        log = topic.open()
+        expected = "the segment's header is wrong, what it said was found elsewhere"
+        assert reasons(log.damage) == [(newest.name, 0, expected)]
+        assert values_in(log) == numbered(5)
+        topic.publish(values(b"5"))
+        assert values_in(topic.reopen()) == numbered(6)
+
+    def test_a_newest_segment_without_header_and_frames_is_never_given_up(self, tmp_path: Path) -> None:
         topic = filled(tmp_path, 5)
         topic.close()
         newest = topic.paths()[-1]
         before = newest.read_bytes()
-        flip(newest, 20)
+        for position in [20, *(position + 70 for position in frame_positions(newest))]:
+            flip(newest, position)
         for _ in range(2):
             with pytest.raises(Damaged, match="restore the file") as caught:
                 topic.open()
             assert caught.value.file == str(newest)
             topic.store.close()
-        flip(newest, 20)
-        assert newest.read_bytes() == before
+        newest.write_bytes(before)
         assert values_in(topic.open()) == numbered(5)
 
     def test_a_short_newest_segment_with_messages_in_it_is_never_given_up(self, tmp_path: Path) -> None:
@@ -187,13 +199,49 @@ class TestDamage:
         newest = topic.paths()[-1]
         assert newest.stat().st_size < header_bytes(500)
         flip(newest, 0)
+        assert values_in(topic.open()) == numbered(4)
+
+    def test_an_only_segment_with_a_wrong_header_is_read_by_its_frames(self, tmp_path: Path) -> None:
+        topic = filled(tmp_path, 1, partitions=3)
+        topic.close()
+        flip(topic.paths()[0], 45)
+        log = topic.open()
+        assert values_in(log) == numbered(1)
+        assert log.offsets().end.tolist() == [1, 0, 0]
+
+    def test_an_only_segment_with_a_wrong_header_and_no_frames_is_named(self, tmp_path: Path) -> None:
+        topic = filled(tmp_path, 0)
+        topic.close()
+        flip(topic.paths()[0], 45)
         with pytest.raises(Damaged, match="newest segment's header is wrong"):
             topic.open()
 
-    def test_an_only_segment_with_a_wrong_header_is_named(self, tmp_path: Path) -> None:
-        topic = filled(tmp_path, 1)
+    def test_a_wrong_header_after_retention_is_made_up_from_frames_and_the_next_segment(self, tmp_path: Path) -> None:
+        topic = filled(tmp_path, 3, partitions=2)
+        for number in range(3, 9):
+            topic.publish(values(b"%d" % number, partition=number % 2))
+        before = topic.log.offsets()
         topic.close()
-        flip(topic.paths()[0], 45)
+        first, oldest, newest = topic.paths()
+        first.unlink()
+        flip(oldest, 50)
+        log = topic.open()
+        assert log.offsets().start.tolist() == [3, 0]
+        assert log.offsets().end.tolist() == before.end.tolist()
+        assert values_in(log, 1) == [b"3", b"5", b"7"]
+        topic.close()
+        oldest.unlink()
+        flip(newest, 50)
+        log = topic.open()
+        assert log.offsets().start.tolist() == [4, 2]
+        assert values_in(log, 0) == [b"6", b"8"]
+
+    def test_a_wrong_header_is_not_made_up_if_nothing_says_where_a_partition_stood(self, tmp_path: Path) -> None:
+        topic = filled(tmp_path, 4, partitions=2)
+        topic.close()
+        first, newest = topic.paths()
+        first.unlink()
+        flip(newest, 50)
         with pytest.raises(Damaged, match="newest segment's header is wrong"):
             topic.open()
 
@@ -205,10 +253,21 @@ class TestDamage:
             topic.open()
         assert caught.value.file == str(topic.directory)
 
-    def test_a_wrong_header_in_the_middle_costs_that_segment(self, tmp_path: Path) -> None:
+    def test_a_wrong_header_in_the_middle_costs_nothing(self, tmp_path: Path) -> None:
         topic = filled(tmp_path, 9)
         topic.close()
         flip(topic.paths()[1], 30)
+        log = topic.open()
+        expected = "the segment's header is wrong, what it said was found elsewhere"
+        assert reasons(log.damage) == [(file_name(3, "log"), 0, expected)]
+        assert values_in(log) == numbered(9)
+
+    def test_a_segment_without_header_and_frames_costs_that_segment(self, tmp_path: Path) -> None:
+        topic = filled(tmp_path, 9)
+        topic.close()
+        path = topic.paths()[1]
+        for position in [30, *(position + 70 for position in frame_positions(path))]:
+            flip(path, position)
         log = topic.open()
         expected = "the segment's header is wrong, none of its messages can be read"
         assert reasons(log.damage) == [(file_name(3, "log"), 0, expected)]
@@ -217,15 +276,42 @@ class TestDamage:
             log.read(0, 4, 1, EVERYTHING)
         assert log.read(0, 6, 100, EVERYTHING)["value"].to_pylist() == numbered(3, 6)
 
-    def test_a_wrong_header_at_the_beginning_moves_the_start(self, tmp_path: Path) -> None:
+    def test_a_wrong_header_at_the_beginning_costs_nothing(self, tmp_path: Path) -> None:
         topic = filled(tmp_path, 7)
         topic.close()
         flip(topic.paths()[0], 30)
         log = topic.open()
         assert [name for name, _, _ in reasons(log.damage)] == [file_name(0, "log")]
+        assert values_in(log) == numbered(7)
+
+    def test_a_first_segment_without_header_and_frames_moves_the_start(self, tmp_path: Path) -> None:
+        topic = filled(tmp_path, 7)
+        topic.close()
+        path = topic.paths()[0]
+        for position in [30, *(position + 70 for position in frame_positions(path))]:
+            flip(path, position)
+        log = topic.open()
+        assert [name for name, _, _ in reasons(log.damage)] == [file_name(0, "log")]
         assert values_in(log) == numbered(4, 3)
         with pytest.raises(OffsetOutOfRange):
             log.read(0, 2, 1, EVERYTHING)
+
+    def test_offsets_that_a_damaged_frame_may_have_held_stay_taken(self, tmp_path: Path) -> None:
+        topic = filled(tmp_path, 3, options=ROOMY_OPTIONS, partitions=3)
+        topic.publish(values(b"x", partition=1))
+        topic.kill()
+        (path,) = topic.paths()
+        positions = frame_positions(path)
+        flip(path, positions[2] + 70)
+        log = topic.open()
+        bound = (positions[3] - positions[2]) // 4
+        assert log.offsets().end.tolist() == [2 + bound, 1, bound]
+        with pytest.raises(Damaged, match="offset 2 of partition 0 is missing; nothing follows it here"):
+            log.read(0, 2, 1, EVERYTHING)
+        # The index that is written now knows nothing of the frame either.
+        assert topic.reopen().offsets().end.tolist() == [2 + bound, 1, bound]
+        assert topic.publish(values(b"y"))[0].offset.tolist() == [2 + bound]
+        assert topic.reopen().offsets().end.tolist() == [3 + bound, 1, bound]
 
     def test_files_of_another_topic_are_not_taken_for_ones_own(self, tmp_path: Path) -> None:
         topic, other = filled(tmp_path / "a", 4), filled(tmp_path / "b", 4)

@@ -74,6 +74,9 @@ class Index(Protocol):
     @property
     def frames(self) -> Mapping[str, Column]: ...
 
+    @property
+    def entries(self) -> Mapping[str, Column]: ...
+
     def run(self, partition: int, offset: int) -> Run: ...
 
     def run_from_frame(self, partition: int, frame: int) -> Run: ...
@@ -219,7 +222,7 @@ class _Table:
         self._count = end
 
 
-def end_offsets(base: Int64s, indexes: Sequence[GrowingIndex | SealedIndex]) -> Int64s:
+def end_offsets(base: Int64s, indexes: Sequence[Index]) -> Int64s:
     """Where each partition ends that began at `base` and has the entries of these indexes."""
     partition = np.concatenate([index.entries["partition"] for index in indexes])
     end = np.concatenate([index.entries["first_offset"] + index.entries["rows"] for index in indexes])

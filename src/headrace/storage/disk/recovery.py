@@ -20,6 +20,7 @@ from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk import frame, snapshot
 from headrace.storage.disk.filesystem import FileSystem
 from headrace.storage.disk.index import GrowingIndex, SealedIndex, end_offsets
+from headrace.storage.disk.mending import mended_header, raise_past_holes
 from headrace.storage.disk.scan import Scanned, scan
 from headrace.storage.disk.segment import Segment, SegmentHeader, file_names, header_bytes, index_anew, load_index
 
@@ -46,6 +47,7 @@ def recover(files: FileSystem, directory: Path, topic: TopicRecord, now_us: int)
     # The names of a segment and of a snapshot count from here on too, and may never have been synced.
     files.sync_directory(directory)
     ends = _end_offsets(newest, index, sealed, topic)
+    raise_past_holes(ends, scanned, index, sealed)
     state = TopicState(np.zeros(topic.partitions, np.int64))
     state, damaged_snapshots = snapshot.restore_newest(files, directory, state)
     damage += [Damaged(str(directory / name), 0, "the snapshot's checksum is wrong") for name in damaged_snapshots]
@@ -64,21 +66,33 @@ def recover(files: FileSystem, directory: Path, topic: TopicRecord, now_us: int)
 
 def _find_segments(files: FileSystem, directory: Path, topic: TopicRecord, damage: list[Damaged]) -> list[Segment]:
     logs = _swept_logs(files, directory)
-    segments = []
-    for path in logs:
-        header = SegmentHeader.read(files, path)
-        if header is not None and header.topic_id == topic.id:
+    headers = [_header_of(files, path, topic) for path in logs]
+    segments: list[Segment] = []
+    for path, header, after in zip(logs, headers, [*headers[1:], None], strict=False):
+        if header is None:
+            if path == logs[-1] and segments and not _was_begun(files, path, topic):
+                files.remove(path)
+                continue
+            header = mended_header(files, path, topic, segments[-1] if segments else None, after)
+            damage.append(_wrong_header(path, header))
+        if header is not None:
             segments.append(Segment(files, path, header))
-        elif path != logs[-1]:
-            damage.append(Damaged(str(path), 0, "the segment's header is wrong, none of its messages can be read"))
-        elif segments and not _was_begun(files, path, topic):
-            files.remove(path)
-        else:
+        elif path == logs[-1]:
             # To go on without it would give its offsets and its name away again.
             raise Damaged(str(path), 0, "the newest segment's header is wrong: restore the file, or move it away")
     if not segments:
         raise Damaged(str(directory), 0, "the topic has no segment")
     return segments
+
+
+def _header_of(files: FileSystem, path: Path, topic: TopicRecord) -> SegmentHeader | None:
+    header = SegmentHeader.read(files, path)
+    return header if header is not None and header.topic_id == topic.id else None
+
+
+def _wrong_header(path: Path, mended: SegmentHeader | None) -> Damaged:
+    outcome = "none of its messages can be read" if mended is None else "what it said was found elsewhere"
+    return Damaged(str(path), 0, f"the segment's header is wrong, {outcome}")
 
 
 def _swept_logs(files: FileSystem, directory: Path) -> list[Path]:

@@ -84,6 +84,11 @@ def header_bytes(partitions: int) -> int:
     return frame.aligned(_HEADER.size + 8 * partitions)
 
 
+def header_partitions(length: int) -> int:
+    """The most partitions that a segment header of this length has room for."""
+    return (length - _HEADER.size) // 8
+
+
 def file_name(first_number: int, ending: str) -> str:
     """The name of a file that belongs to the segment with this first commit."""
     return f"{first_number:020d}.{ending}"
