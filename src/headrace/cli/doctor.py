@@ -7,8 +7,15 @@ from typing import Annotated, Final
 
 import typer
 
+from headrace.cli.client import Json
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.output import bytes_shown, print_json, print_line, print_table
+from headrace.core.errors import HeadraceError
+from headrace.storage.disk.doctor import examine
+from headrace.storage.disk.findings import Report
+
 EXAMPLES: Final = """
-Exit code 0: whole. 1: damage was found, or is left after --repair. 2: the store cannot be checked.
+Exit code 0: no damage, or all of it was mended. 1: damage was found. 2: the store cannot be checked.
 
 Examples:
 
@@ -17,9 +24,50 @@ Examples:
   headrace doctor /var/lib/headrace --repair --json
 """
 
+_REPAIRS: Final = {"none": "-", "possible": "with --repair", "done": "done"}
+
 
 def doctor(
     directory: Annotated[Path, typer.Argument(help="The directory of the store.", metavar="DIR")],
-    repair: Annotated[bool, typer.Option(help="Mend what can be mended.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Make indexes anew, remove strays, cut torn tails; drops no message.")
+    ] = False,
+    as_json: Json = False,
 ) -> None:
-    """Check every frame, index, snapshot and catalog row of a store, offline."""
+    """Check every frame, index, snapshot and catalog row of a store while no server runs on it."""
+    try:
+        report = examine(directory.absolute(), repair)
+    except HeadraceError as error:
+        raise Failure(Exit.USAGE, str(error)) from None
+    if as_json:
+        print_json({"directory": str(directory), "damaged": report.is_damaged, "report": report})
+    else:
+        _print(directory, report)
+    if report.is_damaged:
+        raise typer.Exit(Exit.REFUSED)
+
+
+def _print(directory: Path, report: Report) -> None:
+    if report.findings:
+        print_table(
+            ("kind", "repair", "file", "byte", "what"),
+            [
+                (found.kind, _REPAIRS[found.repair], _short(directory, found.file), found.position, found.what)
+                for found in report.findings
+            ],
+        )
+    print_line(
+        f"{directory}: {report.topics} topics, {report.segments} segments, {report.frames:,} frames, "
+        f"{report.messages:,} messages, {bytes_shown(report.bytes)}"
+    )
+    damage = sum(found.kind == "damage" for found in report.findings)
+    mended = sum(found.kind == "damage" and found.repair == "done" for found in report.findings)
+    if not damage:
+        print_line("no damage")
+    else:
+        print_line(f"{damage} places are damaged, {mended} of them mended; what stands around them can be read")
+
+
+def _short(directory: Path, file: str) -> str:
+    path, root = Path(file), directory.absolute()
+    return str(path.relative_to(root)) if path.is_relative_to(root) else file

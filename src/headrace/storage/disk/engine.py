@@ -31,7 +31,7 @@ from headrace.storage.disk.stages import DiskStages
 from headrace.storage.tables import all_topics
 
 CATALOG: Final = "catalog.sqlite"
-_DIRECTORY_NAME: Final = re.compile(r"[0-9]{9}|[1-9][0-9]{9,}")
+DIRECTORY_NAME: Final = re.compile(r"[0-9]{9}|[1-9][0-9]{9,}")
 
 
 class DiskStore:
@@ -41,7 +41,7 @@ class DiskStore:
         self._files = files or FileSystem()
         self._options = options
         self._topics = directory / "topics"
-        with _store_errors(directory), ExitStack() as undo:
+        with store_errors(directory), ExitStack() as undo:
             self._files.make_directory(self._topics)
             # The names may be older than this and not on the device: who made them may have died before the sync.
             self._files.sync_directory(directory)
@@ -63,7 +63,7 @@ class DiskStore:
     def create_log(self, topic: TopicRecord, now_us: int) -> None:
         """Make the empty log of a topic, durably."""
         directory = self._directory(topic.id)
-        with _store_errors(directory):
+        with store_errors(directory):
             self._files.make_directory(directory)
             header = SegmentHeader(topic.id, 0, now_us, np.zeros(topic.partitions, np.int64))
             _, handle = create_segment(self._files, directory, header)
@@ -73,7 +73,7 @@ class DiskStore:
     def open_log(self, topic: TopicRecord, now_us: int) -> DiskLog:
         """Open the log of a topic, mending what a crash left."""
         directory = self._directory(topic.id)
-        with _store_errors(directory):
+        with store_errors(directory):
             recovered = recover(self._files, directory, topic, now_us)
             return DiskLog(self._files, directory, topic, self._options, recovered)
 
@@ -81,7 +81,7 @@ class DiskStore:
         """Give the disk of a topic back."""
         self.stages.drop_topic(topic_id)
         directory = self._directory(topic_id)
-        with _store_errors(directory):
+        with store_errors(directory):
             for name in self._files.list_directory(directory):
                 self._files.remove(directory / name)
             self._files.remove_directory(directory)
@@ -103,7 +103,7 @@ class DiskStore:
         known = {topic.id for topic in self.catalog.topics()}
         directories = {self._directory(topic_id).name for topic_id in known}
         for name in self._files.list_directory(self._topics):
-            if name in directories or not _DIRECTORY_NAME.fullmatch(name):
+            if name in directories or not DIRECTORY_NAME.fullmatch(name):
                 continue
             if int(name) > last_topic_id and not self._was_being_made(self._topics / name):
                 reason = "its topic was never in the catalog, which is not the one of these logs: restore the right one"
@@ -124,13 +124,13 @@ class DiskStore:
 
 def open_disk_catalog(directory: Path, files: FileSystem | None = None) -> Catalog:
     """Open the catalog of a store, making it if it is new, whoever else has the store open."""
-    with _store_errors(directory):
+    with store_errors(directory):
         (files or FileSystem()).make_directory(directory)
         return Catalog(_sqlite(directory / CATALOG), str(directory))
 
 
 @contextmanager
-def _store_errors(directory: Path) -> Iterator[None]:
+def store_errors(directory: Path) -> Iterator[None]:
     """Errors of the operating system as those of a store."""
     try:
         yield

@@ -63,6 +63,12 @@ def names(files: FileSystem, directory: Path) -> list[str]:
     return file_names(files.list_directory(directory), ENDING)
 
 
+def next_number(files: FileSystem, path: Path) -> int | None:
+    """The commit number that a snapshot was made before, or none if it is damaged."""
+    restored = _decode(files.map(path), str(path))
+    return None if restored is None else restored[0].next_number
+
+
 def restore_newest(files: FileSystem, directory: Path, state: TopicState) -> tuple[TopicState, list[str]]:
     """The state with what the newest intact snapshot knows, and the names of the damaged ones passed over."""
     damaged: list[str] = []

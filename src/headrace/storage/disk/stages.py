@@ -26,7 +26,7 @@ from headrace.storage.disk.filesystem import FileSystem
 from headrace.storage.disk.scan import scan
 
 _EVERYTHING: Final = Directory(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
-_FILE_NAME: Final = re.compile(r"[0-9]+-[0-9a-f]{40}")
+FILE_NAME: Final = re.compile(r"[0-9]+-[0-9a-f]{40}")
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class DiskStages:
         self._stages: dict[tuple[int, str], _Stage] = {}
         files.make_directory(directory)
         for name in files.list_directory(directory):
-            if _FILE_NAME.fullmatch(name):
+            if FILE_NAME.fullmatch(name):
                 self._find(directory / name)
 
     def write(self, topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int) -> int:

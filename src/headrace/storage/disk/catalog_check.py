@@ -1,0 +1,132 @@
+"""Checking the catalog of a disk store row by row, without changing it.
+
+The database is opened for reading only. What SQLite itself finds wrong ends the check of that table; a row that breaks
+a rule is named, and the others are checked all the same.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from sqlalchemy import Table
+
+from headrace.core.errors import HeadraceError, InvalidInput, UnknownFormat
+from headrace.core.groups import ReadFrom, check_read_from
+from headrace.core.hashing import Int64s
+from headrace.core.limits import PARTITIONS_MAX
+from headrace.core.names import check_group_name, check_topic_name, topic_key
+from headrace.core.rights import Grant
+from headrace.core.settings import TopicSettings
+from headrace.storage.tables import VERSION, all_consumers, all_groups, all_tokens, all_topics, headrace_catalog
+
+Row = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class CheckedCatalog:
+    """What the catalog says: partitions by topic, the highest id a topic ever had, committed offsets, complaints."""
+
+    partitions: dict[int, int] = field(default_factory=dict)
+    last_topic_id: int = 0
+    offsets: list[Row] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def offsets_past(self, ends: Mapping[int, Int64s]) -> Iterator[str]:
+        """Committed offsets that lie behind the last message of their partition."""
+        for row in self.offsets:
+            known = ends.get(row["topicid"])
+            if known is not None and not 0 <= row["queueoffset"] <= known[row["partition"]]:
+                yield f"{_name(row)}: offset {row['queueoffset']}, but the partition ends at {known[row['partition']]}"
+
+
+def check_catalog(path: Path, is_closed: bool) -> CheckedCatalog:
+    """Check the file itself, then every row of every table; one that was closed cleanly has no log of its own."""
+    checked = CheckedCatalog()
+    # Without a write-ahead log SQLite would make one, and leave it behind.
+    mode = "immutable=1" if is_closed else "mode=ro"
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True)) as database:
+            database.row_factory = sqlite3.Row
+            problems = [row[0] for row in database.execute("PRAGMA integrity_check")]
+            checked.complaints += [] if problems == ["ok"] else problems
+            version = database.execute(f"SELECT max(version) FROM {headrace_catalog.name}").fetchone()[0]
+            if version is not None and version > VERSION:
+                raise UnknownFormat(str(path), version, VERSION)
+            _check_rows(database, checked)
+    except sqlite3.Error as error:
+        checked.complaints.append(str(error))
+    return checked
+
+
+def _check_rows(database: sqlite3.Connection, checked: CheckedCatalog) -> None:
+    for row in _rows(database, all_topics, _check_topic, checked):
+        checked.partitions[row["topicid"]] = row["partitions"]
+    groups = {(row["topicid"], row["groupname"]) for row in _rows(database, all_groups, _check_group, checked)}
+    for row in _rows(database, all_consumers, _check_types, checked):
+        partitions = checked.partitions.get(row["topicid"])
+        if partitions is None or (row["topicid"], row["groupname"]) not in groups:
+            checked.complaints.append(f"{_name(row)}: there is no such group")
+        elif not 0 <= row["partition"] < partitions:
+            checked.complaints.append(f"{_name(row)}: the topic has {partitions} partitions")
+        else:
+            checked.offsets.append(row)
+    for _ in _rows(database, all_tokens, _check_token, checked):
+        pass
+    last = database.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", [all_topics.name]).fetchone()
+    checked.last_topic_id = 0 if last is None else last[0]
+
+
+def _rows(
+    database: sqlite3.Connection, table: Table, check: Callable[[Row], None], checked: CheckedCatalog
+) -> Iterator[Row]:
+    """The rows of a table that keep the rules; the others are complained of."""
+    for found in database.execute(f"SELECT * FROM {table.name}"):
+        row = dict(found)
+        try:
+            _check_types(row)
+            check(row)
+        except (HeadraceError, msgspec.MsgspecError) as error:
+            checked.complaints.append(f"{table.name}, {_name(row)}: {error}")
+        else:
+            yield row
+
+
+def _check_types(row: Row) -> None:
+    """SQLite takes any value in any column."""
+    for name, value in row.items():
+        is_text = name in ("topickey", "topicname", "settings", "groupname", "read_from", "tokenid", "name", "grants")
+        wanted = str if is_text or name == "secret_hash" else int
+        if not isinstance(value, wanted) and not (value is None and name == "consumers"):
+            raise InvalidInput(name, repr(value)[:100], "it has the wrong type")
+
+
+def _check_topic(row: Row) -> None:
+    check_topic_name(row["topicname"])
+    if row["topickey"] != topic_key(row["topicname"]):
+        raise InvalidInput("topickey", repr(row["topickey"]), "it is not that of the topic's name")
+    if not 1 <= row["partitions"] <= PARTITIONS_MAX:
+        raise InvalidInput("partitions", str(row["partitions"]), f"it must be 1 to {PARTITIONS_MAX}")
+    msgspec.json.decode(row["settings"], type=TopicSettings).change()
+
+
+def _check_group(row: Row) -> None:
+    check_group_name(row["groupname"])
+    read_from: ReadFrom = msgspec.json.decode(row["read_from"], type=ReadFrom)
+    check_read_from(read_from)
+
+
+def _check_token(row: Row) -> None:
+    msgspec.json.decode(row["grants"], type=tuple[Grant, ...])
+
+
+def _name(row: Row) -> str:
+    """What a row is about; of a token only its id."""
+    keys = ("topicid", "topicname", "groupname", "partition", "tokenid")
+    return ", ".join(f"{key} {row[key]!r}" for key in keys if key in row)

@@ -1,0 +1,41 @@
+"""What a doctor finds: damage, which costs something, and leftovers, which cost nothing."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["damage", "leftover"]
+Repair = Literal["none", "possible", "done"]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something in a file that is not as it should be.
+
+    kind: `damage` if bytes are not what was written, or are missing; `leftover` if a crash left something that opening
+        the store puts in order by itself.
+    repair: whether it can be mended without the loss of anything readable, or was.
+    """
+
+    file: str
+    position: int
+    kind: Kind
+    what: str
+    repair: Repair = "none"
+
+
+class Report(msgspec.Struct):
+    """What was looked at, and what was found."""
+
+    topics: int = 0
+    segments: int = 0
+    frames: int = 0
+    messages: int = 0
+    bytes: int = 0
+    findings: list[Finding] = []
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether there is damage that was not mended."""
+        return any(finding.kind == "damage" and finding.repair != "done" for finding in self.findings)
