@@ -1,8 +1,9 @@
-"""Limits on time: an answer that does not come, and a client that does not read, are given up.
+"""Limits on time: a body or an answer that does not come, and a client that does not read, are given up.
 
 A request has so many seconds until its answer begins; long polls ask for the seconds they wait on top. Once it has
 begun, every part of it must be taken by the client in time. Large answers go out in parts, so that no more than one
-of them waits for a client that does not read. What is given up before the answer began is answered with 503.
+of them waits for a client that does not read. What is given up before the answer began is answered with 408 if the
+body was not here yet, and with 503 otherwise.
 """
 
 from __future__ import annotations
@@ -52,13 +53,20 @@ class _Exchange:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._timeout = asyncio.timeout(settings.request_seconds_max)
+        self._awaits_body = False
         self._has_begun = False
 
     async def run(self, app: ASGIApp, receive: Receive) -> None:
+        async def receive_part() -> Any:
+            self._awaits_body = True
+            message = await receive()
+            self._awaits_body = bool(message.get("more_body", False))
+            return message
+
         self._scope["headrace_exchange"] = self  # type: ignore[typeddict-unknown-key]
         try:
             async with self._timeout:
-                await app(self._scope, receive, self._send_in_time)
+                await app(self._scope, receive_part, self._send_in_time)
         except TimeoutError:
             if not self._timeout.expired():
                 raise
@@ -79,14 +87,22 @@ class _Exchange:
         if self._has_begun:
             logger.info("an answer to %s %s was not read in time", self._scope["method"], self._scope["path"])
             return
-        seconds = self._settings.request_seconds_max
-        detail = f"there was no answer within {seconds:g} seconds: it is not known what became of the request"
-        problem = Problem("about:blank", "The request took too long", 503, detail, "request_timeout", True)
+        problem = self._problem()
         body = msgspec.json.encode(problem)
         headers = {"content-type": MEDIA_TYPE, "content-length": len(body), "retry-after": RETRY_AFTER_SECONDS}
         encoded = [(name.encode(), str(value).encode()) for name, value in headers.items()]
-        await self._send({"type": "http.response.start", "status": 503, "headers": encoded})
+        # What is left of the body must not be taken for the next request.
+        encoded.append((b"connection", b"close"))
+        await self._send({"type": "http.response.start", "status": problem.status, "headers": encoded})
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    def _problem(self) -> Problem:
+        seconds = self._settings.request_seconds_max
+        if self._awaits_body:
+            detail = f"the body was not here after {seconds:g} seconds: send it faster, or less"
+            return Problem("about:blank", "The body took too long", 408, detail, "body_too_slow", True)
+        detail = f"there was no answer within {seconds:g} seconds: it is not known what became of the request"
+        return Problem("about:blank", "The request took too long", 503, detail, "request_timeout", True)
 
 
 def _parts(message: Message) -> list[Message]:
