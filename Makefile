@@ -1,4 +1,4 @@
-.PHONY: help install test check bench-engine campaign clean
+.PHONY: help install demo run test check bench-engine campaign clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -15,6 +15,12 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
+
+demo: install  ## a server on a temporary store, account transactions, two groups, a retry: five seconds
+	$(BIN)/python examples/demo.py
+
+run: install  ## run a server on ./headrace-data and 127.0.0.1:7070 until Ctrl-C
+	$(BIN)/headrace serve
 
 test: check  ## check the code, then run the tests with coverage of core and storage
 	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=100
