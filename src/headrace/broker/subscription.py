@@ -71,7 +71,8 @@ class Subscription:
     @property
     def partitions(self) -> list[int]:
         """The partitions that are delivered here."""
-        return sorted(self._next)
+        with self._lock:
+            return sorted(self._next)
 
     def get(self, messages_max: int | None = None, timeout_seconds: float = 0.0) -> pa.RecordBatch | None:
         """The next messages, all of one partition, or none if nothing comes in time."""
@@ -104,7 +105,7 @@ class Subscription:
             self._buffer.appendleft(batch.slice(messages_max))
             batch = batch.slice(0, messages_max)
         self._buffered -= batch.num_rows
-        self._taken[_partition_of(batch)] = batch.column("offset")[-1].as_py() + 1
+        self._taken[batch.column("partition")[0].as_py()] = batch.column("offset")[-1].as_py() + 1
         return batch
 
     def commit(self) -> None:
@@ -182,12 +183,11 @@ class Subscription:
         self._buffered = 0
 
     def _fill_buffer(self) -> None:
-        """Take what is new; partitions that have nothing in the buffer come first, so that none starves."""
+        """Take what is new; partitions take turns, so that none starves."""
         ends = self._topic.log.offsets().end
-        buffered = {_partition_of(batch) for batch in self._buffer}
-        behind = [partition for partition, offset in self._next.items() if offset < ends[partition]]
-        for partition in sorted(behind, key=lambda partition: (partition in buffered, partition)):
-            self._fill_from(partition)
+        for partition, offset in list(self._next.items()):
+            if offset < ends[partition]:
+                self._fill_from(partition)
 
     def _fill_from(self, partition: int) -> None:
         room = self._messages_max - self._buffered
@@ -195,7 +195,8 @@ class Subscription:
             batch = self._topic.fetch(partition, self._next[partition], room, FETCH_BYTES_DEFAULT, 0.0)
             self._buffer.append(batch)
             self._buffered += batch.num_rows
-            self._next[partition] += batch.num_rows
+            # Taken out and put in again: the dictionary's order is that of the turns.
+            self._next[partition] = self._next.pop(partition) + batch.num_rows
 
     def _renew(self) -> float:
         """Reading keeps a member in, and one that was silent for too long is told so; the seconds until the next time.
@@ -215,11 +216,6 @@ class Subscription:
 
     def _mark(self) -> None:
         self._delivery.mark(self)
-
-
-def _partition_of(batch: pa.RecordBatch) -> int:
-    partition: int = batch.column("partition")[0].as_py()
-    return partition
 
 
 class Delivery:
