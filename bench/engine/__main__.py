@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,7 +30,7 @@ def publishing(report: Report, root: Path, seconds: float) -> None:
     for rows, floor in ((10_000, None), (1_000, None), (100, 200_000), (1, None)):
         messages = batch(rows)
         with store(root) as broker:
-            rate = rows / seconds_per_call(lambda: broker.publish("bench", messages), seconds)
+            rate = rows / seconds_per_call(partial(broker.publish, "bench", messages), seconds)
             stored = broker.describe_topic("bench").bytes_stored
             size = stored // max(1, broker.counters["commits_written"])
         limit = rows * plain_writes_per_second(root, size, seconds)
@@ -62,7 +63,7 @@ def partitions(report: Report, root: Path, seconds: float) -> None:
     cost = {}
     for count in (1, 8, 256):
         with store(root, count) as broker:
-            cost[count] = seconds_per_call(lambda broker=broker: broker.publish("bench", messages), seconds)
+            cost[count] = seconds_per_call(partial(broker.publish, "bench", messages), seconds)
         report.line(f"publish, {count} partitions", 10_000 / cost[count], "messages/s")
     report.line("  cost at 256 partitions of that at 1", cost[256] / cost[1], "times", most=1.3)
 
@@ -71,14 +72,14 @@ def retained(report: Report, root: Path, seconds: float, messages_retained: int)
     """What a message costs, and the memory held, after very many were retained."""
     messages = batch(10_000)
     with store(root) as broker:
-        empty = seconds_per_call(lambda: broker.publish("bench", messages), seconds)
+        empty = seconds_per_call(partial(broker.publish, "bench", messages), seconds)
         gc.collect()
         memory = resident_bytes()
         while broker.counters["messages_written"] < messages_retained:
             broker.publish("bench", messages)
         gc.collect()
         grown = resident_bytes() - memory
-        full = seconds_per_call(lambda: broker.publish("bench", messages), seconds)
+        full = seconds_per_call(partial(broker.publish, "bench", messages), seconds)
         report.note(
             f"{broker.describe_topic('bench').bytes_stored / 1e9:.1f} GB retained in {messages_retained:,} messages"
         )

@@ -1,0 +1,45 @@
+"""The server as `headrace serve` has it, with one more route that does nothing: `server DIRECTORY`; prints its port."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from litestar import post
+
+from headrace.broker import Broker
+from headrace.broker.access import Access
+from headrace.rest import server
+from headrace.rest.access import PUBLIC
+from headrace.rest.app import API, make_litestar
+from headrace.rest.draining import Draining
+from headrace.rest.limits import with_time_limits
+from headrace.rest.paths import with_raw_paths
+from headrace.rest.settings import RestSettings
+from headrace.storage.urls import open_store
+
+
+@post("/empty", opt={"right": PUBLIC}, status_code=200)
+async def empty() -> None:
+    """Do nothing."""
+
+
+def main() -> None:
+    """Serve until told to stop."""
+    settings, draining = RestSettings(), Draining()
+    listeners = server.bind("127.0.0.1", 0)
+    store = open_store(f"file:{Path(sys.argv[1])}/store")
+    with Broker(store) as broker:
+        broker.upkeep.start()
+        app = make_litestar(broker, Access(store.catalog), settings, draining)
+        app.register(empty)
+        timed = with_time_limits(with_raw_paths(app, API), settings)
+
+        def say_port() -> None:
+            print(server.port_of(listeners), flush=True)
+
+        server.serve(timed, listeners, settings, draining, say_port)
+
+
+if __name__ == "__main__":
+    main()
