@@ -1,9 +1,11 @@
-.PHONY: help install demo run test check bench-engine campaign clean
+.PHONY: help install demo run test check bench-engine bench-http campaign clean
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+COVERED := --cov-branch --cov-report=term --cov-fail-under=100
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -22,8 +24,10 @@ demo: install  ## a server on a temporary store, account transactions, two group
 run: install  ## run a server on ./headrace-data and 127.0.0.1:7070 until Ctrl-C
 	$(BIN)/headrace serve
 
-test: check  ## check the code, then run the tests with coverage of core and storage
-	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=100
+test: check  ## check the code, then run all tests; core and storage must be covered to the last branch by their own
+	$(PYTEST) tests/core --cov=src/headrace/core $(COVERED)
+	$(PYTEST) tests/storage --cov=src/headrace/storage $(COVERED)
+	$(PYTEST) tests --ignore=tests/core --ignore=tests/storage
 
 check: install  ## lint, types and import contracts
 	$(BIN)/ruff check .
@@ -34,8 +38,11 @@ check: install  ## lint, types and import contracts
 bench-engine: install  ## measure the engine against the limits of this machine
 	$(BIN)/python -m bench.engine
 
+bench-http: install  ## measure the HTTP server beside an empty POST
+	$(BIN)/python -m bench.http
+
 campaign: install  ## long randomised model and crash runs
-	$(BIN)/python -m pytest -m campaign
+	$(PYTEST) -m campaign
 
 clean:  ## remove everything that can be made again
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache build dist
