@@ -1,9 +1,10 @@
 """The groups of one topic: their members in memory, everything else in the catalog.
 
 Decide, persist, apply: a rule of the core gives the next value of a group, what must survive a restart is stored if
-it changed, and only then is the value taken in. After a restart groups have no members: they notice and join again.
-The lock orders the changes of the topic's groups; it is held while the catalog is written and while retention drops
-what no important group needs, never while reading messages. Once the topic has ended nothing is changed any more.
+it changed, and only then is the value taken in. Committed offsets are read from the catalog once and kept. After a
+restart groups have no members: they notice and join again. The lock orders the changes of the topic's groups; it is
+held while the catalog is written and while retention drops what no important group needs, never while reading
+messages. Once the topic has ended nothing is changed any more.
 
 Lock order: the groups' lock, then the log's or the catalog's.
 """
@@ -33,6 +34,8 @@ class Groups:
         self._catalog = catalog
         self._lock = threading.Lock()
         self._groups = {group.name: group for group in catalog.groups(topic.record.id)}
+        # Offsets by group as the catalog has them, once they were asked for; replaced, never changed.
+        self._offsets: dict[str, dict[int, int]] = {}
 
     def all(self) -> list[Group]:
         """All groups by name."""
@@ -69,8 +72,10 @@ class Groups:
             if known is not None:
                 return self._take_in(known, rules.register(known, consumers, important))
             group = Group(name, consumers, bool(important), read_from)
-            self._catalog.put_group(self._topic.record.id, group, self._beginning(read_from))
+            offsets = self._beginning(read_from)
+            self._catalog.put_group(self._topic.record.id, group, offsets)
             self._groups[name] = group
+            self._offsets[name] = offsets
             return group
 
     def _beginning(self, read_from: ReadFrom) -> dict[int, int]:
@@ -117,12 +122,36 @@ class Groups:
             self.get(name)
             self._catalog.remove_group(self._topic.record.id, name)
             del self._groups[name]
+            self._offsets.pop(name, None)
         self._topic.watches.wake_all()
 
     def committed(self, name: str) -> dict[int, int]:
         """The committed offset of each partition that has one."""
         self.get(name)
-        return self._catalog.offsets(self._topic.record.id, name)
+        offsets = self._offsets.get(name)
+        if offsets is None:
+            with self._lock:
+                offsets = self._offsets_of(name)
+        return offsets.copy()
+
+    def _offsets_of(self, name: str) -> dict[int, int]:
+        """The committed offsets of a group; the caller holds the lock."""
+        offsets = self._offsets.get(name)
+        if offsets is None:
+            self.get(name)
+            offsets = self._offsets[name] = self._catalog.offsets(self._topic.record.id, name)
+        return offsets
+
+    def _put_offsets(self, name: str, offsets: Mapping[int, int]) -> None:
+        """Store committed offsets; the caller holds the lock."""
+        present = self._offsets_of(name)
+        try:
+            self._catalog.put_offsets(self._topic.record.id, name, offsets)
+        except BaseException:
+            # Nobody knows now what the catalog has: it is asked again.
+            del self._offsets[name]
+            raise
+        self._offsets[name] = {**present, **offsets}
 
     def positions(self, name: str) -> Int64s:
         """The next offset to read of every partition: the committed one, or the oldest kept."""
@@ -140,16 +169,16 @@ class Groups:
         self._check_offsets(offsets)
         with self._changing():
             rules.check_commit(self.get(name), member, generation, offsets, now_us)
-            present = self._catalog.offsets(self._topic.record.id, name)
+            present = self._offsets_of(name)
             risen = {partition: offset for partition, offset in offsets.items() if offset > present.get(partition, -1)}
-            self._catalog.put_offsets(self._topic.record.id, name, risen)
+            self._put_offsets(name, risen)
 
     def seek(self, name: str, offsets: Mapping[int, int]) -> None:
         """Move a group, forward or back; a new generation keeps its members from committing what they read before."""
         self._check_offsets(offsets)
         with self._changing():
             group = self.get(name)
-            self._catalog.put_offsets(self._topic.record.id, name, offsets)
+            self._put_offsets(name, offsets)
             self._take_in(group, msgspec.structs.replace(group, generation=group.generation + 1))
 
     def _check_offsets(self, offsets: Mapping[int, int]) -> None:
@@ -174,6 +203,6 @@ class Groups:
             return None
         held = np.full(self._topic.record.partitions, np.iinfo(np.int64).max)
         for name in important:
-            committed = self.committed(name)
+            committed = self._offsets_of(name)
             held = np.minimum(held, [committed.get(partition, 0) for partition in range(len(held))])
         return held

@@ -12,10 +12,8 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
 from headrace.broker.clock import Clock
-from headrace.broker.in_order import InOrder
+from headrace.broker.in_order import InOrder, Taken
 from headrace.broker.topics import OpenTopic, Topics
 from headrace.core.errors import IdNotFound, TopicExists, TopicNotFound
 from headrace.core.ids import Kind, check_id_of, make_id
@@ -90,7 +88,7 @@ class Participants:
         """Refuse an id that the topic did not give out to a producer."""
         self._check("producer", producer_id, self._of(self._topics.find(topic)))
 
-    def consume(self, topic: str, consumer_id: int) -> pa.RecordBatch | None:
+    def consume(self, topic: str, consumer_id: int) -> Taken | None:
         """The next message for a consumer, or none; its position is moved durably before this returns."""
         return self._reader(topic, consumer_id).take()
 

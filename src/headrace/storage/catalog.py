@@ -210,10 +210,17 @@ def _put_offsets(connection: Connection, topic_id: int, group: str, offsets: Map
         {"topicid": topic_id, "groupname": group, "partition": partition, "queueoffset": offset}
         for partition, offset in offsets.items()
     ]
+    connection.execute(_OFFSETS, rows)
+
+
+def _make_offsets() -> Any:
+    """The statement that stores committed offsets, made once: they change more often than all else."""
     row = upsert(all_consumers)
     keys = ["topicid", "groupname", "partition"]
-    change = row.on_conflict_do_update(index_elements=keys, set_={"queueoffset": row.excluded.queueoffset})
-    connection.execute(change, rows)
+    return row.on_conflict_do_update(index_elements=keys, set_={"queueoffset": row.excluded.queueoffset})
+
+
+_OFFSETS = _make_offsets()
 
 
 def _topic(row: Any) -> TopicRecord:
