@@ -113,8 +113,9 @@ class _Server(uvicorn.Server):
 
 
 def path_of(*parts: str | int) -> str:
-    """A path under /v1 with each part quoted."""
-    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+    """A path under /v1 with each part quoted; a part that is all dots too, since clients take those for steps."""
+    quoted = [quote(str(part), safe="") for part in parts]
+    return "/v1/" + "/".join(part if part.strip(".") else part.replace(".", "%2E") for part in quoted)
 
 
 def create_topic(client: httpx.Client, name: str, partitions: int = 1, **settings: Any) -> dict[str, Any]:
