@@ -190,10 +190,17 @@ def _json(answer: httpx.Response) -> Any:
         raise Failure(Exit.FAILING, f"{answer.url} did not answer as Headrace does: check --url") from None
 
 
+def _told(problem: dict[str, Any]) -> str:
+    """One thing that is wrong with a request, as the server's framework says it."""
+    return f"{problem['key']}: {problem['message']}" if "key" in problem else str(problem["message"])
+
+
 def _problem(answer: httpx.Response) -> Problem:
     try:
         given = msgspec.json.decode(answer.content, type=dict[str, Any])
-        return Problem(answer.status_code, given["code"], given["detail"], given["retry"], given.get("fields", {}))
+        fields = given.get("fields", {})
+        detail = "; ".join([given["detail"], *map(_told, fields.get("problems", []))])
+        return Problem(answer.status_code, given["code"], detail, given["retry"], fields)
     except (msgspec.DecodeError, KeyError):
         detail = f"{answer.url} answered {answer.status_code} {answer.reason_phrase}: is it a Headrace server?"
         return Problem(answer.status_code, "unknown", detail, False, {})

@@ -1,34 +1,12 @@
-"""`headrace serve`: a store, its broker and the servers over it, in one process, until a signal says stop."""
+"""`headrace serve`: run a server. What it does then is in running.py, which is loaded only for this command."""
 
 from __future__ import annotations
 
-import logging
 import os
-import socket
-import ssl
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-
-from headrace.broker import Broker
-from headrace.broker.access import Access
-from headrace.cli import logs
-from headrace.cli.exits import Exit, Failure
-from headrace.cli.output import print_line
-from headrace.cli.settings import ServeSettings, load, parse_address, unknown_variables
-from headrace.cli.version import VERSION
-from headrace.core.errors import HeadraceError
-from headrace.rest import server
-from headrace.rest.app import make_app
-from headrace.rest.draining import Draining
-from headrace.storage.catalog import Catalog
-from headrace.storage.urls import open_store
-
-logger = logging.getLogger(__name__)
 
 EXAMPLES = """
 Every setting can be given as a flag (or --set), as HEADRACE_… in the environment, and in a TOML file, in this order.
@@ -83,96 +61,9 @@ def serve(
         "log_format": log_format,
         "access_log": access_log,
     }
+    # Loaded here: the other commands need nothing of it, and are quicker without.
+    from headrace.cli.running import run
+    from headrace.cli.settings import load
+
     settings = load(flags, set or (), os.environ, config)
-    logs.set_up(settings.log_level, settings.log_format)
-    for line in unknown_variables(os.environ):
-        logger.warning("%s", line)
-    run(settings)
-
-
-def run(settings: ServeSettings) -> None:
-    """Run a server with these settings."""
-    host, port = parse_address(settings.http)
-    tls = _tls_files(settings)
-    listeners = _bind(host, port, settings.http)
-    try:
-        with _opened(settings) as (broker, catalog):
-            access = Access(catalog, must_authenticate=_must_authenticate(listeners, catalog, settings.http))
-            draining = Draining()
-            app = make_app(broker, access, settings.rest, draining)
-            address = f"[{host}]" if ":" in host else host
-            url = f"{'http' if tls is None else 'https'}://{address}:{server.port_of(listeners)}"
-
-            def say_ready() -> None:
-                print_line(f"headrace {VERSION} is ready on {url} with store {settings.store}")
-                sys.stdout.flush()
-                _tell_systemd("READY=1")
-
-            server.serve(app, listeners, settings.rest, draining, say_ready, tls, settings.access_log)
-            _tell_systemd("STOPPING=1")
-            logger.info("every request is finished, closing the store")
-    finally:
-        server.close_all(listeners)
-    logger.info("stopped")
-
-
-def _tls_files(settings: ServeSettings) -> tuple[Path, Path] | None:
-    """Certificate and key, once they are known to be good."""
-    if not settings.tls_certificate and not settings.tls_key:
-        return None
-    if not settings.tls_certificate or not settings.tls_key:
-        raise Failure(Exit.USAGE, "TLS needs both tls_certificate and tls_key: one of them is missing")
-    files = Path(settings.tls_certificate), Path(settings.tls_key)
-    try:
-        server.load_tls(*files)
-    except (OSError, ValueError) as error:
-        # An error of OpenSSL is an OSError whose text has no file name.
-        reason = (error.reason or str(error)) if isinstance(error, ssl.SSLError) else str(error)
-        raise Failure(Exit.USAGE, f"TLS with {files[0]} and {files[1]} is not possible: {reason}") from None
-    return files
-
-
-def _bind(host: str, port: int, address: str) -> list[socket.socket]:
-    try:
-        return server.bind(host, port)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise Failure(Exit.USAGE, f"cannot listen on {address}: {reason}; choose another address by --http") from None
-
-
-@contextmanager
-def _opened(settings: ServeSettings) -> Iterator[tuple[Broker, Catalog]]:
-    """The store's broker and catalog, closed at the end."""
-    try:
-        store = open_store(settings.store)
-        try:
-            broker = Broker(store, settings.broker)
-        except BaseException:
-            store.close()
-            raise
-    except HeadraceError as error:
-        raise Failure(Exit.USAGE, f"cannot serve {settings.store}: {error}") from None
-    with broker:
-        broker.upkeep.start()
-        yield broker, store.catalog
-
-
-def _must_authenticate(listeners: Sequence[socket.socket], catalog: Catalog, address: str) -> bool:
-    """Whether only those with tokens may come in, even if the last token is revoked: where others can reach us."""
-    if server.is_loopback(listeners):
-        return False
-    if not catalog.tokens():
-        raise Failure(
-            Exit.USAGE,
-            f"{address} can be reached from other machines and the store has no tokens, so anyone could do anything: "
-            "make one by `headrace token create`, or listen on 127.0.0.1",
-        )
-    return True
-
-
-def _tell_systemd(state: str) -> None:
-    """Say how things stand to the service manager, if it asked for that (Type=notify)."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if address:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
-            notifier.sendto(state.encode(), "\0" + address[1:] if address.startswith("@") else address)
+    run(settings, os.environ)
