@@ -35,6 +35,7 @@ class Site:
             f"file:{directory / 'store'}?durability=os&segment_frames=3", BrokerSettings(**broker_settings)
         )
         self.access = self.broker.access
+        self._clients: list[httpx.Client] = []
         self._draining = Draining()
         self._server = self._start()
         self.client = self.new_client()
@@ -55,9 +56,11 @@ class Site:
         return f"http://127.0.0.1:{self.port}"
 
     def new_client(self, token: str | None = None) -> httpx.Client:
-        """A client that shows a token, if it has one."""
+        """A client that shows a token, if it has one; closed with the site, if not before."""
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_SECONDS, trust_env=False)
+        client = httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_SECONDS, trust_env=False)
+        self._clients.append(client)
+        return client
 
     def drain(self) -> None:
         """Begin to stop, as a server does at SIGTERM."""
@@ -74,7 +77,8 @@ class Site:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.client.close()
+        for client in self._clients:
+            client.close()
         self.stop()
         self.broker.close()
 
