@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,8 @@ class Ledger:
     """What a user of a store did and was told."""
 
     topics: dict[str, int] = field(default_factory=dict)
-    doubtful: set[str] = field(default_factory=set)
+    # What was being done to topics when the process died: so many partitions were wanted, or none to be left of it.
+    doubtful: dict[str, int | None] = field(default_factory=dict)
     trimmed: set[str] = field(default_factory=set)
     attempts: list[Attempt] = field(default_factory=list)
     committed: dict[tuple[str, str], list[dict[int, int]]] = field(default_factory=dict)
@@ -93,20 +95,20 @@ class Ledger:
 
     def create_topic(self, broker: Broker, topic: str, partitions: int, **settings: Any) -> None:
         """Make a topic, or add partitions to it; while that is under way it may be there or not."""
-        self.doubtful.add(topic)
+        self.doubtful[topic] = partitions
         broker.create_topic(topic, partitions, **settings)
-        self.doubtful.discard(topic)
+        del self.doubtful[topic]
         self.topics[topic] = partitions
 
     def delete_topic(self, broker: Broker, topic: str) -> None:
         """Delete a topic; while that is under way it may be there or not."""
-        self.doubtful.add(topic)
+        self.doubtful[topic] = None
         broker.delete_topic(topic)
         self.forget(topic)
 
     def forget(self, topic: str) -> None:
         """The topic is gone, and all that was in it."""
-        self.doubtful.discard(topic)
+        self.doubtful.pop(topic, None)
         self.topics.pop(topic, None)
         self.attempts = [attempt for attempt in self.attempts if attempt.topic != topic]
         self.committed = {key: offsets for key, offsets in self.committed.items() if key[0] != topic}
@@ -175,16 +177,17 @@ def _message(row: Mapping[str, Any]) -> Message:
     return Message(row["value"], row["key"], row["producer_id"], row["message_group_id"], row["seqno"])
 
 
-def check(broker: Broker, ledger: Ledger) -> None:
-    """Compare a broker with the book."""
+def check(broker: Broker, ledger: Ledger, failed: Sequence[str] = ()) -> None:
+    """Compare a broker with the book; topics whose log has failed are read, and not asked for more."""
     there = set(broker.list_topics())
     for topic, partitions in ledger.topics.items():
-        if topic not in ledger.doubtful:
-            assert topic in there
+        assert topic in there or topic in ledger.doubtful
         if topic in there:
             assert len(broker.offsets(topic)) >= partitions
             _check_topic(broker, ledger, topic)
-    assert there <= set(ledger.topics) | ledger.doubtful
+            if topic not in failed:
+                _check_sources(broker, ledger, topic)
+    assert there <= {*ledger.topics, *ledger.doubtful}
 
 
 def _check_topic(broker: Broker, ledger: Ledger, topic: str) -> None:
@@ -199,7 +202,6 @@ def _check_topic(broker: Broker, ledger: Ledger, topic: str) -> None:
         else:
             _check_acknowledged(found, attempt.messages, attempt.places, starts)
     _check_order(found, attempts)
-    _check_sources(broker, topic, found, attempts)
     for (other, group), candidates in ledger.committed.items():
         if other == topic:
             assert broker.committed(topic, group) in candidates
@@ -264,11 +266,11 @@ def _check_order(found: Mapping[Place, Message], attempts: Sequence[Attempt]) ->
             last[name] = number
 
 
-def _check_sources(broker: Broker, topic: str, found: Mapping[Place, Message], attempts: Sequence[Attempt]) -> None:
+def _check_sources(broker: Broker, ledger: Ledger, topic: str) -> None:
     """`last_seqno` is the highest that is there; what retention took may have been higher."""
     highest: dict[tuple[str, str], int] = defaultdict(lambda: -1)
-    acknowledged = [message for attempt in attempts if attempt.places for message in attempt.messages]
-    for message in [*found.values(), *acknowledged]:
+    acknowledged = [attempt.messages for attempt in ledger.attempts if attempt.topic == topic and attempt.places]
+    for message in [*read_all(broker, topic).values(), *chain.from_iterable(acknowledged)]:
         if message.producer_id and message.seqno is not None:
             source = (message.producer_id, message.message_group_id or "")
             highest[source] = max(highest[source], message.seqno)
@@ -278,8 +280,7 @@ def _check_sources(broker: Broker, topic: str, found: Mapping[Place, Message], a
 
 def settle(broker: Broker, ledger: Ledger) -> None:
     """Repeat what was not acknowledged; after it everything is certain again."""
-    for topic in sorted(ledger.doubtful):
-        _settle_topic(broker, ledger, topic)
+    settle_topics(broker, ledger)
     for attempt in list(ledger.attempts):
         if attempt.places is None:
             _repeat(broker, ledger, attempt)
@@ -287,20 +288,17 @@ def settle(broker: Broker, ledger: Ledger) -> None:
         ledger.committed[key] = [broker.committed(*key)]
 
 
-def _settle_topic(broker: Broker, ledger: Ledger, topic: str) -> None:
-    """A topic that was being made is made; one that was being deleted is deleted."""
-    if topic not in ledger.topics:
-        ledger.create_topic(broker, topic, len(_offsets(broker, topic)) or 2)
-        return
-    try:
-        broker.delete_topic(topic)
-    except TopicNotFound:
-        assert topic not in broker.list_topics()
-    ledger.forget(topic)
-
-
-def _offsets(broker: Broker, topic: str) -> Mapping[int, Place]:
-    return broker.offsets(topic) if topic in broker.list_topics() else {}
+def settle_topics(broker: Broker, ledger: Ledger) -> None:
+    """Make the topics that were being made, and delete those that were being deleted."""
+    for topic, partitions in list(ledger.doubtful.items()):
+        if partitions is not None:
+            ledger.create_topic(broker, topic, partitions)
+            continue
+        try:
+            broker.delete_topic(topic)
+        except TopicNotFound:
+            assert topic not in broker.list_topics()
+        ledger.forget(topic)
 
 
 def _repeat(broker: Broker, ledger: Ledger, attempt: Attempt) -> None:

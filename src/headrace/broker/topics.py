@@ -122,6 +122,7 @@ class Topics:
         wanted = TopicSettings.make(**settings)
         with self._lock:
             if topic_key(name) in self._topics:
+                self._open_again(topic_key(name))
                 found = self.find(name)
                 self._check_same(found.record, wanted, settings)
                 self._store_change(found, _grown(found.record, partitions))
@@ -134,9 +135,8 @@ class Topics:
             record = self._store.catalog.add_topic(
                 name, topic_key(name), count, wanted, now_us, lambda made: self._store.create_log(made, now_us)
             )
-            opened = OpenTopic(*self._parts(record))
-            self._topics = {**self._topics, record.key: opened}
-            return opened
+            self._topics = {**self._topics, record.key: self._open(record)}
+            return self.find(name)
 
     def alter(self, name: str, partitions: int | None, settings: dict[str, Any]) -> OpenTopic:
         """Change settings, or add partitions."""
@@ -179,6 +179,12 @@ class Topics:
             broken = BrokenTopic(record, StoreUnavailable(f"of topic {record.name!r}", str(error)))
         logger.error("topic %r cannot be opened: %s", record.name, broken.error)
         return broken
+
+    def _open_again(self, key: str) -> None:
+        """Who creates a topic until it works must get it, even if it was made before and could not be opened then."""
+        broken = self._topics[key]
+        if isinstance(broken, BrokenTopic) and isinstance(broken.error, StoreUnavailable):
+            self._topics = {**self._topics, key: self._open(broken.record)}
 
     def _parts(self, record: TopicRecord) -> tuple[Topic, Groups]:
         log = self._store.open_log(record, self._clock.now_us())

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 from sqlalchemy import URL, Engine, create_engine, event, text
 
-from headrace.core.errors import StoreUnavailable
+from headrace.core.errors import Damaged, StoreUnavailable
 from headrace.storage.catalog import Catalog, TopicRecord
 from headrace.storage.disk.filesystem import FileSystem
 from headrace.storage.disk.log import DiskLog, create_segment
@@ -66,7 +66,11 @@ class DiskStore:
         with store_errors(directory):
             self._files.make_directory(directory)
             header = SegmentHeader(topic.id, 0, now_us, np.zeros(topic.partitions, np.int64))
-            _, handle = create_segment(self._files, directory, header)
+            try:
+                _, handle = create_segment(self._files, directory, header)
+            except Damaged as error:
+                # The topic does not come to be, and the next one with this id begins its log anew.
+                raise StoreUnavailable(str(directory), error.reason) from error
             self._files.close(handle)
             self._files.sync_directory(self._topics)
 

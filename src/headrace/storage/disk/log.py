@@ -192,16 +192,23 @@ class DiskLog:
             dropped, kept = self._segments[:count], self._segments[count:]
             if dropped and self._snapshot_number < kept[0].header.first_number:
                 self._write_snapshot()
-            self._segments = kept
             for segment in dropped:
-                # Durably one by one: after a power cut none is back while one that follows it is gone.
-                self._files.remove(segment.index_path)
-                self._files.remove(segment.path)
-                self._files.sync_directory(self._directory)
+                self._drop(segment)
         with self._mapped_lock:
             for segment in dropped:
                 self._mapped.pop(segment, None)
         return len(dropped)
+
+    def _drop(self, oldest: Segment) -> None:
+        """Remove the oldest segment, durably: none must be there, now or after a crash, while a later one is gone."""
+        before, self._segments = self._segments, self._segments[1:]
+        try:
+            self._files.remove(oldest.index_path)
+            self._files.remove(oldest.path)
+        except OSError:
+            self._segments = before
+            raise
+        self._files.sync_directory(self._directory)
 
     def seal(self) -> int:
         """Seal complete segments that are not; say how many were sealed since this was last asked."""

@@ -1,0 +1,127 @@
+"""A call to the operating system fails: each call that changes something, of everything that writes, one at a time.
+
+Either the work succeeds all the same, or it ends with an error of the tree that says what is true. After `DiskFull`
+and errors of the store work goes on at once, after an unknown outcome reading does; and once the store is opened
+again everything is as the book says.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import itertools
+import shutil
+from pathlib import Path
+
+import pytest
+
+from headrace.broker import Broker
+from headrace.core.errors import DiskFull, HeadraceError, LogFailed, OutcomeUnknown, StoreUnavailable
+from headrace.core.planning import CommitKey
+from headrace.storage.disk.engine import DiskStore
+from tests.faults.crashes import Scenario, Session, Template, prepare
+from tests.faults.filesystems import EVERY_CHANGE, NEEDS_ROOM, FailingFileSystem
+from tests.faults.invariants import batch_of, check, extend, settle, settle_topics, verify
+from tests.faults.scenarios import SCENARIOS
+
+# The system fails once, or from some call on until it is mended.
+ONCE, FROM_THEN_ON = 1, 1 << 30
+WORK = [scenario for scenario in SCENARIOS if not scenario.opens]
+
+
+def fail_everywhere(scenario: Scenario, place: Path, error: int, calls: frozenset[str], times: int) -> list[str]:
+    """Let each call of a scenario fail; the names of the errors that came of it."""
+    template = prepare(scenario, place / "template")
+    outcomes: list[str] = []
+    for skip in itertools.count():
+        files = FailingFileSystem()
+        outcome = fail_at(scenario, template, place / "home", files, error, calls, skip, times)
+        if not files.hits:
+            assert outcome is None
+            return outcomes
+        outcomes.append(type(outcome).__name__)
+    raise AssertionError("a scenario has an end")
+
+
+def fail_at(
+    scenario: Scenario,
+    template: Template,
+    home: Path,
+    files: FailingFileSystem,
+    error: int,
+    calls: frozenset[str],
+    skip: int,
+    times: int,
+) -> HeadraceError | None:
+    """Let one call of a scenario fail, look at the store before and after it is opened again; what the work raised."""
+    shutil.rmtree(home, ignore_errors=True)
+    shutil.copytree(template.directory, home)
+    ledger, clock = copy.deepcopy(template.ledger), copy.copy(template.clock)
+    broker = Broker(DiskStore(home, scenario.options, files), clock=clock)
+    session = Session(broker, ledger, clock)
+    scenario.warm_up(session)
+    outcome = None
+    # Half of a write that fails is on the disk.
+    with files.failing(error, calls, skip=skip, times=times, written=0.5):
+        try:
+            scenario.act(session)
+        except HeadraceError as raised:
+            outcome = raised
+    try:
+        if scenario.name not in CLOSING:
+            check_going_on(session, outcome)
+        broker.close()
+        verify(home, ledger, scenario.options, clock)
+    except BaseException as failed:
+        failed.add_note(f"after {outcome!r} because {files.hits[:1]} failed")
+        raise
+    return outcome
+
+
+def has_failed(broker: Broker, topic: str) -> bool:
+    """Whether a topic takes no more messages; if it does, a commit key that says nothing shows it."""
+    try:
+        broker.publish(topic, batch_of([]), CommitKey("probe", 0))
+    except LogFailed:
+        return True
+    return False
+
+
+CLOSING = {"seal and close", "seal and close a new segment"}
+
+
+def check_going_on(session: Session, outcome: HeadraceError | None) -> None:
+    """Work goes on, as far as the error says so; reading always does."""
+    broker, ledger = session.broker, session.ledger
+    assert outcome is None or isinstance(outcome, OutcomeUnknown | DiskFull | StoreUnavailable), repr(outcome)
+    settle_topics(broker, ledger)
+    failed = [topic for topic in broker.list_topics() if has_failed(broker, topic)]
+    assert not isinstance(outcome, OutcomeUnknown) or failed == [outcome.topic]
+    if failed:
+        check(broker, ledger, failed)
+        return
+    check(broker, ledger)
+    settle(broker, ledger)
+    extend(broker, ledger, "at-once")
+    check(broker, ledger)
+
+
+@pytest.mark.parametrize("scenario", WORK, ids=lambda scenario: str(scenario.name).replace(" ", "-"))
+@pytest.mark.parametrize("times", [ONCE, FROM_THEN_ON], ids=["once", "from then on"])
+def test_disk_full_at_every_call(scenario: Scenario, times: int, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "more than a frame" in scenario.name:
+        monkeypatch.setattr("headrace.broker.decision.FRAME_ROWS", 4)
+    outcomes = set(fail_everywhere(scenario, place, errno.ENOSPC, NEEDS_ROOM, times))
+    assert outcomes <= {"NoneType", "DiskFull", "StoreUnavailable"}
+    assert scenario.name.startswith("publish") <= ("DiskFull" in outcomes)
+
+
+@pytest.mark.parametrize("scenario", WORK, ids=lambda scenario: str(scenario.name).replace(" ", "-"))
+@pytest.mark.parametrize("times", [ONCE, FROM_THEN_ON], ids=["once", "from then on"])
+def test_input_output_error_at_every_call(
+    scenario: Scenario, times: int, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "more than a frame" in scenario.name:
+        monkeypatch.setattr("headrace.broker.decision.FRAME_ROWS", 4)
+    outcomes = set(fail_everywhere(scenario, place, errno.EIO, EVERY_CHANGE, times))
+    assert scenario.name.startswith("publish") <= ("OutcomeUnknown" in outcomes)
