@@ -183,10 +183,10 @@ class Broker:
         self, topic: str, batches: Sequence[pa.RecordBatch], timeout_seconds: float | None = None
     ) -> list[Receipts | Exception]:
         """Publish batches of several publishers at once: each is written or refused by itself, all share syncs."""
-        found = self._topics.find(topic).topic
+        found, patience = self._topics.find(topic).topic, self._patience(timeout_seconds)
         requests = [Request([check_batch(batch)]) for batch in batches]
         try:
-            found.queue.publish_many(requests, self._patience(timeout_seconds))
+            found.queue.publish_many(requests, patience)
         except HeadraceError as error:
             # Those that did not get in; the others have their own outcome.
             for request in requests:

@@ -1,0 +1,292 @@
+"""Bad input to every public method: an error of the core tree that names field, value and rule, and nothing happens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.broker import Broker
+from headrace.broker.descriptions import Staged
+from headrace.core.errors import InvalidInput, InvalidMessage
+from headrace.core.limits import PARTITIONS_MAX
+from headrace.core.planning import CommitKey
+from tests.broker.messages import batch, content, statuses
+
+Call = Callable[[Broker], object]
+
+
+def publishing(**columns: Any) -> Call:
+    arrays = {name: column if isinstance(column, pa.Array) else pa.array(column) for name, column in columns.items()}
+    return lambda broker: broker.publish("orders", pa.record_batch(arrays))
+
+
+NAMES: list[tuple[str, Any]] = [
+    ("topic name", ""),
+    ("topic name", "x" * 256),
+    ("topic name", "a\nb"),
+    ("topic name", "a\x00"),
+    ("topic name", "\ud800"),
+    ("topic name", 7),
+    ("topic name", None),
+    ("topic name", b"orders"),
+    ("topic name", ["orders"]),
+]
+
+TOPICS: list[tuple[str, Call]] = [
+    ("partitions", lambda broker: broker.create_topic("new", partitions=0)),
+    ("partitions", lambda broker: broker.create_topic("new", partitions=PARTITIONS_MAX + 1)),
+    ("partitions", lambda broker: broker.create_topic("new", partitions="3")),  # type: ignore[arg-type]
+    ("partitions", lambda broker: broker.create_topic("new", partitions=True)),
+    ("partitions", lambda broker: broker.create_topic("new", partitions=1.5)),  # type: ignore[arg-type]
+    ("partitions", lambda broker: broker.alter_topic("orders", partitions=-1)),
+    ("setting", lambda broker: broker.create_topic("new", colour="red")),
+    ("setting", lambda broker: broker.alter_topic("orders", colour="red")),
+    ("retention_seconds", lambda broker: broker.create_topic("new", retention_seconds=-1)),
+    ("retention_seconds", lambda broker: broker.alter_topic("orders", retention_seconds="long")),
+    ("deduplication", lambda broker: broker.create_topic("new", deduplication="yes")),
+    ("codecs", lambda broker: broker.create_topic("new", codecs=["rar"])),
+    ("codecs", lambda broker: broker.alter_topic("orders", codecs=[])),
+    ("message_bytes_max", lambda broker: broker.alter_topic("orders", message_bytes_max=None)),
+]
+
+BATCHES: list[tuple[str, Call]] = [
+    ("batch", lambda broker: broker.publish("orders", b"value")),
+    ("batch", lambda broker: broker.publish("orders", [b"value"])),
+    ("batch", lambda broker: broker.publish("orders", pa.table({"value": [b"a"]}))),
+    ("batch", lambda broker: broker.publish("orders", None)),
+    ("batch", lambda broker: broker.publish_many("orders", [batch(b"good"), b"bad"])),
+    ("batch", lambda broker: broker.stage("orders", b"value")),
+    ("column", publishing(value=[b"a"], colour=["red"])),
+    ("column", publishing(key=[b"a"])),
+    ("value", publishing(value=[b"a", None])),
+    ("value", publishing(value=[1, 2])),
+    ("key", publishing(value=[b"a"], key=[1.5])),
+    ("attributes", publishing(value=[b"a"], attributes=["text"])),
+    ("attributes", publishing(value=[b"a"], attributes=pa.array([[("a", None)]], pa.map_(pa.string(), pa.binary())))),
+    ("codec", publishing(value=[b"a"], codec=["rar"])),
+    ("created_at", publishing(value=[b"a"], created_at=[7])),
+    ("producer_id", publishing(value=[b"a"], producer_id=["p" * 2049])),
+    ("message_group_id", publishing(value=[b"a"], producer_id=["p"], message_group_id=["g" * 2049])),
+    ("message_group_id", publishing(value=[b"a"], message_group_id=["g"])),
+    ("seqno", publishing(value=[b"a"], producer_id=["p"], seqno=[-1])),
+    ("seqno", publishing(value=[b"a"], seqno=[1])),
+    ("seqno", publishing(value=[b"a"], producer_id=["p"], seqno=pa.array([2**63], pa.uint64()))),
+    ("seqno", publishing(value=[b"a"], producer_id=["p"], seqno=["1"])),
+    ("partition", publishing(value=[b"a"], partition=[2])),
+    ("partition", publishing(value=[b"a"], partition=[-1])),
+    ("message", publishing(value=[b"a" * 2_000_000])),
+    ("partition", lambda broker: broker.stage("orders", batch(b"a", partition=2))),
+]
+
+PUBLISHING: list[tuple[str, Call]] = [
+    ("commit_key", lambda broker: broker.publish("orders", batch(b"a"), ("w", 1))),  # type: ignore[arg-type]
+    ("writer", lambda broker: broker.publish("orders", batch(b"a"), CommitKey("", 1))),
+    ("writer", lambda broker: broker.publish("orders", batch(b"a"), CommitKey("w" * 2049, 1))),
+    ("writer", lambda broker: broker.publish("orders", batch(b"a"), CommitKey(7, 1))),  # type: ignore[arg-type]
+    ("commit number", lambda broker: broker.publish("orders", batch(b"a"), CommitKey("w", -1))),
+    ("commit number", lambda broker: broker.publish("orders", batch(b"a"), CommitKey("w", 2**63))),
+    ("commit number", lambda broker: broker.publish("orders", batch(b"a"), CommitKey("w", "1"))),  # type: ignore[arg-type]
+    ("commit number", lambda broker: broker.publish("orders", batch(b"a"), CommitKey("w", True))),
+    ("timeout_seconds", lambda broker: broker.publish("orders", batch(b"a"), timeout_seconds=-1)),
+    ("timeout_seconds", lambda broker: broker.publish("orders", batch(b"a"), timeout_seconds=math.nan)),
+    ("timeout_seconds", lambda broker: broker.publish_many("orders", [batch(b"a")], "1")),  # type: ignore[arg-type]
+    ("producer_id", lambda broker: broker.last_seqno("orders", 7)),  # type: ignore[arg-type]
+    ("message_group_id", lambda broker: broker.last_seqno("orders", "p", None)),  # type: ignore[arg-type]
+    ("writer", lambda broker: broker.last_commit("orders", "")),
+    ("stage", lambda broker: broker.stage("orders", batch(b"a"), "")),
+    ("stage", lambda broker: broker.stage("orders", batch(b"a"), 7)),  # type: ignore[arg-type]
+    ("stage", lambda broker: broker.stage("orders", batch(b"a"), "s\n")),
+    ("stages", lambda broker: broker.publish_staged("orders", ["s"])),  # type: ignore[list-item]
+    ("stages", lambda broker: broker.publish_staged("orders", None)),  # type: ignore[arg-type]
+    ("stages", lambda broker: broker.publish_staged("orders", Staged("s", 1))),  # type: ignore[arg-type]
+    ("stage", lambda broker: broker.publish_staged("orders", [Staged("", 1)])),
+    ("rows", lambda broker: broker.publish_staged("orders", [Staged("s", -1)])),
+    ("commit_key", lambda broker: broker.publish_staged("orders", [], 7)),  # type: ignore[arg-type]
+    ("timeout_seconds", lambda broker: broker.publish_staged("orders", [], timeout_seconds=-1)),
+    ("stages", lambda broker: broker.drop_stages("orders", "s")),
+    ("stage", lambda broker: broker.drop_stages("orders", [Staged("s", 1)])),  # type: ignore[list-item]
+]
+
+READING: list[tuple[str, Call]] = [
+    ("partition", lambda broker: broker.fetch("orders", "0", 0)),  # type: ignore[arg-type]
+    ("partition", lambda broker: broker.fetch("orders", None, 0)),  # type: ignore[arg-type]
+    ("partition", lambda broker: broker.fetch("orders", True, 0)),
+    ("offset", lambda broker: broker.fetch("orders", 0, 0.5)),  # type: ignore[arg-type]
+    ("offset", lambda broker: broker.fetch("orders", 0, "earliest")),  # type: ignore[arg-type]
+    ("max_messages", lambda broker: broker.fetch("orders", 0, 0, max_messages=0)),
+    ("max_messages", lambda broker: broker.fetch("orders", 0, 0, max_messages=1 << 30)),
+    ("max_messages", lambda broker: broker.fetch("orders", 0, 0, max_messages=1.5)),  # type: ignore[arg-type]
+    ("max_bytes", lambda broker: broker.fetch("orders", 0, 0, max_bytes=0)),
+    ("max_bytes", lambda broker: broker.fetch("orders", 0, 0, max_bytes=None)),  # type: ignore[arg-type]
+    ("wait_seconds", lambda broker: broker.fetch("orders", 0, 0, wait_seconds=-1)),
+    ("wait_seconds", lambda broker: broker.fetch("orders", 0, 0, wait_seconds=301)),
+    ("wait_seconds", lambda broker: broker.fetch("orders", 0, 0, wait_seconds=math.nan)),
+    ("wait_seconds", lambda broker: broker.fetch("orders", 0, 0, wait_seconds="1")),  # type: ignore[arg-type]
+    ("partition", lambda broker: broker.offset_at("orders", "0", 0)),  # type: ignore[arg-type]
+    ("time_us", lambda broker: broker.offset_at("orders", 0, -1)),
+    ("time_us", lambda broker: broker.offset_at("orders", 0, 2**63)),
+    ("time_us", lambda broker: broker.offset_at("orders", 0, "now")),  # type: ignore[arg-type]
+]
+
+GROUPS: list[tuple[str, Call]] = [
+    ("group name", lambda broker: broker.register_group("orders", "")),
+    ("group name", lambda broker: broker.register_group("orders", "x" * 256)),
+    ("group name", lambda broker: broker.register_group("orders", None)),  # type: ignore[arg-type]
+    ("consumers", lambda broker: broker.register_group("orders", "g", consumers=0)),
+    ("consumers", lambda broker: broker.register_group("orders", "g", consumers="2")),  # type: ignore[arg-type]
+    ("important", lambda broker: broker.register_group("orders", "g", important="no")),  # type: ignore[arg-type]
+    ("read_from", lambda broker: broker.register_group("orders", "g", read_from="newest")),  # type: ignore[arg-type]
+    ("read_from", lambda broker: broker.register_group("orders", "g", read_from=-1)),
+    ("group name", lambda broker: broker.join_group("orders", "\t", "ann")),
+    ("member", lambda broker: broker.join_group("orders", "g", "")),
+    ("member", lambda broker: broker.join_group("orders", "g", 7)),  # type: ignore[arg-type]
+    ("member", lambda broker: broker.join_group("orders", "g", "m" * 2049)),
+    ("session_timeout_seconds", lambda broker: broker.join_group("orders", "g", "ann", 0)),
+    ("session_timeout_seconds", lambda broker: broker.join_group("orders", "g", "ann", "30")),  # type: ignore[arg-type]
+    ("member", lambda broker: broker.heartbeat("orders", "known", None)),  # type: ignore[arg-type]
+    ("group name", lambda broker: broker.heartbeat("orders", 7, "ann")),  # type: ignore[arg-type]
+    ("member", lambda broker: broker.leave_group("orders", "known", [])),  # type: ignore[arg-type]
+    ("group name", lambda broker: broker.leave_group("orders", [], "ann")),  # type: ignore[arg-type]
+    ("offsets", lambda broker: broker.commit("orders", "known", None)),  # type: ignore[arg-type]
+    ("offsets", lambda broker: broker.commit("orders", "known", [0, 1])),  # type: ignore[arg-type]
+    ("partition", lambda broker: broker.commit("orders", "known", {"0": 1})),  # type: ignore[dict-item]
+    ("offset", lambda broker: broker.commit("orders", "known", {0: "1"})),  # type: ignore[dict-item]
+    ("offset", lambda broker: broker.commit("orders", "known", {0: 1.0})),  # type: ignore[dict-item]
+    ("consumer", lambda broker: broker.commit("orders", "known", {0: 0}, member=[])),  # type: ignore[arg-type]
+    ("group name", lambda broker: broker.commit("orders", {}, {0: 0})),  # type: ignore[arg-type]
+    ("offset", lambda broker: broker.seek("orders", "known", {0: None})),  # type: ignore[dict-item]
+    ("offsets", lambda broker: broker.seek("orders", "known", "start")),  # type: ignore[arg-type]
+    ("group name", lambda broker: broker.committed("orders", "")),
+    ("group name", lambda broker: broker.delete_group("orders", 7)),  # type: ignore[arg-type]
+    ("group name", lambda broker: broker.describe_group("orders", {})),  # type: ignore[arg-type]
+    ("group name", lambda broker: broker.subscribe("orders", [], "ann")),  # type: ignore[arg-type]
+    ("consumer", lambda broker: broker.subscribe("orders", "known", None)),  # type: ignore[arg-type]
+    ("consumer", lambda broker: broker.subscribe("orders", "known", 0.5)),  # type: ignore[arg-type]
+    ("consumer", lambda broker: broker.subscribe("orders", "known", True)),
+    ("member", lambda broker: broker.subscribe("orders", "known", "")),
+    ("buffer_messages", lambda broker: broker.subscribe("orders", "known", "ann", buffer_messages=0)),
+    ("buffer_messages", lambda broker: broker.subscribe("orders", "known", "ann", buffer_messages="9")),  # type: ignore[arg-type]
+    ("session_timeout_seconds", lambda broker: broker.subscribe("orders", "known", "ann", None, -1)),
+]
+
+
+def refuse(broker: Broker, field: str, call: Call) -> None:
+    """The call is refused by name, leaves no trace, and the broker works on."""
+    broker.create_topic("orders", partitions=2)
+    broker.register_group("orders", "known")
+    topic, group = broker.describe_topic("orders"), broker.describe_group("orders", "known")
+    with pytest.raises(InvalidInput) as caught:
+        call(broker)
+    error = caught.value
+    assert error.field == field
+    assert error.value
+    assert error.rule
+    assert str(error).endswith(f"{error.field} is {error.value}: {error.rule}")
+    assert len(str(error)) < 1000
+    assert not error.retry
+    assert broker.list_topics() == ["orders"]
+    assert broker.describe_topic("orders") == topic
+    assert broker.describe_group("orders", "known") == group
+    assert statuses(broker.publish("orders", batch(b"good", producer_id="p", seqno=0))) == ["written"]
+    assert content(broker, "orders") == {0: [b"good"], 1: []}
+
+
+@pytest.mark.parametrize(("field", "name"), NAMES, ids=lambda value: repr(value)[:12])
+def test_a_bad_name_of_a_topic_is_refused_everywhere(broker: Broker, field: str, name: Any) -> None:
+    calls: list[Call] = [
+        lambda broker: broker.create_topic(name),
+        lambda broker: broker.describe_topic(name),
+        lambda broker: broker.alter_topic(name, partitions=2),
+        lambda broker: broker.delete_topic(name),
+        lambda broker: broker.offsets(name),
+        lambda broker: broker.publish(name, batch(b"a")),
+        lambda broker: broker.publish_many(name, [batch(b"a")]),
+        lambda broker: broker.fetch(name, 0, 0),
+        lambda broker: broker.offset_at(name, 0, 0),
+        lambda broker: broker.last_seqno(name, "p"),
+        lambda broker: broker.last_commit(name, "w"),
+        lambda broker: broker.stage(name, batch(b"a")),
+        lambda broker: broker.publish_staged(name, []),
+        lambda broker: broker.drop_stages(name, []),
+        lambda broker: broker.register_group(name, "g"),
+        lambda broker: broker.join_group(name, "g", "ann"),
+        lambda broker: broker.list_groups(name),
+        lambda broker: broker.subscribe(name, "g", "ann"),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidInput) as caught:
+            call(broker)
+        assert caught.value.field == field
+        assert caught.value.rule
+    assert broker.list_topics() == []
+
+
+@pytest.mark.parametrize(("field", "call"), TOPICS)
+def test_a_bad_topic_is_refused(broker: Broker, field: str, call: Call) -> None:
+    refuse(broker, field, call)
+
+
+@pytest.mark.parametrize(("field", "call"), BATCHES)
+def test_a_bad_batch_is_refused(broker: Broker, field: str, call: Call) -> None:
+    refuse(broker, field, call)
+
+
+@pytest.mark.parametrize(("field", "call"), PUBLISHING)
+def test_a_bad_way_to_publish_is_refused(broker: Broker, field: str, call: Call) -> None:
+    refuse(broker, field, call)
+
+
+@pytest.mark.parametrize(("field", "call"), READING)
+def test_a_bad_way_to_read_is_refused(broker: Broker, field: str, call: Call) -> None:
+    refuse(broker, field, call)
+
+
+@pytest.mark.parametrize(("field", "call"), GROUPS)
+def test_a_bad_group_or_member_is_refused(broker: Broker, field: str, call: Call) -> None:
+    refuse(broker, field, call)
+
+
+@pytest.mark.parametrize(
+    ("field", "arguments"),
+    [
+        ("messages_max", {"messages_max": 0}),
+        ("messages_max", {"messages_max": 1.5}),
+        ("messages_max", {"messages_max": "1"}),
+        ("timeout_seconds", {"timeout_seconds": -1}),
+        ("timeout_seconds", {"timeout_seconds": None}),
+        ("timeout_seconds", {"timeout_seconds": math.inf}),
+    ],
+)
+def test_a_bad_get_is_refused_and_the_subscription_works_on(
+    broker: Broker, field: str, arguments: dict[str, Any]
+) -> None:
+    broker.create_topic("orders")
+    broker.publish("orders", batch(b"a"))
+    with broker.subscribe("orders", "readers", "ann") as subscription:
+        with pytest.raises(InvalidInput) as caught:
+            subscription.get(**arguments)
+        assert caught.value.field == field
+        read = subscription.get(timeout_seconds=60)
+        assert read is not None
+        assert read.num_rows == 1
+
+
+def test_the_row_of_a_bad_message_is_named(broker: Broker) -> None:
+    broker.create_topic("orders")
+    with pytest.raises(InvalidMessage, match="row 2: seqno is -5: it must be 0 or more") as caught:
+        broker.publish("orders", batch(b"a", b"b", b"c", producer_id="p", seqno=[1, 2, -5]))
+    assert caught.value.row == 2
+
+
+def test_a_refused_batch_uses_up_no_turn_no_seqno_and_no_payload(broker: Broker) -> None:
+    broker.create_topic("orders", partitions=2, deduplication="payload")
+    with pytest.raises(InvalidMessage):
+        broker.publish("orders", batch(b"a", b"b", producer_id="p", seqno=[1, 2], partition=[None, 9]))
+    assert broker.last_seqno("orders", "p") is None
+    receipts = broker.publish("orders", batch(b"a", b"b", producer_id="p", seqno=[1, 2]))
+    assert statuses(receipts) == ["written"] * 2
+    assert receipts.partition.tolist() == [0, 0]
