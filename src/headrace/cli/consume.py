@@ -18,7 +18,7 @@ import typer
 
 from headrace.cli.client import DEFAULT_URL, Ca, Client, Json, Refused, Token, Url, path_of
 from headrace.cli.events import follow
-from headrace.cli.exits import Exit, Failure
+from headrace.cli.exits import Enough, Exit, Failure
 from headrace.cli.formats import DEFAULT, FIELDS, lines_of, parse_format
 from headrace.cli.output import print_note
 from headrace.cli.positions import Place, Time, parse_place
@@ -39,7 +39,7 @@ Examples:
 
 _FOLLOW_SECONDS: Final = 20.0
 # How long a group's reader that does not follow waits for more: another member may just have left.
-_LINGER_SECONDS: Final = 1.0
+_LINGER_SECONDS: Final = 0.5
 _PAGE: Final = 10_000
 
 
@@ -99,8 +99,11 @@ def _print_all(reader: Reader, line: Any, count: int | None) -> None:
         if left is not None:
             table = table.slice(0, left)
             left -= table.num_rows
-        out.writelines(lines_of(table, line))
-        out.flush()
+        try:
+            out.writelines(lines_of(table, line))
+            out.flush()
+        except BrokenPipeError:
+            raise Enough from None
         reader.printed(table)
         if left == 0:
             return

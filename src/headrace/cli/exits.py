@@ -17,6 +17,10 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
+class Enough(Exception):
+    """Whoever read our output has enough of it: an end like any other."""
+
+
 class Failure(Exception):
     """A command cannot go on: one line for people, and the exit code for programs."""
 

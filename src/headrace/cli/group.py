@@ -82,13 +82,13 @@ def describe(
     "seek",
     epilog="Examples: headrace group seek orders billing earliest; headrace group seek orders billing 15m; "
     "headrace group seek orders billing 1200 --partition 3",
+    # A place may be -100, which is no option.
+    context_settings={"ignore_unknown_options": True},
 )
 def seek(
     topic: Topic,
     group: Name,
-    place: Annotated[
-        str, typer.Argument(help="earliest, latest, N, -N (write -- before it), a time, or 15m ago as 15m.")
-    ],
+    place: Annotated[str, typer.Argument(help="earliest, latest, N, -N, a time, or 15m ago as 15m.")],
     partition: Annotated[
         list[int] | None, typer.Option(help="Only this partition; may be repeated.", metavar="N")
     ] = None,

@@ -10,7 +10,7 @@ import typer
 from typer._click.exceptions import ClickException, UsageError
 
 from headrace.cli import consume, doctor, group, produce, serve, token, topic, version
-from headrace.cli.exits import Exit, Failure
+from headrace.cli.exits import Enough, Exit, Failure
 
 app = typer.Typer(
     name="headrace",
@@ -48,8 +48,8 @@ def run(arguments: list[str] | None = None) -> int:
         return _end(Exit.USAGE, _with_help(error))
     except (KeyboardInterrupt, typer.Abort):
         return Exit.INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has enough of it.
+    except Enough:
+        # What is still buffered is flushed at the end of the process, and must not fail there.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
 

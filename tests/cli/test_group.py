@@ -1,0 +1,60 @@
+"""`headrace group`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.processes import Server
+
+
+@pytest.fixture
+def billing(server: Server, topic: str) -> str:
+    """A topic with ten messages that the group `billing` has read."""
+    for partition in ("0", "1"):
+        server.run("produce", topic, "--partition", partition, stdin="a\nb\nc\nd\ne\n")
+    server.run("consume", topic, "--group", "billing")
+    return topic
+
+
+def offsets(server: Server, *arguments: str) -> list[int]:
+    return [each["offset"] for each in server.run("group", "seek", *arguments, "--json").json()]
+
+
+def test_seeking(server: Server, billing: str) -> None:
+    assert offsets(server, billing, "billing", "earliest") == [0, 0]
+    assert offsets(server, billing, "billing", "3") == [3, 3]
+    assert offsets(server, billing, "billing", "latest") == [5, 5]
+    assert offsets(server, billing, "billing", "2", "--partition", "1") == [5, 2]
+    assert offsets(server, billing, "billing", "1h") == [0, 0]
+    assert offsets(server, billing, "billing", "2999-01-01") == [5, 5]
+    assert offsets(server, billing, "billing", "earliest", "--partition", "0") == [0, 5]
+    assert offsets(server, billing, "billing", "-2") == [3, 3]
+    assert len(server.run("consume", billing, "--group", "billing").lines()) == 4
+    assert "next offset" in server.run("group", "seek", billing, "billing", "99").out
+
+
+def test_seeking_wrongly(server: Server, billing: str) -> None:
+    assert "does not exist" in server.run("group", "seek", billing, "other", "earliest").refused(1)
+    assert "leave --partition out" in server.run("group", "seek", billing, "billing", "1h", "--partition", "0").refused(
+        2
+    )
+    assert "partition 9" in server.run("group", "seek", billing, "billing", "1", "--partition", "9").refused(1)
+    assert "the place is" in server.run("group", "seek", billing, "billing", "somewhere").refused(2)
+
+
+def test_lag(server: Server, billing: str) -> None:
+    server.run("produce", billing, "--partition", "0", stdin="f\ng\n")
+    described = server.run("group", "describe", billing, "billing", "--json").json()
+    assert [at["lag_messages"] for at in described["partitions"]] == [2, 0]
+    assert "2 messages" in server.run("group", "describe", billing, "billing").out
+    listed = server.run("group", "list", billing, "--json").json()
+    assert [(group["name"], group["lag_messages"]) for group in listed] == [("billing", 2)]
+    row = next(line for line in server.run("group", "list", billing).lines() if "billing" in line)
+    assert row.split()[:3] == ["billing", "0", "2"]
+
+
+def test_deleting(server: Server, billing: str) -> None:
+    assert "say --yes" in server.run("group", "delete", billing, "billing").refused(2)
+    assert server.run("group", "delete", billing, "billing", "--yes").code == 0
+    assert "no groups yet" in server.run("group", "list", billing).out
+    assert "does not exist" in server.run("group", "delete", billing, "billing", "-y").refused(1)

@@ -1,0 +1,122 @@
+"""`headrace produce`: lines in, messages out, each once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.cli.processes import HEADRACE, PATIENCE_SECONDS, Server, environment, headrace
+
+
+def messages(server: Server, topic: str) -> list[dict[str, Any]]:
+    import json
+
+    return [json.loads(line) for line in server.run("consume", topic, "--json").lines()]
+
+
+def values(server: Server, topic: str) -> list[str]:
+    return sorted(message["value"] for message in messages(server, topic))
+
+
+def test_every_line_is_a_message(server: Server, topic: str) -> None:
+    done = server.run("produce", topic, stdin="one\n\nthree\nwithout an end")
+    assert done.lines() == [f"{topic}: 4 of 4 lines written"]
+    assert values(server, topic) == ["", "one", "three", "without an end"]
+
+
+def test_nothing_comes_to_nothing(server: Server, topic: str) -> None:
+    assert server.run("produce", topic, stdin="").lines() == [f"{topic}: 0 of 0 lines written"]
+
+
+def test_keys(server: Server, topic: str) -> None:
+    server.run("produce", topic, "--key-separator", ": ", stdin="a: 1: 2\nno key\n: empty key\n")
+    found = {message["value"]: message.get("key") for message in messages(server, topic)}
+    assert found == {"1: 2": "a", "no key": None, "empty key": ""}
+
+
+def test_a_tab_may_be_written_as_people_write_it(server: Server, topic: str) -> None:
+    server.run("produce", topic, "--key-separator", "\\t", stdin="a\tb\n")
+    assert [(message["key"], message["value"]) for message in messages(server, topic)] == [("a", "b")]
+
+
+def test_bytes_that_are_no_text(server: Server, topic: str) -> None:
+    server.run("produce", topic, stdin=b"\xff\x00\xfe\n")
+    assert messages(server, topic)[0]["encoding"] == "base64"
+
+
+def test_a_file_that_is_sent_again_is_written_once(server: Server, topic: str) -> None:
+    lines = [f"line {number}" for number in range(25)]
+    arguments = ("produce", topic, "--producer-id", "till-7", "--batch", "10", "--json")
+    first = server.run(*arguments, stdin="\n".join(lines[:15]) + "\n").json()
+    assert (first["written"], first["duplicates"]) == (15, 0)
+    again = server.run(*arguments, stdin="\n".join(lines) + "\n").json()
+    assert (again["written"], again["duplicates"]) == (10, 15)
+    assert values(server, topic) == sorted(lines)
+    told = server.run("produce", topic, "--producer-id", "till-7", stdin="x\n")
+    assert told.lines() == [f"{topic}: 0 of 1 lines written, 1 were there before"]
+
+
+def test_a_chosen_partition(server: Server, topic: str) -> None:
+    server.run("produce", topic, "--partition", "1", stdin="a\nb\n")
+    assert {message["partition"] for message in messages(server, topic)} == {1}
+    assert "this topic has 0 to 1" in server.run("produce", topic, "--partition", "7", stdin="a\n").refused(1)
+
+
+def test_a_line_that_is_refused_is_named(server: Server, topic: str) -> None:
+    server.run("topic", "alter", topic, "--message-bytes-max", "10")
+    line = server.run("produce", topic, "--batch", "2", stdin="a\nb\nc\nmuch too long for it\n").refused(1)
+    assert line.startswith("line 4: ") and line.endswith("(2 of 2 lines written)"), line
+
+
+def test_wrong_usage(server: Server) -> None:
+    assert "--key-separator is empty" in server.run("produce", "x", "--key-separator", "").refused(2)
+    assert "--producer-id" in server.run("produce", "x", "--producer-id", "").refused(2)
+    assert "does not exist" in server.run("produce", "nowhere", stdin="a\n").refused(1)
+    assert "--batch" in server.run("produce", "x", "--batch", "0").refused(2)
+
+
+def test_lines_are_sent_while_more_may_come(server: Server, topic: str) -> None:
+    source, sink = os.pipe()
+    process = subprocess.Popen(
+        [HEADRACE, "produce", topic], stdin=source, stdout=subprocess.DEVNULL, env=environment(HEADRACE_URL=server.url)
+    )
+    os.close(source)
+    os.write(sink, b"first\nhalf a l")
+    wait_until(lambda: values(server, topic) == ["first"])
+    os.write(sink, b"ine\n")
+    wait_until(lambda: values(server, topic) == ["first", "half a line"])
+    os.close(sink)
+    assert process.wait(PATIENCE_SECONDS) == 0
+
+
+def wait_until(condition: Any) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.05)
+
+
+def test_without_a_server() -> None:
+    # Without a producer id a line might be written twice, so nothing is tried again.
+    line = headrace("produce", "x", "--url", "http://127.0.0.1:1", stdin="a\n").refused(3)
+    assert "no server at http://127.0.0.1:1" in line and "headrace serve" in line
+
+
+def test_a_server_that_is_away_for_a_while(tmp_path: Path) -> None:
+    with Server(tmp_path / "store") as first:
+        port = first.url.rpartition(":")[2]
+        first.run("topic", "create", "orders")
+        first.stop()
+    results = []
+    arguments = ("produce", "orders", "--producer-id", "p", "--url", first.url)
+    thread = threading.Thread(target=lambda: results.append(headrace(*arguments, stdin="a\nb\n")))
+    thread.start()
+    time.sleep(0.3)
+    with Server(tmp_path / "store", "--http", f"127.0.0.1:{port}") as second:
+        thread.join(PATIENCE_SECONDS)
+        assert results[0].lines() == ["orders: 2 of 2 lines written"]
+        assert values(second, "orders") == ["a", "b"]
