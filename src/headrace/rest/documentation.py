@@ -82,8 +82,13 @@ class Docs:
     errors: tuple[int, ...] = ()
 
 
+def name_schema(characters_max: int) -> dict[str, Any]:
+    """What a name may be: no control characters and no line ends."""
+    return {"type": "string", "minLength": 1, "maxLength": characters_max, "pattern": _NAME}
+
+
 def _named(description: str, characters_max: int, example: str) -> dict[str, Any]:
-    schema = {"type": "string", "minLength": 1, "maxLength": characters_max, "pattern": _NAME}
+    schema = name_schema(characters_max)
     return {"description": f"{description}, percent-encoded", "schema": schema, "example": example}
 
 
@@ -142,11 +147,17 @@ def _describe(operation: dict[str, Any], handler: HTTPRouteHandler, docs: Docs) 
 def _describe_parameter(parameter: dict[str, Any]) -> None:
     if parameter["in"] == "path":
         parameter.update(_PATH_PARAMETERS[parameter["name"]])
-    # Said once, beside the schema and not in it.
+    # Said once, beside the schema and not in it; and a parameter that may be left out is never sent as null.
+    parameter["schema"] = _without_null(parameter["schema"])
     parameter["schema"].pop("description", None)
     parameter.pop("allowEmptyValue", None)
     parameter.pop("allowReserved", None)
     parameter.pop("deprecated", None)
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    choices = [choice for choice in schema.get("oneOf", ()) if choice != {"type": "null"}]
+    return choices[0] if len(choices) == 1 else schema
 
 
 def _answer(docs: Docs) -> dict[str, Any]:

@@ -16,14 +16,20 @@ import msgspec
 import pyarrow as pa
 
 from headrace.core.errors import InvalidInput, InvalidMessage
-from headrace.core.limits import BATCH_ROWS_MAX
+from headrace.core.limits import BATCH_ROWS_MAX, ID_CHARACTERS_MAX, PARTITIONS_MAX, SEQNO_MAX
 from headrace.core.messages import PUBLISH_SCHEMA
 from headrace.core.planning import WRITTEN, CommitKey, Receipts
+from headrace.core.settings import CODECS
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 JSON: Final = "application/json"
 
 Encoding = Literal["text", "base64"]
+
+
+def _documented(**schema: Any) -> msgspec.Meta:
+    """A rule that the core checks on whole columns, and that is only told here."""
+    return msgspec.Meta(extra_json_schema=schema)
 
 
 class MessageIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -32,19 +38,19 @@ class MessageIn(msgspec.Struct, forbid_unknown_fields=True):
     value: str
     key: str | None = None
     attributes: dict[str, str] | None = None
-    codec: str | None = None
+    codec: Annotated[str, _documented(enum=list(CODECS))] | None = None
     created_at: datetime | None = None
-    producer_id: str | None = None
-    message_group_id: str | None = None
-    seqno: int | None = None
-    partition: int | None = None
+    producer_id: Annotated[str, _documented(maxLength=ID_CHARACTERS_MAX)] | None = None
+    message_group_id: Annotated[str, _documented(maxLength=ID_CHARACTERS_MAX)] | None = None
+    seqno: Annotated[int, _documented(minimum=0, maximum=SEQNO_MAX)] | None = None
+    partition: Annotated[int, _documented(minimum=0, exclusiveMaximum=PARTITIONS_MAX)] | None = None
 
 
 class CommitKeyIn(msgspec.Struct, forbid_unknown_fields=True):
     """Makes a publish idempotent: a number at or below the last one of its writer publishes nothing."""
 
-    writer: str
-    number: Annotated[int, msgspec.Meta(ge=0)]
+    writer: Annotated[str, _documented(minLength=1, maxLength=ID_CHARACTERS_MAX)]
+    number: Annotated[int, msgspec.Meta(ge=0, le=SEQNO_MAX)]
 
 
 class Publish(msgspec.Struct, forbid_unknown_fields=True):

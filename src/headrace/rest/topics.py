@@ -2,50 +2,64 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
+from msgspec import UNSET, Meta, UnsetType
 
 from headrace.broker.descriptions import TopicDescription
+from headrace.core.limits import (
+    MESSAGE_BYTES_MAX,
+    NAME_CHARACTERS_MAX,
+    PARTITIONS_MAX,
+    RETENTION_BYTES_MAX,
+    RETENTION_SECONDS_MAX,
+    WINDOW_SECONDS_MAX,
+)
 from headrace.core.rights import Right
-from headrace.core.settings import Deduplication, Scope, TopicSettings
+from headrace.core.settings import CODECS, Deduplication, Scope, TopicSettings
 from headrace.rest.access import CHECKED_INSIDE, caller_of
 from headrace.rest.crossing import Crossing
-from headrace.rest.documentation import Docs
+from headrace.rest.documentation import Docs, name_schema
 from headrace.rest.paths import unquoted
+
+# The core says what is wrong with a name; the document says what is right.
+Name = Annotated[str, Meta(extra_json_schema=name_schema(NAME_CHARACTERS_MAX))]
+Codec = Annotated[str, Meta(extra_json_schema={"enum": list(CODECS)})]
+Partitions = Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]
 
 
 class SettingsIn(msgspec.Struct, forbid_unknown_fields=True):
     """Settings of a topic; what is left out stays as it is."""
 
-    retention_seconds: int | msgspec.UnsetType | None = msgspec.UNSET
-    retention_bytes: int | msgspec.UnsetType | None = msgspec.UNSET
-    deduplication: Deduplication | msgspec.UnsetType = msgspec.UNSET
-    deduplication_window_seconds: int | msgspec.UnsetType = msgspec.UNSET
-    deduplication_scope: Scope | msgspec.UnsetType = msgspec.UNSET
-    codecs: list[str] | msgspec.UnsetType = msgspec.UNSET
-    message_bytes_max: int | msgspec.UnsetType = msgspec.UNSET
+    retention_seconds: Annotated[int, Meta(ge=1, le=RETENTION_SECONDS_MAX)] | UnsetType | None = UNSET
+    retention_bytes: Annotated[int, Meta(ge=1, le=RETENTION_BYTES_MAX)] | UnsetType | None = UNSET
+    deduplication: Deduplication | UnsetType = UNSET
+    deduplication_window_seconds: Annotated[int, Meta(ge=1, le=WINDOW_SECONDS_MAX)] | UnsetType = UNSET
+    deduplication_scope: Scope | UnsetType = UNSET
+    codecs: Annotated[list[Codec], Meta(min_length=1, max_length=len(CODECS))] | UnsetType = UNSET
+    message_bytes_max: Annotated[int, Meta(ge=1, le=MESSAGE_BYTES_MAX)] | UnsetType = UNSET
 
     def given(self) -> dict[str, Any]:
         """Only what was said."""
-        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not msgspec.UNSET}
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not UNSET}
 
 
 class TopicIn(msgspec.Struct, forbid_unknown_fields=True):
     """A topic to create."""
 
-    name: str
-    partitions: int | None = None
+    name: Name
+    partitions: Partitions | None = None
     settings: SettingsIn = msgspec.field(default_factory=SettingsIn)
 
 
 class TopicChange(msgspec.Struct, forbid_unknown_fields=True):
     """What to change of a topic: settings, and more partitions."""
 
-    partitions: int | None = None
+    partitions: Partitions | None = None
     settings: SettingsIn = msgspec.field(default_factory=SettingsIn)
 
 
