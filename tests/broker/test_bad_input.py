@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
-from headrace.broker.descriptions import Staged
+from headrace.core.descriptions import Staged
 from headrace.core.errors import InvalidInput, InvalidMessage
 from headrace.core.limits import PARTITIONS_MAX
 from headrace.core.planning import CommitKey

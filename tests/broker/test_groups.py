@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from headrace.broker import Broker
-from headrace.broker.descriptions import PartitionProgress
+from headrace.core.descriptions import PartitionProgress
 from headrace.core.errors import (
     GroupNotFound,
     GroupSizeConflict,

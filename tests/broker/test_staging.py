@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
-from headrace.broker.descriptions import Staged
+from headrace.core.descriptions import Staged
 from headrace.core.errors import InvalidInput, MessageTooLarge, StageNotFound, TopicNotFound
 from headrace.core.limits import FRAME_ROWS
 from headrace.core.planning import CommitKey

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from headrace.broker import Broker
 from headrace.broker.clock import Clock
-from headrace.broker.descriptions import Staged
+from headrace.core.descriptions import Staged
 from headrace.core.errors import StageNotFound, TopicNotFound
 from headrace.core.messages import PUBLISH_SCHEMA
 from headrace.core.planning import CommitKey, Receipts

@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.broker.access import Access
 from headrace.broker.checks import (
     check_batch,
     check_commit_key,
@@ -30,18 +31,10 @@ from headrace.broker.checks import (
     check_text,
     check_whole,
 )
-from headrace.broker.access import Access
 from headrace.broker.chores import Chores
 from headrace.broker.clock import Clock, SystemClock
 from headrace.broker.counters import Counters
-from headrace.broker.descriptions import (
-    GroupDescription,
-    Membership,
-    Staged,
-    TopicDescription,
-    describe_group,
-    describe_topic,
-)
+from headrace.broker.descriptions import describe_group, describe_topic
 from headrace.broker.participants import Participants
 from headrace.broker.queue import Request
 from headrace.broker.reading import TopicReader
@@ -52,6 +45,7 @@ from headrace.broker.topics import OpenTopic, Topics
 from headrace.broker.upkeep import Upkeep
 from headrace.broker.vitals import TopicVitals, vitals_of
 from headrace.core import groups as rules
+from headrace.core.descriptions import GroupDescription, Membership, Staged, TopicDescription
 from headrace.core.errors import HeadraceError, PartitionNotFound, StageNotFound
 from headrace.core.groups import Group, ReadFrom
 from headrace.core.limits import (

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from headrace.broker.descriptions import Staged
+from headrace.core.descriptions import Staged
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import SEQNO_MAX
 from headrace.core.names import check_id

@@ -9,7 +9,7 @@ from litestar import delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
-from headrace.broker.descriptions import GroupDescription
+from headrace.core.descriptions import GroupDescription
 from headrace.core.errors import InvalidInput
 from headrace.core.groups import ReadFrom
 from headrace.core.limits import GROUP_CONSUMERS_MAX, ID_CHARACTERS_MAX, PARTITIONS_MAX, TIME_US_MAX

@@ -11,8 +11,8 @@ from litestar import Request, Response, delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
-from headrace.broker.descriptions import Membership
 from headrace.broker.reading import MemberRead, TopicReader
+from headrace.core.descriptions import Membership
 from headrace.core.limits import (
     FETCH_BYTES_DEFAULT,
     FETCH_MESSAGES_DEFAULT,

@@ -17,8 +17,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from headrace.broker.descriptions import GroupDescription
 from headrace.broker.vitals import TopicVitals
+from headrace.core.descriptions import GroupDescription
 from headrace.core.measures import Histogram
 from headrace.core.rights import Right
 from headrace.rest.crossing import Crossing

@@ -10,7 +10,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from headrace.broker.descriptions import TopicDescription
+from headrace.core.descriptions import TopicDescription
 from headrace.core.limits import (
     MESSAGE_BYTES_MAX,
     NAME_CHARACTERS_MAX,

@@ -1,0 +1,76 @@
+"""What is told about topics and groups: plain values, the same in process and over every protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.core.groups import ReadFrom
+from headrace.core.settings import TopicSettings
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic: start and end offset by partition, the bytes it takes, and the names of its groups."""
+
+    name: str
+    id: int
+    partitions: int
+    settings: TopicSettings
+    created_us: int
+    offsets: dict[int, tuple[int, int]]
+    bytes_stored: int
+    groups: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProgress:
+    """How far a group is in one partition; `lag_seconds` is the age of the oldest message it has yet to read."""
+
+    committed: int | None
+    position: int
+    end: int
+    lag_messages: int
+    lag_seconds: float
+    consumer: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group: its consumers with their partitions, and its progress by partition."""
+
+    topic: str
+    name: str
+    consumers: int | None
+    important: bool
+    read_from: ReadFrom
+    generation: int
+    members: dict[str, list[int]]
+    progress: dict[int, PartitionProgress]
+
+    @property
+    def lag_messages(self) -> int:
+        """The messages it has yet to read, over all partitions."""
+        return sum(progress.lag_messages for progress in self.progress.values())
+
+    @property
+    def lag_seconds(self) -> float:
+        """The age of the oldest message it has yet to read."""
+        return max((progress.lag_seconds for progress in self.progress.values()), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What a member knows: the group's generation and the partitions it reads in it."""
+
+    group: str
+    member: str
+    generation: int
+    partitions: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A stage and the rows it has: what must be named to publish it."""
+
+    stage: str
+    rows: int
