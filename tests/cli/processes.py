@@ -107,7 +107,9 @@ class Server:
             )
         assert self.process.stdout is not None
         self.ready = self.process.stdout.readline().strip()
-        assert self.ready, self.log
+        if not self.ready:
+            self.close()
+            raise AssertionError(self.log)
         self.url = next(word for word in self.ready.split() if word.startswith("http"))
 
     @property

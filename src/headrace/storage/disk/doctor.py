@@ -48,8 +48,7 @@ class _Doctor:
         self._report = Report()
 
     def run(self) -> Report:
-        is_closed = f"{CATALOG}-wal" not in self._files.list_directory(self._directory)
-        catalog = check_catalog(self._directory / CATALOG, is_closed)
+        catalog = self._check_catalog()
         for complaint in catalog.complaints:
             self._find(self._directory / CATALOG, 0, "damage", complaint)
         ends: dict[int, Int64s] = {}
@@ -62,6 +61,12 @@ class _Doctor:
         self._check_strays(catalog)
         self._check_stages(catalog)
         return self._report
+
+    def _check_catalog(self) -> CheckedCatalog:
+        names = self._files.list_directory(self._directory)
+        if CATALOG not in names:
+            return CheckedCatalog(complaints=["the catalog is missing"])
+        return check_catalog(self._directory / CATALOG, is_closed=f"{CATALOG}-wal" not in names)
 
     def _check_log(self, topic_id: int, partitions: int | None) -> LogCheck:
         self._report.topics += 1

@@ -1,0 +1,41 @@
+"""The catalog of a store without the store: what the token commands work on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.core.errors import InvalidInput, StoreUnavailable
+from headrace.storage.catalog import TokenRecord
+from headrace.storage.urls import open_catalog, open_store
+
+TOKEN = TokenRecord("id", "name", "hash", (), 0)
+
+
+def test_beside_a_process_that_has_the_store_open(tmp_path: Path) -> None:
+    url = f"file:{tmp_path}/store?durability=os"
+    store = open_store(url)
+    catalog = open_catalog(url)
+    catalog.add_token(TOKEN)
+    assert store.catalog.tokens() == [TOKEN]
+    catalog.close()
+    store.close()
+
+
+def test_before_there_is_a_store(tmp_path: Path) -> None:
+    url = f"file:{tmp_path}/new/store"
+    catalog = open_catalog(url)
+    catalog.add_token(TOKEN)
+    catalog.close()
+    store = open_store(url)
+    assert store.catalog.tokens() == [TOKEN]
+    store.close()
+
+
+def test_only_on_disk(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="file:"):
+        open_catalog("memory:")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreUnavailable):
+        open_catalog(f"file:{tmp_path}/file")
