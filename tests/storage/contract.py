@@ -246,6 +246,17 @@ class CatalogContract:
         place.reopen()
         assert place.store.catalog.tokens() == tokens[1:]
 
+    def test_a_topic_that_is_not_there_can_have_neither_groups_nor_offsets(self, place: Place) -> None:
+        topic = Topic(place)
+        topic.delete()
+        place.reopen()
+        with pytest.raises(StorageError):
+            place.store.catalog.put_group(topic.record.id, Group("late"))
+        with pytest.raises(StorageError):
+            place.store.catalog.put_offsets(topic.record.id, "late", {0: 1})
+        assert place.store.catalog.groups(topic.record.id) == []
+        assert place.store.catalog.offsets(topic.record.id, "late") == {}
+
     def test_many_threads_may_ask_at_once(self, place: Place) -> None:
         topic_id = Topic(place).record.id
 
@@ -441,10 +452,12 @@ class LogContract:
         watcher = threading.Thread(target=watch)
         watcher.start()
         parts = [values(*[b"x"] * rows), values(*[b"y"] * rows, partition=1), values(*[b"z"] * rows)]
-        for _ in range(20):
-            topic.publish(*parts)
-        stop.set()
-        watcher.join()
+        try:
+            for _ in range(20):
+                topic.publish(*parts)
+        finally:
+            stop.set()
+            watcher.join()
         assert seen == {(0, 0)}
         place.reopen()
         assert values_in(topic.log) == ([b"x"] * rows + [b"z"] * rows) * 20
@@ -454,10 +467,11 @@ class LogContract:
         topic = Topic(place)
         log = topic.log
         total = 80
+        stop = threading.Event()
 
         def follow(partition: int) -> list[bytes]:
             found: list[bytes] = []
-            while len(found) < total:
+            while len(found) < total and not stop.is_set():
                 batch = log.read(partition, len(found), 1 + len(found) % 7, EVERYTHING)
                 assert log.first_at(partition, NOW_US + len(found)) >= len(found)
                 found += batch["value"].to_pylist()
@@ -466,11 +480,14 @@ class LogContract:
 
         with ThreadPoolExecutor(4) as threads:
             readers = [threads.submit(follow, partition) for partition in (0, 1, 0, 1)]
-            for number in range(total):
-                rows = [{"value": b"%d" % number, "partition": partition} for partition in (0, 1)]
-                topic.publish(batch_of(rows), now_us=NOW_US + number)
-            expected = [b"%d" % number for number in range(total)]
-            assert [reader.result(timeout=30) for reader in readers] == [expected] * 4
+            try:
+                for number in range(total):
+                    rows = [{"value": b"%d" % number, "partition": partition} for partition in (0, 1)]
+                    topic.publish(batch_of(rows), now_us=NOW_US + number)
+                expected = [b"%d" % number for number in range(total)]
+                assert [reader.result(timeout=30) for reader in readers] == [expected] * 4
+            finally:
+                stop.set()
         place.reopen()
         assert values_in(topic.log) == expected
 
@@ -689,11 +706,13 @@ class RetentionContract:
 
         with ThreadPoolExecutor(2) as threads:
             readers = [threads.submit(follow) for _ in range(2)]
-            for number in range(120):
-                publish(log, values(b"%d" % number), now_us=NOW_US + number)
-                log.drop_outlived(settings, None, NOW_US)
-                assert log.bytes_stored() > 0
-            stop.set()
+            try:
+                for number in range(120):
+                    publish(log, values(b"%d" % number), now_us=NOW_US + number)
+                    log.drop_outlived(settings, None, NOW_US)
+                    assert log.bytes_stored() > 0
+            finally:
+                stop.set()
             assert all(reader.result(timeout=30) > 0 for reader in readers)
         place.reopen()
         assert topic.log.offsets().end[0] == 120

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, event
 from sqlalchemy.pool import StaticPool
 
 from headrace.storage.catalog import Catalog, TopicRecord
@@ -15,6 +15,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         engine = create_engine("sqlite://", connect_args={"check_same_thread": False}, poolclass=StaticPool)
+        event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA foreign_keys=ON"))
         self.catalog = Catalog(engine, "memory:")
         self.stages = MemoryStages()
 
