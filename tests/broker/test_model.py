@@ -1,0 +1,454 @@
+"""A random life of a disk broker and of a memory broker side by side: every answer must be the same.
+
+The memory engine says what is right, since it is too plain to be wrong in the ways the disk engine can be. A seed gives
+the whole life: publishes of many shapes, reads, groups, members, altered and deleted topics, time, upkeep, and restarts
+and crashes of the disk broker. Where engines may differ they are held to what must be true of both: retention drops
+segments on disk and commits in memory, and a limit in bytes is met by whole messages counted with or without overhead.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headrace.broker import Broker
+from headrace.core.descriptions import GroupDescription, Staged, TopicDescription
+from headrace.core.errors import HeadraceError, StorageError
+from headrace.core.messages import PUBLISH_SCHEMA, message_sizes
+from headrace.core.planning import CommitKey, Receipts
+from tests.broker.clock import SettableClock
+from tests.broker.sites import ENGINES, Site
+
+DAY_SECONDS = 24 * 3600
+STEPS = 160
+
+Step = Callable[[Broker], object]
+
+# A topic whose old messages may go; what it holds is compared where both engines still have it.
+AGING = "aging"
+TOPICS = ("orders", "Payments", "x")
+GROUPS = ("g", "h", AGING)
+MEMBERS = ("ann", "bob", "cem")
+WRITERS = ("w", "v")
+STAGES = ("s", "t", "u")
+PRODUCERS = (None, "", "p", "q", "r")
+VALUES = (b"", b"a", b"b", b"cc", b"d" * 30, b"e" * 200)
+SETTINGS: dict[str, tuple[Any, ...]] = {
+    "deduplication": ("producer", "payload", "payload", "off"),
+    "deduplication_scope": ("topic", "store"),
+    "codecs": (["raw", "gzip", "zstd", "lzop"], ["raw", "zstd"]),
+    "message_bytes_max": (100, 1 << 20, 1 << 20),
+}
+
+
+def is_aging(topic: str) -> bool:
+    return topic.lower() == AGING
+
+
+def keep_up(broker: Broker) -> None:
+    """Run upkeep; nothing may go that an important group has yet to read."""
+    topics = [topic for topic in broker.list_topics() if is_aging(topic)]
+    before = {topic: broker.offsets(topic) for topic in topics}
+    broker.upkeep.run_all()
+    for topic in topics:
+        for group in broker.list_groups(topic):
+            described = broker.describe_group(topic, group)
+            for partition, (start, _) in broker.offsets(topic).items():
+                has_moved = start > before[topic][partition][0]
+                held = described.progress[partition].committed or 0
+                assert not (described.important and has_moved and start > held), (topic, group, partition)
+
+
+class Life:
+    """The steps that a seed gives, one after another."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self._seqno: dict[tuple[str | None, str | None], int] = {}
+        self._staged: list[Staged] = []
+        self._number = 0
+
+    def _one_of(self, values: Any) -> Any:
+        return self.random.choice(list(values))
+
+    def _maybe(self, chance: float) -> bool:
+        return self.random.random() < chance
+
+    def _topic(self) -> str:
+        name: str = self._one_of((*TOPICS, AGING))
+        return name.upper() if self._maybe(0.1) else name
+
+    def _settings(self) -> dict[str, Any]:
+        names = self.random.sample(sorted(SETTINGS), self.random.randint(0, 2))
+        return {name: self._one_of(SETTINGS[name]) for name in names}
+
+    def create(self) -> Step:
+        topic, partitions, settings = self._topic(), self._one_of((None, 1, 2, 3, 4)), self._settings()
+        if is_aging(topic):
+            settings = {"retention_seconds": 60}
+        return lambda broker: broker.create_topic(topic, partitions, **settings)
+
+    def alter(self) -> Step:
+        topic, partitions, settings = self._topic(), self._one_of((None, None, 2, 3, 4, 5)), self._settings()
+        return lambda broker: broker.alter_topic(topic, partitions, **settings)
+
+    def delete(self) -> Step:
+        topic = self._topic()
+        return lambda broker: broker.delete_topic(topic)
+
+    def batch(self) -> pa.RecordBatch:
+        rows = self._one_of((0, 1, 1, 1, 2, 3, 5, 12))
+        columns: dict[str, list[Any]] = {"value": [self._value() for _ in range(rows)]}
+        if self._maybe(0.4):
+            columns["key"] = [self._one_of((None, b"", b"k", b"l", b"m")) for _ in range(rows)]
+        if self._maybe(0.5):
+            self._add_sources(columns, rows)
+        if self._maybe(0.2):
+            columns["partition"] = [self._one_of((None, 0, 0, 1)) for _ in range(rows)]
+        if self._maybe(0.2):
+            columns["attributes"] = [self._one_of((None, [], [("x", b"1"), ("y", b"")])) for _ in range(rows)]
+        if self._maybe(0.2):
+            columns["codec"] = [self._one_of((None, "raw", "zstd", "gzip")) for _ in range(rows)]
+        if self._maybe(0.1):
+            columns["created_at"] = [self._one_of((None, 0, 1_600_000_000_000_000)) for _ in range(rows)]
+        arrays = {name: pa.array(column, PUBLISH_SCHEMA.field(name).type) for name, column in columns.items()}
+        return pa.record_batch(arrays)
+
+    def _value(self) -> bytes:
+        self._number += 1
+        value: bytes = self._one_of(VALUES) if self._maybe(0.5) else b"%d" % self._number
+        return value
+
+    def _add_sources(self, columns: dict[str, list[Any]], rows: int) -> None:
+        producers = [self._one_of(PRODUCERS) for _ in range(rows)]
+        groups = [self._one_of((None, "", "g")) if producer else None for producer in producers]
+        columns["producer_id"], columns["message_group_id"] = producers, groups
+        columns["seqno"] = [
+            self._next_seqno(producer, group) if producer and self._maybe(0.9) else None
+            for producer, group in zip(producers, groups, strict=True)
+        ]
+
+    def _next_seqno(self, producer: str, group: str | None) -> int:
+        """Mostly the next number of the source, at times a gap, a retry, or a wrong one."""
+        known = self._seqno.get((producer, group), 0)
+        seqno: int = known + self._one_of((1, 1, 1, 5, 0, -2))
+        self._seqno[producer, group] = max(known, seqno)
+        return seqno
+
+    def publish(self) -> Step:
+        topic, batch, key = self._topic(), self.batch(), self._key()
+        return lambda broker: broker.publish(topic, batch, key)
+
+    def publish_many(self) -> Step:
+        topic, batches = self._topic(), [self.batch() for _ in range(self.random.randint(1, 3))]
+        return lambda broker: broker.publish_many(topic, batches)
+
+    def _key(self) -> CommitKey | None:
+        return CommitKey(self._one_of(WRITERS), self.random.randint(0, 20)) if self._maybe(0.15) else None
+
+    def stage(self) -> Step:
+        topic, batch, name = self._topic(), self.batch(), self._one_of(STAGES)
+
+        def stage(broker: Broker) -> Staged:
+            staged = broker.stage(topic, batch, name)
+            self._staged = [staged, *self._staged[:2]]
+            return staged
+
+        return stage
+
+    def publish_staged(self) -> Step:
+        topic, key = self._topic(), self._key()
+        named = {staged.stage: staged for staged in self.random.sample(self._staged, min(2, len(self._staged)))}
+        return lambda broker: broker.publish_staged(topic, list(named.values()), key)
+
+    def drop_stages(self) -> Step:
+        topic, names = self._topic(), self.random.sample(STAGES, 2)
+        return lambda broker: broker.drop_stages(topic, names)
+
+    def ask_writers(self) -> Step:
+        topic, producer, group = self._topic(), self._one_of(("p", "q", "r")), self._one_of(("", "g"))
+        writer = self._one_of(WRITERS)
+        return lambda broker: (broker.last_seqno(topic, producer, group), broker.last_commit(topic, writer))
+
+    def fetch(self) -> Step:
+        topic, partition, share = self._one_of(TOPICS), self.random.randint(0, 4), self.random.uniform(-0.1, 1.2)
+        messages = self._one_of((1, 2, 7, 10_000))
+
+        def fetch(broker: Broker) -> pa.RecordBatch:
+            end = broker.offsets(topic).get(partition, (0, 1))[1]
+            return broker.fetch(topic, partition, round(share * end), messages)
+
+        return fetch
+
+    def offset_at(self, now_us: int) -> Step:
+        topic, partition = self._one_of(TOPICS), self.random.randint(0, 3)
+        time_us = now_us - self._one_of((0, 1, 1_000_000, 40_000_000, 10**12)) + self.random.randint(-2, 2)
+        return lambda broker: broker.offset_at(topic, partition, time_us)
+
+    def describe(self) -> Step:
+        topic = self._topic()
+        return lambda broker: (broker.list_topics(), broker.describe_topic(topic), broker.list_groups(topic))
+
+    def register(self) -> Step:
+        topic, group = self._topic(), self._one_of(GROUPS)
+        consumers, read_from = self._one_of((None, 1, 2, 3)), self._one_of(("earliest", "latest"))
+        important = self._one_of((None, True, False)) if is_aging(topic) else None
+        return lambda broker: broker.register_group(topic, group, consumers, important, read_from)
+
+    def join(self) -> Step:
+        topic, group, member = self._topic(), self._one_of(GROUPS), self._one_of(MEMBERS)
+        timeout = self._one_of((10, 30, 100))
+        return lambda broker: broker.join_group(topic, group, member, timeout)
+
+    def heartbeat(self) -> Step:
+        topic, group, member = self._topic(), self._one_of(GROUPS), self._one_of(MEMBERS)
+        return lambda broker: broker.heartbeat(topic, group, member)
+
+    def leave(self) -> Step:
+        topic, group, member = self._topic(), self._one_of(GROUPS), self._one_of(MEMBERS)
+        return lambda broker: broker.leave_group(topic, group, member)
+
+    def commit(self) -> Step:
+        topic, group = self._topic(), self._one_of(GROUPS)
+        member, partition = self._one_of((None, "0", "1", *MEMBERS)), self.random.randint(0, 3)
+        generation = self._one_of((None, None, 0, 1, 2, 3))
+        share = self.random.uniform(0, 1.05)
+
+        def commit(broker: Broker) -> None:
+            end = broker.offsets(topic).get(partition, (0, 1))[1]
+            broker.commit(topic, group, {partition: round(share * end)}, member, generation)
+
+        return commit
+
+    def seek(self) -> Step:
+        topic, group, partition = self._topic(), self._one_of(GROUPS), self.random.randint(0, 3)
+        share = self.random.uniform(0, 1.05)
+
+        def seek(broker: Broker) -> None:
+            end = broker.offsets(topic).get(partition, (0, 1))[1]
+            broker.seek(topic, group, {partition: round(share * end)})
+
+        return seek
+
+    def delete_group(self) -> Step:
+        topic, group = self._topic(), self._one_of(GROUPS)
+        return lambda broker: broker.delete_group(topic, group)
+
+    def describe_group(self) -> Step:
+        topic, group = self._one_of(TOPICS), self._one_of(GROUPS)
+        return lambda broker: (broker.describe_group(topic, group), broker.committed(topic, group))
+
+    def upkeep(self) -> Step:
+        return keep_up
+
+    def next(self, now_us: int) -> tuple[str, Step]:
+        """The next step with its name."""
+        weights = {
+            "publish": 30,
+            "publish_many": 5,
+            "fetch": 14,
+            "create": 4,
+            "alter": 4,
+            "delete": 1,
+            "stage": 6,
+            "publish_staged": 4,
+            "drop_stages": 1,
+            "ask_writers": 4,
+            "offset_at": 4,
+            "describe": 3,
+            "register": 4,
+            "join": 6,
+            "heartbeat": 4,
+            "leave": 2,
+            "commit": 8,
+            "seek": 3,
+            "delete_group": 1,
+            "describe_group": 8,
+            "upkeep": 5,
+        }
+        name = self.random.choices(list(weights), list(weights.values()))[0]
+        return name, self.offset_at(now_us) if name == "offset_at" else getattr(self, name)()
+
+
+def plain(answer: Any) -> Any:
+    """An answer as something that compares by value."""
+    if isinstance(answer, Receipts):
+        return answer.to_arrow().to_pydict(), answer.outcome.tolist()
+    if isinstance(answer, HeadraceError):
+        assert not isinstance(answer, StorageError), repr(answer)
+        return type(answer), answer.details()
+    if isinstance(answer, TopicDescription):
+        offsets = {number: end for number, (_, end) in answer.offsets.items()}
+        return {**asdict(answer), "bytes_stored": None, "offsets": offsets, "settings": answer.settings}
+    if isinstance(answer, GroupDescription) and is_aging(answer.topic):
+        committed = {number: progress.committed for number, progress in answer.progress.items()}
+        return {**asdict(answer), "progress": committed}
+    if is_dataclass(answer) and not isinstance(answer, type):
+        return asdict(answer)
+    if isinstance(answer, list | tuple):
+        return [plain(part) for part in answer]
+    return answer
+
+
+def answer_of(broker: Broker, step: Step) -> Any:
+    try:
+        return plain(step(broker))
+    except HeadraceError as error:
+        return plain(error)
+
+
+def is_same(left: Any, right: Any) -> bool:
+    if isinstance(left, pa.RecordBatch) and isinstance(right, pa.RecordBatch):
+        return bool(left.equals(right, check_metadata=True))
+    return bool(left == right)
+
+
+class Pair:
+    """The two brokers, and how the disk one is restarted."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = SettableClock()
+        memory, disk = ENGINES
+        self._directory = directory
+        self._lives = 0
+        self._site = Site(disk, directory / "0", self.clock)
+        self._memory_site = Site(memory, directory, self.clock)
+        self.memory = self._memory_site.open()
+        self.disk = self._site.open()
+
+    def restart(self) -> None:
+        """Close the disk broker and open it again."""
+        self.disk = self._site.reopen(self.disk)
+        self._forget_members()
+
+    def crash(self) -> None:
+        """Open what the disk broker would have left if it had died just now."""
+        self._lives += 1
+        after = self._site.crashed(self._directory / str(self._lives))
+        self._site.close()
+        self._site = after
+        self.disk = after.open()
+        self._forget_members()
+
+    def _forget_members(self) -> None:
+        """Members do not survive a restart, so the broker that lives on must forget its own."""
+        for opened in self.memory._topics.all():
+            for group in opened.groups.all():
+                opened.groups._groups[group.name] = msgspec.structs.replace(group, members={})
+
+    def close(self) -> None:
+        self._site.close()
+        self._memory_site.close()
+
+    def compare_everything(self) -> None:
+        """What the two brokers hold, to the last column."""
+        assert self.disk.list_topics() == self.memory.list_topics()
+        for topic in self.memory.list_topics():
+            described = plain(self.disk.describe_topic(topic)), plain(self.memory.describe_topic(topic))
+            assert described[0] == described[1]
+            for partition, start in self._common_starts(topic):
+                self._compare_messages(topic, partition, start)
+            for group in self.memory.list_groups(topic):
+                assert self.disk.committed(topic, group) == self.memory.committed(topic, group)
+                if not is_aging(topic):
+                    assert self.disk.describe_group(topic, group) == self.memory.describe_group(topic, group)
+            self._compare_within_bytes(topic)
+            self._compare_sources(topic)
+
+    def _common_starts(self, topic: str) -> Iterator[tuple[int, int]]:
+        disk, memory = self.disk.offsets(topic), self.memory.offsets(topic)
+        for partition, (start, end) in memory.items():
+            assert disk[partition][1] == end
+            # Segments go whole, so the disk never has less.
+            assert disk[partition][0] <= start
+            assert is_aging(topic) or disk[partition][0] == start == 0
+            yield partition, start
+
+    def _compare_messages(self, topic: str, partition: int, start: int) -> None:
+        disk, memory = (broker.fetch(topic, partition, start, 1 << 20) for broker in (self.disk, self.memory))
+        assert is_same(disk, memory), f"{topic} {partition}\ndisk: {disk.to_pylist()}\nmemory: {memory.to_pylist()}"
+        times = disk.column("timestamp").cast("int64").to_pylist()
+        for time_us in {*times[:2], *times[-2:]}:
+            for asked in (time_us, time_us + 1):
+                found = [broker.offset_at(topic, partition, asked) for broker in (self.disk, self.memory)]
+                assert found[0] == found[1]
+
+    def _compare_within_bytes(self, topic: str) -> None:
+        """A limit in bytes: the same messages, at least one, and no more than fit."""
+        for partition, (start, end) in self.memory.offsets(topic).items():
+            for limit in (1, 40, 300):
+                if start < end:
+                    read = [
+                        broker.fetch(topic, partition, start, max_bytes=limit) for broker in (self.disk, self.memory)
+                    ]
+                    shorter = min(batch.num_rows for batch in read)
+                    assert shorter >= 1
+                    assert is_same(*(batch.slice(0, shorter) for batch in read))
+                    for batch in read:
+                        sizes = message_sizes(batch.column("value"), batch.column("key"), batch.column("attributes"))
+                        assert batch.num_rows == 1 or int(np.sum(sizes)) <= limit
+
+    def _compare_sources(self, topic: str) -> None:
+        for producer in ("p", "q", "r"):
+            for group in ("", "g"):
+                asked = (topic, producer, group)
+                assert self.disk.last_seqno(*asked) == self.memory.last_seqno(*asked)
+
+
+def disturb(pair: Pair, life: Life) -> str | None:
+    """Let time pass, restart or crash, or do nothing."""
+    chance = life.random.random()
+    if chance < 0.25:
+        pair.clock.step(life.random.choice((0.000001, 0.5, 3, 11, 35, 90, -2)))
+    elif chance < 0.252:
+        pair.clock.step(15 * DAY_SECONDS)
+    elif chance < 0.27:
+        pair.restart()
+        return "restart"
+    elif chance < 0.29:
+        pair.crash()
+        return "crash"
+    return None
+
+
+def live(seed: int, directory: Path) -> None:
+    """One whole life; a failure names the seed and its last steps."""
+    pair, life = Pair(directory), Life(seed)
+    names: list[str] = []
+    try:
+        for _ in range(STEPS):
+            if disturbance := disturb(pair, life):
+                names.append(disturbance)
+                pair.compare_everything()
+            name, step = life.next(pair.clock.now_us())
+            names.append(name)
+            memory, disk = answer_of(pair.memory, step), answer_of(pair.disk, step)
+            assert is_same(disk, memory), f"disk: {disk}\nmemory: {memory}"
+        pair.compare_everything()
+        names.append("the last crash")
+        pair.crash()
+        pair.compare_everything()
+    except BaseException as error:
+        error.add_note(f"seed {seed}, step {len(names)}: {', '.join(names[-8:])}")
+        raise
+    finally:
+        pair.close()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_disk_broker_answers_like_a_memory_broker(seed: int, tmp_path: Path) -> None:
+    live(seed, tmp_path)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("seed", range(1000, 1300))
+def test_a_disk_broker_answers_like_a_memory_broker_for_many_lives(seed: int, tmp_path: Path) -> None:
+    live(seed, tmp_path)
