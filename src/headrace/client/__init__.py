@@ -1,0 +1,1 @@
+"""The client: connect, produce, consume, administer, over Arrow Flight."""

@@ -1,0 +1,51 @@
+"""Errors as Flight carries them; the only place of this server where they are translated."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from headrace.core.errors import (
+    AccessDenied,
+    Forbidden,
+    HeadraceError,
+    InvalidInput,
+    Overloaded,
+    Unauthenticated,
+)
+from headrace.wire.errors import encode_error
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Give errors of the core tree to the client whole, and hide what nobody expected behind one line."""
+    try:
+        yield
+    except HeadraceError as error:
+        raise carrying(error) from None
+    except msgspec.DecodeError as error:
+        raise carrying(InvalidInput("request", "what was sent", f"it is malformed: {error}")) from None
+    except (flight.FlightError, pa.ArrowCancelled):
+        raise
+    except Exception as error:
+        logger.exception("a Flight call failed")
+        raise flight.FlightInternalError("something unexpected went wrong; the server's log has it") from error
+
+
+def carrying(error: HeadraceError) -> flight.FlightError:
+    """A Flight error that carries a core error."""
+    kind: type[flight.FlightError] = flight.FlightServerError
+    if isinstance(error, Unauthenticated):
+        kind = flight.FlightUnauthenticatedError
+    elif isinstance(error, Forbidden | AccessDenied):
+        kind = flight.FlightUnauthorizedError
+    elif isinstance(error, Overloaded):
+        kind = flight.FlightUnavailableError
+    return kind(str(error), encode_error(error))

@@ -1,0 +1,122 @@
+"""The Flight server: publish by DoPut, read by DoGet, everything else by DoAction.
+
+Every stream holds a thread of the server while it lives, so streams are limited; one more is told so. A follower that
+is cancelled or vanished is noticed within a second. Batches of the store go out as they are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import flight
+
+from headrace.broker import Broker
+from headrace.broker.access import Access
+from headrace.core.errors import InvalidInput, Overloaded
+from headrace.core.messages import READ_SCHEMA
+from headrace.core.rights import Right
+from headrace.flight.access import MIDDLEWARE, AccessMiddleware, caller_of
+from headrace.flight.errors import translated
+from headrace.flight.operations import perform
+from headrace.flight.reading import batches_of, schema_of
+from headrace.flight.uploading import upload
+from headrace.wire import operations, tickets
+
+STREAMS_MAX: Final = 256
+
+
+class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
+    """Flight over a broker."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        access: Access,
+        location: str,
+        tls_certificates: list[tuple[bytes, bytes]] | None = None,
+        streams_max: int = STREAMS_MAX,
+    ) -> None:
+        super().__init__(
+            location, tls_certificates=tls_certificates or [], middleware={MIDDLEWARE: AccessMiddleware(access)}
+        )
+        self._broker = broker
+        self._streams_max = streams_max
+        self._streams = threading.Semaphore(streams_max)
+        self.stopping = threading.Event()
+
+    def do_put(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
+        """Publish, or stage, a stream of batches."""
+        with translated(), self._stream():
+            command = tickets.decode_upload(descriptor.command or b"")
+            caller_of(context).require(Right.PUBLISH, command.topic)
+            upload(self._broker, command, reader, writer)
+
+    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
+        """Read one partition: a range, or from an offset on for ever."""
+        with translated():
+            read = tickets.decode_read(ticket.ticket)
+            caller_of(context).require(Right.READ, read.topic)
+            batches = batches_of(self._broker, read, lambda: self.stopping.is_set() or context.is_cancelled())
+            return flight.GeneratorStream(schema_of(read), self._guarded(batches))
+
+    def get_flight_info(
+        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
+    ) -> flight.FlightInfo:
+        """A topic with an endpoint for each partition, so that any Flight client can read it in parallel."""
+        with translated():
+            if descriptor.descriptor_type != flight.DescriptorType.PATH or len(descriptor.path) != 1:
+                raise InvalidInput("descriptor", "not a path of one part", "name the topic as a path of one part")
+            topic = descriptor.path[0].decode()
+            caller_of(context).require(Right.READ, topic)
+            return self._info(topic, descriptor)
+
+    def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
+        """All topics that the caller may read."""
+        caller = caller_of(context)
+        for topic in self._broker.list_topics():
+            if caller.may(Right.READ, topic):
+                yield self._info(topic, flight.FlightDescriptor.for_path(topic))
+
+    def _info(self, topic: str, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
+        described = self._broker.describe_topic(topic)
+        endpoints = [
+            flight.FlightEndpoint(tickets.encode(tickets.Read(topic, partition, start, end)), [])
+            for partition, (start, end) in described.offsets.items()
+        ]
+        messages = sum(end - start for start, end in described.offsets.values())
+        return flight.FlightInfo(READ_SCHEMA, descriptor, endpoints, messages, described.bytes_stored)
+
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
+        """Everything else."""
+        with translated():
+            operation = operations.decode_operation(action.type, action.body.to_pybytes())
+            if operation is None:
+                raise InvalidInput("action", repr(action.type)[:100], f"known are {', '.join(operations.OPERATIONS)}")
+            return [operations.encode(perform(operation, self._broker, caller_of(context)))]
+
+    def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
+        """The operations and what they do."""
+        return [(name, (kind.__doc__ or "").strip()) for name, kind in operations.OPERATIONS.items()]
+
+    def _guarded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
+        with translated(), self._stream():
+            yield from batches
+
+    @contextmanager
+    def _stream(self) -> Iterator[None]:
+        if not self._streams.acquire(blocking=False):
+            raise Overloaded("the number of Flight streams", self._streams_max, 0.0)
+        try:
+            yield
+        finally:
+            self._streams.release()
