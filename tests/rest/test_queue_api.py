@@ -242,6 +242,21 @@ def test_malformed_messages_are_refused_with_400_and_nothing_is_written(
     assert client.size(topic, client.consumer(topic)) == 0
 
 
+def test_a_message_that_is_too_large_does_not_harm_those_produced_with_it(server: ServerProcess, topic: str) -> None:
+    with QueueClient(server.port) as client:
+        producer, consumer = client.producer(topic), client.consumer(topic)
+
+    def produce(message: str) -> set[int]:
+        body = {"topic": topic, "producer_id": producer, "message": message}
+        with QueueClient(server.port) as own:
+            return {own.call("POST", "/producer/produce", body)[0] for _ in range(20)}
+
+    messages = ["x" * (1 << 20) + "x", *"abcdef"]
+    assert together([lambda text=text: produce(text) for text in messages]) == [{400}] + [{200}] * 6  # type: ignore[misc]
+    with QueueClient(server.port) as client:
+        assert sorted(client.rest(topic, consumer)) == sorted("abcdef" * 20)
+
+
 def test_producing_to_no_topic_is_refused_with_500(client: QueueClient, topic: str, name: str) -> None:
     body = {"topic": f"{name}-missing", "producer_id": client.producer(topic), "message": "x"}
     status, answer = client.call("POST", "/producer/produce", body)

@@ -8,13 +8,15 @@ Everything else runs in a small pool of threads, so that nothing blocks the loop
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, ParamSpec, TypeVar
 
 import pyarrow as pa
 
 from headrace.broker import Broker
+from headrace.core.errors import InvalidInput
+from headrace.core.messages import STORED_SCHEMA
 from headrace.core.planning import Receipts
 from headrace.rest.draining import Draining
 
@@ -22,6 +24,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 THREADS: Final = 16
+
+_VALUE: Final = STORED_SCHEMA.field("value")
+_VALUES: Final = pa.schema([_VALUE])
 
 
 class Crossing:
@@ -32,6 +37,8 @@ class Crossing:
         self.draining = draining or Draining()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="headrace-http")
         self._collected: dict[str, list[tuple[pa.RecordBatch, asyncio.Future[Receipts]]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._values: dict[str, list[tuple[bytes, asyncio.Future[Receipts]]]] = {}
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call of the broker in a thread."""
@@ -62,6 +69,42 @@ class Crossing:
                 _settle(future, outcome)
         del self._collected[topic]
 
+    async def publish_value(self, topic: str, value: bytes) -> None:
+        """Publish a message that is nothing but its value: those that come meanwhile make one batch."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Receipts] = loop.create_future()
+        gathered = self._values.get(topic)
+        if gathered is not None:
+            gathered.append((value, future))
+        else:
+            self._values[topic] = [(value, future)]
+            task = loop.create_task(self._hand_over_values(topic))
+            # The loop itself does not keep tasks alive.
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        await future
+
+    async def _hand_over_values(self, topic: str) -> None:
+        """Hand over what is gathered, until nothing more comes."""
+        while waiting := self._values[topic]:
+            self._values[topic] = []
+            outcomes: Sequence[Receipts | Exception]
+            try:
+                outcomes = await self.call(self._publish_values, topic, [value for value, _ in waiting])
+            except Exception as error:
+                outcomes = [error] * len(waiting)
+            for (_, future), outcome in zip(waiting, outcomes, strict=True):
+                _settle(future, outcome)
+        del self._values[topic]
+
+    def _publish_values(self, topic: str, values: Sequence[bytes]) -> Sequence[Receipts | Exception]:
+        """What became of each value; in a thread."""
+        try:
+            return [self.broker.publish(topic, _batch_of(values))] * len(values)
+        except InvalidInput:
+            # Some are refused, and only those: each is looked at by itself.
+            return self.broker.publish_many(topic, [_batch_of([value]) for value in values])
+
     async def fetch(
         self, topic: str, partition: int, offset: int, max_messages: int, max_bytes: int, wait_seconds: float
     ) -> pa.RecordBatch:
@@ -88,6 +131,10 @@ class Crossing:
     def close(self) -> None:
         """End the threads once they are done."""
         self._pool.shutdown()
+
+
+def _batch_of(values: Sequence[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(values, _VALUE.type)], schema=_VALUES)
 
 
 def _settle(future: asyncio.Future[Receipts], outcome: Receipts | Exception) -> None:

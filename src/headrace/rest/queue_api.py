@@ -22,7 +22,7 @@ from litestar.response.base import ASGIResponse
 from headrace.broker.in_order import Taken
 from headrace.core import codecs
 from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput
-from headrace.core.messages import STORED_SCHEMA
+from headrace.core.limits import PARTITIONS_MAX
 from headrace.core.rights import Right
 from headrace.rest.access import CHECKED_INSIDE, caller_of
 from headrace.rest.crossing import Crossing
@@ -35,8 +35,6 @@ PATHS: Final = frozenset(
 _QUERY_FIELDS_MAX: Final = 100
 # Longer than any id, and short enough to be read as a number.
 _DIGITS_MAX: Final = 100
-_VALUE: Final = pa.schema([STORED_SCHEMA.field("value")])
-_VALUE_AND_PARTITION: Final = _VALUE.append(pa.field("partition", pa.int32()))
 
 logger = logging.getLogger(__name__)
 
@@ -98,12 +96,16 @@ async def produce(request: Request[Any, Any, Any], crossing: NamedDependency[Cro
     """Publish a message; it is on the device when this is answered."""
     given = await _given(request)
     topic, producer_id = _topic(given), _id("producer_id", given.producer_id)
-    batch = _message(given)
+    value, partition = _value(given), _partition(given)
     caller_of(request).require(Right.PUBLISH, topic)
     participants = crossing.broker.participants
     if not participants.knows_producer(topic, producer_id):
         await crossing.call(participants.check_producer, topic, producer_id)
-    await crossing.publish(topic, batch)
+    if partition is None:
+        await crossing.publish_value(topic, value)
+    else:
+        columns = [pa.array([value], pa.binary()), pa.array([partition], pa.int32())]
+        await crossing.publish(topic, pa.RecordBatch.from_arrays(columns, ["value", "partition"]))
     return _SUCCESS
 
 
@@ -169,17 +171,18 @@ def _whole(field: str, value: int | str | None) -> int | None:
     return value
 
 
-def _message(given: Given) -> pa.RecordBatch:
+def _value(given: Given) -> bytes:
     text = given.message if given.message is not None else given.log_message
     if text is None:
         raise InvalidInput("message", "missing", "say what to publish")
-    value = pa.array([text.encode()], pa.binary())
+    return text.encode()
+
+
+def _partition(given: Given) -> int | None:
     partition = _whole("partition", given.partition)
-    if partition is None:
-        return pa.RecordBatch.from_arrays([value], schema=_VALUE)
-    if not 0 <= partition < 1 << 31:
+    if partition is not None and not 0 <= partition < PARTITIONS_MAX:
         raise InvalidInput("partition", str(partition)[:100], "it must be the number of a partition")
-    return pa.RecordBatch.from_arrays([value, pa.array([partition], pa.int32())], schema=_VALUE_AND_PARTITION)
+    return partition
 
 
 # What is answered
