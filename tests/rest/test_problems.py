@@ -55,11 +55,17 @@ def test_what_the_framework_finds_is_a_problem_too(client: httpx.Client) -> None
     refused = client.put("/v1/topics", json={})
     problem(refused, 405, "method_not_allowed")
     assert {"GET", "POST"} <= set(refused.headers["allow"].replace(" ", "").split(","))
-    problem(client.post("/v1/topics", content=b"{"), 422, "invalid_request")
-    problem(client.post("/v1/topics", content=b""), 422, "invalid_request")
-    problem(client.post("/v1/topics", content=b"[1"), 422, "invalid_request")
-    wrong = problem(client.post("/v1/topics", json={"name": "x", "partitions": "y"}), 422, "invalid_request")
-    assert wrong["fields"]["problems"]
+    problem(client.post("/v1/topics", content=b"{"), 422, "invalid_input")
+    problem(client.post("/v1/topics", content=b""), 422, "invalid_input")
+    problem(client.post("/v1/topics", content=b"[1"), 422, "invalid_input")
+    wrong = problem(client.post("/v1/topics", json={"name": "x", "partitions": "y"}), 422, "invalid_input")
+    assert "$.partitions" in wrong["fields"]["rule"]
+    for body in ({"name": "x", "partitions": "2"}, {"name": "x", "partitions": True}, {"name": "x", "partitions": 2.5}):
+        problem(client.post("/v1/topics", json=body), 422, "invalid_input")
+    path = path_of("topics", "framework", "partitions", 0, "messages")
+    wrong = problem(client.get(path, params={"offset": "one"}), 422, "invalid_request")
+    assert wrong["fields"]["problems"][0]["key"] == "offset"
+    problem(client.get(path, params={"offset": "null"}), 422, "invalid_input")
     headers = {"content-type": "application/x-www-form-urlencoded"}
     problem(client.post("/v1/topics", content=b"name=x", headers=headers), 415, "unsupported_media_type")
     problem(client.get("/v1/topics", params={"page": 2}), 422, "invalid_input")

@@ -96,7 +96,11 @@ _PATH_PARAMETERS: Final = {
     "topic": _named("the topic's name, whatever its case", NAME_CHARACTERS_MAX, "orders"),
     "group": _named("the group's name", NAME_CHARACTERS_MAX, "billing"),
     "member": _named("the member's name, or the index of a consumer of a fixed group", ID_CHARACTERS_MAX, "worker-1"),
-    "producer": _named("the producer's id", ID_CHARACTERS_MAX, "till-7"),
+    "producer": {
+        "description": "the producer's id, any text, percent-encoded",
+        "schema": {"type": "string", "minLength": 1, "maxLength": ID_CHARACTERS_MAX},
+        "example": "till-7",
+    },
     "writer": _named("who writes commit keys", ID_CHARACTERS_MAX, "nightly"),
     "partition": {
         "description": "the partition's number",

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from litestar import delete, get, post, put
+from litestar import Request, delete, get, post, put
 from litestar.di import NamedDependency
-from litestar.params import FromPath, JSONBody
+from litestar.params import FromPath
 
 from headrace.core.descriptions import GroupDescription
 from headrace.core.errors import InvalidInput
 from headrace.core.groups import ReadFrom
 from headrace.core.limits import GROUP_CONSUMERS_MAX, ID_CHARACTERS_MAX, PARTITIONS_MAX, TIME_US_MAX
 from headrace.core.rights import Right
+from headrace.rest.bodies import read
 from headrace.rest.crossing import Crossing
 from headrace.rest.documentation import Docs
 from headrace.rest.paths import unquoted
@@ -160,9 +161,10 @@ async def list_groups(topic: FromPath[str], crossing: NamedDependency[Crossing])
     summary="Register a group",
 )
 async def register_group(
-    topic: FromPath[str], group: FromPath[str], data: JSONBody[GroupIn], crossing: NamedDependency[Crossing]
+    request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], crossing: NamedDependency[Crossing]
 ) -> GroupOut:
     """Make a group, or change its size or importance; one that is there keeps its offsets."""
+    data = await read(request, GroupIn)
     register = crossing.broker.register_group
     made = await crossing.call(
         register, unquoted(topic), unquoted(group), data.consumers, data.important, data.read_from
@@ -216,9 +218,10 @@ async def committed_offsets(
     summary="Commit offsets",
 )
 async def commit_offsets(
-    topic: FromPath[str], group: FromPath[str], data: JSONBody[CommitIn], crossing: NamedDependency[Crossing]
+    request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], crossing: NamedDependency[Crossing]
 ) -> None:
     """Store the next offset to read by partition; it never moves back, that is what seeking is for."""
+    data = await read(request, CommitIn)
     offsets = mapped("offsets", data.offsets)
     commit = crossing.broker.commit
     await crossing.call(commit, unquoted(topic), unquoted(group), offsets, data.member, data.generation)
@@ -235,9 +238,10 @@ async def commit_offsets(
     summary="Move a group",
 )
 async def seek(
-    topic: FromPath[str], group: FromPath[str], data: JSONBody[SeekIn], crossing: NamedDependency[Crossing]
+    request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], crossing: NamedDependency[Crossing]
 ) -> Committed:
     """Go to the start, the end, a time or to offsets, forward or back, in a new generation of the group."""
+    data = await read(request, SeekIn)
     if (data.to is None) == (data.offsets is None):
         raise InvalidInput("to", repr(data.to), "give either to or offsets")
     return Committed(listed(await crossing.call(_seek, crossing, unquoted(topic), unquoted(group), data)))

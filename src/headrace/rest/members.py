@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 from litestar import Request, Response, delete, get, post, put
 from litestar.di import NamedDependency
-from litestar.params import FromPath, JSONBody, QueryParameter
+from litestar.params import FromPath, QueryParameter
 
 from headrace.broker.reading import MemberRead, TopicReader
 from headrace.core.descriptions import Membership
@@ -22,6 +22,7 @@ from headrace.core.limits import (
 )
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.rights import Right
+from headrace.rest.bodies import read
 from headrace.rest.crossing import Crossing
 from headrace.rest.documentation import MESSAGE, Docs
 from headrace.rest.formats import ARROW, JSON, Encoding, MessageOut, messages_of, stream_of_all
@@ -78,13 +79,14 @@ _MEMBER = MemberOut("billing", "worker-1", 3, [0, 2])
     summary="Join a group",
 )
 async def join_group(
+    request: Request[Any, Any, Any],
     topic: FromPath[str],
     group: FromPath[str],
     member: FromPath[str],
-    data: JSONBody[JoinIn],
     crossing: NamedDependency[Crossing],
 ) -> MemberOut:
     """Become a member of a group, or renew it; a group that is not there is made."""
+    data = await read(request, JoinIn)
     join, seconds = crossing.broker.join_group, data.session_timeout_seconds
     return MemberOut.of(await crossing.call(join, unquoted(topic), unquoted(group), unquoted(member), seconds))
 

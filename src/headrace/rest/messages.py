@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from litestar import Request, Response, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
@@ -13,6 +12,7 @@ from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_DEFAULT
 from headrace.core.planning import Receipts
 from headrace.core.rights import Right
+from headrace.rest.bodies import decode
 from headrace.rest.crossing import Crossing
 from headrace.rest.documentation import MESSAGE, Docs
 from headrace.rest.formats import (
@@ -35,9 +35,6 @@ from headrace.rest.negotiation import body_type, wants_arrow
 from headrace.rest.parameters import EncodingParameter, FirstOffset, FirstTime, MaxBytes, MaxMessages, WaitSeconds
 from headrace.rest.paths import unquoted
 from headrace.rest.wakes import attend
-
-_PUBLISH = msgspec.json.Decoder(Publish)
-
 
 _RECEIPTS = Published([Receipt(0, 41, "written"), Receipt(None, None, "duplicate")])
 _MESSAGES_IN = Publish(
@@ -81,10 +78,7 @@ async def publish(
 async def _publish(content_type: str, body: bytes, topic: str, crossing: Crossing) -> Receipts:
     if content_type == ARROW:
         return await crossing.publish(topic, batch_of_arrow(body))
-    try:
-        given = _PUBLISH.decode(body)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise InvalidInput("body", f"{len(body)} bytes", f"it is not what is published: {error}") from None
+    given = decode(body, Publish)
     batch = batch_of_json(given)
     if given.commit_key is None:
         return await crossing.publish(topic, batch)

@@ -21,20 +21,25 @@ def check_query(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
     """A guard: only what the operation declares, each once."""
     if not connection.scope["query_string"]:
         return
-    known = _known(handler)
-    for name, times in Counter(name for name, _ in connection.query_params.multi_items()).items():
+    known, given = _known(handler), list(connection.query_params.multi_items())
+    for name, times in Counter(name for name, _ in given).items():
         if name not in known:
             rule = f"known are {', '.join(sorted(known))}" if known else "this operation has none"
             raise InvalidInput("query parameter", ascii(name[:100]), rule)
         if times > 1:
             raise InvalidInput("query parameter", ascii(name), f"it is given {times} times")
+    for name, value in given:
+        # The framework would take it for one that was not given.
+        if str(value).lower() == "null" and known[name] is not str:
+            raise InvalidInput(name, "null", "leave it out to have the default")
 
 
 @lru_cache(maxsize=1024)
-def _known(handler: BaseRouteHandler) -> frozenset[str]:
-    names = set()
+def _known(handler: BaseRouteHandler) -> dict[str, Any]:
+    """The parameters by name with their types."""
+    known = {}
     for name, field in handler.parsed_fn_signature.parameters.items():
         definition = field.kwarg_definition
         if isinstance(definition, ParameterKwarg) and definition.param_type == ParamType.QUERY:
-            names.add(definition.name or name)
-    return frozenset(names)
+            known[definition.name or name] = field.annotation
+    return known

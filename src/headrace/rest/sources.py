@@ -9,6 +9,7 @@ from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
+from headrace.core.errors import InvalidInput
 from headrace.core.limits import ID_CHARACTERS_MAX
 from headrace.core.rights import Right
 from headrace.rest.crossing import Crossing
@@ -50,6 +51,9 @@ async def describe_source(
 ) -> SourceOut:
     """The highest seqno written for a producer: messages up to it would be dropped as duplicates."""
     producer_id = unquoted(producer)
+    if len(producer_id) > ID_CHARACTERS_MAX:
+        rule = f"at most {ID_CHARACTERS_MAX} characters"
+        raise InvalidInput("producer_id", f"{len(producer_id)} characters long", rule)
     last = await crossing.call(crossing.broker.last_seqno, unquoted(topic), producer_id, message_group_id)
     return SourceOut(producer_id, message_group_id, last)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from litestar import Request, delete, get, patch, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath, JSONBody
+from litestar.params import FromPath
 from msgspec import UNSET, Meta, UnsetType
 
 from headrace.core.descriptions import TopicDescription
@@ -22,6 +22,7 @@ from headrace.core.limits import (
 from headrace.core.rights import Right
 from headrace.core.settings import CODECS, Deduplication, Scope, TopicSettings
 from headrace.rest.access import CHECKED_INSIDE, caller_of
+from headrace.rest.bodies import read
 from headrace.rest.crossing import Crossing
 from headrace.rest.documentation import Docs, name_schema
 from headrace.rest.paths import unquoted
@@ -127,10 +128,9 @@ async def list_topics(request: Request[Any, Any, Any], crossing: NamedDependency
     tags=["topics"],
     summary="Create a topic",
 )
-async def create_topic(
-    request: Request[Any, Any, Any], data: JSONBody[TopicIn], crossing: NamedDependency[Crossing]
-) -> TopicOut:
+async def create_topic(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> TopicOut:
     """One that is there stays as it is; more partitions are added, fewer are refused."""
+    data = await read(request, TopicIn)
     caller_of(request).require(Right.MANAGE, data.name)
     create = crossing.broker.create_topic
     return TopicOut.of(await crossing.call(create, data.name, data.partitions, **data.settings.given()))
@@ -157,9 +157,10 @@ async def describe_topic(topic: FromPath[str], crossing: NamedDependency[Crossin
     summary="Alter a topic",
 )
 async def alter_topic(
-    topic: FromPath[str], data: JSONBody[TopicChange], crossing: NamedDependency[Crossing]
+    request: Request[Any, Any, Any], topic: FromPath[str], crossing: NamedDependency[Crossing]
 ) -> TopicOut:
     """Change settings, or add partitions."""
+    data = await read(request, TopicChange)
     alter = crossing.broker.alter_topic
     return TopicOut.of(await crossing.call(alter, unquoted(topic), data.partitions, **data.settings.given()))
 
