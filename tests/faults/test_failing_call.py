@@ -21,12 +21,13 @@ from headrace.core.planning import CommitKey
 from headrace.storage.disk.engine import DiskStore
 from tests.faults.crashes import Scenario, Session, Template, prepare
 from tests.faults.filesystems import EVERY_CHANGE, NEEDS_ROOM, FailingFileSystem
-from tests.faults.invariants import batch_of, check, extend, settle, settle_topics, verify
+from tests.faults.invariants import batch_of, check, extend, opened, settle, settle_topics, verify
 from tests.faults.scenarios import SCENARIOS
 
 # The system fails once, or from some call on until it is mended.
 ONCE, FROM_THEN_ON = 1, 1 << 30
 WORK = [scenario for scenario in SCENARIOS if not scenario.opens]
+OPENING = [scenario for scenario in SCENARIOS if scenario.opens and not scenario.is_new]
 
 
 def fail_everywhere(scenario: Scenario, place: Path, error: int, calls: frozenset[str], times: int) -> list[str]:
@@ -125,3 +126,25 @@ def test_input_output_error_at_every_call(
         monkeypatch.setattr("headrace.broker.decision.FRAME_ROWS", 4)
     outcomes = set(fail_everywhere(scenario, place, errno.EIO, EVERY_CHANGE, times))
     assert scenario.name.startswith("publish") <= ("OutcomeUnknown" in outcomes)
+
+
+@pytest.mark.parametrize("scenario", OPENING, ids=lambda scenario: str(scenario.name).replace(" ", "-"))
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["no room", "input/output"])
+def test_failing_call_while_a_store_is_opened(scenario: Scenario, error: int, place: Path) -> None:
+    """The store, or the topic, cannot be opened now and says why; the next time it can, and nothing was lost."""
+    template = prepare(scenario, place / "template")
+    home = place / "home"
+    for skip in itertools.count():
+        shutil.rmtree(home, ignore_errors=True)
+        shutil.copytree(template.directory, home)
+        files, ledger, clock = FailingFileSystem(), copy.deepcopy(template.ledger), copy.copy(template.clock)
+        with files.failing(error, EVERY_CHANGE, skip=skip, times=1, written=0.5):
+            try:
+                with opened(home, scenario.options, files, clock) as broker:
+                    check(broker, ledger)
+            except StoreUnavailable as caught:
+                assert caught.retry
+        verify(home, ledger, scenario.options, clock)
+        if not files.hits:
+            break
+    assert skip > 5

@@ -118,7 +118,20 @@ class FileSystem:
 def write_whole(files: FileSystem, path: Path, parts: Sequence[Any], durable: bool) -> None:
     """Make a file appear with all its content or not at all; if not durable, a power cut may leave rubbish in it."""
     temporary = path.with_name(path.name + ".tmp")
-    handle = files.open(temporary)
+    try:
+        _write_anew(files, temporary, parts, durable)
+        files.replace(temporary, path)
+    except OSError:
+        # A half of it would take the room that was missing.
+        with contextlib.suppress(OSError):
+            files.remove(temporary)
+        raise
+    if durable:
+        files.sync_directory(path.parent)
+
+
+def _write_anew(files: FileSystem, path: Path, parts: Sequence[Any], durable: bool) -> None:
+    handle = files.open(path)
     try:
         files.truncate(handle, 0)
         files.write(handle, 0, parts)
@@ -126,6 +139,3 @@ def write_whole(files: FileSystem, path: Path, parts: Sequence[Any], durable: bo
             files.sync(handle)
     finally:
         files.close(handle)
-    files.replace(temporary, path)
-    if durable:
-        files.sync_directory(path.parent)
