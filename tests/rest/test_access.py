@@ -16,6 +16,7 @@ from headrace.core.rights import Right
 from headrace.rest.access import CHECKED_INSIDE, PUBLIC
 from headrace.rest.app import make_litestar
 from headrace.rest.settings import RestSettings
+from tests.rest.event_client import subscribed
 from tests.rest.site import Site, create_topic, path_of, problem, publish
 
 TOPIC = "secret/Orders"
@@ -166,3 +167,13 @@ def test_tokens_are_in_no_log_and_in_no_answer(tmp_path: Path, caplog: pytest.Lo
             assert secret not in answer.text + str(answer.headers)
             assert answer.status_code < 500
         assert secret not in caplog.text
+
+
+def test_a_subscription_ends_when_its_token_is_revoked(tmp_path: Path) -> None:
+    with Site(tmp_path, RestSettings(heartbeat_seconds=0.1)) as site:
+        create_topic(site.client, "t")
+        site.access.create("root", [("*", list(Right))])
+        record, text = site.access.create("short-lived", [("t", ["read"])])
+        with subscribed(site.new_client(text), path_of("topics", "t", "events")) as reader:
+            site.access.revoke(record.id)
+            assert [(event.kind, event.data["code"]) for event in reader.events()] == [("end", "unauthenticated")]

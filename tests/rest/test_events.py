@@ -11,6 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from headrace.rest.settings import RestSettings
 from tests.rest.event_client import EventReader, subscribed
@@ -233,6 +235,45 @@ def test_what_cannot_be_subscribed_to_is_refused(client: httpx.Client) -> None:
     problem(client.get(path, headers={"accept": "application/json"}), 406, "not_acceptable")
     number = client.get(path_of("topics", "refused")).json()["id"]
     problem(client.get(path, headers={"last-event-id": f"{number};0:7"}), 422, "offset_out_of_range")
+
+
+PLACES = (
+    st.sampled_from(
+        ["earliest", "latest", "0", "0:0", "1:3", "0:1,1:2", "0:1,0:2", "9" * 19, "9" * 20, "0:" + "9" * 30]
+    )
+    | st.from_regex(r"[0-9:,;-]{0,12}", fullmatch=True)
+    | st.text(max_size=8)
+)
+
+
+@settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    start=st.none() | PLACES,
+    partitions=st.none() | st.from_regex(r"[0-9,]{0,8}", fullmatch=True) | st.text(max_size=5),
+    last_id=st.none() | st.from_regex(r"[0-9]{0,3};?[0-9:,]{0,8}", fullmatch=True),
+    encoding=st.none() | st.sampled_from(["text", "base64", "hex", ""]),
+)
+def test_whatever_is_asked_there_is_a_stream_or_a_problem(
+    shared_site: Site,
+    client: httpx.Client,
+    start: str | None,
+    partitions: str | None,
+    last_id: str | None,
+    encoding: str | None,
+) -> None:
+    create_topic(client, "whatever", 2)
+    asked = {"from": start, "partitions": partitions, "encoding": encoding}
+    query = {name: value for name, value in asked.items() if value is not None}
+    headers = {} if last_id is None else {"last-event-id": last_id}
+    with client.stream("GET", events_of("whatever"), params=query, headers=headers) as response:
+        if response.status_code != 200:
+            response.read()
+            assert response.status_code in (404, 422)
+            problem(response, response.status_code, response.json()["code"])
+        else:
+            assert next(response.iter_lines()).startswith("retry:")
 
 
 def test_a_client_that_does_not_read_holds_little_and_nobody(site: Site) -> None:

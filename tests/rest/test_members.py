@@ -100,14 +100,23 @@ def test_no_partition_starves_however_few_messages_are_asked_for(client: httpx.C
     join(client, "members-fair", "g", "me")
     answer = fetch(client, "members-fair", "g", "me", max_messages=50)
     assert sorted(values(answer)) == sorted("01234" * 10)
-    positions, seen = "", []
+
+
+def test_a_busy_partition_does_not_keep_the_others_waiting(client: httpx.Client) -> None:
+    create_topic(client, "members-busy", 3)
+    publish(client, "members-busy", *["busy"] * 3, partition=0)
+    publish(client, "members-busy", "patient", partition=1)
+    publish(client, "members-busy", "patient", partition=2)
+    join(client, "members-busy", "g", "me")
+    offsets = path_of("topics", "members-busy", "groups", "g", "offsets")
+    seen: list[str] = []
     for _ in range(5):
-        answer = fetch(
-            client, "members-fair", "g", "me", max_messages=1, **({"positions": positions} if positions else {})
-        )
-        positions = ",".join(f"{at['partition']}:{at['offset']}" for at in answer["positions"])
+        publish(client, "members-busy", "busy", "busy", partition=0)
+        answer = fetch(client, "members-busy", "g", "me", max_messages=1)
         seen += values(answer)
-    assert len(seen) == 5, "one at a time"
+        body = {"offsets": answer["positions"], "member": "me", "generation": answer["generation"]}
+        assert client.post(offsets, json=body).status_code == 204
+    assert sorted(seen) == ["busy", "busy", "busy", "patient", "patient"]
 
 
 def test_fetching_as_arrow_gives_whole_columns_and_the_generation(client: httpx.Client) -> None:

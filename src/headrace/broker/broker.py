@@ -46,7 +46,7 @@ from headrace.broker.upkeep import Upkeep
 from headrace.broker.vitals import TopicVitals, vitals_of
 from headrace.core import groups as rules
 from headrace.core.descriptions import GroupDescription, Membership, Staged, TopicDescription
-from headrace.core.errors import HeadraceError, PartitionNotFound, StageNotFound
+from headrace.core.errors import HeadraceError, StageNotFound
 from headrace.core.groups import Group, ReadFrom
 from headrace.core.limits import (
     FETCH_BYTES_DEFAULT,
@@ -292,13 +292,8 @@ class Broker:
 
     def offset_at(self, topic: str, partition: int, time_us: int) -> int:
         """The first offset of a partition at or after a time; its end offset if all messages are older."""
-        found = self._topics.find(topic).topic
         number, time_us = check_index("partition", partition), check_whole("time_us", time_us, 0, TIME_US_MAX)
-        with found.using() as log:
-            partitions = len(log.offsets().end)
-            if not 0 <= number < partitions:
-                raise PartitionNotFound(found.record.name, number, partitions)
-            return log.first_at(number, time_us)
+        return self.reader(topic).positions_at(time_us, [number])[number]
 
     # Groups
 

@@ -7,6 +7,7 @@ open to all. Tokens are never logged, and never part of an error.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from litestar.connection import ASGIConnection
@@ -46,6 +47,13 @@ def caller_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Caller:
     """Who the guard let in."""
     caller: Caller = connection.scope["headrace_caller"]  # type: ignore[typeddict-item]
     return caller
+
+
+def check_again(connection: ASGIConnection[Any, Any, Any, Any], right: Right, topic: str) -> Callable[[], None]:
+    """A check that whoever came in may still be here, for answers that take long: tokens are revoked meanwhile."""
+    access: Access = connection.app.state.access
+    token = _token(connection)
+    return lambda: access.authenticate(token).require(right, topic)
 
 
 def _token(connection: ASGIConnection[Any, Any, Any, Any]) -> str | None:

@@ -3,13 +3,13 @@
 Each event has messages of one partition, and its id says where every partition stands after it. A client that comes
 back with the last id it saw goes on exactly there. Idle subscriptions cost a comment now and then, no thread, and no
 buffer: messages are read when the client has taken what came before. If retention has dropped what would come next,
-a `gap` event says so; when the topic or the server ends, an `end` event does.
+a `gap` event says so; when the topic, the server or the right to read ends, an `end` event does.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -49,6 +49,7 @@ class Subscriber:
     follows_all: bool
     encoding: Encoding
     idle_seconds: float
+    check_access: Callable[[], None]
 
     @property
     def event_id(self) -> str:
@@ -120,6 +121,7 @@ class EventStream:
             with self._wakes.on(subscriber.reader) as wake:
                 while not draining.has_begun:
                     wake.clear()
+                    subscriber.check_access()
                     if subscriber.has_news():
                         for part in await self._crossing.call(subscriber.next_events):
                             yield part

@@ -13,6 +13,7 @@ from headrace.broker.reading import TopicReader
 from headrace.core.errors import InvalidInput, TopicDeleted
 from headrace.core.limits import SUBSCRIPTION_PARTITIONS_MAX
 from headrace.core.rights import Right
+from headrace.rest.access import check_again
 from headrace.rest.crossing import Crossing
 from headrace.rest.documentation import MESSAGE, Docs
 from headrace.rest.event_stream import EventStream, Subscriber, event
@@ -66,13 +67,15 @@ async def subscribe(
     `end` (a problem that says why there are no more). Comments keep an idle connection alive.
     """
     answer_type(request, EVENTS)
-    reader = crossing.broker.reader(unquoted(topic))
+    name = unquoted(topic)
+    reader = crossing.broker.reader(name)
     chosen = None if partitions is None else _numbers(partitions)
     positions = await crossing.call(_positions, reader, start, chosen, last_event_id)
     if len(positions) > SUBSCRIPTION_PARTITIONS_MAX:
         rule = f"a subscription follows at most {SUBSCRIPTION_PARTITIONS_MAX}: name some"
         raise InvalidInput("partitions", f"{len(positions)} partitions", rule)
-    subscriber = Subscriber(reader, positions, chosen is None, encoding, rest_settings.heartbeat_seconds)
+    still_allowed = check_again(request, Right.READ, name)
+    subscriber = Subscriber(reader, positions, chosen is None, encoding, rest_settings.heartbeat_seconds, still_allowed)
     return EventStream(subscriber, crossing, wakes)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+import pyarrow as pa
 from litestar import Request, Response, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
@@ -18,6 +20,7 @@ from headrace.rest.documentation import MESSAGE, Docs
 from headrace.rest.formats import (
     ARROW,
     JSON,
+    Encoding,
     MessageIn,
     Messages,
     Publish,
@@ -116,9 +119,13 @@ async def fetch(
     allow_seconds(request, wait_seconds)
     work = crossing.fetch(name, partition, offset, max_messages, max_bytes, wait_seconds)
     batch = await (attend(request, work) if wait_seconds > 0 else work)
-    if is_arrow:
-        return Response(stream_of(batch), media_type=ARROW)
-    return Response(messages_of(batch, offset, encoding), media_type=JSON)
+    # In a thread: the answer may be large, and others wait for the event loop.
+    body = await crossing.call(_encoded, batch, offset, encoding, is_arrow)
+    return Response(body, media_type=ARROW if is_arrow else JSON)
+
+
+def _encoded(batch: pa.RecordBatch, offset: int, encoding: Encoding, is_arrow: bool) -> bytes:
+    return stream_of(batch) if is_arrow else msgspec.json.encode(messages_of(batch, offset, encoding))
 
 
 HANDLERS = [publish, fetch]

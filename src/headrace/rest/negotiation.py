@@ -33,8 +33,9 @@ class UnsupportedMediaType(HTTPException):
     status_code = 415
 
 
-def check_body_type(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+async def check_body_type(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
     """A guard: a route takes JSON, or the types that its `opt["bodies"]` lists."""
+    # A coroutine although it awaits nothing: the framework would run a plain function in a thread.
     if connection.scope["method"] not in _WITH_BODY:  # type: ignore[typeddict-item]
         return
     given = body_type(connection)

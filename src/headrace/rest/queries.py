@@ -17,8 +17,9 @@ from litestar.params import ParameterKwarg
 from headrace.core.errors import InvalidInput
 
 
-def check_query(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+async def check_query(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
     """A guard: only what the operation declares, each once."""
+    # A coroutine although it awaits nothing: the framework would run a plain function in a thread.
     if not connection.scope["query_string"]:
         return
     known, given = _known(handler), list(connection.query_params.multi_items())
