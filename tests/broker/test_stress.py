@@ -153,7 +153,7 @@ class Stress:
 
     def alter(self, chooser: random.Random, name: str) -> None:
         partitions = len(self.broker.offsets("main"))
-        if partitions < PARTITIONS_MAX and chooser.random() < 0.02:
+        if partitions < PARTITIONS_MAX and chooser.random() < 0.2:
             self.broker.alter_topic("main", partitions=partitions + 1)
         self.broker.alter_topic("aging", retention_seconds=chooser.choice((1, 2, None)))
         self.broker.alter_topic("main", message_bytes_max=chooser.choice((1000, 2000)))

@@ -26,6 +26,7 @@ ALIGNMENT: Final = 64
 MAGIC: Final = b"HRfr"
 VERSION: Final = 1
 CONTINUES: Final = 1
+REMEMBERED: Final = 2
 
 # magic, checksum, version, flags, columns, bytes, number, time, round robin, rows, entries, key bytes, body bytes
 _HEADER: Final = struct.Struct("<4sIHHIQQqQIIII")
@@ -61,6 +62,11 @@ class Header:
         return bool(self.flags & CONTINUES)
 
     @property
+    def remembered(self) -> bool:
+        """Whether the values went into the payload window; the topic's settings of now do not say."""
+        return bool(self.flags & REMEMBERED)
+
+    @property
     def body(self) -> int:
         """Where the record batch begins, counted from the frame's first byte."""
         return aligned(_HEADER.size + self.entries * _ENTRY.itemsize + self.key_bytes)
@@ -83,7 +89,7 @@ def encode(commit: Commit, topic_id: int, position: int) -> tuple[Header, list[A
     body_position = aligned(_HEADER.size + len(prefix))
     total = aligned(body_position + body.size)
     columns = sum(_COLUMN_BITS[name] for name in commit.rows.schema.names)
-    flags = CONTINUES if commit.continues else 0
+    flags = (CONTINUES if commit.continues else 0) | (REMEMBERED if len(commit.payloads) else 0)
     values = (flags, columns, total, commit.number, commit.time_us, commit.round_robin)
     counts = (commit.rows.num_rows, len(entries), len(keys), body.size)
     prefix += bytes(body_position - _HEADER.size - len(prefix))

@@ -158,7 +158,7 @@ def _replay(
 ) -> None:
     """Take a frame after the snapshot in; rows that planning would not remember are not decoded."""
     window_us = topic.settings.deduplication_window_seconds * MICROSECONDS
-    remember = topic.settings.deduplication == "payload" and header.time_us > now_us - window_us
+    remember = header.remembered and header.time_us > now_us - window_us
     if remember or header.key_bytes or frame.has_sources(header.columns):
         directory = frame.decode_directory(view, position, header)
         body = view[position + header.body : position + header.body + header.body_bytes]
