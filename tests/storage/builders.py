@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +28,14 @@ CREATED_US = NOW_US - MICROSECONDS
 EVERYTHING = 1 << 30
 # So small that segments roll within three messages.
 TINY = "segment_bytes=1024&segment_frames=3"
+
+
+@contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """A directory of one's own, gone at the end."""
+    memory = "/dev/shm"
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as directory:
+        yield Path(directory)
 
 
 def batch_of(rows: Sequence[dict[str, Any]], partitions: int = 8) -> pa.RecordBatch:

@@ -292,6 +292,7 @@ class LogContract:
         assert topic.log.first_at(2, NOW_US) == 0
         assert topic.log.time_of(2, 0) is None
         assert topic.log.drop_outlived(settings_of(retention_seconds=1), None, NOW_US + 10 * SECOND_US) == 0
+        assert (topic.log.failure, topic.log.sync_seconds.count) == (None, 0)
 
     def test_a_message_comes_back_as_it_was_sent(self, place: Place) -> None:
         topic = Topic(place)

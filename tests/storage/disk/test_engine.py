@@ -13,11 +13,12 @@ import pytest
 
 from headrace.core.errors import StoreUnavailable, UnknownFormat
 from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.filesystem import FileSystem
 from headrace.storage.disk.options import DiskOptions
 from headrace.storage.disk.segment import file_name
-from tests.storage.builders import CREATED_US, NOW_US, values, values_in
+from tests.storage.builders import CREATED_US, NOW_US, publish, values, values_in
 from tests.storage.disk.builders import BROKEN, NO_SPACE, TINY_OPTIONS, DiskTopic, FailingFiles
 
 DIRECTORIES = ["plain", "with space", "a?b=c", "a%20b", "#hash", "ümläut 🛞", "semi;colon&and"]
@@ -140,6 +141,26 @@ class TestLogs:
         assert [topic.id for topic in store.catalog.topics()] == [second]
         assert values_in(store.open_log(store.catalog.topics()[0], NOW_US)) == []
         assert names_in(tmp_path / "topics") == [f"{second:09d}"]
+
+    def test_a_log_that_can_be_neither_made_nor_removed_is_made_anew_later(self, tmp_path: Path) -> None:
+        files = FailingFiles()
+        store = opened(tmp_path, files)
+
+        def add() -> TopicRecord:
+            return store.catalog.add_topic(
+                "a", "a", 1, DEFAULT_SETTINGS, CREATED_US, lambda topic: store.create_log(topic, CREATED_US)
+            )
+
+        files.fail("sync", BROKEN)
+        files.fail("remove", BROKEN)
+        with pytest.raises(StoreUnavailable, match="could not be begun"):
+            add()
+        assert store.catalog.topics() == []
+        log = store.open_log(add(), NOW_US)
+        publish(log, values(b"a"))
+        assert values_in(log) == [b"a"]
+        log.close()
+        store.close()
 
     def test_a_log_that_cannot_be_opened_says_which(self, tmp_path: Path) -> None:
         files = FailingFiles()

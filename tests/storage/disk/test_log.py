@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,16 @@ from headrace.storage.disk.filesystem import FileSystem
 from headrace.storage.disk.log import MAPPED_SEGMENTS_MAX
 from headrace.storage.disk.options import DiskOptions
 from headrace.storage.disk.segment import file_name
-from tests.storage.builders import EVERYTHING, NOW_US, batch_of, publish, read_all, values, values_in
+from tests.storage.builders import (
+    EVERYTHING,
+    NOW_US,
+    batch_of,
+    publish,
+    read_all,
+    scratch_directory,
+    values,
+    values_in,
+)
 from tests.storage.contract import SECOND_US, settings_of
 from tests.storage.disk.builders import (
     BROKEN,
@@ -68,22 +76,25 @@ class TestModel:
         max_size=6,
     )
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=100, deadline=None)
     @given(steps=STEPS, reads=READS, frames=st.integers(1, 4))
     def test_a_read_is_a_part_of_what_was_written(self, steps: list[Any], reads: list[Any], frames: int) -> None:
-        with tempfile.TemporaryDirectory() as root:
-            directory = Path(root, "log")
+        with scratch_directory() as root:
+            directory = root / "log"
             directory.mkdir()
             bare = BareLog(directory, partitions=3, options=DiskOptions(segment_bytes=2048, segment_frames=frames))
             model: list[list[dict[str, Any]]] = [[], [], []]
             for number, (batches, ending) in enumerate(steps):
                 for row in (row for batch in batches for row in batch):
-                    model[row["partition"]].append(row)
-                publish(bare.log, *(batch_of(batch, partitions=3) for batch in batches), now_us=NOW_US + number)
+                    model[row["partition"]].append({**row, "commit": number})
+                # Frames of one commit rise by a microsecond each, so commits are further apart.
+                now_us = NOW_US + number * SECOND_US
+                publish(bare.log, *(batch_of(batch, partitions=3) for batch in batches), now_us=now_us)
                 if ending != "go on":
                     bare.reopen(killed=ending == "kill")
                 for partition, offset, messages_max, bytes_max in reads:
                     self.check_read(bare, model[partition], partition, offset, messages_max, bytes_max)
+                    self.check_times(bare, model[partition], partition, offset)
             bare.log.close()
 
     @staticmethod
@@ -106,6 +117,18 @@ class TestModel:
             assert (found["partition"], found["offset"]) == (partition, offset + place)
             for name in ("value", "key", "attributes"):
                 assert found[name] == rows[offset + place].get(name)
+
+    @staticmethod
+    def check_times(bare: BareLog, rows: list[dict[str, Any]], partition: int, number: int) -> None:
+        """The offset of commit `number`'s time, and the time of offset `number`."""
+        before = sum(row["commit"] < number for row in rows)
+        assert bare.log.first_at(partition, NOW_US + number * SECOND_US) == before
+        found = bare.log.time_of(partition, number)
+        if number < len(rows):
+            assert found is not None
+            assert (found - NOW_US) // SECOND_US == rows[number]["commit"]
+        else:
+            assert found is None
 
 
 class TestSegments:
@@ -296,17 +319,38 @@ class TestFailures:
         topic.kill()
         assert topic.open().state.sources.last_seqno(("p", "")) == 3
 
+    @pytest.mark.parametrize("removed", [0, 1, 2, 3])
+    def test_retention_that_cannot_remove_a_file_leaves_no_gap_and_is_made_up_for(
+        self, tmp_path: Path, removed: int
+    ) -> None:
+        files = FailingFiles()
+        topic = DiskTopic(tmp_path / "store", files=files)
+        for value in numbered(9):
+            topic.publish(values(value))
+        files.fail("remove", *[None] * removed, BROKEN)
+        with pytest.raises(OSError, match="remove"):
+            topic.log.drop_outlived(settings_of(retention_bytes=1), None, NOW_US)
+        # An index and a log are removed for each segment; one that could not be removed stays with all after it.
+        start = removed // 2 * 3
+        assert topic.log.offsets().start.tolist() == [start]
+        assert values_in(topic.log) == numbered(9 - start, start)
+        assert values_in(topic.reopen()) == numbered(9 - start, start)
+        topic.log.drop_outlived(settings_of(retention_bytes=1), None, NOW_US)
+        assert values_in(topic.log) == numbered(3, 6)
+
     @pytest.mark.parametrize("second", [None, BROKEN])
     def test_after_a_broken_write_nothing_more_is_accepted(self, tmp_path: Path, second: int | None) -> None:
         files = FailingFiles()
         topic = DiskTopic(tmp_path / "store", files=files)
         topic.publish(values(b"0"))
+        assert topic.log.failure is None
         files.fail("write", BROKEN)
         files.fail("truncate", second)
         with pytest.raises(OutcomeUnknown, match="write"):
             topic.publish(values(b"1"))
         with pytest.raises(LogFailed, match="write"):
             topic.publish(values(b"1"))
+        assert "write" in str(topic.log.failure)
         with pytest.raises(LogFailed):
             topic.log.drop_outlived(settings_of(retention_seconds=1), None, NOW_US + 100 * SECOND_US)
         assert values_in(topic.log) == [b"0"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,16 @@ from headrace.core.planning import CommitKey
 from headrace.storage.disk.filesystem import FileSystem
 from headrace.storage.disk.recovery import recover
 from headrace.storage.disk.segment import SegmentHeader, file_name, header_bytes
-from tests.storage.builders import EVERYTHING, NOW_US, batch_of, publish, state_of, values, values_in
+from tests.storage.builders import (
+    EVERYTHING,
+    NOW_US,
+    batch_of,
+    publish,
+    scratch_directory,
+    state_of,
+    values,
+    values_in,
+)
 from tests.storage.contract import SECOND_US, settings_of
 from tests.storage.disk.builders import (
     ROOMY_OPTIONS,
@@ -322,11 +330,14 @@ class TestDamage:
             recover(FileSystem(), topic.directory, record, NOW_US)
         assert values_in(topic.open()) == numbered(4)
 
-    def test_a_catalog_that_is_older_than_the_log_is_told(self, tmp_path: Path) -> None:
-        topic = filled(tmp_path, 1, partitions=3)
+    @pytest.mark.parametrize("is_header_wrong", [False, True])
+    def test_a_catalog_that_is_older_than_the_log_is_told(self, tmp_path: Path, is_header_wrong: bool) -> None:
+        topic = filled(tmp_path, 3, partitions=3)
         topic.publish(values(b"x", partition=2))
         topic.store.catalog.change_topic(replace(topic.record, partitions=2))
         topic.close()
+        if is_header_wrong:
+            flip(topic.paths()[-1], 20)
         with pytest.raises(Damaged, match="it has 3 partitions, the catalog 2: the catalog is older than the log"):
             topic.open()
 
@@ -444,8 +455,8 @@ STEPS = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS, deduplication=st.sampled_from(["producer", "payload", "off"]))
 def test_what_is_recovered_is_what_was_known(steps: list[Any], deduplication: str) -> None:
-    with tempfile.TemporaryDirectory() as root:
-        directory = Path(root, "log")
+    with scratch_directory() as root:
+        directory = root / "log"
         directory.mkdir()
         chosen = settings_of(deduplication=deduplication)
         bare = BareLog(directory, partitions=3, settings=chosen)
