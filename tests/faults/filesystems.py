@@ -440,6 +440,7 @@ class Fault:
 
 # The calls that may need room on the disk.
 NEEDS_ROOM = frozenset({"make_directory", "open", "write", "replace"})
+EVERY_LOOK = frozenset({"list_directory", "size", "map", "read"})
 EVERY_CHANGE = NEEDS_ROOM | {"sync", "truncate", "remove", "remove_directory", "sync_directory"}
 
 
@@ -473,6 +474,22 @@ class FailingFileSystem(FileSystem):
         if fault is not None and fault.hits(call, name):
             self.hits.append((call, name))
             raise OSError(fault.error, os.strerror(fault.error), name)
+
+    def list_directory(self, path: Path) -> list[str]:
+        self._check("list_directory", path.name)
+        return super().list_directory(path)
+
+    def size(self, path: Path) -> int:
+        self._check("size", path.name)
+        return super().size(path)
+
+    def map(self, path: Path) -> memoryview:
+        self._check("map", path.name)
+        return super().map(path)
+
+    def read(self, path: Path, length: int) -> bytes:
+        self._check("read", path.name)
+        return super().read(path, length)
 
     def make_directory(self, path: Path) -> None:
         self._check("make_directory", path.name)

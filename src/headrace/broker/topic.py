@@ -16,7 +16,7 @@ from headrace.broker.decision import Decision
 from headrace.broker.queue import CommitQueue, Request
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.watching import Watches
-from headrace.core.errors import HeadraceError, StorageError, again
+from headrace.core.errors import HeadraceError, StorageError, StoreUnavailable, again
 from headrace.core.measures import COUNTS, SECONDS, Histogram
 from headrace.core.planning import DUPLICATE_BY_PAYLOAD, DUPLICATE_BY_SOURCE, DUPLICATE_COMMIT, Commit, TopicState
 from headrace.core.window import PayloadWindow
@@ -91,9 +91,12 @@ class Topic:
         self.check_alive()
         try:
             yield self.log
-        except (OSError, StorageError):
+        except StorageError:
             self.check_alive()
             raise
+        except OSError as error:
+            self.check_alive()
+            raise StoreUnavailable(f"of topic {self.record.name!r}", str(error)) from error
 
     def fetch(
         self, partition: int, offset: int, messages_max: int, bytes_max: int, wait_seconds: float
