@@ -77,4 +77,6 @@ def subscribed(client: httpx.Client, path: str, last_id: str | None = None, **qu
             response.read()
             raise AssertionError(response.text)
         assert response.headers["content-type"] == "text/event-stream"
-        yield EventReader(response).open()
+        # Kept here: a reader that nobody holds hangs up.
+        reader = EventReader(response).open()
+        yield reader

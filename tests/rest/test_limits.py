@@ -15,8 +15,9 @@ import httpx
 import pytest
 from litestar.types import Message, Receive, Scope, Send
 
-from headrace.rest.limits import PART_BYTES, with_time_limits
+from headrace.rest.limits import PART_BYTES, with_limits
 from headrace.rest.settings import RestSettings
+from tests.rest.event_client import subscribed
 from tests.rest.site import Site, checked, create_topic, path_of, problem, publish
 
 QUICK = RestSettings(body_bytes_max=10_000, request_seconds_max=0.5, send_seconds_max=0.5)
@@ -125,7 +126,7 @@ def test_large_answers_go_out_in_parts_and_whole() -> None:
     scope: Any = {"type": "http"}
 
     async def run() -> None:
-        await with_time_limits(answer, QUICK)(scope, receive, send)
+        await with_limits(answer, QUICK)(scope, receive, send)
 
     asyncio.run(run())
     parts = [message for message in sent if message["type"] == "http.response.body"]
@@ -160,3 +161,15 @@ def test_a_client_may_leave_at_any_time(quick: Site) -> None:
             leaving.sendall(request)
     assert isinstance(quick.client.get("/v1/topics"), httpx.Response)
     assert publish(quick.client, "t", "still here")
+
+
+def test_more_requests_than_allowed_are_refused_and_told_when_to_come_back(tmp_path: Path) -> None:
+    with Site(tmp_path, RestSettings(connections_max=2)) as site:
+        create_topic(site.client, "t")
+        path = path_of("topics", "t", "events")
+        first, second = site.new_client(), site.new_client()
+        with subscribed(first, path), subscribed(second, path):
+            assert problem(site.client.get("/v1/topics"), 503, "overloaded")["retry"]
+        deadline = time.monotonic() + 10
+        while site.client.get("/v1/topics").status_code != 200:
+            assert time.monotonic() < deadline, "who left makes room"

@@ -19,7 +19,7 @@ from headrace.rest.access import guard
 from headrace.rest.crossing import Crossing
 from headrace.rest.docs import openapi_config
 from headrace.rest.draining import Draining
-from headrace.rest.limits import with_time_limits
+from headrace.rest.limits import with_limits
 from headrace.rest.negotiation import check_body_type
 from headrace.rest.paths import with_raw_paths
 from headrace.rest.problems import answer_anything, answer_headrace_error, answer_http_exception
@@ -44,7 +44,7 @@ def make_app(
 ) -> ASGIApp:
     """The application over an open broker; it closes nothing but what it opened itself."""
     settings = settings or RestSettings()
-    return with_time_limits(with_raw_paths(make_litestar(broker, access, settings, draining), API), settings)
+    return with_limits(with_raw_paths(make_litestar(broker, access, settings, draining), API), settings)
 
 
 def make_litestar(broker: Broker, access: Access, settings: RestSettings, draining: Draining | None = None) -> Litestar:

@@ -1,9 +1,9 @@
-"""Limits on time: a body or an answer that does not come, and a client that does not read, are given up.
+"""Limits on the requests under way: how many they are, and how long each may take.
 
-A request has so many seconds until its answer begins; long polls ask for the seconds they wait on top. Once it has
-begun, every part of it must be taken by the client in time. Large answers go out in parts, so that no more than one
-of them waits for a client that does not read. What is given up before the answer began is answered with 408 if the
-body was not here yet, and with 503 otherwise.
+Too many are refused at once, with 503. A request has so many seconds until its answer begins; long polls ask for the
+seconds they wait on top. Once it has begun, every part of it must be taken by the client in time. Large answers go out
+in parts, so that no more than one of them waits for a client that does not read. What is given up before the answer
+began is answered with 408 if the body was not here yet, and with 503 otherwise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from litestar import Request
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPResponseBodyEvent, HTTPScope, Message, Receive, Scope, Send
 
-from headrace.rest.problems import MEDIA_TYPE, RETRY_AFTER_SECONDS, Problem
+from headrace.core.errors import Overloaded
+from headrace.rest.problems import MEDIA_TYPE, RETRY_AFTER_SECONDS, Problem, problem_of
 from headrace.rest.settings import RestSettings
 
 PART_BYTES: Final = 256 << 10
@@ -25,14 +26,22 @@ PART_BYTES: Final = 256 << 10
 logger = logging.getLogger(__name__)
 
 
-def with_time_limits(app: ASGIApp, settings: RestSettings) -> ASGIApp:
-    """The application, giving up what takes too long."""
+def with_limits(app: ASGIApp, settings: RestSettings) -> ASGIApp:
+    """The application, refusing what is too much and giving up what takes too long."""
+    under_way = 0
 
     async def limited(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == ScopeType.HTTP:
-            await _Exchange(scope, send, settings).run(app, receive)
-        else:
+        nonlocal under_way
+        if scope["type"] != ScopeType.HTTP:
             await app(scope, receive, send)
+        elif under_way >= settings.connections_max:
+            await _send_problem(send, problem_of(Overloaded("the server", settings.connections_max, 0.0)))
+        else:
+            under_way += 1
+            try:
+                await _Exchange(scope, send, settings).run(app, receive)
+            finally:
+                under_way -= 1
 
     return limited
 
@@ -87,14 +96,7 @@ class _Exchange:
         if self._has_begun:
             logger.info("an answer to %s %s was not read in time", self._scope["method"], self._scope["path"])
             return
-        problem = self._problem()
-        body = msgspec.json.encode(problem)
-        headers = {"content-type": MEDIA_TYPE, "content-length": len(body), "retry-after": RETRY_AFTER_SECONDS}
-        encoded = [(name.encode(), str(value).encode()) for name, value in headers.items()]
-        # What is left of the body must not be taken for the next request.
-        encoded.append((b"connection", b"close"))
-        await self._send({"type": "http.response.start", "status": problem.status, "headers": encoded})
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        await _send_problem(self._send, self._problem())
 
     def _problem(self) -> Problem:
         seconds = self._settings.request_seconds_max
@@ -103,6 +105,17 @@ class _Exchange:
             return Problem("about:blank", "The body took too long", 408, detail, "body_too_slow", True)
         detail = f"there was no answer within {seconds:g} seconds: it is not known what became of the request"
         return Problem("about:blank", "The request took too long", 503, detail, "request_timeout", True)
+
+
+async def _send_problem(send: Send, problem: Problem) -> None:
+    """Answer in place of the application."""
+    body = msgspec.json.encode(problem)
+    headers = {"content-type": MEDIA_TYPE, "content-length": len(body), "retry-after": RETRY_AFTER_SECONDS}
+    encoded = [(name.encode(), str(value).encode()) for name, value in headers.items()]
+    # What is left of the body must not be taken for the next request.
+    encoded.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": problem.status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def _parts(message: Message) -> list[Message]:

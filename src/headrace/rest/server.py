@@ -28,6 +28,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from headrace.rest.draining import Draining
 from headrace.rest.settings import RestSettings
 
+# Connections beyond those that may have a request under way.
+SPARE_CONNECTIONS: Final = 1_000
+
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 logger = logging.getLogger(__name__)
@@ -100,7 +103,8 @@ def serve(
         access_log=access_log,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=settings.connections_max,
+        # The application refuses first, with a problem; this bounds the connections that are idle too.
+        limit_concurrency=settings.connections_max + SPARE_CONNECTIONS,
         timeout_keep_alive=cast(int, settings.idle_seconds_max),
         timeout_graceful_shutdown=cast(int, settings.stop_seconds),
         ssl_context_factory=None if context is None else lambda *_: context,

@@ -15,7 +15,7 @@ class RestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Settings of the HTTP server.
 
     body_bytes_max: a larger request body is refused with 413.
-    connections_max: above so many connections requests are answered with 503.
+    connections_max: above so many requests under way, subscriptions included, more are refused with 503.
     idle_seconds_max: a connection on which no request comes in this time is closed.
     request_seconds_max: a request without an answer by then is given up with 503; long polls have their wait on top.
     send_seconds_max: a client that does not take the next part of an answer in this time is cut off.
