@@ -410,6 +410,18 @@ class TestSnapshots:
         assert sorted(times) == [NOW_US + number * SECOND_US for number in (5, 6, 7)]
         assert log.state.next_number == 8
 
+    def test_payloads_are_remembered_only_if_they_were_when_they_were_written(self, tmp_path: Path) -> None:
+        topic = DiskTopic(tmp_path / "store", options=ROOMY_OPTIONS)
+        topic.publish(values(b"before"))
+        payload = replace(topic.record, settings=settings_of(deduplication="payload"))
+        topic.store.catalog.change_topic(payload)
+        topic.record = payload
+        topic.publish(values(b"after"))
+        before = state_of(topic.log)
+        topic.kill()
+        assert state_of(topic.open()) == before
+        assert [receipts.outcome.tolist() for receipts in topic.publish(values(b"before", b"after"))] == [[0, 2]]
+
     def test_a_snapshot_behind_several_segments_is_caught_up(self, tmp_path: Path) -> None:
         topic = self.with_sources(tmp_path)
         before = state_of(topic.log)
