@@ -647,6 +647,33 @@ def test_what_others_publish_is_read_as_text(client: QueueClient, topic: str) ->
     assert client.rest(topic, client.consumer(topic)) == ["plain", "\ufffd\0", "packed", "no gzip"]
 
 
+def test_the_page_shows_every_request_with_an_example_that_works(client: QueueClient, name: str) -> None:
+    paths = client.json("GET", "/docs/openapi.json")[1]["paths"]
+    shown = [
+        (method.upper(), path, operation)
+        for path, item in paths.items()
+        for method, operation in item.items()
+        if operation.get("tags") == ["queue API"]
+    ]
+    assert {(method, path) for method, path, _ in shown} == {(method, path) for method, path, _ in REQUESTS}
+    client.create(name)
+    producer, consumer = client.producer(name), client.consumer(name)
+    known: dict[str, Any] = {"name": f"{name}-new", "topic": name, "producer_id": producer, "consumer_id": consumer}
+    client.produce(name, producer, "hello")
+    for method, path, operation in sorted(shown, key=lambda each: each[1] == "/consumer/consume"):
+        body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+        example = body.get("examples", {}).get("usual", {}).get("value", {})
+        given = {field: known.get(field, value) for field, value in example.items()}
+        query = {each["name"]: known[each["name"]] for each in operation.get("parameters", ())}
+        status, answer = client.call(method, path, given or None, query or None)
+        assert (status, set(answer)) == (200, set(example_answer(operation))), path
+
+
+def example_answer(operation: dict[str, Any]) -> dict[str, Any]:
+    example: dict[str, Any] = operation["responses"]["200"]["content"]["application/json"]["examples"]["usual"]["value"]
+    return example
+
+
 # Restart
 
 

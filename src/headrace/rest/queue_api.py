@@ -27,6 +27,7 @@ from headrace.core.rights import Right
 from headrace.rest.access import CHECKED_INSIDE, caller_of
 from headrace.rest.crossing import Crossing
 from headrace.rest.problems import answer_http_exception, status_of
+from headrace.rest.queue_docs import described
 
 PATHS: Final = frozenset(
     {"/topics", "/consumer/register", "/producer/register", "/producer/produce", "/consumer/consume", "/size"}
@@ -54,9 +55,17 @@ class Given(msgspec.Struct):
 
 
 _GIVEN: Final = msgspec.json.Decoder(Given)
+_OPT: Final = {"right": CHECKED_INSIDE}
+_READING: Final[dict[str, str | int]] = {"topic": "orders", "consumer_id": 10_000_000_010}
 
 
-@post("/topics", opt={"right": CHECKED_INSIDE})
+@post(
+    "/topics",
+    opt=_OPT,
+    summary="Create a topic (queue API)",
+    operation_class=described({"message": "topic 'orders' was created"}, {"name": "orders"}),
+    status_code=200,
+)
 async def create_topic(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
     """Make a topic; one that is there is a failure."""
     given = await _given(request)
@@ -66,14 +75,20 @@ async def create_topic(request: Request[Any, Any, Any], crossing: NamedDependenc
     return _success(message=f"topic {topic!r} was created")
 
 
-@get("/topics", opt={"right": CHECKED_INSIDE})
+@get("/topics", opt=_OPT, summary="List topics (queue API)", operation_class=described({"topics": ["orders"]}))
 async def list_topics(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
     """The topics on which the caller has any right."""
     caller = caller_of(request)
     return _success(topics=[name for name in crossing.broker.list_topics() if caller.may_see(name)])
 
 
-@post("/consumer/register", opt={"right": CHECKED_INSIDE})
+@post(
+    "/consumer/register",
+    opt=_OPT,
+    summary="Register a consumer",
+    operation_class=described({"consumer_id": 10000000010}, {"topic": "orders"}),
+    status_code=200,
+)
 async def register_consumer(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
     """A new consumer of a topic, which begins at the first message."""
     topic = _topic(await _given(request))
@@ -81,7 +96,13 @@ async def register_consumer(request: Request[Any, Any, Any], crossing: NamedDepe
     return _success(consumer_id=await crossing.call(crossing.broker.participants.register_consumer, topic))
 
 
-@post("/producer/register", opt={"right": CHECKED_INSIDE})
+@post(
+    "/producer/register",
+    opt=_OPT,
+    summary="Register a producer",
+    operation_class=described({"producer_id": 10000000011}, {"topic": "orders"}),
+    status_code=200,
+)
 async def register_producer(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
     """A new producer of a topic, which is made if it is missing."""
     given = await _given(request)
@@ -91,7 +112,13 @@ async def register_producer(request: Request[Any, Any, Any], crossing: NamedDepe
     return _success(producer_id=await crossing.call(participants.register_producer, topic, partitions))
 
 
-@post("/producer/produce", opt={"right": CHECKED_INSIDE})
+@post(
+    "/producer/produce",
+    opt=_OPT,
+    summary="Produce a message",
+    operation_class=described({}, {"topic": "orders", "producer_id": 10000000011, "message": "hello"}),
+    status_code=200,
+)
 async def produce(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
     """Publish a message; it is on the device when this is answered."""
     given = await _given(request)
@@ -109,7 +136,12 @@ async def produce(request: Request[Any, Any, Any], crossing: NamedDependency[Cro
     return _SUCCESS
 
 
-@get("/consumer/consume", opt={"right": CHECKED_INSIDE})
+@get(
+    "/consumer/consume",
+    opt=_OPT,
+    summary="Consume a message",
+    operation_class=described({"message": "hello"}, _READING, in_query=True),
+)
 async def consume(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
     """The next message for a consumer; none is a failure."""
     given = await _given(request)
@@ -122,7 +154,12 @@ async def consume(request: Request[Any, Any, Any], crossing: NamedDependency[Cro
     return _success(message=_text(message))
 
 
-@get("/size", opt={"right": CHECKED_INSIDE})
+@get(
+    "/size",
+    opt=_OPT,
+    summary="What is left for a consumer",
+    operation_class=described({"size": 3}, _READING, in_query=True),
+)
 async def size(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
     """How many messages there are yet to read for a consumer."""
     given = await _given(request)
