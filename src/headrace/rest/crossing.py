@@ -2,7 +2,8 @@
 
 Publishes that arrive while another commit of their topic is under way are collected and handed over together: one
 thread switch per commit and not per message. Waiting for messages takes no thread at all: a watch wakes the loop.
-Everything else runs in a small pool of threads, so that nothing blocks the loop.
+Everything else runs in a small pool of threads, so that nothing blocks the loop; publishing has threads of its own, so
+that readers and changes of the catalog do not hold it up.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Crossing:
         self.broker = broker
         self.draining = draining or Draining()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="headrace-http")
+        self._publishing = ThreadPoolExecutor(THREADS, thread_name_prefix="headrace-publish")
         self._collected: dict[str, list[tuple[pa.RecordBatch, asyncio.Future[Receipts]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._values: dict[str, list[tuple[bytes, asyncio.Future[Receipts]]]] = {}
@@ -44,6 +46,10 @@ class Crossing:
         """Run a call of the broker in a thread."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, lambda: function(*args, **kwargs))
+
+    async def _call_publishing(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._publishing, lambda: function(*args, **kwargs))
 
     async def publish(self, topic: str, batch: pa.RecordBatch) -> Receipts:
         """Publish in the same commit as all who publish to the topic meanwhile."""
@@ -62,7 +68,7 @@ class Crossing:
             self._collected[topic] = []
             batches = [batch for batch, _ in waiting]
             try:
-                outcomes = await self.call(self.broker.publish_many, topic, batches)
+                outcomes = await self._call_publishing(self.broker.publish_many, topic, batches)
             except Exception as error:
                 outcomes = [error] * len(waiting)
             for (_, future), outcome in zip(waiting, outcomes, strict=True):
@@ -90,7 +96,8 @@ class Crossing:
             self._values[topic] = []
             outcomes: Sequence[Receipts | Exception]
             try:
-                outcomes = await self.call(self._publish_values, topic, [value for value, _ in waiting])
+                values = [value for value, _ in waiting]
+                outcomes = await self._call_publishing(self._publish_values, topic, values)
             except Exception as error:
                 outcomes = [error] * len(waiting)
             for (_, future), outcome in zip(waiting, outcomes, strict=True):
@@ -130,6 +137,7 @@ class Crossing:
 
     def close(self) -> None:
         """End the threads once they are done."""
+        self._publishing.shutdown()
         self._pool.shutdown()
 
 
