@@ -47,6 +47,7 @@ def test_it_is_listed_and_every_use_says_what_is_wrong(
 ) -> None:
     broker = broken(durable_site, break_it)
     assert broker.list_topics() == ["Broken", "fine"]
+    assert list(broker.failing_topics()) == ["Broken"]
     for use in (
         partial(broker.describe_topic, "broken"),
         partial(broker.publish, "broken", batch(b"a")),

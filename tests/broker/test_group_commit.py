@@ -8,11 +8,14 @@ import threading
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
 from headrace.broker.queue import CommitQueue, Request
 from headrace.core.errors import Closed, DiskFull, InvalidMessage, OutcomeUnknown, Overloaded, StorageError
+from headrace.core.limits import FRAME_ROWS
 from headrace.core.planning import WRITTEN, all_duplicates
 from tests.broker.background import PATIENCE_SECONDS, Background, eventually, open_gated, together, until_queued
 from tests.broker.messages import batch, content, everything, numbered, places, statuses
@@ -263,6 +266,47 @@ def test_what_did_not_get_in_with_many_is_told_so(site: Site) -> None:
     store.gate.set()
     inside.result()
     assert content(broker, "orders") == {0: [b"in", b"in"]}
+
+
+def test_of_many_those_that_were_written_before_the_end_keep_their_receipts(site: Site) -> None:
+    broker, store = open_gated(site, queue_messages_per_partition=2)
+    broker.create_topic("orders")
+    queue = broker._topics.find("orders").topic.queue
+    store.gate.clear()
+    many = Background(lambda: broker.publish_many("orders", [batch(b"a"), batch(b"b"), batch(b"c")]))
+    until_queued(broker, "orders", 2)
+    deleting = Background(lambda: broker.delete_topic("orders"))
+    eventually(lambda: queue._closed is not None)
+    store.gate.set()
+    assert [type(outcome).__name__ for outcome in many.result()] == ["Receipts", "Receipts", "TopicDeleted"]
+    deleting.result()
+
+
+# Batches larger than a frame
+
+
+def test_a_batch_of_more_rows_than_a_frame_holds_is_one_commit_of_several_frames(broker: Broker) -> None:
+    broker.create_topic("orders", partitions=2)
+    rows = 2 * FRAME_ROWS + 1
+    values = pa.array(np.arange(rows).astype("S"), pa.binary())
+    receipts = broker.publish("orders", pa.record_batch({"value": values}))
+    assert np.array_equal(receipts.partition, np.arange(rows) % 2)
+    assert np.array_equal(receipts.offset, np.arange(rows) // 2)
+    assert (broker.counters["commits_written"], broker.counters["frames_written"]) == (1, 3)
+    read = broker.fetch("orders", 1, 0, max_messages=1 << 20, max_bytes=256 << 20)
+    assert read.column("value").equals(values.filter(pa.array(np.arange(rows) % 2 == 1)))
+
+
+def test_a_batch_of_more_bytes_than_a_frame_holds_is_one_commit_of_several_frames(broker: Broker) -> None:
+    broker.create_topic("orders", deduplication="payload")
+    sent = [b"%d" % number * 500_000 for number in range(10, 27)]
+    receipts = broker.publish("orders", batch(*sent, sent[0], sent[-1]))
+    assert receipts.written == len(sent)
+    assert statuses(receipts)[-2:] == ["duplicate", "duplicate"]
+    assert broker.counters["commits_written"] == 1
+    assert broker.counters["frames_written"] > 1
+    read = broker.fetch("orders", 0, 0, max_bytes=256 << 20)
+    assert read.column("value").to_pylist() == sent
 
 
 # Interrupts, which come to the main thread only

@@ -174,11 +174,8 @@ class Topics:
         try:
             return OpenTopic(*self._parts(record))
         except StorageError as error:
-            broken = BrokenTopic(record, error)
-        except OSError as error:
-            broken = BrokenTopic(record, StoreUnavailable(f"of topic {record.name!r}", str(error)))
-        logger.error("topic %r cannot be opened: %s", record.name, broken.error)
-        return broken
+            logger.error("topic %r cannot be opened: %s", record.name, error)
+            return BrokenTopic(record, error)
 
     def _open_again(self, key: str) -> None:
         """Who creates a topic until it works must get it, even if it was made before and could not be opened then."""
