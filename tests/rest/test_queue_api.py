@@ -17,6 +17,7 @@ from headrace.broker import Broker
 from headrace.core import codecs
 from tests.broker.background import Background, together
 from tests.rest.servers import QueueClient, ServerProcess
+from tests.rest.site import Site
 
 FIRST_CONSUMER = 10_000_000_000
 
@@ -480,6 +481,21 @@ def test_a_body_that_is_too_large_is_refused_in_the_same_form(server: ServerProc
 def test_unknown_fields_are_passed_over(client: QueueClient, topic: str) -> None:
     client.produce(topic, client.producer(topic), "hello", colour="red", nested={"a": [1]})
     assert client.consume(topic, client.consumer(topic)) == "hello"
+
+
+def test_what_nobody_expected_is_answered_without_its_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> int:
+        raise RuntimeError("secret inside")
+
+    with Site(tmp_path) as site, QueueClient(site.port) as client:
+        client.create("orders")
+        monkeypatch.setattr(site.broker.participants, "size", fail)
+        status, answer = client.call("GET", "/size", {"topic": "orders", "consumer_id": 1})
+    assert status == 500
+    assert "secret" not in answer["message"]
+    assert "secret inside" in caplog.text
 
 
 # Names
