@@ -20,5 +20,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def topic(server: Server, request: pytest.FixtureRequest) -> str:
     """A topic of two partitions with a name of its own."""
     name: str = request.node.name.removeprefix("test_")
-    assert server.run("topic", "create", name, "--partitions", "2").code == 0
+    server.post("topics", {"name": name, "partitions": 2})
     return name

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,9 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from types import TracebackType
 from typing import Any, Self
 
-from tests.cli.zygote import Zygote, exit_code
+import httpx
+
+from tests.cli.zygote import Forked, Zygote
 
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 ROOT = Path(__file__).parents[2]
@@ -70,7 +73,7 @@ def headrace(*arguments: str, stdin: str | bytes = b"", **variables: str) -> Res
         given.write(stdin.encode() if isinstance(stdin, str) else stdin)
         given.seek(0)
         files = [given.fileno(), out.fileno(), err.fileno()]
-        code = exit_code(zygote().start(list(arguments), environment(**variables), files))
+        code = zygote().start(list(arguments), environment(**variables), files).wait(PATIENCE_SECONDS)
         out.seek(0)
         err.seek(0)
         return Result(code, out.read().decode(), err.read().decode())
@@ -89,49 +92,51 @@ def execute(*arguments: str, stdin: str | bytes = b"", cwd: Path | None = None, 
     return Result(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 
 
-class Server:
-    """A running `headrace serve`, by default on any free port."""
+class Running:
+    """A command that goes on: its output can be read, and it can be stopped."""
 
-    def __init__(self, store: Path, *arguments: str, cwd: Path | None = None, **variables: str) -> None:
-        self.store = store
-        self._log = store.with_name(store.name + ".log")
-        defaults = [] if "--http" in arguments else ["--http", "127.0.0.1:0"]
-        with self._log.open("wb") as log:
+    def __init__(
+        self,
+        *arguments: str,
+        stdin: int | None = None,
+        installed: bool = False,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        source, sink = os.pipe()
+        given = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
+        self._err = TemporaryFile()  # noqa: SIM115
+        files = [given, sink, self._err.fileno()]
+        self.process: Forked | subprocess.Popen[bytes]
+        if installed:
+            command = [HEADRACE, *arguments]
             self.process = subprocess.Popen(
-                [HEADRACE, "serve", "--store", f"file:{store}", *defaults, *arguments],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=environment(**variables),
-                cwd=cwd,
+                command, stdin=given, stdout=sink, stderr=self._err, env=environment(**variables or {})
             )
-        assert self.process.stdout is not None
-        self.ready = self.process.stdout.readline().strip()
-        if not self.ready:
-            self.close()
-            raise AssertionError(self.log)
-        self.url = next(word for word in self.ready.split() if word.startswith("http"))
+        else:
+            self.process = zygote().start(list(arguments), environment(**variables or {}), files)
+        os.close(sink)
+        os.close(given)
+        self.out = os.fdopen(source, errors="backslashreplace")
 
     @property
-    def log(self) -> str:
-        """What it logged so far."""
-        return self._log.read_text()
-
-    def run(self, *arguments: str, stdin: str | bytes = b"", **variables: str) -> Result:
-        """Run a command against it."""
-        return headrace(*arguments, stdin=stdin, **({"HEADRACE_URL": self.url} | variables))
+    def err(self) -> str:
+        """What it said on stderr so far."""
+        return os.pread(self._err.fileno(), 1 << 20, 0).decode()
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Stop it as an operator would; its exit code."""
+        """Send a signal and wait; its exit code."""
         self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end; its exit code."""
         return self.process.wait(PATIENCE_SECONDS)
 
     def close(self) -> None:
         """End it in any case."""
-        assert self.process.stdout is not None
-        self.process.kill()
-        self.process.wait(PATIENCE_SECONDS)
-        self.process.stdout.close()
+        self.stop(signal.SIGKILL)
+        self.out.close()
+        self._err.close()
 
     def __enter__(self) -> Self:
         return self
@@ -140,3 +145,36 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class Server(Running):
+    """A running `headrace serve`, by default on any free port."""
+
+    def __init__(
+        self,
+        store: Path | str,
+        *arguments: str,
+        installed: bool = False,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        url = store if isinstance(store, str) else f"file:{store}"
+        address = [] if "--http" in arguments else ["--http", "127.0.0.1:0"]
+        super().__init__("serve", "--store", url, *address, *arguments, installed=installed, variables=variables)
+        self.ready = self.out.readline().strip()
+        if not self.ready:
+            told = self.err
+            self.close()
+            raise AssertionError(told)
+        self.url = next(word for word in self.ready.split() if word.startswith("http"))
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def post(self, path: str, body: object) -> None:
+        """Set something up by the API itself, which is quicker than a command."""
+        httpx.post(f"{self.url}/v1/{path}", json=body, timeout=PATIENCE_SECONDS).raise_for_status()
+
+    def run(self, *arguments: str, stdin: str | bytes = b"", **variables: str) -> Result:
+        """Run a command against it."""
+        return headrace(*arguments, stdin=stdin, **({"HEADRACE_URL": self.url} | variables))

@@ -3,51 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import IO
 
 import pytest
 
 from headrace.cli.exits import Failure
 from headrace.cli.formats import parse_format
 from headrace.cli.positions import Time, parse_place
-from tests.cli.processes import HEADRACE, PATIENCE_SECONDS, Server, environment
+from tests.cli.processes import Running, Server
 
 
 @pytest.fixture
 def numbers(server: Server, topic: str) -> str:
     """A topic with 0 to 9, the even ones in partition 0."""
-    for partition in (0, 1):
-        lines = "".join(f"k{number}={number}\n" for number in range(partition, 10, 2))
-        server.run("produce", topic, "--partition", str(partition), "--key-separator", "=", stdin=lines)
+    messages = [{"value": str(number), "key": f"k{number}", "partition": number % 2} for number in range(10)]
+    server.post(f"topics/{topic}/messages", {"messages": messages})
     return topic
 
 
-@contextmanager
-def consuming(server: Server, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
-    """A consumer that goes on, and its output."""
-    process = subprocess.Popen(
-        [HEADRACE, "consume", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="backslashreplace",
-        env=environment(HEADRACE_URL=server.url),
-    )
-    assert process.stdout is not None and process.stderr is not None
-    try:
-        yield process, process.stdout
-    finally:
-        process.kill()
-        process.wait(PATIENCE_SECONDS)
-        process.stdout.close()
-        process.stderr.close()
+def consuming(server: Server, *arguments: str) -> Running:
+    """A consumer that goes on."""
+    return Running("consume", *arguments, variables={"HEADRACE_URL": server.url})
 
 
 def test_everything_that_is_there(server: Server, numbers: str) -> None:
@@ -69,11 +47,12 @@ def test_everything_that_is_there(server: Server, numbers: str) -> None:
     ],
 )
 def test_from(server: Server, place: str, expected: str) -> None:
-    server.run("topic", "create", "shared", "--partitions", "2")
-    if not server.run("consume", "shared", "--max", "1").out:
-        for partition in (0, 1):
-            lines = "".join(f"{number}\n" for number in range(partition, 10, 2))
-            server.run("produce", "shared", "--partition", str(partition), stdin=lines)
+    server.post("topics", {"name": "shared", "partitions": 2})
+    messages = [
+        {"value": str(number), "partition": number % 2, "producer_id": "test", "seqno": number} for number in range(10)
+    ]
+    # Written once, by whichever test comes first.
+    server.post("topics/shared/messages", {"messages": messages})
     assert server.run("consume", "shared", "--from", place).lines() == list(expected)
 
 
@@ -136,54 +115,46 @@ def test_a_new_group_may_begin_elsewhere(server: Server, numbers: str) -> None:
 
 
 def test_following(server: Server, numbers: str) -> None:
-    with consuming(server, numbers, "--follow", "--from", "-1", "--format", "{partition} {value}") as (process, out):
-        assert [out.readline() for _ in range(2)] == ["0 8\n", "1 9\n"]
+    with consuming(server, numbers, "--follow", "--from", "-1", "--format", "{partition} {value}") as consumer:
+        assert [consumer.out.readline() for _ in range(2)] == ["0 8\n", "1 9\n"]
         server.run("produce", numbers, "--partition", "1", stdin=b"live\n\xff\n")
-        assert [out.readline() for _ in range(2)] == ["1 live\n", "1 \\xff\n"]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE_SECONDS) == 130
-        assert process.stderr is not None
-        assert process.stderr.read() == ""
+        assert [consumer.out.readline() for _ in range(2)] == ["1 live\n", "1 \\xff\n"]
+        assert consumer.stop(signal.SIGINT) == 130
+        assert consumer.err == ""
 
 
 def test_following_some_partitions_up_to_a_count(server: Server, numbers: str) -> None:
-    with consuming(server, numbers, "-f", "--partition", "0", "--from", "latest", "--max", "2") as (process, out):
+    with consuming(server, numbers, "-f", "--partition", "0", "--from", "latest", "--max", "2") as consumer:
         time.sleep(1.0)
         server.run("produce", numbers, "--partition", "1", stdin="other\n")
         server.run("produce", numbers, "--partition", "0", stdin="a\nb\nc\n")
-        assert process.wait(PATIENCE_SECONDS) == 0
-        assert out.read() == "a\nb\n"
+        assert consumer.wait() == 0
+        assert consumer.out.read() == "a\nb\n"
 
 
 def test_following_as_a_group(server: Server, numbers: str) -> None:
-    with consuming(server, numbers, "--follow", "--group", "live") as (process, out):
-        assert sorted(out.readline().strip() for _ in range(10)) == list("0123456789")
+    with consuming(server, numbers, "--follow", "--group", "live") as consumer:
+        assert sorted(consumer.out.readline().strip() for _ in range(10)) == list("0123456789")
         server.run("produce", numbers, stdin="more\n")
-        assert out.readline() == "more\n"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE_SECONDS) == 130
+        assert consumer.out.readline() == "more\n"
+        assert consumer.stop(signal.SIGINT) == 130
     # It has left, and what it printed is committed.
     described = server.run("group", "describe", numbers, "live", "--json").json()
     assert described["members"] == [] and described["lag_messages"] == 0
 
 
 def test_the_end_of_a_topic_ends_following(server: Server) -> None:
-    server.run("topic", "create", "brief")
-    server.run("produce", "brief", stdin="a\n")
-    with consuming(server, "brief", "--follow") as (process, out):
-        assert out.readline() == "a\n"
+    server.post("topics", {"name": "brief"})
+    server.post("topics/brief/messages", {"messages": [{"value": "a"}]})
+    with consuming(server, "brief", "--follow") as consumer:
+        assert consumer.out.readline() == "a\n"
         server.run("topic", "delete", "brief", "--yes")
-        assert process.wait(PATIENCE_SECONDS) == 1
+        assert consumer.wait() == 1
 
 
 def test_a_reader_that_has_enough(server: Server, topic: str) -> None:
     server.run("produce", topic, stdin="line\n" * 200_000)
-    source, sink = os.pipe()
-    process = subprocess.Popen(
-        [HEADRACE, "consume", topic], stdout=sink, stderr=subprocess.PIPE, env=environment(HEADRACE_URL=server.url)
-    )
-    os.close(sink)
-    assert os.read(source, 5) == b"line\n"
-    os.close(source)
-    _, err = process.communicate(timeout=PATIENCE_SECONDS)
-    assert (process.returncode, err) == (0, b"")
+    with consuming(server, topic) as consumer:
+        assert consumer.out.readline() == "line\n"
+        consumer.out.close()
+        assert (consumer.wait(), consumer.err) == (0, "")

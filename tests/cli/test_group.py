@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 
 from tests.cli.processes import Server
@@ -10,9 +11,11 @@ from tests.cli.processes import Server
 @pytest.fixture
 def billing(server: Server, topic: str) -> str:
     """A topic with ten messages that the group `billing` has read."""
-    for partition in ("0", "1"):
-        server.run("produce", topic, "--partition", partition, stdin="a\nb\nc\nd\ne\n")
-    server.run("consume", topic, "--group", "billing")
+    messages = [{"value": str(number), "partition": number % 2} for number in range(10)]
+    server.post(f"topics/{topic}/messages", {"messages": messages})
+    offsets = [{"partition": partition, "offset": 5} for partition in (0, 1)]
+    httpx.put(f"{server.url}/v1/topics/{topic}/groups/billing", json={}).raise_for_status()
+    server.post(f"topics/{topic}/groups/billing/offsets", {"offsets": offsets})
     return topic
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
-import subprocess
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from tests.cli.processes import HEADRACE, PATIENCE_SECONDS, Server, environment, headrace
+from tests.cli.processes import PATIENCE_SECONDS, Running, Server, headrace
 
 
 def messages(server: Server, topic: str) -> list[dict[str, Any]]:
-    import json
-
     return [json.loads(line) for line in server.run("consume", topic, "--json").lines()]
 
 
@@ -81,16 +79,14 @@ def test_wrong_usage(server: Server) -> None:
 
 def test_lines_are_sent_while_more_may_come(server: Server, topic: str) -> None:
     source, sink = os.pipe()
-    process = subprocess.Popen(
-        [HEADRACE, "produce", topic], stdin=source, stdout=subprocess.DEVNULL, env=environment(HEADRACE_URL=server.url)
-    )
-    os.close(source)
-    os.write(sink, b"first\nhalf a l")
-    wait_until(lambda: values(server, topic) == ["first"])
-    os.write(sink, b"ine\n")
-    wait_until(lambda: values(server, topic) == ["first", "half a line"])
-    os.close(sink)
-    assert process.wait(PATIENCE_SECONDS) == 0
+    with Running("produce", topic, stdin=source, variables={"HEADRACE_URL": server.url}) as producer:
+        os.close(source)
+        os.write(sink, b"first\nhalf a l")
+        wait_until(lambda: values(server, topic) == ["first"])
+        os.write(sink, b"ine\n")
+        wait_until(lambda: values(server, topic) == ["first", "half a line"])
+        os.close(sink)
+        assert producer.wait() == 0
 
 
 def wait_until(condition: Any) -> None:
@@ -108,7 +104,7 @@ def test_without_a_server() -> None:
 
 def test_a_server_that_is_away_for_a_while(tmp_path: Path) -> None:
     with Server(tmp_path / "store") as first:
-        port = first.url.rpartition(":")[2]
+        port = first.port
         first.run("topic", "create", "orders")
         first.stop()
     results = []

@@ -6,8 +6,10 @@ environment and the three standard files of the caller, runs the command on them
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -30,13 +32,13 @@ class Zygote:
         assert self._process.stdout is not None
         self._process.stdout.readline()
 
-    def start(self, arguments: list[str], environment: dict[str, str], files: list[int]) -> socket.socket:
-        """Start a command on these files; what comes back is its exit code, once it has ended."""
+    def start(self, arguments: list[str], environment: dict[str, str], files: list[int]) -> Forked:
+        """Start a command on these files: input, output and errors."""
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(self._path)
         message = json.dumps([arguments, environment, os.getcwd()]).encode()
         socket.send_fds(connection, [message], files)
-        return connection
+        return Forked(connection)
 
     def close(self) -> None:
         """End it."""
@@ -46,11 +48,34 @@ class Zygote:
         self._process.wait()
 
 
-def exit_code(connection: socket.socket) -> int:
-    """Wait for a command that was started."""
-    with connection:
-        answer = connection.recv(16)
-    return int(answer)
+class Forked:
+    """A command that was started; like a process of the module subprocess as far as that is needed."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._answers = connection.makefile("r")
+        self._connection = connection
+        self.pid = int(self._answers.readline())
+        self.returncode: int | None = None
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def poll(self) -> int | None:
+        """Its exit code, or none if it goes on."""
+        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
+            self.wait(1.0)
+        return self.returncode
+
+    def wait(self, timeout_seconds: float) -> int:
+        """Its exit code, once it has ended."""
+        if self.returncode is None:
+            self._connection.settimeout(timeout_seconds)
+            self.returncode = int(self._answers.readline())
+            self._answers.close()
+            self._connection.close()
+        return self.returncode
 
 
 def serve(path: str) -> None:
@@ -62,6 +87,9 @@ def serve(path: str) -> None:
     listener.bind(path)
     listener.listen()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # What is here already is not looked at by the collectors of the processes to come, so its memory stays shared.
+    gc.collect()
+    gc.freeze()
     print("ready", flush=True)
     while True:
         connection, _ = listener.accept()
@@ -81,8 +109,9 @@ def _become(connection: socket.socket) -> None:
         # This half stays connected, and says how the other one ended whatever it ended by.
         for file in files:
             os.close(file)
+        connection.sendall(b"%d\n" % child)
         _, status = os.waitpid(child, 0)
-        connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+        connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
         os._exit(0)
     connection.close()
     for number, file in enumerate(files):

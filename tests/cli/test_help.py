@@ -1,0 +1,72 @@
+"""Help, completion, versions and wrong usage, by the command that is installed."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import pytest
+import typer.main
+
+from headrace.cli.main import app
+from tests.cli.processes import environment, execute, headrace
+
+
+def commands() -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = [()]
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        found.append((name,))
+        found += [(name, verb) for verb in getattr(command, "commands", ())]
+    return found
+
+
+def test_the_commands_of_the_design() -> None:
+    expected = (
+        "consume doctor group group/delete group/describe group/list group/seek produce serve token token/create "
+        "token/list token/revoke topic topic/alter topic/create topic/delete topic/describe topic/list version"
+    )
+    assert sorted("/".join(each) for each in commands()[1:]) == expected.split()
+
+
+@pytest.mark.parametrize("command", commands(), ids=lambda command: " ".join(command) or "headrace")
+def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
+    told = headrace(*command, "--help")
+    assert told.code == 0 and told.err == ""
+    assert f"Usage: {' '.join(('headrace', *command))}" in told.out
+    assert headrace(*command, "-h").out == told.out
+
+
+def test_examples() -> None:
+    for command in ("serve", "produce", "consume", "doctor"):
+        assert f"headrace {command}" in headrace(command, "--help").out.split("Examples:")[1]
+
+
+def test_version() -> None:
+    assert execute("version").out.startswith(f"headrace {version('headrace')} (Python ")
+    assert execute("version", "--json").json()["headrace"] == version("headrace")
+
+
+def test_wrong_usage() -> None:
+    assert "No such command 'topics'" in execute("topics").refused(2)
+    assert "Missing argument" in headrace("topic", "create").refused(2)
+    assert "--partitions" in headrace("topic", "create", "x", "--partitions", "many").refused(2)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "ftp://x", "http://127.0.0.1:1", "http://[", "http://x\ny"])
+def test_servers_that_are_none(url: str) -> None:
+    ended = headrace("topic", "list", "--url", url)
+    assert ended.code == (3 if url.endswith((":1", "[")) else 2), ended
+    assert ended.err.count("\n") == 1 and "--url" in ended.err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str) -> None:
+    assert "headrace" in headrace("--show-completion", shell, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1").out
+
+
+def test_completion_of_words() -> None:
+    completed = execute(_HEADRACE_COMPLETE="complete_bash", COMP_WORDS="headrace to", COMP_CWORD="1")
+    assert completed.out.split() == ["topic", "token"]
+
+
+def test_the_environment_of_tests_has_no_settings() -> None:
+    assert not any(name.startswith("HEADRACE_") for name in environment())

@@ -1,0 +1,232 @@
+"""`headrace serve`: coming up, refusing to, and going down."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from headrace.broker import Broker
+from headrace.storage.disk.doctor import examine
+from tests.cli.processes import PATIENCE_SECONDS, Server, execute, headrace
+
+UNFINISHED = b"POST /v1/topics HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+
+
+def test_coming_up_and_going_down(tmp_path: Path) -> None:
+    with Server(tmp_path / "store", installed=True) as server:
+        assert re.fullmatch(
+            rf"headrace \S+ is ready on http://127\.0\.0\.1:\d+ with store file:{tmp_path}/store", server.ready
+        )
+        assert httpx.get(f"{server.url}/health/ready").status_code == 200
+        assert server.stop() == 0
+        assert server.out.read() == ""
+        logged = [json.loads(line) for line in server.err.splitlines()]
+    assert [entry["message"] for entry in logged] == ["every request is finished, closing the store", "stopped"]
+    assert set(logged[0]) == {"time", "level", "logger", "message"}
+    assert examine(tmp_path / "store").findings == []
+
+
+def test_ctrl_c_is_a_stop_like_any_other(tmp_path: Path) -> None:
+    with Server(tmp_path / "store", "--log-format", "text", "--log-level", "warning") as server:
+        assert server.stop(signal.SIGINT) == 0
+        assert server.err == ""
+
+
+def test_the_defaults(tmp_path: Path) -> None:
+    """In an empty directory, without any argument; the port may be taken on this machine."""
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind(("127.0.0.1", 7070))
+            taken.listen()
+        except OSError:
+            pass
+        line = execute("serve", cwd=tmp_path).refused(2)
+    assert "cannot listen on 127.0.0.1:7070" in line
+    # Nothing was made by a server that did not come up.
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reasons_not_to_start(tmp_path: Path) -> None:
+    with Server(tmp_path / "store") as server:
+        taken = server.url.removeprefix("http://")
+        line = headrace("serve", "--store", f"file:{tmp_path}/other", "--http", taken).refused(2)
+        assert f"cannot listen on {taken}: Address already in use" in line
+        line = headrace("serve", "--store", f"file:{tmp_path}/store", "--http", "127.0.0.1:0").refused(2)
+        assert f"process {server.process.pid} has it open" in line
+    store = ("--store", f"file:{tmp_path}/fresh")
+    refusals = [
+        (("serve", *store, "--http", "0.0.0.0:0"), "headrace token create"),
+        (("serve", *store, "--http", "nowhere"), "HOST:PORT"),
+        (("serve", *store, "--http", "no.such.host.invalid:0"), "cannot listen on"),
+        (("serve", "--store", "mysql:x", "--http", "127.0.0.1:0"), "it must begin with file: or memory:"),
+        (("serve", "--store", f"file:{tmp_path}/x?colour=red", "--http", "127.0.0.1:0"), "colour"),
+        (("serve", *store, "--log-level", "loud"), "log_level"),
+        (("serve", *store, "--set", "broker.size=1"), "there is no setting 'broker.size'"),
+        (("serve", *store, "--config", f"{tmp_path}/none.toml"), "cannot be read"),
+        (("serve", *store, "--colour", "red"), "--colour"),
+        (("serve", *store, "--tls-key", "key.pem", "--http", "127.0.0.1:0"), "TLS needs both"),
+    ]
+    for arguments, told in refusals:
+        assert told in headrace(*arguments).refused(2), arguments
+
+
+def test_a_store_in_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    line = headrace("serve", "--store", f"file:{tmp_path}/file/store", "--http", "127.0.0.1:0").refused(2)
+    assert "cannot serve" in line
+
+
+def test_a_store_in_memory() -> None:
+    """Nothing to set up at all, for trying things."""
+    with Server("memory:") as server:
+        assert server.run("topic", "create", "orders").code == 0
+        assert server.stop() == 0
+
+
+def test_environment_and_file(tmp_path: Path) -> None:
+    (tmp_path / "headrace.toml").write_text('access_log = true\nlog_level = "debug"\nlog_format = "text"\n')
+    variables = {
+        "HEADRACE_CONFIG": str(tmp_path / "headrace.toml"),
+        "HEADRACE_LOG_FORMAT": "json",
+        "HEADRACE_STROE": "x",
+    }
+    with Server(tmp_path / "store", variables=variables) as server:
+        httpx.get(f"{server.url}/health/live", headers={"Authorization": "Bearer hr_0123456789ab_secretsecretsecret"})
+        httpx.get(f"{server.url}/v1/topics/hr_0123456789ab_secretsecretsecret")
+        assert server.stop() == 0
+        logged = [json.loads(line) for line in server.err.splitlines()]
+        assert "secretsecret" not in server.err
+    requests = [entry for entry in logged if entry["logger"] == "uvicorn.access"]
+    assert [(entry["method"], entry["path"], entry["status"]) for entry in requests] == [
+        ("GET", "/health/live", 200),
+        ("GET", "/v1/topics/hr_0123456789ab_***", 404),
+    ]
+    warnings = [entry["message"] for entry in logged if entry["level"] == "warning"]
+    assert warnings == ["HEADRACE_STROE is no setting and was ignored: did you mean HEADRACE_STORE?"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_under_load_loses_nothing_that_was_acknowledged(tmp_path: Path, number: signal.Signals) -> None:
+    acknowledged: list[str] = []
+    outcomes: set[str] = set()
+
+    def publish(worker: int, url: str) -> None:
+        with httpx.Client(base_url=url) as client:
+            for count in range(100_000):
+                value = f"{worker}-{count}"
+                try:
+                    answer = client.post("/v1/topics/orders/messages", json={"messages": [{"value": value}] * 3})
+                except httpx.TransportError:
+                    return
+                outcomes.add(str(answer.status_code))
+                if answer.status_code == 200:
+                    acknowledged.append(value)
+
+    with Server(tmp_path / "store") as server:
+        server.run("topic", "create", "orders", "--partitions", "3")
+        workers = [threading.Thread(target=publish, args=(worker, server.url)) for worker in range(8)]
+        for worker in workers:
+            worker.start()
+        time.sleep(1.0)
+        assert server.stop(number) == 0
+        for worker in workers:
+            worker.join(PATIENCE_SECONDS)
+    assert outcomes == {"200"}
+    assert examine(tmp_path / "store").findings == []
+    with Broker.open(f"file:{tmp_path}/store") as broker:
+        kept: list[bytes] = []
+        for partition, (start, end) in broker.offsets("orders").items():
+            while start < end:
+                batch = broker.fetch("orders", partition, start)
+                kept += batch["value"].to_pylist()
+                start += batch.num_rows
+    assert len(acknowledged) > 10
+    counts = {value: kept.count(value.encode()) for value in acknowledged[-200:]}
+    assert set(counts.values()) == {3}
+
+
+def test_a_stop_does_not_wait_for_those_who_wait(tmp_path: Path) -> None:
+    with Server(tmp_path / "store") as server:
+        server.run("topic", "create", "orders")
+        polled: list[httpx.Response] = []
+
+        def poll() -> None:
+            path = "/v1/topics/orders/partitions/0/messages?offset=0&wait_seconds=50"
+            polled.append(httpx.get(server.url + path, timeout=60))
+
+        waiting = threading.Thread(target=poll)
+        waiting.start()
+        with httpx.stream("GET", f"{server.url}/v1/topics/orders/events", timeout=60) as events:
+            assert events.status_code == 200
+            with socket.create_connection(("127.0.0.1", server.port)) as idle:
+                idle.sendall(b"GET /health/live HTTP/1.1\r\nHos")
+                time.sleep(0.3)
+                started = time.monotonic()
+                assert server.stop() == 0
+                assert time.monotonic() - started < 5
+            events.read()
+        waiting.join(PATIENCE_SECONDS)
+        assert polled[0].status_code in (200, 503)
+
+
+def test_a_second_signal_ends_the_waiting(tmp_path: Path) -> None:
+    with Server(tmp_path / "store") as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as stuck:
+            # A body that never comes: the request was accepted, so a stop waits for it.
+            stuck.sendall(UNFINISHED)
+            time.sleep(0.3)
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.7)
+            assert server.process.poll() is None
+            assert server.stop(signal.SIGTERM) == 0
+        assert examine(tmp_path / "store").findings == []
+
+
+def test_a_stop_waits_only_so_long(tmp_path: Path) -> None:
+    with (
+        Server(tmp_path / "store", "--set", "rest.stop_seconds=0.3") as server,
+        socket.create_connection(("127.0.0.1", server.port)) as stuck,
+    ):
+        stuck.sendall(UNFINISHED)
+        time.sleep(0.3)
+        started = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - started < 5
+
+
+def test_connections_on_which_nothing_comes_are_closed(tmp_path: Path) -> None:
+    with Server(tmp_path / "store", "--set", "rest.idle_seconds_max=0.5") as server:
+        port = server.port
+        with (
+            socket.create_connection(("127.0.0.1", port)) as silent,
+            socket.create_connection(("127.0.0.1", port)) as half,
+            socket.create_connection(("127.0.0.1", port)) as polite,
+        ):
+            half.sendall(b"GET /health/live HTTP/1.1\r\nHost")
+            polite.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+            for connection in (silent, half, polite):
+                connection.settimeout(PATIENCE_SECONDS)
+            answer = b""
+            while not answer.endswith(b"}"):
+                answer += polite.recv(4096)
+            polite.sendall(b"GET /hea")
+            assert [connection.recv(4096) for connection in (silent, half, polite)] == [b"", b"", b""]
+
+
+def test_systemd_is_told(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENCE_SECONDS)
+        with Server(tmp_path / "store", variables={"NOTIFY_SOCKET": str(tmp_path / "notify")}) as server:
+            assert manager.recv(100) == b"READY=1"
+            assert server.stop() == 0
+            assert manager.recv(100) == b"STOPPING=1"

@@ -1,0 +1,153 @@
+"""Where settings come from, and the file that lists them all."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.settings import ServeSettings, load, names, parse_address, unknown_variables, variable
+from tests.cli.processes import ROOT
+
+PACKAGED = ROOT / "packaging" / "headrace.toml"
+
+
+def value_of(settings: ServeSettings, name: str) -> Any:
+    value: Any = settings
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def test_the_packaged_file_has_every_setting_with_its_default() -> None:
+    given = tomllib.loads(PACKAGED.read_text())
+    flat = {key: value for key, value in given.items() if not isinstance(value, dict)}
+    for table, values in given.items():
+        if isinstance(values, dict):
+            flat |= {f"{table}.{key}": value for key, value in values.items()}
+    assert flat == {name: value_of(ServeSettings(), name) for name in names()}
+    assert load({}, [], {}, PACKAGED) == ServeSettings()
+
+
+def test_every_setting_of_the_packaged_file_is_explained() -> None:
+    sections = re.split(r"\n\n|\n(?=#)", PACKAGED.read_text())
+    for section in sections:
+        lines = section.strip().splitlines()
+        if any(not line.startswith(("#", "[")) for line in lines):
+            assert lines[0].startswith("#"), section
+
+
+def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
+    file = tmp_path / "headrace.toml"
+    file.write_text(
+        'store = "file:file"\nhttp = "file:1"\nlog_level = "error"\n[broker]\nqueue_bytes = 1\nsources_max = 1\n'
+    )
+    environment = {"HEADRACE_STORE": "file:env", "HEADRACE_HTTP": "env:1", "HEADRACE_BROKER_QUEUE_BYTES": "2"}
+    settings = load({"store": "file:flag", "http": None}, ["broker.queue_bytes=3"], environment, file)
+    assert (settings.store, settings.http, settings.log_level, settings.log_format) == (
+        "file:flag",
+        "env:1",
+        "error",
+        "auto",
+    )
+    assert (settings.broker.queue_bytes, settings.broker.sources_max) == (3, 1)
+
+
+@pytest.mark.parametrize("name", list(names()))
+def test_every_setting_can_come_from_everywhere(tmp_path: Path, name: str) -> None:
+    default = value_of(ServeSettings(), name)
+    others: dict[str, Any] = {"log_level": "debug", "log_format": "json", "access_log": True}
+    other = others.get(name, f"{default}x" if isinstance(default, str) else default * 2 if default != 64 << 20 else 5)
+    table, _, key = name.rpartition(".")
+    file = tmp_path / "one.toml"
+    file.write_text((f"[{table}]\n" if table else "") + f"{key} = {msgspec.json.encode(other).decode()}\n")
+    assert value_of(load({}, [], {}, file), name) == other
+    assert value_of(load({}, [], {variable(name): str(other)}, None), name) == other
+    assert value_of(load({}, [f"{name}={other}"], {}, None), name) == other
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("stoer = 'x'", "there is no setting 'stoer': did you mean store?"),
+        ("[brokre]\nqueue_bytes = 1", "there is no setting 'brokre.queue_bytes': did you mean broker.queue_bytes?"),
+        ("zzz = {}", "there is no setting 'zzz'"),
+        ("broker = 1", "there is no setting 'broker'"),
+        ("log_level = 'loud'", "log_level"),
+        ("[rest]\nstop_seconds = 0", "stop_seconds"),
+        ("[broker]\nqueue_bytes = -1", "queue_bytes is -1"),
+        ("[broker]\nqueue_bytes = 'many'", "queue_bytes"),
+        ("store = ", "is no TOML"),
+    ],
+)
+def test_a_file_that_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "headrace.toml"
+    file.write_text(text)
+    with pytest.raises(Failure, match=re.escape(told)) as refused:
+        load({}, [], {}, file)
+    assert refused.value.exit is Exit.USAGE
+    assert "\n" not in str(refused.value)
+
+
+def test_other_refusals(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="cannot be read"):
+        load({}, [], {}, tmp_path / "missing.toml")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(Failure, match="cannot be read"):
+        load({}, [], {}, tmp_path / "binary")
+    with pytest.raises(Failure, match="--set NAME=VALUE"):
+        load({}, ["broker.queue_bytes"], {}, None)
+    with pytest.raises(Failure, match=r"did you mean broker\.queue_bytes"):
+        load({}, ["broker.queue_byte=1"], {}, None)
+
+
+def test_unknown_variables_are_reported_and_not_refused() -> None:
+    environment = {
+        "HEADRACE_STROE": "x",
+        "HEADRACE_URL": "x",
+        "HEADRACE_STORE": "x",
+        "HEADRACE_SERVICE_HOST": "",
+        "OTHER": "x",
+    }
+    assert unknown_variables(environment) == [
+        "HEADRACE_SERVICE_HOST is no setting and was ignored",
+        "HEADRACE_STROE is no setting and was ignored: did you mean HEADRACE_STORE?",
+    ]
+
+
+def test_addresses() -> None:
+    assert parse_address("127.0.0.1:7070") == ("127.0.0.1", 7070)
+    assert parse_address("[::1]:0") == ("::1", 0)
+    assert parse_address("broker.example:65535") == ("broker.example", 65535)
+    for wrong in (
+        "",
+        "7070",
+        ":7070",
+        "localhost",
+        "localhost:",
+        "localhost:http",
+        "::1:7070",
+        "x:65536",
+        "[x]:1",
+        "x:-1",
+    ):
+        with pytest.raises(Failure, match="write it as HOST:PORT"):
+            parse_address(wrong)
+
+
+def test_the_systemd_unit() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(ROOT / "packaging" / "headrace.service")
+    service = unit["Service"]
+    assert service["ExecStart"].endswith("/headrace serve --config /etc/headrace/headrace.toml")
+    assert service["Environment"] == "HEADRACE_STORE=file:/var/lib/headrace"
+    assert service["Type"] == "notify"
+    assert float(service["TimeoutStopSec"]) > ServeSettings().rest.stop_seconds
+    assert service["RestartPreventExitStatus"] == str(int(Exit.USAGE))
