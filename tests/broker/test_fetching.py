@@ -232,6 +232,19 @@ def test_a_watch_is_called_for_its_partition_and_for_changes_of_the_topic(broker
     assert calls == ["woken"] * 2
 
 
+def test_a_watch_that_fails_is_no_failure_to_publish(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    broker.create_topic("orders")
+    calls: list[str] = []
+
+    def fail() -> None:
+        raise RuntimeError("the event loop is closed")
+
+    with broker.watching("orders", 0, fail), broker.watching("orders", 0, lambda: calls.append("woken")):
+        assert broker.publish("orders", batch(b"a")).written == 1
+    assert calls == ["woken"]
+    assert "a watch failed" in caplog.text
+
+
 def test_readers_follow_writers_without_missing_or_doubling(broker: Broker) -> None:
     broker.create_topic("orders")
     count = 200

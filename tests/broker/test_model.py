@@ -9,7 +9,7 @@ segments on disk and commits in memory, and a limit in bytes is met by whole mes
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ Step = Callable[[Broker], object]
 # A topic whose old messages may go; what it holds is compared where both engines still have it.
 AGING = "aging"
 TOPICS = ("orders", "Payments", "x")
-GROUPS = ("g", "h", AGING)
+GROUPS = ("g", "h")
 MEMBERS = ("ann", "bob", "cem")
 WRITERS = ("w", "v")
 STAGES = ("s", "t", "u")
@@ -67,11 +67,21 @@ def keep_up(broker: Broker) -> None:
                 assert not (described.important and has_moved and start > held), (topic, group, partition)
 
 
+def pick(values: Sequence[Any], share: float) -> Any:
+    """One of some values, by a number that was drawn before they were known."""
+    return values[min(int(share * len(values)), len(values) - 1)]
+
+
 class Life:
-    """The steps that a seed gives, one after another."""
+    """The steps that a seed gives, one after another.
+
+    A step may ask the broker what there is and choose among it by numbers that were drawn before: as long as the two
+    brokers are alike, so are their choices.
+    """
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self._topics: list[str] = []
         self._seqno: dict[tuple[str | None, str | None], int] = {}
         self._staged: list[Staged] = []
         self._number = 0
@@ -83,18 +93,27 @@ class Life:
         return self.random.random() < chance
 
     def _topic(self) -> str:
-        name: str = self._one_of((*TOPICS, AGING))
+        known = self._topics if self._topics and self._maybe(0.97) else (*TOPICS, AGING)
+        name: str = self._one_of(known)
         return name.upper() if self._maybe(0.1) else name
+
+    def _lasting_topic(self) -> str:
+        """One whose messages never go."""
+        lasting = [topic for topic in self._topics if topic != AGING]
+        name: str = self._one_of(lasting or TOPICS)
+        return name
 
     def _settings(self) -> dict[str, Any]:
         names = self.random.sample(sorted(SETTINGS), self.random.randint(0, 2))
         return {name: self._one_of(SETTINGS[name]) for name in names}
 
     def create(self) -> Step:
-        topic, partitions, settings = self._topic(), self._one_of((None, 1, 2, 3, 4)), self._settings()
-        if is_aging(topic):
+        name = self._one_of((*TOPICS, AGING))
+        partitions, settings = self._one_of((None, 1, 2, 3, 4)), self._settings()
+        self._topics = sorted({*self._topics, name})
+        if is_aging(name):
             settings = {"retention_seconds": 60}
-        return lambda broker: broker.create_topic(topic, partitions, **settings)
+        return lambda broker: broker.create_topic(name, partitions, **settings)
 
     def alter(self) -> Step:
         topic, partitions, settings = self._topic(), self._one_of((None, None, 2, 3, 4, 5)), self._settings()
@@ -102,6 +121,7 @@ class Life:
 
     def delete(self) -> Step:
         topic = self._topic()
+        self._topics = [name for name in self._topics if name.lower() != topic.lower()]
         return lambda broker: broker.delete_topic(topic)
 
     def batch(self) -> pa.RecordBatch:
@@ -179,19 +199,25 @@ class Life:
         return lambda broker: (broker.last_seqno(topic, producer, group), broker.last_commit(topic, writer))
 
     def fetch(self) -> Step:
-        topic, partition, share = self._one_of(TOPICS), self.random.randint(0, 4), self.random.uniform(-0.1, 1.2)
+        topic, partition, share = self._lasting_topic(), self._partition(), self.random.uniform(-0.1, 1.15)
         messages = self._one_of((1, 2, 7, 10_000))
 
         def fetch(broker: Broker) -> pa.RecordBatch:
-            end = broker.offsets(topic).get(partition, (0, 1))[1]
-            return broker.fetch(topic, partition, round(share * end), messages)
+            number = partition(broker, topic)
+            end = broker.offsets(topic).get(number, (0, 1))[1]
+            return broker.fetch(topic, number, round(share * end), messages)
 
         return fetch
 
+    def _partition(self) -> Callable[[Broker, str], int]:
+        """Mostly one that the topic has."""
+        share, wrong = self.random.random(), self._maybe(0.03)
+        return lambda broker, topic: 17 if wrong else pick(list(broker.offsets(topic)), share)
+
     def offset_at(self, now_us: int) -> Step:
-        topic, partition = self._one_of(TOPICS), self.random.randint(0, 3)
+        topic, partition = self._lasting_topic(), self._partition()
         time_us = now_us - self._one_of((0, 1, 1_000_000, 40_000_000, 10**12)) + self.random.randint(-2, 2)
-        return lambda broker: broker.offset_at(topic, partition, time_us)
+        return lambda broker: broker.offset_at(topic, partition(broker, topic), time_us)
 
     def describe(self) -> Step:
         topic = self._topic()
@@ -199,42 +225,58 @@ class Life:
 
     def register(self) -> Step:
         topic, group = self._topic(), self._one_of(GROUPS)
-        consumers, read_from = self._one_of((None, 1, 2, 3)), self._one_of(("earliest", "latest"))
+        consumers, read_from = self._one_of((None, None, None, 1, 3)), self._one_of(("earliest", "latest"))
         important = self._one_of((None, True, False)) if is_aging(topic) else None
         return lambda broker: broker.register_group(topic, group, consumers, important, read_from)
 
     def join(self) -> Step:
         topic, group, member = self._topic(), self._one_of(GROUPS), self._one_of(MEMBERS)
-        timeout = self._one_of((10, 30, 100))
+        timeout = self._one_of((10, 100, 1000))
         return lambda broker: broker.join_group(topic, group, member, timeout)
 
+    def _member(self) -> Callable[[Broker, str, str], str]:
+        """Mostly one that the group has."""
+        share, stranger = self.random.random(), self._maybe(0.1)
+
+        def member(broker: Broker, topic: str, group: str) -> str:
+            members = list(broker.describe_group(topic, group).members)
+            return "eve" if stranger or not members else pick(members, share)
+
+        return member
+
     def heartbeat(self) -> Step:
-        topic, group, member = self._topic(), self._one_of(GROUPS), self._one_of(MEMBERS)
-        return lambda broker: broker.heartbeat(topic, group, member)
+        topic, group, member = self._topic(), self._one_of(GROUPS), self._member()
+        return lambda broker: broker.heartbeat(topic, group, member(broker, topic, group))
 
     def leave(self) -> Step:
-        topic, group, member = self._topic(), self._one_of(GROUPS), self._one_of(MEMBERS)
-        return lambda broker: broker.leave_group(topic, group, member)
+        topic, group, member = self._topic(), self._one_of(GROUPS), self._member()
+        return lambda broker: broker.leave_group(topic, group, member(broker, topic, group))
 
     def commit(self) -> Step:
-        topic, group = self._topic(), self._one_of(GROUPS)
-        member, partition = self._one_of((None, "0", "1", *MEMBERS)), self.random.randint(0, 3)
-        generation = self._one_of((None, None, 0, 1, 2, 3))
-        share = self.random.uniform(0, 1.05)
+        """Mostly what a member may commit; at times as a stranger, too late, or to a partition of another."""
+        topic, group, member, share = self._topic(), self._one_of(GROUPS), self._member(), self.random.random()
+        is_anonymous, late, is_foreign = self._maybe(0.15), self._one_of((0, 0, 0, 0, 1, None)), self._maybe(0.1)
+        reach = self.random.uniform(0, 1.03)
 
         def commit(broker: Broker) -> None:
-            end = broker.offsets(topic).get(partition, (0, 1))[1]
-            broker.commit(topic, group, {partition: round(share * end)}, member, generation)
+            described = broker.describe_group(topic, group)
+            name = None if is_anonymous else member(broker, topic, group)
+            own = described.members.get(name or "", [])
+            partition = pick(own, share) if own and not is_foreign else pick(list(broker.offsets(topic)), share)
+            generation = None if late is None else described.generation - late
+            offset = round(reach * broker.offsets(topic)[partition][1])
+            broker.commit(topic, group, {partition: offset}, name, generation)
 
         return commit
 
     def seek(self) -> Step:
-        topic, group, partition = self._topic(), self._one_of(GROUPS), self.random.randint(0, 3)
-        share = self.random.uniform(0, 1.05)
+        topic, group, partition = self._topic(), self._one_of(GROUPS), self._partition()
+        reach = self.random.uniform(0, 1.03)
 
         def seek(broker: Broker) -> None:
-            end = broker.offsets(topic).get(partition, (0, 1))[1]
-            broker.seek(topic, group, {partition: round(share * end)})
+            number = partition(broker, topic)
+            end = broker.offsets(topic).get(number, (0, 1))[1]
+            broker.seek(topic, group, {number: round(reach * end)})
 
         return seek
 
@@ -243,7 +285,7 @@ class Life:
         return lambda broker: broker.delete_group(topic, group)
 
     def describe_group(self) -> Step:
-        topic, group = self._one_of(TOPICS), self._one_of(GROUPS)
+        topic, group = self._lasting_topic(), self._one_of(GROUPS)
         return lambda broker: (broker.describe_group(topic, group), broker.committed(topic, group))
 
     def upkeep(self) -> Step:
@@ -251,11 +293,13 @@ class Life:
 
     def next(self, now_us: int) -> tuple[str, Step]:
         """The next step with its name."""
+        if not self._topics:
+            return "create", self.create()
         weights = {
             "publish": 30,
             "publish_many": 5,
             "fetch": 14,
-            "create": 4,
+            "create": 5,
             "alter": 4,
             "delete": 1,
             "stage": 6,
@@ -264,8 +308,8 @@ class Life:
             "ask_writers": 4,
             "offset_at": 4,
             "describe": 3,
-            "register": 4,
-            "join": 6,
+            "register": 5,
+            "join": 8,
             "heartbeat": 4,
             "leave": 2,
             "commit": 8,

@@ -7,9 +7,12 @@ that await are built on the same watches.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+
+logger = logging.getLogger(__name__)
 
 Wake = Callable[[], None]
 
@@ -25,7 +28,8 @@ class Watches:
         self._by_partition: dict[int, list[Wake]] = {}
 
     def __len__(self) -> int:
-        return sum(len(wakes) for wakes in self._by_partition.values())
+        with self._lock:
+            return sum(len(wakes) for wakes in self._by_partition.values())
 
     def add(self, partition: int, wake: Wake) -> None:
         """Call `wake` when something comes for the partition, until it is removed."""
@@ -57,12 +61,19 @@ class Watches:
         with self._lock:
             called = [wake for partition in partitions for wake in self._by_partition.get(partition, ())]
             called += self._by_partition.get(ALL_PARTITIONS, ())
-        for wake in called:
-            wake()
+        _call(called)
 
     def wake_all(self) -> None:
         """Something changed that concerns everyone: new partitions, another generation, the end of the topic."""
         with self._lock:
             called = [wake for wakes in self._by_partition.values() for wake in wakes]
-        for wake in called:
+        _call(called)
+
+
+def _call(wakes: Iterable[Wake]) -> None:
+    """Call them all; one that fails, for its event loop may be gone, must not be taken for a failure to publish."""
+    for wake in wakes:
+        try:
             wake()
+        except Exception:
+            logger.exception("a watch failed")

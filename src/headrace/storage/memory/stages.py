@@ -29,7 +29,8 @@ class MemoryStages:
 
     def drop(self, topic_id: int, stage: str) -> bool:
         """Drop a stage; whether there was one."""
-        return self._stages.pop((topic_id, stage), None) is not None
+        with self._lock:
+            return self._stages.pop((topic_id, stage), None) is not None
 
     def drop_topic(self, topic_id: int) -> None:
         """Drop all stages of a topic."""
