@@ -20,7 +20,7 @@ from headrace.rest.settings import RestSettings
 from tests.rest.event_client import subscribed
 from tests.rest.site import Site, checked, create_topic, path_of, problem, publish
 
-QUICK = RestSettings(body_bytes_max=10_000, request_seconds_max=0.5, send_seconds_max=0.5)
+QUICK = RestSettings(body_bytes_max=10_000, request_seconds_max=1.0, send_seconds_max=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,8 @@ def test_a_long_poll_may_take_longer_than_other_requests(quick: Site) -> None:
     path = path_of("topics", "t", "partitions", 0, "messages")
     end = quick.broker.offsets("t")[0][1]
     begin = time.monotonic()
-    checked(quick.client.get(path, params={"offset": end, "wait_seconds": 1.2}), 200)
-    assert time.monotonic() - begin >= 1.2
+    checked(quick.client.get(path, params={"offset": end, "wait_seconds": 1.5}), 200)
+    assert time.monotonic() - begin >= 1.5
 
 
 def test_an_answer_that_does_not_come_is_given_up(quick: Site) -> None:
@@ -143,7 +143,7 @@ def test_a_hundred_stuck_clients_hold_nobody(quick: Site) -> None:
         begin = time.monotonic()
         for _ in range(20):
             assert publish(quick.client, "t", "quick")
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 15
     finally:
         for each in stuck:
             each.close()
