@@ -33,7 +33,8 @@ def print_note(text: str) -> None:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
     """A table; numbers to the right. Elsewhere than on a terminal it is as wide as it needs to be."""
     given = [list(row) for row in rows]
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    has_header = any(columns)
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_header=has_header)
     for place, column in enumerate(columns):
         is_number = bool(given) and all(isinstance(row[place], int | float | None) for row in given)
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
