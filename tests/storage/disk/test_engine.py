@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -107,6 +108,19 @@ class TestOpening:
         with pytest.raises(StoreUnavailable, match=call):
             opened(topic.root, files)
         assert values_in(topic.open()) == [b"a"]
+
+    def test_its_directories_are_synced_at_every_opening(self, tmp_path: Path) -> None:
+        class Noting(FileSystem):
+            synced: ClassVar[set[Path]] = set()
+
+            def sync_directory(self, path: Path) -> None:
+                self.synced.add(path)
+                super().sync_directory(path)
+
+        root = tmp_path / "store"
+        opened(root).close()
+        opened(root, Noting()).close()
+        assert Noting.synced >= {root, tmp_path}
 
     def test_the_catalog_survives_a_power_cut(self, tmp_path: Path) -> None:
         store = opened(tmp_path)

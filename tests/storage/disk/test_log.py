@@ -157,6 +157,7 @@ class TestSegments:
             topic.publish(values(value))
         assert len(topic.paths()) == 14
         assert read_all(topic.log, messages_max=2).num_rows == 40
+        assert mapped(topic.directory) == MAPPED_SEGMENTS_MAX
         assert topic.log.first_at(0, 0) == 0
         assert topic.log.time_of(0, 20) is not None
         assert 1 <= mapped(topic.directory) <= MAPPED_SEGMENTS_MAX
