@@ -85,7 +85,12 @@ def _exit_of(status: int) -> Exit:
 
 def path_of(*parts: str | int) -> str:
     """A path under /v1 with each part quoted, so that any name can be in it."""
-    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+    return "/v1/" + "/".join(_quoted(str(part)) for part in parts)
+
+
+def _quoted(part: str) -> str:
+    # A part of nothing but dots would be taken for a step up, or for none.
+    return quote(part, safe="") if part.strip(".") else part.replace(".", "%2E")
 
 
 class Client:
