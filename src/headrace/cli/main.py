@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import typer
-from typer._click.exceptions import ClickException, UsageError
+from typer.exceptions import TyperException
 
 from headrace.cli import consume, doctor, group, produce, serve, token, topic, version
 from headrace.cli.exits import Enough, Exit, Failure
@@ -44,7 +44,7 @@ def run(arguments: list[str] | None = None) -> int:
         return int(code or Exit.OK)
     except Failure as failure:
         return _end(failure.exit, str(failure))
-    except ClickException as error:
+    except TyperException as error:
         return _end(Exit.USAGE, _with_help(error))
     except (KeyboardInterrupt, typer.Abort):
         return Exit.INTERRUPTED
@@ -59,7 +59,7 @@ def _end(exit: Exit, line: str) -> int:
     return exit
 
 
-def _with_help(error: Any) -> str:
-    context = error.ctx if isinstance(error, UsageError) else None
+def _with_help(error: TyperException) -> str:
+    context: Any = getattr(error, "ctx", None)
     hint = f" (see {context.command_path} --help)" if context is not None else ""
-    return str(error.format_message()).replace("\n", " ") + hint
+    return error.format_message().replace("\n", " ") + hint
