@@ -2,8 +2,8 @@
 
 A token is `hr_<id>_<secret>`. Only a hash of the secret is kept, in the catalog; the token itself is shown once, when
 it is made. As long as there are no tokens everyone may do everything, which is why a server without tokens listens on
-loopback only, and one that others can reach lets nobody in once its last token is revoked. Tokens are looked up again every second, so that one that is made or revoked by another process counts
-at once, and a revoked one is out within a second.
+loopback only, and one that others can reach lets nobody in once its last token is revoked. Tokens are looked up again
+every second: one that another process made or revoked counts within that time.
 """
 
 from __future__ import annotations

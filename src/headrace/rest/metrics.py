@@ -1,7 +1,7 @@
 """What Prometheus sees: the broker's vitals at the moment of the scrape, nothing kept here.
 
-Names follow Prometheus' rules: base units, `_total` for counters. Labels are topics, groups and partitions; nothing of a
-message, a token or a caller ever is.
+Names follow Prometheus' rules: base units, `_total` for counters. Labels are topics, groups and partitions; nothing of
+a message, a token or a caller ever is.
 """
 
 from __future__ import annotations
