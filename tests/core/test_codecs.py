@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.codecs import decode, encode
+from headrace.core.codecs import compress, decode, encode
 from headrace.core.errors import HeadraceError, InvalidInput, InvalidMessage
 from headrace.core.settings import CODECS
 
@@ -207,3 +207,14 @@ def test_columns_of_another_kind_are_refused(values: pa.Array, codecs: pa.Array 
     with pytest.raises(HeadraceError) as caught:
         decode(values, codecs)
     assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("codec", ["raw", "gzip", "zstd", "lzop"])
+def test_one_value_is_compressed_as_in_a_column(codec: str) -> None:
+    packed = compress(b"value" * 100, codec)
+    assert decode(pa.array([packed]), pa.array([codec])).to_pylist() == [b"value" * 100]
+
+
+def test_one_value_of_an_unknown_codec_is_refused() -> None:
+    with pytest.raises(InvalidInput):
+        compress(b"value", "brotli")

@@ -13,7 +13,7 @@ from headrace.core import errors
 from headrace.core.errors import HeadraceError, InvalidMessage, Overloaded, PartitionNotFound, again, all_errors
 
 EVERY_ERROR = list(all_errors())
-RETRYABLE = {"overloaded", "store_unavailable", "disk_full", "outcome_unknown", "log_failed"}
+RETRYABLE = {"overloaded", "store_unavailable", "disk_full", "outcome_unknown", "log_failed", "unreachable"}
 
 
 def example(kind: type[HeadraceError]) -> HeadraceError:

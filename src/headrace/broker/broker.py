@@ -36,6 +36,7 @@ from headrace.broker.clock import Clock, SystemClock
 from headrace.broker.counters import Counters
 from headrace.broker.descriptions import describe_group, describe_topic
 from headrace.broker.participants import Participants
+from headrace.broker.producers import Producers
 from headrace.broker.queue import Request
 from headrace.broker.reading import TopicReader
 from headrace.broker.settings import BrokerSettings
@@ -45,7 +46,7 @@ from headrace.broker.topics import OpenTopic, Topics
 from headrace.broker.upkeep import Upkeep
 from headrace.broker.vitals import TopicVitals, vitals_of
 from headrace.core import groups as rules
-from headrace.core.descriptions import GroupDescription, Membership, Staged, TopicDescription
+from headrace.core.descriptions import GroupDescription, Membership, ProducerOpening, Staged, TopicDescription
 from headrace.core.errors import HeadraceError, StageNotFound
 from headrace.core.groups import Group, ReadFrom
 from headrace.core.limits import (
@@ -75,6 +76,7 @@ class Broker:
         self._topics = Topics(store, self.settings, self._clock, self.counters)
         self.access = Access(store.catalog, self._clock)
         self.participants = Participants(self._topics, store.catalog, self._clock)
+        self._producers = Producers()
         self._delivery = Delivery()
         self.upkeep = Upkeep(Chores(store, self._topics, self.settings, self._clock, self.counters).tasks())
         self._closing = threading.Lock()
@@ -192,6 +194,38 @@ class Broker:
         """The highest seqno written for a source, or none: where its producer goes on."""
         source = (check_text("producer_id", producer_id), check_text("message_group_id", message_group_id))
         return self._topics.find(topic).topic.between_commits(lambda state: state.sources.last_seqno(source))
+
+    def open_producer(
+        self, topic: str, producer_id: str = "", message_group_id: str = "", epoch: int | None = None
+    ) -> ProducerOpening:
+        """Become the producer of a source, which fences off whoever was it before; or go on with an epoch one has.
+
+        Without a producer id nothing is opened, and the answer only tells what the topic takes.
+        """
+        found, last_seqno, opened = self._topics.find(topic).topic, None, 0
+        if check_text("producer_id", producer_id):
+            source = (found.record.id, producer_id, check_text("message_group_id", message_group_id))
+            patience, now_us = self._patience(None), self._clock.now_us()
+            opened = self._producers.open(found.record.name, source, epoch, now_us, patience)
+            last_seqno = self.last_seqno(topic, producer_id, message_group_id)
+        settings = found.record.settings
+        return ProducerOpening(
+            opened,
+            last_seqno,
+            found.record.partitions,
+            settings.message_bytes_max,
+            tuple(settings.codecs),
+            settings.deduplication != "off",
+        )
+
+    def publish_as(
+        self, topic: str, batch: pa.RecordBatch, producer_id: str, message_group_id: str, epoch: int
+    ) -> Receipts:
+        """Publish as the producer that was opened with an epoch, unless another was opened since."""
+        found = self._topics.find(topic).topic
+        source = (found.record.id, producer_id, message_group_id)
+        with self._producers.writing(found.record.name, source, epoch):
+            return self.publish(topic, batch)
 
     def last_commit(self, topic: str, writer: str) -> int | None:
         """The number of the last commit of a writer of commit keys, or none."""

@@ -1,1 +1,17 @@
-"""The client: connect, produce, consume, administer, over Arrow Flight."""
+"""The client: `connect` gives one small object with topics and groups as methods, producers and consumers.
+
+    connect ── Client ── Producer ── Outbox (collects) ── Delivery (sends, retries)
+                  │  └── Consumer ── Session (member of a group) ── Prefetch (reads ahead)
+                  └── Transport: Flight, or a broker in the same process
+
+It stands on the wire and the core, and knows nothing of the broker's inside.
+"""
+
+from headrace.client.client import Client
+from headrace.client.connecting import connect
+from headrace.client.consumer import Consumer
+from headrace.client.message import Message
+from headrace.client.producer import Producer
+from headrace.client.receipt import Receipt
+
+__all__ = ["Client", "Consumer", "Message", "Producer", "Receipt", "connect"]

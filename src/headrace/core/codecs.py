@@ -52,6 +52,15 @@ def encode(values: pa.Array, codec: str) -> pa.Array:
     return _replace(values, valid, map(_COMPRESS[codec], values.filter(valid).to_pylist()), COLUMN_BYTES_MAX)
 
 
+def compress(value: bytes, codec: str) -> bytes:
+    """One value compressed, for those who send message by message."""
+    if codec == "raw":
+        return value
+    if codec not in _COMPRESS:
+        raise InvalidInput("codec", repr(codec), _KNOWN)
+    return _COMPRESS[codec](value)
+
+
 def decode(
     values: pa.Array,
     codecs: pa.Array | None,

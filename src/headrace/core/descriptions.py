@@ -74,3 +74,18 @@ class Staged:
 
     stage: str
     rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOpening:
+    """What a producer learns when it is opened: its epoch, the last seqno of its source, and what its topic takes.
+
+    Only where the topic drops duplicates may a batch be sent again when its answer was lost.
+    """
+
+    epoch: int
+    last_seqno: int | None
+    partitions: int
+    message_bytes_max: int
+    codecs: tuple[str, ...]
+    drops_duplicates: bool

@@ -18,7 +18,8 @@
     │   ├── SettingsConflict
     │   ├── GroupSizeConflict
     │   ├── StaleGeneration     the group has changed since: heartbeat, then go on
-    │   └── PartitionNotOwned
+    │   ├── PartitionNotOwned
+    │   └── ProducerFenced      another producer with the same id took over
     ├── AccessDenied
     │   ├── Unauthenticated     no token, or one that is unknown or revoked
     │   └── Forbidden           the token does not give this right on this topic
@@ -27,6 +28,9 @@
     ├── Gone                    what was waited for has ended
     │   ├── TopicDeleted
     │   └── Closed
+    ├── Unreachable             no server answers; try again later
+    │   └── AnswerLost          the connection broke: what was asked may or may not have been done
+    ├── ServerFailed            something unexpected went wrong in the server
     └── StorageError
         ├── StoreUnavailable    locked by another process, or cannot be opened
         ├── UnknownFormat       written by a newer Headrace
@@ -290,6 +294,23 @@ class PartitionNotOwned(Conflict):
 
 
 @dataclass(eq=False)
+class ProducerFenced(Conflict):
+    """Another producer with the same id was opened since; only the newest may write."""
+
+    code: ClassVar[str] = "producer_fenced"
+    topic: str
+    producer_id: str
+    epoch: int
+    current: int
+
+    def __str__(self) -> str:
+        return (
+            f"producer {self.producer_id!r} of topic {self.topic!r} with epoch {self.epoch} was taken over by one with "
+            f"epoch {self.current}: close this one, or open it again to take over"
+        )
+
+
+@dataclass(eq=False)
 class AccessDenied(HeadraceError):
     """The caller may not do this."""
 
@@ -382,6 +403,44 @@ class Closed(Gone):
 
     def __str__(self) -> str:
         return f"{self.what} is closed"
+
+
+@dataclass(eq=False)
+class Unreachable(HeadraceError):
+    """No server answers at the address; nothing was done."""
+
+    code: ClassVar[str] = "unreachable"
+    retry: ClassVar[bool] = True
+    address: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"no server answers at {self.address} ({self.reason}): check the address, or try again later"
+
+
+@dataclass(eq=False)
+class AnswerLost(Unreachable):
+    """The connection broke before the answer came."""
+
+    code: ClassVar[str] = "answer_lost"
+    retry: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        return (
+            f"the connection to {self.address} broke before the answer came ({self.reason}): what was asked may or "
+            f"may not have been done; look before asking again"
+        )
+
+
+@dataclass(eq=False)
+class ServerFailed(HeadraceError):
+    """Something went wrong in the server that nobody expected."""
+
+    code: ClassVar[str] = "server_failed"
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the server failed: {self.reason}"
 
 
 @dataclass(eq=False)

@@ -30,6 +30,9 @@ SOURCES_MAX = 1_000_000
 # Writers of commit keys a topic remembers; beyond it the one that was silent longest is forgotten.
 WRITERS_MAX = 100_000
 
+# Open producers a broker remembers; beyond it the one that was opened longest ago is forgotten.
+PRODUCERS_MAX = 100_000
+
 WINDOW_SECONDS_DEFAULT = 30 * 60
 WINDOW_SECONDS_MAX = 7 * 24 * 3600
 # One payload takes 24 bytes in a window, and up to twice that while two parts of it are merged.
@@ -56,6 +59,14 @@ SESSION_TIMEOUT_SECONDS = 30.0
 SESSION_TIMEOUT_SECONDS_MIN = 0.1
 SESSION_TIMEOUT_SECONDS_MAX = 24 * 3600.0
 STAGE_IDLE_SECONDS = 3600.0
+
+# What a client's producer collects into one batch, and what may wait in it; a batch on its way counts too.
+PRODUCER_BATCH_BYTES = 1 << 20
+PRODUCER_BATCH_MESSAGES = 1 << 16
+PRODUCER_BUFFER_BYTES = 64 << 20
+PRODUCER_BATCHES_IN_FLIGHT = 16
+# What a client's consumer reads ahead of the one who polls.
+CONSUMER_PREFETCH_BYTES = 32 << 20
 
 SEGMENT_BYTES = 64 << 20
 SEGMENT_BYTES_MAX = 1 << 40

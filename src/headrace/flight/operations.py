@@ -25,6 +25,10 @@ TABLE: Final[dict[type[wire.Operation], tuple[Right, Does]]] = {
         Right.PUBLISH,
         lambda broker, op: broker.last_seqno(op.topic, op.producer_id, op.message_group_id),
     ),
+    wire.OpenProducer: (
+        Right.PUBLISH,
+        lambda broker, op: broker.open_producer(op.topic, op.producer_id, op.message_group_id, op.epoch),
+    ),
     wire.LastCommit: (Right.PUBLISH, lambda broker, op: broker.last_commit(op.topic, op.writer)),
     wire.RegisterGroup: (
         Right.READ,

@@ -1,7 +1,8 @@
-"""Reading a partition as a stream of batches."""
+"""Reading as streams of batches: one partition from here to there, or many partitions for ever."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -9,28 +10,33 @@ import pyarrow as pa
 from headrace.broker import Broker
 from headrace.core.errors import InvalidInput
 from headrace.core.messages import READ_SCHEMA
-from headrace.wire.tickets import Read
+from headrace.wire.tickets import Follow, Read, Reading
 
 # A follower looks so often whether anyone is still there.
 _PATIENCE_SECONDS = 0.5
 
 
-def schema_of(read: Read) -> pa.Schema:
+def schema_of(ticket: Reading) -> pa.Schema:
     """The columns that a read gives."""
-    if read.columns is None:
+    if isinstance(ticket, Follow) or ticket.columns is None:
         return READ_SCHEMA
-    unknown = [name for name in read.columns if name not in READ_SCHEMA.names]
-    if unknown or not read.columns:
-        raise InvalidInput("columns", repr(read.columns)[:100], f"known are {', '.join(READ_SCHEMA.names)}")
-    return pa.schema([READ_SCHEMA.field(name) for name in read.columns])
+    unknown = [name for name in ticket.columns if name not in READ_SCHEMA.names]
+    if unknown or not ticket.columns:
+        raise InvalidInput("columns", repr(ticket.columns)[:100], f"known are {', '.join(READ_SCHEMA.names)}")
+    return pa.schema([READ_SCHEMA.field(name) for name in ticket.columns])
 
 
-def batches_of(broker: Broker, read: Read, is_over: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
+def batches_of(broker: Broker, ticket: Reading, is_over: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
     """The batches, until the end, or for ever, or until nobody wants them."""
-    offset = read.offset
-    end = read.end
+    return _followed(broker, ticket, is_over) if isinstance(ticket, Follow) else _read(broker, ticket, is_over)
+
+
+def _read(broker: Broker, read: Read, is_over: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
+    offset, end = read.offset, read.end
     if end is None and not read.follow:
-        end = broker.offsets(read.topic)[read.partition][1] if read.partition in broker.offsets(read.topic) else None
+        end = broker.offsets(read.topic).get(read.partition, (0, offset + 1))[1]
+        # Whoever asks for what is not there is told so, not given nothing.
+        end = max(end, offset + 1) if offset > end else end
     while end is None or offset < end:
         count = read.max_messages if end is None else min(read.max_messages, end - offset)
         wait_seconds = _PATIENCE_SECONDS if read.follow else 0.0
@@ -42,3 +48,17 @@ def batches_of(broker: Broker, read: Read, is_over: Callable[[], bool]) -> Itera
             yield batch if read.columns is None else batch.select(read.columns)
         elif not read.follow:
             return
+
+
+def _followed(broker: Broker, follow: Follow, is_over: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
+    reader, positions, news = broker.reader(follow.topic), dict(follow.positions), threading.Event()
+    reader.check_reached(positions)
+    with reader.watching(news.set):
+        while not is_over():
+            news.clear()
+            batches = reader.read(positions, follow.max_messages, follow.max_bytes)
+            for batch in batches:
+                positions[batch.column("partition")[0].as_py()] += batch.num_rows
+                yield batch
+            if not batches:
+                news.wait(_PATIENCE_SECONDS)

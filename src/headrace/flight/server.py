@@ -23,7 +23,7 @@ from headrace.flight.access import MIDDLEWARE, AccessMiddleware, caller_of
 from headrace.flight.errors import translated
 from headrace.flight.operations import perform
 from headrace.flight.reading import batches_of, schema_of
-from headrace.flight.uploading import upload
+from headrace.flight.uploading import publish, stage
 from headrace.wire import operations, tickets
 
 STREAMS_MAX: Final = 256
@@ -59,7 +59,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         with translated(), self._stream():
             command = tickets.decode_upload(descriptor.command or b"")
             caller_of(context).require(Right.PUBLISH, command.topic)
-            upload(self._broker, command, reader, writer)
+            batches = _batches_in(reader)
+            if isinstance(command, tickets.Stage):
+                stage(self._broker, command, batches, writer.write)
+            else:
+                publish(self._broker, command, batches, writer.write, self.stopping.is_set)
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Read one partition: a range, or from an offset on for ever."""
@@ -68,6 +72,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             caller_of(context).require(Right.READ, read.topic)
             batches = batches_of(self._broker, read, lambda: self.stopping.is_set() or context.is_cancelled())
             return flight.GeneratorStream(schema_of(read), self._guarded(batches))
+
+    def stop(self, timeout_seconds: float = 5.0) -> bool:
+        """End all streams and stop; whether all ended in time. One that its client holds open may outlive this."""
+        self.stopping.set()
+        ending = threading.Thread(target=self.shutdown, name="headrace-flight-stop", daemon=True)
+        ending.start()
+        ending.join(timeout_seconds)
+        return not ending.is_alive()
 
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
@@ -120,3 +132,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             yield
         finally:
             self._streams.release()
+
+
+def _batches_in(reader: flight.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches of a stream; one that Arrow cannot read is the sender's fault."""
+    try:
+        for chunk in reader:
+            if chunk.data is not None:
+                yield chunk.data
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise InvalidInput("batch", "not valid Arrow", str(error)[:200]) from None

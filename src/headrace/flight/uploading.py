@@ -1,115 +1,190 @@
 """Uploads: batches that come in are published while the next ones are read.
 
-One thread reads the stream into a short queue, and this one publishes everything that has come meanwhile at once, so
-that small batches share a sync. Receipts go back in the order sent. An error ends the stream: what was acknowledged
-before it is written, what came after it is not.
+The thread of the call reads the stream into a short queue; a thread beside it publishes everything that has come
+meanwhile in one commit, so that small batches share a sync, and answers each batch in the order sent. Only the thread
+of the call may leave, and it leaves last: the stream's memory ends with it.
+
+A batch that is refused for what is in it gets its error as its answer, and the stream goes on. Any other error is
+answered too and ends the publishing: nothing that comes after it is written, so that whoever sends with seqnos can
+begin again at that batch and loses none. The rest of such a stream is read and dropped.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
-from pyarrow import flight
 
 from headrace.broker import Broker
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import Closed, HeadraceError, InvalidInput
+from headrace.core.limits import BATCH_BYTES_MAX, FRAME_BYTES, FRAME_ROWS
 from headrace.core.planning import CommitKey, Receipts
-from headrace.wire.tickets import Publish, Stage, Upload
+from headrace.wire.answers import encode_receipts, encode_refusal
+from headrace.wire.tickets import Publish, Stage
+
+Answer = Callable[[pa.Buffer], None]
 
 _AHEAD_BATCHES: Final = 64
 _PATIENCE_SECONDS: Final = 0.5
 
 
-def upload(
-    broker: Broker, command: Upload, reader: flight.MetadataRecordBatchReader, writer: flight.FlightMetadataWriter
-) -> None:
-    """Take a whole stream in."""
-    incoming = _Incoming(reader)
-    if isinstance(command, Stage):
-        _stage(broker, command, incoming, writer)
-    else:
-        _publish(broker, command, incoming, writer)
-    incoming.raise_failure()
-
-
-def _publish(broker: Broker, command: Publish, incoming: _Incoming, writer: flight.FlightMetadataWriter) -> None:
-    number = command.first_number
-    while batches := incoming.take():
-        outcomes: list[Receipts | Exception]
-        if command.writer is None:
-            outcomes = broker.publish_many(command.topic, batches)
-        else:
-            keys = [CommitKey(command.writer, number + place) for place in range(len(batches))]
-            outcomes = [broker.publish(command.topic, batch, key) for batch, key in zip(batches, keys, strict=True)]
-            number += len(batches)
-        for outcome in outcomes:
-            if isinstance(outcome, Exception):
-                incoming.close()
-                raise outcome
-            writer.write(outcome.to_arrow().serialize())
-
-
-def _stage(broker: Broker, command: Stage, incoming: _Incoming, writer: flight.FlightMetadataWriter) -> None:
+def stage(broker: Broker, command: Stage, batches: Iterator[pa.RecordBatch], answer: Answer) -> None:
+    """Put a whole stream into a stage, and say how many rows it has then."""
     rows = 0
-    while batches := incoming.take():
+    for batch in batches:
+        rows = broker.stage(command.topic, batch, command.stage).rows
+    answer(pa.py_buffer(str(rows).encode()))
+
+
+def publish(
+    broker: Broker,
+    command: Publish,
+    batches: Iterator[pa.RecordBatch],
+    answer: Answer,
+    is_over: Callable[[], bool] = lambda: False,
+) -> None:
+    """Publish a whole stream."""
+    ahead = _Ahead()
+    publishing = _Publishing(broker, command, ahead, answer, is_over)
+    thread = threading.Thread(target=publishing.run, name="headrace-flight-upload", daemon=True)
+    thread.start()
+    try:
         for batch in batches:
-            rows = broker.stage(command.topic, batch, command.stage).rows
-    writer.write(pa.py_buffer(str(rows).encode()))
+            ahead.put(batch)
+    finally:
+        ahead.end()
+        thread.join()
+    if publishing.failure is not None:
+        raise publishing.failure
 
 
-class _Incoming:
-    """Batches of a stream, read ahead by a thread of its own."""
+class _Publishing:
+    """The publishing of one stream."""
 
-    def __init__(self, reader: flight.MetadataRecordBatchReader) -> None:
-        self._reader = reader
-        self._queue: queue.Queue[pa.RecordBatch | None] = queue.Queue(_AHEAD_BATCHES)
-        self._failure: Exception | None = None
-        self._closed = False
-        self._thread = threading.Thread(target=self._read_all, name="headrace-flight-upload", daemon=True)
-        self._thread.start()
+    def __init__(
+        self, broker: Broker, command: Publish, ahead: _Ahead, answer: Answer, is_over: Callable[[], bool]
+    ) -> None:
+        self._broker = broker
+        self._command = command
+        self._ahead = ahead
+        self._answer = answer
+        self._is_over = is_over
+        self._number = command.first_number
+        self.failure: Exception | None = None
 
-    def take(self) -> list[pa.RecordBatch]:
-        """All batches that are there, at least one; none at the end of the stream."""
-        first = self._queue.get()
-        batches: list[pa.RecordBatch] = []
-        while first is not None:
-            batches.append(first)
-            try:
-                first = self._queue.get_nowait()
-            except queue.Empty:
-                return batches
-        self._queue.put(None)
-        return batches
-
-    def close(self) -> None:
-        """Read no more."""
-        self._closed = True
-
-    def raise_failure(self) -> None:
-        """Say what broke the stream, if anything did."""
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
-
-    def _read_all(self) -> None:
+    def run(self) -> None:
+        """Publish until the stream ends or an error does; the top of a thread."""
         try:
-            for chunk in self._reader:
-                if not self._put(chunk.data):
-                    break
-        except (HeadraceError, pa.ArrowException, OSError, StopIteration) as error:
-            self._failure = error
+            while (batches := self._ahead.take(self._is_over)) is not None:
+                self._publish(batches)
+        except Exception as error:
+            self.failure = error
+            self._tell(error)
         finally:
-            self._put(None)
+            self._ahead.refuse()
 
-    def _put(self, batch: pa.RecordBatch | None) -> bool:
-        """Wait for room; whether anyone still wants it."""
-        while not self._closed:
+    def _tell(self, error: Exception) -> None:
+        if isinstance(error, HeadraceError):
             try:
-                self._queue.put(batch, timeout=_PATIENCE_SECONDS)
-                return True
-            except queue.Full:
-                continue
-        return False
+                self._answer(encode_refusal(error))
+            except (pa.ArrowException, OSError):
+                # Whoever sent is gone.
+                return
+
+    def _publish(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Together if that goes, else one by one: then each that is at fault is known."""
+        if self._command.writer is None and len(batches) > 1:
+            try:
+                for batch in batches:
+                    # Putting batches together trusts what is in them.
+                    batch.validate(full=True)
+                receipts = self._write(pa.concat_batches(batches))
+            except (InvalidInput, pa.ArrowException):
+                pass
+            else:
+                self._answer_each(batches, receipts)
+                return
+        for batch in batches:
+            try:
+                self._answer(encode_receipts(self._write(batch).to_arrow()))
+            except InvalidInput as error:
+                self._answer(encode_refusal(error))
+
+    def _answer_each(self, batches: Sequence[pa.RecordBatch], receipts: Receipts) -> None:
+        start = 0
+        for batch in batches:
+            self._answer(encode_receipts(receipts.slice(start, start + batch.num_rows).to_arrow()))
+            start += batch.num_rows
+
+    def _write(self, batch: pa.RecordBatch) -> Receipts:
+        command = self._command
+        if command.epoch is not None:
+            return self._broker.publish_as(
+                command.topic, batch, command.producer_id, command.message_group_id, command.epoch
+            )
+        key = None if command.writer is None else CommitKey(command.writer, self._number)
+        self._number += 1
+        return self._broker.publish(command.topic, batch, key)
+
+
+class _Ahead:
+    """Batches that were read and not yet published: a few, and not more bytes than one commit takes."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._batches: deque[pa.RecordBatch] = deque()
+        self._bytes = 0
+        self._ended = False
+        self._refused = False
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Wait for room; a batch that nobody wants any more is dropped."""
+        size = batch.nbytes
+        if size > 2 * BATCH_BYTES_MAX:
+            raise InvalidInput("batch", f"{size} bytes", f"at most {BATCH_BYTES_MAX} bytes in a batch")
+        with self._changed:
+            while self._is_full() and not self._refused:
+                self._changed.wait()
+            if not self._refused:
+                self._batches.append(batch)
+                self._bytes += size
+                self._changed.notify_all()
+
+    def take(self, is_over: Callable[[], bool]) -> list[pa.RecordBatch] | None:
+        """All that is there and fits one frame, at least one; none at the end of the stream."""
+        with self._changed:
+            while not self._batches:
+                if self._ended:
+                    return None
+                if is_over():
+                    raise Closed("the server")
+                self._changed.wait(_PATIENCE_SECONDS)
+            taken: list[pa.RecordBatch] = []
+            rows = size = 0
+            while self._batches:
+                rows, size = rows + self._batches[0].num_rows, size + self._batches[0].nbytes
+                if taken and (rows > FRAME_ROWS or size > FRAME_BYTES):
+                    break
+                taken.append(self._batches.popleft())
+                self._bytes -= taken[-1].nbytes
+            self._changed.notify_all()
+            return taken
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def refuse(self) -> None:
+        """Nothing more is taken."""
+        with self._changed:
+            self._refused = True
+            self._batches.clear()
+            self._changed.notify_all()
+
+    def _is_full(self) -> bool:
+        return len(self._batches) >= _AHEAD_BATCHES or self._bytes >= FRAME_BYTES

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from headrace.core.descriptions import GroupDescription, Membership, TopicDescription
+from headrace.core.descriptions import GroupDescription, Membership, ProducerOpening, TopicDescription
 from headrace.core.groups import ReadFrom
 from headrace.core.limits import SESSION_TIMEOUT_SECONDS
 
@@ -73,6 +73,18 @@ class LastSeqno(Operation, tag="last_seqno"):
     answer: ClassVar[Any] = int | None
     producer_id: str
     message_group_id: str = ""
+
+
+class OpenProducer(Operation, tag="open_producer"):
+    """Become the producer of a source: whoever was it before is fenced off. With an epoch: go on as that one.
+
+    An empty producer id opens none, and only tells what the topic takes.
+    """
+
+    answer: ClassVar[Any] = ProducerOpening
+    producer_id: str = ""
+    message_group_id: str = ""
+    epoch: int | None = None
 
 
 class RegisterGroup(Operation, tag="register_group"):

@@ -23,15 +23,33 @@ class Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="read"):
     columns: list[str] | None = None
 
 
-class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="publish"):
-    """A stream of batches to publish, each in one commit and answered by its receipts, in order.
+class Follow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="follow"):
+    """Messages of several partitions from the next offset of each on, for ever, each partition in its turn.
 
-    With a writer, batch number n of the stream has the commit key (writer, first_number + n).
+    A batch is of one partition, and has at most so many messages and about so many bytes.
+    """
+
+    topic: str
+    positions: dict[int, int]
+    max_messages: int = FETCH_MESSAGES_DEFAULT
+    max_bytes: int = FETCH_BYTES_DEFAULT
+
+
+class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="publish"):
+    """A stream of batches to publish, each written whole or not at all, and answered in order.
+
+    The answer is its receipts, or the error that refused it. After a batch whose message is at fault the stream goes
+    on; any other error ends it, and nothing after that batch is written. With a writer, batch number n of the stream
+    has the commit key (writer, first_number + n). With an epoch, the batches are written only as long as no other
+    producer of the source was opened.
     """
 
     topic: str
     writer: str | None = None
     first_number: int = 0
+    producer_id: str = ""
+    message_group_id: str = ""
+    epoch: int | None = None
 
 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="stage"):
@@ -42,16 +60,18 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="stage"
 
 
 Upload = Publish | Stage
+Reading = Read | Follow
 
 
-def encode(ticket: Read | Upload) -> bytes:
+def encode(ticket: Reading | Upload) -> bytes:
     """A ticket as bytes."""
     return msgspec.json.encode(ticket)
 
 
-def decode_read(body: bytes) -> Read:
+def decode_read(body: bytes) -> Reading:
     """The ticket of a read."""
-    return msgspec.json.decode(body, type=Read)
+    ticket: Reading = msgspec.json.decode(body, type=Reading)
+    return ticket
 
 
 def decode_upload(body: bytes) -> Upload:

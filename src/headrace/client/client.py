@@ -1,0 +1,228 @@
+"""The client: topics and groups as methods, and producers and consumers to be made.
+
+    client = headrace.connect("headrace://127.0.0.1:7071")
+    client.create_topic("orders", partitions=8)
+
+Safe for threads. Calls are tried again when the connection breaks, as far as that is safe; see `calling`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from headrace.client.calling import Calls
+from headrace.client.consumer import Consumer, PartitionsChanged
+from headrace.client.decoding import decoded
+from headrace.client.following import Following
+from headrace.client.message import microseconds
+from headrace.client.prefetch import Prefetch
+from headrace.client.producer import Producer
+from headrace.client.reading import read_batch
+from headrace.client.settings import ConsumerSettings, ProducerSettings
+from headrace.client.starting import Start, check_start, positions_at
+from headrace.client.transport import Transport
+from headrace.core.descriptions import GroupDescription, TopicDescription
+from headrace.core.errors import InvalidInput
+from headrace.core.groups import ReadFrom
+from headrace.core.limits import (
+    CONSUMER_PREFETCH_BYTES,
+    FETCH_MESSAGES_DEFAULT,
+    PRODUCER_BATCH_BYTES,
+    PRODUCER_BUFFER_BYTES,
+    SESSION_TIMEOUT_SECONDS,
+)
+from headrace.wire import operations as wire
+
+Place = Literal["start", "end"] | datetime | Mapping[int, int]
+
+
+class Client:
+    """A way to one broker.
+
+    >>> from headrace.testing import embedded
+    >>> with embedded() as client:
+    ...     topic = client.create_topic("orders", partitions=2)
+    ...     client.offsets("orders")
+    {0: (0, 0), 1: (0, 0)}
+    """
+
+    def __init__(self, transport: Transport, timeout_seconds: float = 30.0) -> None:
+        self._transport = transport
+        self._timeout_seconds = timeout_seconds
+        self._calls = Calls(transport, timeout_seconds)
+
+    # Topics
+
+    def create_topic(self, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
+        """Make a topic, of one partition unless told otherwise; one that is there may get more partitions."""
+        created: TopicDescription = self._calls(wire.CreateTopic(name, partitions, settings))
+        return created
+
+    def alter_topic(self, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
+        """Change settings, or add partitions."""
+        altered: TopicDescription = self._calls(wire.AlterTopic(name, partitions, settings))
+        return altered
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic and free its disk."""
+        self._calls(wire.DeleteTopic(name))
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """All about a topic."""
+        described: TopicDescription = self._calls(wire.DescribeTopic(name))
+        return described
+
+    def list_topics(self) -> list[str]:
+        """The topics on which one has any right."""
+        names: list[str] = self._calls(wire.ListTopics("*"))
+        return names
+
+    def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Start and end offset by partition."""
+        offsets: dict[int, tuple[int, int]] = self._calls(wire.Offsets(topic))
+        return offsets
+
+    def offset_at(self, topic: str, partition: int, time: datetime) -> int:
+        """The first offset of a partition at or after a time."""
+        offset: int = self._calls(wire.OffsetAt(topic, partition, microseconds(time)))
+        return offset
+
+    def last_seqno(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
+        """The highest seqno written for a source, or none."""
+        seqno: int | None = self._calls(wire.LastSeqno(topic, producer_id, message_group_id))
+        return seqno
+
+    # Groups
+
+    def register_group(
+        self,
+        topic: str,
+        group: str,
+        consumers: int | None = None,
+        important: bool | None = None,
+        read_from: ReadFrom | datetime = "earliest",
+    ) -> GroupDescription:
+        """Make a group, or change one."""
+        place = microseconds(read_from) if isinstance(read_from, datetime) else read_from
+        made: GroupDescription = self._calls(wire.RegisterGroup(topic, group, consumers, important, place))
+        return made
+
+    def describe_group(self, topic: str, group: str) -> GroupDescription:
+        """All about a group, lag included."""
+        described: GroupDescription = self._calls(wire.DescribeGroup(topic, group))
+        return described
+
+    def list_groups(self, topic: str) -> list[str]:
+        """The groups of a topic by name."""
+        names: list[str] = self._calls(wire.ListGroups(topic))
+        return names
+
+    def delete_group(self, topic: str, group: str) -> None:
+        """Remove a group with its offsets."""
+        self._calls(wire.DeleteGroup(topic, group))
+
+    def committed(self, topic: str, group: str) -> dict[int, int]:
+        """The committed offset of each partition that has one."""
+        offsets: dict[int, int] = self._calls(wire.Committed(topic, group))
+        return offsets
+
+    def commit(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:
+        """Commit for a group that has no members: for readers that divide the work by other means."""
+        self._calls(wire.Commit(topic, group, dict(offsets)))
+
+    def seek(self, topic: str, group: str, to: Place) -> None:
+        """Move a group to "start", to "end", to a time, or to offsets by partition."""
+        if isinstance(to, Mapping):
+            self._calls(wire.Seek(topic, group, dict(to)))
+            return
+        if not isinstance(to, datetime) and to not in ("start", "end"):
+            raise InvalidInput("to", repr(to)[:100], "it must be 'start', 'end', a datetime, or offsets by partition")
+        place: Start = to if isinstance(to, datetime) else "earliest" if to == "start" else "latest"
+        self._calls(wire.Seek(topic, group, positions_at(self._calls, topic, place)))
+
+    # Messages
+
+    def producer(
+        self,
+        topic: str,
+        producer_id: str | None = None,
+        message_group_id: str = "",
+        *,
+        linger_seconds: float = 0.005,
+        batch_bytes_max: int = PRODUCER_BATCH_BYTES,
+        codec: str = "raw",
+        buffer_bytes_max: int = PRODUCER_BUFFER_BYTES,
+        timeout: float = 30.0,
+    ) -> Producer:
+        """A producer; with an id it takes over from any other that has it, and never writes a message twice."""
+        settings = ProducerSettings(
+            producer_id, message_group_id, linger_seconds, batch_bytes_max, codec, buffer_bytes_max, timeout
+        )
+        return Producer(self._transport, topic, settings, self._calls)
+
+    def consumer(
+        self,
+        topic: str,
+        group: str | None = None,
+        *,
+        start: Start = "earliest",
+        member_id: str | None = None,
+        session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS,
+        max_prefetch_bytes: int = CONSUMER_PREFETCH_BYTES,
+        auto_commit: bool = False,
+        decode: bool = True,
+        on_assigned: PartitionsChanged | None = None,
+        on_revoked: PartitionsChanged | None = None,
+    ) -> Consumer:
+        """A consumer: of all partitions, or as a member of a group of those that it is assigned.
+
+        `start` is where reading begins; a group that has been reading goes on where it has committed.
+        """
+        settings = ConsumerSettings(
+            session_timeout_seconds, max_prefetch_bytes, auto_commit, decode, self._timeout_seconds
+        )
+        return Consumer(self._transport, topic, group, start, member_id, settings, on_assigned, on_revoked)
+
+    def read(
+        self,
+        topic: str,
+        partition: int = 0,
+        offset: int = 0,
+        max_messages: int = FETCH_MESSAGES_DEFAULT,
+        *,
+        decode: bool = True,
+    ) -> pa.RecordBatch:
+        """The messages of a partition from an offset on that are there now, at most so many."""
+        batch = read_batch(self._transport, topic, partition, offset, max_messages, self._timeout_seconds)
+        return decoded(batch) if decode else batch
+
+    def follow(
+        self,
+        topic: str,
+        partitions: Iterable[int] | None = None,
+        *,
+        start: Start = "latest",
+        max_prefetch_bytes: int = CONSUMER_PREFETCH_BYTES,
+        decode: bool = True,
+    ) -> Following:
+        """The batches of some partitions, else of all, as they come, from a beginning on."""
+        positions = positions_at(self._calls, topic, check_start(start), partitions)
+        prefetch = Prefetch(self._transport, topic, positions, max_prefetch_bytes, self._timeout_seconds)
+        return Following(prefetch, decode)
+
+    def close(self) -> None:
+        """Let go of the connection; close producers and consumers before."""
+        self._transport.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,37 @@
+"""Connecting: from a URL to a client."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from headrace.client.addresses import parse_addresses
+from headrace.client.client import Client
+from headrace.client.flight_transport import FlightTransport
+
+TOKEN_VARIABLE: Final = "HEADRACE_TOKEN"
+
+
+def connect(
+    url: str,
+    token: str | None = None,
+    *,
+    root_certificates: bytes | str | os.PathLike[str] | None = None,
+    timeout_seconds: float = 30.0,
+) -> Client:
+    """A client of the server at `headrace://HOST:PORT` or `headrace+tls://HOST:PORT`.
+
+    Several URLs with commas between are tried in turn. The connection is made at the first use and again whenever it
+    breaks. Without a token that of the environment variable HEADRACE_TOKEN is sent, if there is one.
+
+    root_certificates: whom to trust with TLS: PEM as bytes, or a file of it; without it, whom the system trusts.
+    timeout_seconds: how long a server that does not answer is tried.
+
+    >>> client = connect("headrace://127.0.0.1:7071,headrace://127.0.0.1:7081")
+    >>> client.close()
+    """
+    if isinstance(root_certificates, str | os.PathLike):
+        with open(root_certificates, "rb") as file:
+            root_certificates = file.read()
+    given = token if token is not None else os.environ.get(TOKEN_VARIABLE)
+    return Client(FlightTransport(parse_addresses(url), given, root_certificates), timeout_seconds)

@@ -1,0 +1,300 @@
+"""The consumer: Arrow batches by `poll`, or messages one by one by iterating; alone, or as a member of a group.
+
+Everything that changes what is read (a rebalance, a seek) happens in the thread that polls. Use a consumer from one
+thread; `close` may come from another.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+
+import pyarrow as pa
+
+from headrace.client.calling import Calls
+from headrace.client.decoding import decoded, is_packed
+from headrace.client.message import Message, messages_of
+from headrace.client.prefetch import Prefetch
+from headrace.client.progress import Progress
+from headrace.client.reading import NO_ROWS
+from headrace.client.session import Session
+from headrace.client.settings import ConsumerSettings
+from headrace.client.starting import Start, check_start, positions_at, read_from
+from headrace.client.transport import Transport
+from headrace.core.descriptions import GroupDescription
+from headrace.core.errors import Closed, InvalidInput, MemberNotFound, PartitionNotOwned, StaleGeneration
+from headrace.core.limits import FETCH_MESSAGES_DEFAULT
+from headrace.wire.operations import Commit, Committed, DescribeGroup, RegisterGroup
+
+PartitionsChanged = Callable[[list[int]], object]
+
+
+class Consumer:
+    """Reads one topic.
+
+    >>> from headrace.testing import embedded
+    >>> with embedded() as client:
+    ...     topic = client.create_topic("orders")
+    ...     with client.producer("orders") as producer:
+    ...         future = producer.send(b"one loaf")
+    ...     with client.consumer("orders", group="billing") as consumer:
+    ...         batch = consumer.poll(max_messages=10, timeout=5)
+    ...         consumer.commit()
+    >>> batch.column("value").to_pylist()
+    [b'one loaf']
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        topic: str,
+        group: str | None,
+        start: Start,
+        member_id: str | None,
+        settings: ConsumerSettings,
+        on_assigned: PartitionsChanged | None = None,
+        on_revoked: PartitionsChanged | None = None,
+    ) -> None:
+        self._transport = transport
+        self._topic = topic
+        self._group = group
+        self._start = check_start(start)
+        self._settings = settings
+        self._on_assigned = on_assigned or _nothing
+        self._on_revoked = on_revoked or _nothing
+        self._calls = Calls(transport, settings.timeout_seconds)
+        self._progress = Progress()
+        self._left: pa.RecordBatch | None = None
+        self._closed = False
+        self._session: Session | None = None
+        self._prefetch: Prefetch | None = None
+        if group is not None:
+            self._calls(RegisterGroup(topic, group, read_from=read_from(self._start)))
+            member = member_id or f"member-{uuid.uuid4().hex[:12]}"
+            self._session = Session(self._calls, topic, group, member, settings.session_timeout_seconds, self._wake)
+            self._assign(self._session.known.partitions)
+        else:
+            self._follow(positions_at(self._calls, topic, self._start))
+
+    # Reading
+
+    def poll(self, max_messages: int = FETCH_MESSAGES_DEFAULT, timeout: float | None = 1.0) -> pa.RecordBatch:
+        """The next messages, of one or several partitions, waiting so long for the first; maybe none.
+
+        With `auto_commit` the messages given out before are committed first.
+        """
+        if max_messages < 1:
+            raise InvalidInput("max_messages", str(max_messages), "it must be 1 or more")
+        batch = self._next(max_messages, timeout)
+        if batch.num_rows:
+            self._progress.give(batch)
+        return batch
+
+    def messages(self, idle_seconds: float | None = None) -> Iterator[Message]:
+        """Messages one by one; ends when none came for so long, or never, or when the consumer is closed."""
+        while not self._closed:
+            try:
+                batch = self._next(FETCH_MESSAGES_DEFAULT, idle_seconds)
+            except Closed:
+                if self._is_closed():
+                    return
+                raise
+            if batch.num_rows:
+                yield from self._one_by_one(batch)
+            elif idle_seconds is not None:
+                return
+
+    def __iter__(self) -> Iterator[Message]:
+        return self.messages()
+
+    def _one_by_one(self, batch: pa.RecordBatch) -> Iterator[Message]:
+        progress, followed = self._progress, self._prefetch
+        progress.give_by_rows(batch)
+        for rows, message in enumerate(messages_of(batch), 1):
+            progress.rows_given = rows
+            yield message
+            if self._prefetch is not followed:
+                # A seek in the loop's body: what is left of the batch is not what comes next.
+                return
+
+    def _next(self, max_messages: int, timeout: float | None) -> pa.RecordBatch:
+        if self._closed:
+            raise Closed("the consumer")
+        if self._settings.auto_commit:
+            self._commit_quietly()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self._session is not None and self._session.has_changed:
+                self._rebalance()
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            batch = self._gathered(max_messages, left)
+            if batch is not None:
+                return batch
+            if left == 0.0 or self._closed:
+                return NO_ROWS
+
+    def _gathered(self, max_messages: int, timeout: float | None) -> pa.RecordBatch | None:
+        """What is there, up to so many messages, waiting for the first."""
+        assert self._prefetch is not None, "the consumer is open"
+        parts: list[pa.RecordBatch] = []
+        rows = 0
+        while rows < max_messages:
+            packed = self._left if self._left is not None else self._prefetch.take(0.0 if parts else timeout)
+            if packed is None:
+                break
+            # Kept until it is unpacked: one that cannot be is met again, until a seek leads around it.
+            self._left = packed
+            if parts and self._settings.decode and is_packed(packed):
+                break
+            batch = decoded(packed) if self._settings.decode else packed
+            self._left = None
+            room = max_messages - rows
+            if batch.num_rows > room:
+                self._left = batch.slice(room)
+                batch = batch.slice(0, room)
+            parts.append(batch)
+            rows += batch.num_rows
+        if not parts:
+            return None
+        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+    # Positions
+
+    def positions(self) -> dict[int, int]:
+        """The next offset to be given out, by partition."""
+        return self._progress.positions()
+
+    @property
+    def assignment(self) -> list[int]:
+        """The partitions that are read."""
+        return sorted(self._progress.positions())
+
+    def seek(self, to: Start) -> None:
+        """Go on elsewhere: at "earliest", "latest", an offset, a time, or offsets by partition.
+
+        Partitions that offsets by partition do not name stay where they are.
+        """
+        check_start(to)
+        present = self._progress.positions()
+        if isinstance(to, Mapping):
+            unknown = [partition for partition in to if partition not in present]
+            if unknown:
+                raise InvalidInput("partition", str(unknown[0]), f"this consumer reads {sorted(present)}")
+            moved = dict(to)
+        else:
+            moved = positions_at(self._calls, self._topic, to, present)
+        self._progress.move(moved)
+        self._follow({**present, **moved})
+
+    def commit(self) -> None:
+        """Commit what was given out so far; in a loop over messages, up to the present one.
+
+        If the group has changed, only partitions that are still this member's are committed; `StaleGeneration` says
+        that there were others, whose messages will be given to their new owners again.
+        """
+        if self._group is None or self._session is None:
+            raise InvalidInput("group", "none", "only a consumer with a group can commit")
+        offsets = self._progress.uncommitted()
+        if not offsets:
+            return
+        try:
+            self._commit(offsets, self._session.known.generation)
+        except (StaleGeneration, MemberNotFound, PartitionNotOwned) as error:
+            present = self._session.renew()
+            kept = {partition: offset for partition, offset in offsets.items() if partition in present.partitions}
+            if kept:
+                self._commit(kept, present.generation)
+            if len(kept) < len(offsets):
+                raise StaleGeneration(self._group, self._session.known.generation, present.generation) from error
+
+    def _commit(self, offsets: dict[int, int], generation: int) -> None:
+        assert self._session is not None and self._group is not None, "only members commit"
+        self._calls(Commit(self._topic, self._group, offsets, self._session.member, generation))
+        self._progress.committed(offsets)
+
+    def _commit_quietly(self) -> None:
+        if self._session is None:
+            return
+        try:
+            self.commit()
+        except StaleGeneration:
+            # Those partitions are read by others now, from their last commit on.
+            return
+
+    # Partitions
+
+    def _assign(self, partitions: Iterable[int]) -> None:
+        """Begin to read the partitions of a new membership: those kept go on, the others begin where the group is."""
+        assert self._group is not None, "only members are assigned"
+        present = self._progress.positions()
+        gained = [partition for partition in partitions if partition not in present]
+        positions = {partition: present[partition] for partition in partitions if partition in present}
+        if gained:
+            positions |= self._group_positions(gained)
+        self._follow(positions)
+        if gained:
+            self._on_assigned(gained)
+
+    def _group_positions(self, partitions: list[int]) -> dict[int, int]:
+        described: GroupDescription = self._calls(DescribeGroup(self._topic, self._group or ""))
+        positions = {partition: described.progress[partition].position for partition in partitions}
+        if isinstance(self._start, int | Mapping):
+            committed = self._calls(Committed(self._topic, self._group or ""))
+            begins = positions_at(self._calls, self._topic, self._start, partitions)
+            positions |= {partition: begins[partition] for partition in partitions if partition not in committed}
+        return positions
+
+    def _rebalance(self) -> None:
+        assert self._session is not None, "only members are rebalanced"
+        if self._settings.auto_commit:
+            self._commit_quietly()
+        partitions = self._session.take_up().partitions
+        lost = [partition for partition in self.assignment if partition not in partitions]
+        if lost:
+            self._on_revoked(lost)
+        self._assign(partitions)
+
+    def _follow(self, positions: dict[int, int]) -> None:
+        if self._prefetch is not None:
+            self._prefetch.close()
+        self._left = None
+        self._progress.begin(positions)
+        settings = self._settings
+        self._prefetch = Prefetch(
+            self._transport, self._topic, positions, settings.max_prefetch_bytes, settings.timeout_seconds
+        )
+
+    def _wake(self) -> None:
+        if self._prefetch is not None:
+            self._prefetch.wake()
+
+    # Ending
+
+    def close(self) -> None:
+        """End: commit what was given out if that is automatic, leave the group, read no more."""
+        if self._closed:
+            return
+        if self._settings.auto_commit:
+            self._commit_quietly()
+        self._closed = True
+        if self._prefetch is not None:
+            self._prefetch.close()
+        if self._session is not None:
+            self._session.close()
+
+    def _is_closed(self) -> bool:
+        return self._closed
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _nothing(partitions: list[int]) -> None:
+    """Whoever does not ask is not told."""

@@ -1,0 +1,308 @@
+"""Delivery: parcels on their way, over one stream at a time, several in flight.
+
+One thread takes parcels from the outbox, gives them seqnos and writes them; a second one, for each stream, reads
+the answers. When a stream breaks, the first thread opens another and sends again, in order and with the same seqnos,
+everything that was not answered: what was written already is dropped by the broker as a duplicate. Parcels that must
+not be sent twice fail with `OutcomeUnknown` instead. An error that a retry cannot mend ends the producer.
+
+The queue of unanswered parcels is appended to by the writing thread and popped by the reading one; while a stream is
+mended there is no reading thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import pyarrow as pa
+
+from headrace.client.backoff import Backoff
+from headrace.client.calling import Calls
+from headrace.client.outbox import Outbox
+from headrace.client.parcel import Parcel, as_batch, fitted, numbered
+from headrace.client.settings import ProducerSettings
+from headrace.client.transport import Transport, UploadStream
+from headrace.core.descriptions import ProducerOpening
+from headrace.core.errors import Closed, HeadraceError, InvalidInput, OutcomeUnknown, ServerFailed, Unreachable, again
+from headrace.core.limits import PRODUCER_BATCHES_IN_FLIGHT
+from headrace.wire.answers import decode_answer
+from headrace.wire.operations import OpenProducer
+from headrace.wire.tickets import Publish
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 0.5
+
+_TakesAnswer = Callable[[pa.RecordBatch | HeadraceError], HeadraceError | None]
+_Wakes = Callable[[], None]
+
+
+class Delivery:
+    """The sending side of one producer."""
+
+    def __init__(
+        self, transport: Transport, topic: str, settings: ProducerSettings, outbox: Outbox, calls: Calls
+    ) -> None:
+        self._calls = calls
+        self._transport = transport
+        self._topic = topic
+        self._settings = settings
+        self._outbox = outbox
+        self._epoch: int | None = None
+        self._unanswered: deque[Parcel] = deque()
+        self._answered = threading.Condition()
+        self._stream: _Stream | None = None
+        self._schema: pa.Schema | None = None
+        self._stop = threading.Event()
+        self._failures: list[HeadraceError] = []
+        self.opening = self.open()
+        self._next_seqno = 1 if self.opening.last_seqno is None else self.opening.last_seqno + 1
+        self._thread = threading.Thread(target=self._run, name="headrace-producer", daemon=True)
+        self._thread.start()
+
+    def open(self) -> ProducerOpening:
+        """Take the source over, or go on as its producer."""
+        ids = self._settings.producer_id or "", self._settings.message_group_id
+        opening: ProducerOpening = self._calls(OpenProducer(self._topic, *ids, self._epoch))
+        self._epoch = opening.epoch if self._settings.producer_id else None
+        return opening
+
+    def take_failure(self) -> HeadraceError | None:
+        """The first failure since this was asked last."""
+        failures, self._failures = self._failures, []
+        return failures[0] if failures else None
+
+    def close(self, timeout_seconds: float) -> None:
+        """Send what is in the outbox and end; what is not answered in time fails."""
+        self._outbox.end()
+        self._thread.join(timeout_seconds)
+        if self._thread.is_alive():
+            self._stop.set()
+            self._outbox.wake()
+            self._give_up(Closed("the producer"), for_ever=True)
+
+    def _run(self) -> None:
+        """The top of the writing thread."""
+        try:
+            while not self._stop.is_set():
+                parcel = self._outbox.take()
+                if parcel is not None:
+                    self._prepare(parcel)
+                    self._send(parcel)
+                elif self._stream is not None and self._stream.is_over:
+                    self._mend()
+                elif self._outbox.is_ended:
+                    break
+            self._drain()
+        except HeadraceError as error:
+            self._give_up(error, for_ever=True)
+        except Exception as error:
+            logger.exception("the producer of topic %r failed", self._topic)
+            self._give_up(ServerFailed(f"the producer failed: {error!r}"), for_ever=True)
+
+    def _prepare(self, parcel: Parcel) -> None:
+        """Make the batch that is sent, and sent again, with the seqnos that it keeps."""
+        settings = self._settings
+        if parcel.batch is None:
+            columns = parcel.columns(settings.codec)
+            parcel.values, parcel.keys = [], []
+        else:
+            columns = dict(zip(parcel.batch.schema.names, parcel.batch.columns, strict=True))
+        if settings.producer_id is not None:
+            columns = numbered(columns, settings.producer_id, settings.message_group_id, self._next_seqno)
+            self._next_seqno += len(columns["value"])
+            parcel.is_repeatable = self.opening.drops_duplicates
+        parcel.batch = as_batch(columns)
+
+    def _send(self, parcel: Parcel) -> None:
+        assert parcel.batch is not None, "the parcel is prepared"
+        while not self._has_room():
+            self._mend()
+        if self._schema is None or fitted(parcel.batch, self._schema) is None:
+            self._drain()
+            self._schema = _merged(self._schema, parcel.batch.schema)
+        self._unanswered.append(parcel)
+        if self._stream is None:
+            self._mend()
+            return
+        try:
+            self._stream.write(parcel)
+        except HeadraceError:
+            self._mend()
+
+    def _has_room(self) -> bool:
+        """Wait until fewer parcels are in flight; false if the stream ended meanwhile."""
+        with self._answered:
+            while len(self._unanswered) >= PRODUCER_BATCHES_IN_FLIGHT and self._stream is not None:
+                if self._stream.is_over:
+                    return False
+                self._answered.wait(_LOOK_SECONDS)
+        return True
+
+    def _drain(self) -> None:
+        """End the stream, once everything on it is answered."""
+        while self._stream is not None:
+            stream, self._stream = self._stream, None
+            stream.finish()
+            stream.join()
+            if self._unanswered:
+                self._stream = stream
+                self._mend()
+
+    def _mend(self) -> None:
+        """Open a stream and write what is not answered, until it works or takes too long; raises what cannot be."""
+        error = self._end_stream()
+        backoff = Backoff(self._settings.timeout_seconds, self._stop)
+        while True:
+            if error is not None:
+                if not _may_pass(error):
+                    raise error
+                self._fail_unrepeatable(error)
+            if not self._unanswered:
+                return
+            try:
+                self._begin()
+                return
+            except HeadraceError as failure:
+                error = self._end_stream() or failure
+            if not _may_pass(error):
+                raise error
+            if not backoff.wait():
+                self._give_up(error, for_ever=False)
+                return
+
+    def _begin(self) -> None:
+        if self._epoch is not None:
+            self.opening = self.open()
+        ids = self._settings.producer_id or "", self._settings.message_group_id
+        command = Publish(self._topic, producer_id=ids[0], message_group_id=ids[1], epoch=self._epoch)
+        assert self._schema is not None, "there is something to send"
+        again_sent = list(self._unanswered)
+        upload = self._transport.upload(command, self._schema)
+        self._stream = _Stream(upload, self._schema, self._take_answer, self._outbox.wake, self._answered)
+        for parcel in again_sent:
+            self._stream.write(parcel)
+
+    def _end_stream(self) -> HeadraceError | None:
+        """Let go of the stream; why it ended, if that is known."""
+        stream, self._stream = self._stream, None
+        if stream is None:
+            return None
+        stream.finish()
+        stream.join()
+        return stream.failure or (Closed("the stream") if self._unanswered else None)
+
+    def _take_answer(self, answer: pa.RecordBatch | HeadraceError) -> HeadraceError | None:
+        """In the reading thread: the answer to the first parcel; an error that ends the stream is given back."""
+        if isinstance(answer, HeadraceError) and not isinstance(answer, InvalidInput):
+            return answer
+        parcel = self._unanswered.popleft()
+        if isinstance(answer, HeadraceError):
+            self._fail(parcel, answer)
+        else:
+            self._outbox.release(parcel)
+            parcel.outcome.decide(answer, None)
+        with self._answered:
+            self._answered.notify_all()
+        return None
+
+    def _fail_unrepeatable(self, error: HeadraceError) -> None:
+        """After a lost connection, those that must not be sent twice are given up."""
+        if isinstance(error, Unreachable | Closed) and self._unanswered:
+            kept = [parcel for parcel in self._unanswered if parcel.is_repeatable or not parcel.was_sent]
+            lost = [parcel for parcel in self._unanswered if not parcel.is_repeatable and parcel.was_sent]
+            self._unanswered = deque(kept)
+            for parcel in lost:
+                self._fail(parcel, OutcomeUnknown(self._topic, str(error)))
+
+    def _give_up(self, error: HeadraceError, for_ever: bool) -> None:
+        while self._unanswered:
+            parcel = self._unanswered.popleft()
+            is_unknown = parcel.was_sent and _may_pass(error)
+            self._fail(parcel, OutcomeUnknown(self._topic, str(error)) if is_unknown else error)
+        for parcel in self._outbox.refuse(error if for_ever else None):
+            self._fail(parcel, error)
+
+    def _fail(self, parcel: Parcel, error: HeadraceError) -> None:
+        self._outbox.release(parcel)
+        if not self._failures:
+            self._failures.append(error)
+        parcel.outcome.decide(None, again(error))
+
+
+def _may_pass(error: HeadraceError) -> bool:
+    """Whether sending again may help: the connection broke, the server ends or is busy, its disk is full."""
+    return error.retry or isinstance(error, Unreachable | Closed)
+
+
+def _merged(schema: pa.Schema | None, more: pa.Schema) -> pa.Schema:
+    """A schema for batches of both kinds; where they contradict each other, that of the newer."""
+    if schema is None:
+        return more
+    missing = [field for field in schema if more.get_field_index(field.name) < 0]
+    return pa.schema([*more, *missing])
+
+
+class _Stream:
+    """An upload, and the thread that reads its answers."""
+
+    def __init__(
+        self,
+        upload: UploadStream,
+        schema: pa.Schema,
+        take_answer: _TakesAnswer,
+        wake: _Wakes,
+        answered: threading.Condition,
+    ) -> None:
+        self._upload = upload
+        self._schema = schema
+        self._take_answer = take_answer
+        self._wake = wake
+        self._answered = answered
+        self._finished = False
+        self.failure: HeadraceError | None = None
+        self.is_over = False
+        self._thread = threading.Thread(target=self._read, name="headrace-receipts", daemon=True)
+        self._thread.start()
+
+    def write(self, parcel: Parcel) -> None:
+        """Send a parcel."""
+        assert parcel.batch is not None, "the parcel is prepared"
+        batch = fitted(parcel.batch, self._schema)
+        assert batch is not None, "the stream was made for it"
+        parcel.was_sent = True
+        self._upload.write(batch)
+
+    def finish(self) -> None:
+        """Nothing more is sent."""
+        if not self._finished:
+            self._finished = True
+            try:
+                self._upload.finish()
+            except HeadraceError as error:
+                self.failure = self.failure or error
+
+    def join(self) -> None:
+        """Wait for the last answer."""
+        self._thread.join()
+
+    def _read(self) -> None:
+        """The top of the reading thread."""
+        try:
+            while (answer := self._upload.read()) is not None:
+                self.failure = self._take_answer(decode_answer(answer))
+                if self.failure is not None:
+                    break
+        except HeadraceError as error:
+            self.failure = error
+        except Exception as error:
+            logger.exception("the answers of a producer could not be read")
+            self.failure = ServerFailed(f"its answers could not be read: {error!r}")
+        finally:
+            self.is_over = True
+            with self._answered:
+                self._answered.notify_all()
+            self._wake()

@@ -1,0 +1,197 @@
+"""The way to a broker over Arrow Flight.
+
+One connection is shared by all calls and streams. When it breaks, the next use connects again, trying the addresses
+in turn from the one that worked last; a connection counts as made once the server has answered on it. So what fails
+afterwards was sent: its outcome is unknown, and that is what `AnswerLost` says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import flight
+
+from headrace.client.addresses import Address
+from headrace.client.failures import core_error, translated
+from headrace.core.errors import AccessDenied, AnswerLost, Closed, HeadraceError, Overloaded, Unreachable
+from headrace.wire import operations, tickets
+
+_CONNECT_SECONDS: Final = 5.0
+_CALL_SECONDS: Final = 60.0
+# A connection whose other end is silent is given up after these; each transport has connections of its own.
+_GRPC_OPTIONS: Final = [
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Connection:
+    address: Address
+    client: flight.FlightClient
+
+
+class FlightTransport:
+    """Calls and streams to the first of some servers that answers."""
+
+    def __init__(
+        self, addresses: Sequence[Address], token: str | None = None, root_certificates: bytes | None = None
+    ) -> None:
+        self._addresses = list(addresses)
+        self._headers = [] if not token else [(b"authorization", f"Bearer {token}".encode())]
+        self._root_certificates = root_certificates
+        self._lock = threading.Lock()
+        self._connection: _Connection | None = None
+        self._closed = False
+
+    def call(self, operation: operations.Operation) -> Any:
+        """Do an operation and give its answer."""
+        connection = self._connected()
+        action = flight.Action(str(operation.__struct_config__.tag), operations.encode(operation))
+        with self._noticing(connection):
+            (answer,) = connection.client.do_action(action, self._options(_CALL_SECONDS))
+            return operations.decode_answer(operation, answer.body.to_pybytes())
+
+    def upload(self, command: tickets.Upload, schema: pa.Schema) -> FlightUpload:
+        """Begin to publish or to stage."""
+        connection = self._connected()
+        descriptor = flight.FlightDescriptor.for_command(tickets.encode(command))
+        with self._noticing(connection):
+            writer, reader = connection.client.do_put(descriptor, schema, self._options())
+        return FlightUpload(self, connection, writer, reader)
+
+    def read(self, ticket: tickets.Reading) -> FlightReading:
+        """Begin to read."""
+        connection = self._connected()
+        with self._noticing(connection):
+            reader = connection.client.do_get(flight.Ticket(tickets.encode(ticket)), self._options())
+        return FlightReading(self, connection, reader)
+
+    def close(self) -> None:
+        """Let go of the connection; streams that are open end when their owners let go of them."""
+        with self._lock:
+            self._closed = True
+            self._connection = None
+
+    def _options(self, timeout_seconds: float | None = None) -> flight.FlightCallOptions:
+        return flight.FlightCallOptions(timeout=timeout_seconds, headers=self._headers)
+
+    def _connected(self) -> _Connection:
+        connection = self._connection
+        if connection is not None:
+            return connection
+        with self._lock:
+            if self._closed:
+                raise Closed("the client")
+            if self._connection is None:
+                self._connection = self._connect()
+            return self._connection
+
+    def _connect(self) -> _Connection:
+        reasons = []
+        for address in list(self._addresses):
+            try:
+                return self._connect_to(address)
+            except Unreachable as error:
+                reasons.append(error.reason)
+                # The next attempt begins with another.
+                self._addresses.append(self._addresses.pop(0))
+        raise Unreachable(",".join(address.url for address in self._addresses), "; ".join(dict.fromkeys(reasons)))
+
+    def _connect_to(self, address: Address) -> _Connection:
+        certificates = {} if self._root_certificates is None else {"tls_root_certs": self._root_certificates}
+        try:
+            client = flight.FlightClient(address.location, generic_options=_GRPC_OPTIONS, **certificates)
+            with translated(address.url):
+                client.list_actions(self._options(_CONNECT_SECONDS))
+        except (AccessDenied, Overloaded):
+            # It answers; whoever asks for something will be told so.
+            return _Connection(address, client)
+        except (HeadraceError, pa.ArrowException) as error:
+            raise Unreachable(address.url, getattr(error, "reason", str(error))) from None
+        return _Connection(address, client)
+
+    def _noticing(self, connection: _Connection) -> contextlib.AbstractContextManager[None]:
+        return _Noticing(self, connection)
+
+    def drop(self, connection: _Connection) -> None:
+        """Do not use a connection again."""
+        with self._lock:
+            if self._connection is connection:
+                self._connection = None
+
+
+class _Noticing(contextlib.AbstractContextManager[None]):
+    """Translates errors, and drops the connection when it broke."""
+
+    def __init__(self, transport: FlightTransport, connection: _Connection) -> None:
+        self._transport = transport
+        self._connection = connection
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, pa.ArrowException | OSError | ValueError):
+            found = core_error(error, self._connection.address.url)
+            if isinstance(found, AnswerLost):
+                self._transport.drop(self._connection)
+            raise found from None
+
+
+class FlightUpload:
+    """A DoPut stream."""
+
+    def __init__(
+        self,
+        transport: FlightTransport,
+        connection: _Connection,
+        writer: flight.FlightStreamWriter,
+        reader: flight.FlightMetadataReader,
+    ) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._noticing = _Noticing(transport, connection)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Send a batch."""
+        with self._noticing:
+            self._writer.write_batch(batch)
+
+    def finish(self) -> None:
+        """Nothing more will be written."""
+        with self._noticing:
+            self._writer.done_writing()
+
+    def read(self) -> pa.Buffer | None:
+        """Wait for the next answer; at the end the reason for it is raised, if it has one."""
+        with self._noticing:
+            answer = self._reader.read()
+            if answer is None:
+                self._writer.close()
+            return answer
+
+
+class FlightReading:
+    """A DoGet stream."""
+
+    def __init__(self, transport: FlightTransport, connection: _Connection, reader: flight.FlightStreamReader) -> None:
+        self._reader = reader
+        self._noticing = _Noticing(transport, connection)
+
+    def read(self) -> pa.RecordBatch | None:
+        """Wait for the next batch; none at the end."""
+        with self._noticing:
+            try:
+                batch: pa.RecordBatch = self._reader.read_chunk().data
+            except StopIteration:
+                return None
+            return batch
+
+    def cancel(self) -> None:
+        """Want no more."""
+        self._reader.cancel()

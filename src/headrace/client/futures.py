@@ -1,0 +1,125 @@
+"""Futures of messages that are on their way, as cheap as they can be: those of one batch share its outcome.
+
+A message has its outcome when its batch has one, so a future is only a row of an `Outcome`: making one allocates no
+lock, and a batch of thousands is resolved by one assignment. For callers they are ordinary concurrent futures:
+`concurrent.futures.wait`, `asyncio.wrap_future` and callbacks work. They cannot be cancelled.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures._base import FINISHED, PENDING
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from headrace.client.receipt import Receipt
+from headrace.core.errors import HeadraceError, again
+
+logger = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+
+class Outcome:
+    """What becomes of one batch: receipts, or an error. Safe for threads."""
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.state = PENDING
+        self.receipts: pa.RecordBatch | None = None
+        self.error: HeadraceError | None = None
+        self.waiters: dict[Future[Any], list[Any]] = {}
+        self.callbacks: dict[Future[Any], list[Callable[[Any], object]]] = {}
+        self._columns: tuple[list[Any], ...] | None = None
+
+    def decide(self, receipts: pa.RecordBatch | None, error: HeadraceError | None) -> None:
+        """Give all futures their result at once."""
+        with self.condition:
+            self.receipts, self.error = receipts, error
+            self.state = FINISHED
+            for future, waiters in self.waiters.items():
+                for waiter in waiters:
+                    (waiter.add_result if error is None else waiter.add_exception)(future)
+            self.condition.notify_all()
+        for future, callbacks in self.callbacks.items():
+            for callback in callbacks:
+                _call(callback, future)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the outcome; whether there is one."""
+        with self.condition:
+            return self.condition.wait_for(lambda: self.state == FINISHED, timeout)
+
+    def receipt(self, row: int) -> Receipt:
+        """The receipt of one row."""
+        if self._columns is None:
+            assert self.receipts is not None, "the outcome is decided"
+            self._columns = tuple(column.to_pylist() for column in self.receipts.columns)
+        partitions, offsets, statuses = self._columns
+        return Receipt(partitions[row], offsets[row], statuses[row])
+
+
+def _call(callback: Callable[[Any], object], future: Future[Any]) -> None:
+    try:
+        callback(future)
+    except Exception:
+        # As concurrent futures do: a callback must not hurt the thread that it is called in.
+        logger.exception("a callback of a future raised")
+
+
+class _OfBatch(Future[Value], Generic[Value]):
+    """A future that has nothing of its own; the parts that concurrent futures look at are those of the outcome."""
+
+    _outcome: Outcome
+
+    def cancel(self) -> bool:
+        """What was sent cannot be called back."""
+        return False
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        return self._outcome.condition
+
+    @property
+    def _state(self) -> str:  # type: ignore[override]
+        return self._outcome.state
+
+    @property
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
+        return self._outcome.waiters.setdefault(self, [])
+
+    @property
+    def _done_callbacks(self) -> list[Callable[[Any], object]]:
+        return self._outcome.callbacks.setdefault(self, [])
+
+    @property
+    def _exception(self) -> BaseException | None:  # type: ignore[override]
+        error = self._outcome.error
+        return None if error is None else again(error)
+
+
+class MessageFuture(_OfBatch[Receipt]):
+    """The receipt of one message, once it is there."""
+
+    def __init__(self, outcome: Outcome, row: int) -> None:
+        self._outcome = outcome
+        self._row = row
+
+    @property
+    def _result(self) -> Receipt:  # type: ignore[override]
+        return self._outcome.receipt(self._row)
+
+
+class BatchFuture(_OfBatch[pa.RecordBatch]):
+    """The receipts of a batch that was sent as a whole, once they are there."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+
+    @property
+    def _result(self) -> pa.RecordBatch:  # type: ignore[override]
+        return self._outcome.receipts

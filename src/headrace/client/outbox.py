@@ -1,0 +1,174 @@
+"""The outbox: where messages wait until they are sent, bounded in bytes.
+
+Whoever sends adds to the open parcel under one lock. It is closed when it is full, when it has lingered long enough,
+when a whole batch comes behind it, or by a flush; then the delivery takes it. Bytes count until they are answered.
+A full outbox makes senders wait, and refuses them after their time limit.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from headrace.client.futures import BatchFuture, MessageFuture
+from headrace.client.parcel import MESSAGE_OVERHEAD_BYTES, Parcel
+from headrace.core.errors import Closed, HeadraceError, Overloaded, again
+from headrace.core.limits import PRODUCER_BATCH_MESSAGES
+
+
+class Outbox:
+    """Messages that wait. Safe for threads."""
+
+    def __init__(self, linger_seconds: float, batch_bytes_max: int, buffer_bytes_max: int) -> None:
+        self._linger_seconds = linger_seconds
+        self._batch_bytes_max = batch_bytes_max
+        self._buffer_bytes_max = buffer_bytes_max
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._room = threading.Condition(self._lock)
+        self._open = Parcel()
+        self._ready: deque[Parcel] = deque()
+        self._bytes = 0
+        self._last: Parcel | None = None
+        self._awoken = False
+        self._ending = False
+        self._refusal: HeadraceError | None = None
+
+    def add(
+        self,
+        value: bytes,
+        key: bytes | None,
+        attributes: Mapping[str, bytes] | None,
+        partition: int | None,
+        created_us: int | None,
+        size: int,
+        timeout_seconds: float,
+    ) -> MessageFuture:
+        """Add one message to the open parcel."""
+        size += MESSAGE_OVERHEAD_BYTES
+        with self._lock:
+            if self._refusal is not None or self._bytes + size > self._buffer_bytes_max:
+                self._wait_for_room(size, timeout_seconds)
+            parcel = self._open
+            values = parcel.values
+            row = len(values)
+            values.append(value)
+            parcel.keys.append(key)
+            if attributes is not None:
+                parcel.set("attributes", attributes)
+            if partition is not None:
+                parcel.set("partition", partition)
+            if created_us is not None:
+                parcel.set("created_at", created_us)
+            parcel.bytes += size
+            self._bytes += size
+            if row == 0:
+                parcel.since = time.monotonic()
+                self._work.notify()
+            elif parcel.bytes >= self._batch_bytes_max or row + 1 >= PRODUCER_BATCH_MESSAGES:
+                self._close_open()
+        return MessageFuture(parcel.outcome, row)
+
+    def add_batch(self, batch: pa.RecordBatch, is_repeatable: bool, timeout_seconds: float) -> BatchFuture:
+        """Add a batch behind all that was added before."""
+        parcel = Parcel(batch)
+        parcel.is_repeatable = is_repeatable
+        with self._lock:
+            if self._refusal is not None or self._bytes + parcel.bytes > self._buffer_bytes_max:
+                self._wait_for_room(parcel.bytes, timeout_seconds)
+            self._close_open()
+            self._bytes += parcel.bytes
+            self._ready.append(parcel)
+            self._work.notify()
+        return BatchFuture(parcel.outcome)
+
+    def take(self) -> Parcel | None:
+        """Wait for a parcel that is due; none after a wake, and none when all is taken and nothing more will come."""
+        with self._lock:
+            while not self._awoken:
+                if self._ready:
+                    return self._taken(self._ready.popleft())
+                wait_seconds = None
+                if self._open.values:
+                    wait_seconds = self._open.since + self._linger_seconds - time.monotonic()
+                    if wait_seconds <= 0 or self._ending:
+                        parcel, self._open = self._open, Parcel()
+                        return self._taken(parcel)
+                elif self._ending:
+                    return None
+                self._work.wait(wait_seconds)
+            self._awoken = False
+            return None
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether all is taken and nothing more will come."""
+        return self._ending and not self._ready and not self._open.values
+
+    def wake(self) -> None:
+        """Let whoever takes look around."""
+        with self._lock:
+            self._awoken = True
+            self._work.notify()
+
+    def release(self, parcel: Parcel) -> None:
+        """The outcome of a parcel is known: give its room to others."""
+        with self._lock:
+            self._bytes -= parcel.bytes
+            self._room.notify_all()
+
+    def flush(self) -> Parcel | None:
+        """Make everything due; the last parcel that is under way, if any is."""
+        with self._lock:
+            self._close_open()
+            self._work.notify()
+            return self._ready[-1] if self._ready else self._last
+
+    def end(self) -> None:
+        """Take in nothing more."""
+        with self._lock:
+            self._refusal = self._refusal or Closed("the producer")
+            self._ending = True
+            self._work.notify()
+            self._room.notify_all()
+
+    def refuse(self, error: HeadraceError | None) -> list[Parcel]:
+        """Give back all that waits; with an error, take in nothing more."""
+        with self._lock:
+            if error is not None:
+                self._refusal = error
+            self._close_open()
+            refused = list(self._ready)
+            self._ready.clear()
+            self._room.notify_all()
+            return refused
+
+    def _taken(self, parcel: Parcel) -> Parcel:
+        self._last = parcel
+        return parcel
+
+    def _close_open(self) -> None:
+        if self._open.values:
+            self._ready.append(self._open)
+            self._open = Parcel()
+            self._work.notify()
+
+    def _wait_for_room(self, size: int, timeout_seconds: float) -> None:
+        """The caller holds the lock. What is larger than the whole buffer may enter when it is empty."""
+        deadline = time.monotonic() + timeout_seconds
+        while self._refusal is None and self._is_full(size):
+            # What is collected must go: nobody else makes room.
+            self._close_open()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise Overloaded("the buffer of the producer", self._buffer_bytes_max, timeout_seconds)
+            self._room.wait(left)
+        if self._refusal is not None:
+            raise again(self._refusal)
+
+    def _is_full(self, size: int) -> bool:
+        return self._bytes > 0 and self._bytes + size > self._buffer_bytes_max

@@ -1,0 +1,101 @@
+"""Parcels: messages that travel together. Collected one by one into lists, or given as a batch; sent as a batch.
+
+Whoever owns a parcel guards it: the outbox while it is collected, the delivery from then on.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.client.futures import Outcome
+from headrace.core.messages import ATTRIBUTES, PUBLISH_SCHEMA, TIMESTAMP
+
+# What a message counts for beside its bytes: lists, a future, and its share of the columns.
+MESSAGE_OVERHEAD_BYTES: Final = 64
+
+_OPTIONAL: Final = ("attributes", "created_at", "partition")
+
+
+class Parcel:
+    """Some messages, and what became of them."""
+
+    def __init__(self, batch: pa.RecordBatch | None = None) -> None:
+        self.outcome = Outcome()
+        self.since = time.monotonic()
+        self.batch = batch
+        self.is_repeatable = False
+        self.was_sent = False
+        self.bytes = 0 if batch is None else batch.nbytes
+        self.values: list[bytes] = []
+        self.keys: list[bytes | None] = []
+        self._others: dict[str, list[Any]] = {}
+
+    @property
+    def rows(self) -> int:
+        """How many messages it has."""
+        return len(self.values) if self.batch is None else self.batch.num_rows
+
+    def set(self, name: str, value: Any) -> None:
+        """Give the message that was added last another column."""
+        column = self._others.setdefault(name, [])
+        column.extend([None] * (len(self.values) - 1 - len(column)))
+        column.append(value)
+
+    def columns(self, codec: str) -> dict[str, pa.Array]:
+        """What was collected, as Arrow."""
+        rows = len(self.values)
+        columns = {"value": pa.array(self.values, pa.binary()), "key": pa.array(self.keys, pa.binary())}
+        for name in _OPTIONAL:
+            if name in self._others:
+                column = self._others[name]
+                column.extend([None] * (rows - len(column)))
+                columns[name] = _column(name, column)
+        if codec != "raw":
+            columns["codec"] = pa.repeat(pa.scalar(codec, pa.string()), rows)
+        return columns
+
+
+def _column(name: str, values: list[Any]) -> pa.Array:
+    if name == "attributes":
+        pairs = [None if attributes is None else list(attributes.items()) for attributes in values]
+        return pa.array(pairs, ATTRIBUTES)
+    if name == "created_at":
+        return pa.array(values, pa.int64()).view(TIMESTAMP)
+    return pa.array(values, pa.int32())
+
+
+def numbered(columns: dict[str, pa.Array], producer_id: str, group_id: str, first_seqno: int) -> dict[str, pa.Array]:
+    """The columns with the source and a seqno for each row."""
+    rows = len(columns["value"])
+    return {
+        **columns,
+        "producer_id": pa.repeat(pa.scalar(producer_id, pa.string()), rows),
+        "message_group_id": pa.repeat(pa.scalar(group_id, pa.string()), rows),
+        "seqno": pa.array(np.arange(first_seqno, first_seqno + rows, dtype=np.int64)),
+    }
+
+
+def as_batch(columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """Columns as a batch, in the order of the schema so that batches with the same columns look alike."""
+    names = [name for name in PUBLISH_SCHEMA.names if name in columns]
+    names += [name for name in columns if name not in names]
+    return pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)
+
+
+def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch | None:
+    """The batch with the columns of a stream, those it lacks as nulls; none if it does not go into that stream."""
+    if batch.schema.equals(schema):
+        return batch
+    if any(
+        schema.get_field_index(field.name) < 0 or schema.field(field.name).type != field.type for field in batch.schema
+    ):
+        return None
+    names = set(batch.schema.names)
+    columns = [
+        batch.column(field.name) if field.name in names else pa.nulls(batch.num_rows, field.type) for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,150 @@
+"""Reading ahead: a thread follows some partitions over one stream and keeps what comes, up to so many bytes.
+
+When the buffer is full the thread stops reading, and the flow control of the stream stops the server. When the
+stream breaks the thread follows again from where it was. What retention has dropped meanwhile is passed over, which
+is logged. Any other error is raised to the one who takes, once everything before it was taken.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from headrace.client.backoff import Backoff
+from headrace.client.transport import ReadStream, Transport
+from headrace.core.errors import Closed, HeadraceError, OffsetOutOfRange, ServerFailed, Unreachable, again
+from headrace.core.limits import FETCH_BYTES_DEFAULT
+from headrace.wire.tickets import Follow
+
+logger = logging.getLogger(__name__)
+
+# A server's batch is at most this part of the buffer, so that one is read while another is used.
+_SHARE: Final = 4
+
+
+class Prefetch:
+    """Batches of some partitions, each of one partition and in its order."""
+
+    def __init__(
+        self, transport: Transport, topic: str, positions: Mapping[int, int], bytes_max: int, patience_seconds: float
+    ) -> None:
+        self._transport = transport
+        self._topic = topic
+        self._positions = dict(positions)
+        self._bytes_max = bytes_max
+        self._patience_seconds = patience_seconds
+        self._changed = threading.Condition()
+        self._batches: deque[pa.RecordBatch] = deque()
+        self._bytes = 0
+        self._error: HeadraceError | None = None
+        self._awoken = False
+        self._stop = threading.Event()
+        self._stream: ReadStream | None = None
+        self._thread = threading.Thread(target=self._run, name="headrace-prefetch", daemon=True)
+        if self._positions:
+            self._thread.start()
+
+    def take(self, timeout_seconds: float | None) -> pa.RecordBatch | None:
+        """The next batch; none after so long, or after a wake."""
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        with self._changed:
+            while not self._batches:
+                if self._error is not None:
+                    raise again(self._error)
+                left = None if deadline is None else deadline - time.monotonic()
+                if self._awoken or (left is not None and left <= 0):
+                    self._awoken = False
+                    return None
+                self._changed.wait(left)
+            batch = self._batches.popleft()
+            self._bytes -= batch.nbytes
+            self._changed.notify_all()
+            return batch
+
+    def wake(self) -> None:
+        """Let whoever takes look around."""
+        with self._changed:
+            self._awoken = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Read no more."""
+        with self._changed:
+            self._stop.set()
+            self._error = self._error or Closed("the consumer")
+            stream = self._stream
+            self._changed.notify_all()
+        if stream is not None:
+            stream.cancel()
+
+    def _run(self) -> None:
+        """The top of the thread."""
+        try:
+            self._follow_for_ever()
+        except HeadraceError as error:
+            self._fail(error)
+        except Exception as error:
+            logger.exception("reading topic %r ahead failed", self._topic)
+            self._fail(ServerFailed(f"reading ahead failed: {error!r}"))
+
+    def _fail(self, error: HeadraceError) -> None:
+        with self._changed:
+            self._error = self._error or error
+            self._changed.notify_all()
+
+    def _follow_for_ever(self) -> None:
+        backoff: Backoff | None = None
+        while not self._stop.is_set():
+            try:
+                if self._follow():
+                    backoff = None
+                error: HeadraceError = Closed("the stream")
+            except OffsetOutOfRange as late:
+                self._skip(late)
+                continue
+            except HeadraceError as failure:
+                if not failure.retry and not isinstance(failure, Unreachable | Closed):
+                    raise
+                error = failure
+            if isinstance(error, Closed) and self._stop.is_set():
+                return
+            backoff = backoff or Backoff(self._patience_seconds, self._stop)
+            if not backoff.wait():
+                raise error
+
+    def _follow(self) -> bool:
+        """Read one stream to its end; whether it gave anything."""
+        share = max(1, min(FETCH_BYTES_DEFAULT, self._bytes_max // _SHARE))
+        stream = self._transport.read(Follow(self._topic, self._positions, max_bytes=share))
+        with self._changed:
+            self._stream = stream
+        if self._stop.is_set():
+            stream.cancel()
+        is_fruitful = False
+        while (batch := stream.read()) is not None:
+            self._keep(batch)
+            is_fruitful = True
+        return is_fruitful
+
+    def _keep(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        with self._changed:
+            while self._bytes >= self._bytes_max and not self._stop.is_set():
+                self._changed.wait()
+            self._positions[batch.column("partition")[0].as_py()] = batch.column("offset")[-1].as_py() + 1
+            self._batches.append(batch)
+            self._bytes += batch.nbytes
+            self._changed.notify_all()
+
+    def _skip(self, late: OffsetOutOfRange) -> None:
+        if late.offset >= late.start:
+            raise late
+        logger.warning("%s; reading goes on at the oldest kept", late)
+        self._positions[late.partition] = late.start

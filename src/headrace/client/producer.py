@@ -1,0 +1,156 @@
+"""The producer: messages one by one with a future each, or whole batches; batched and sent behind the scenes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from datetime import datetime
+from types import TracebackType
+
+import pyarrow as pa
+
+from headrace.client.calling import Calls
+from headrace.client.delivery import Delivery
+from headrace.client.message import microseconds
+from headrace.client.outbox import Outbox
+from headrace.client.receipt import Receipt
+from headrace.client.settings import ProducerSettings
+from headrace.client.transport import Transport
+from headrace.core import codecs
+from headrace.core.errors import CodecNotAllowed, InvalidInput, InvalidMessage, MessageTooLarge, Overloaded, again
+from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX
+
+
+class Producer:
+    """Sends messages to one topic. Safe for threads; close it, or use it as a context manager.
+
+    >>> from headrace.testing import embedded
+    >>> with embedded() as client:
+    ...     topic = client.create_topic("orders")
+    ...     with client.producer("orders", producer_id="till-7") as producer:
+    ...         future = producer.send(b"one loaf", key=b"user-1")
+    ...     future.result()
+    Receipt(partition=0, offset=0, status='written')
+    """
+
+    def __init__(self, transport: Transport, topic: str, settings: ProducerSettings, calls: Calls) -> None:
+        self._settings = settings
+        self._outbox = Outbox(settings.linger_seconds, settings.batch_bytes_max, settings.buffer_bytes_max)
+        self._delivery = Delivery(transport, topic, settings, self._outbox, calls)
+        opening = self._delivery.opening
+        self._partitions, self._bytes_max = opening.partitions, opening.message_bytes_max
+        self._codec = settings.codec
+        if settings.codec not in opening.codecs:
+            self.close()
+            raise CodecNotAllowed("codec", repr(settings.codec), f"this topic allows {', '.join(opening.codecs)}", 0)
+
+    def send(
+        self,
+        value: bytes | bytearray | memoryview,
+        key: bytes | bytearray | memoryview | None = None,
+        attributes: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        created_at: datetime | None = None,
+        timeout: float | None = None,
+    ) -> Future[Receipt]:
+        """Send one message; its future has the receipt once it is on the broker's disk.
+
+        What is wrong with it is raised here. A full buffer makes this wait, and after the time limit raises
+        `Overloaded`; then nothing was taken.
+        """
+        if not isinstance(value, bytes):
+            value = _plain("value", value)
+        if key is not None and not isinstance(key, bytes):
+            key = _plain("key", key)
+        if self._codec != "raw":
+            value = codecs.compress(value, self._codec)
+        size = len(value) if key is None else len(value) + len(key)
+        if attributes is not None:
+            attributes = _checked_attributes(attributes)
+            size += sum(len(name.encode()) + len(item) for name, item in attributes.items())
+        if size > self._bytes_max:
+            raise MessageTooLarge("message", f"{size} bytes", f"this topic takes at most {self._bytes_max} bytes", 0)
+        if partition is not None:
+            self._check_partition(partition)
+        created_us = None if created_at is None else microseconds(created_at)
+        patience = self._settings.timeout_seconds if timeout is None else timeout
+        return self._outbox.add(value, key, attributes, partition, created_us, size, patience)
+
+    def send_batch(self, batch: pa.RecordBatch, timeout: float | None = None) -> pa.RecordBatch:
+        """Send a batch in one commit and wait for its receipts, one per message in the order sent."""
+        receipts: pa.RecordBatch = self.submit_batch(batch, timeout).result()
+        return receipts
+
+    def submit_batch(self, batch: pa.RecordBatch, timeout: float | None = None) -> Future[pa.RecordBatch]:
+        """Send a batch in one commit; its future has the receipts. Several may be under way."""
+        if not isinstance(batch, pa.RecordBatch):
+            raise InvalidInput("batch", type(batch).__name__, "it must be a pyarrow RecordBatch")
+        names = batch.schema.names
+        if "value" not in names:
+            raise InvalidInput("column", "'value' missing", "every batch needs a value column")
+        if len(set(names)) < len(names):
+            raise InvalidInput("column", repr(names)[:100], "each column may be there once")
+        given = [name for name in ("producer_id", "message_group_id", "seqno") if name in names]
+        if given and self._settings.producer_id is not None:
+            raise InvalidInput("column", repr(given[0]), "a producer with an id gives it to the rows itself")
+        if self._codec != "raw" and "codec" not in names:
+            batch = self._compressed(batch)
+        has_seqnos = "seqno" in names and batch.column("seqno").null_count == 0
+        is_repeatable = has_seqnos and self._delivery.opening.drops_duplicates
+        patience = self._settings.timeout_seconds if timeout is None else timeout
+        return self._outbox.add_batch(batch, is_repeatable, patience)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything sent so far is answered; raises the first failure since the last flush."""
+        last = self._outbox.flush()
+        if last is not None and not last.outcome.wait(timeout):
+            raise Overloaded("the buffer of the producer", self._settings.buffer_bytes_max, timeout or 0.0)
+        failure = self._delivery.take_failure()
+        if failure is not None:
+            raise again(failure)
+
+    def close(self) -> None:
+        """Send what waits, and end. Futures that have no answer within the time limit fail."""
+        self._delivery.close(self._settings.timeout_seconds + 1.0)
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+        failure = self._delivery.take_failure()
+        if failure is not None and error is None:
+            raise again(failure)
+
+    def _compressed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        place = batch.schema.get_field_index("value")
+        packed = batch.set_column(place, "value", codecs.encode(batch.column("value"), self._codec))
+        return packed.append_column("codec", pa.repeat(pa.scalar(self._codec, pa.string()), batch.num_rows))
+
+    def _check_partition(self, partition: int) -> None:
+        if isinstance(partition, bool) or not isinstance(partition, int):
+            raise InvalidMessage("partition", repr(partition)[:100], "it must be a whole number", 0)
+        if partition >= self._partitions:
+            # The topic may have grown since.
+            self._partitions = self._delivery.open().partitions
+        if not 0 <= partition < self._partitions:
+            raise InvalidMessage("partition", str(partition), f"this topic has 0 to {self._partitions - 1}", 0)
+
+
+def _plain(field: str, value: object) -> bytes:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise InvalidMessage(field, f"a {type(value).__name__}", "it must be bytes", 0)
+
+
+def _checked_attributes(attributes: Mapping[str, bytes]) -> dict[str, bytes]:
+    checked = dict(attributes)
+    if len(checked) > ATTRIBUTES_PER_MESSAGE_MAX:
+        rule = f"a message may have at most {ATTRIBUTES_PER_MESSAGE_MAX}"
+        raise InvalidMessage("attributes", f"{len(checked)} attributes", rule, 0)
+    for name, item in checked.items():
+        if not isinstance(name, str) or not isinstance(item, bytes):
+            raise InvalidMessage("attributes", f"{name!r}"[:100], "names must be text and values bytes", 0)
+    return checked

@@ -1,0 +1,75 @@
+"""Progress: which messages a consumer has given out, as the next offset of each partition.
+
+A batch that is iterated counts row by row: what the loop has not reached is not given out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+
+class Progress:
+    """Positions behind what was given out."""
+
+    def __init__(self) -> None:
+        self._positions: dict[int, int] = {}
+        self._uncommitted: set[int] = set()
+        self._iterated: pa.RecordBatch | None = None
+        self._taken = 0
+        # The rows of the iterated batch that were given out; the loop sets it before each message.
+        self.rows_given = 0
+
+    def begin(self, positions: Mapping[int, int]) -> None:
+        """Stand at these positions, with nothing given out since."""
+        self.settle()
+        self._iterated = None
+        self._positions = dict(positions)
+        self._uncommitted &= set(positions)
+
+    def move(self, positions: Mapping[int, int]) -> None:
+        """Stand elsewhere in some partitions."""
+        self.settle()
+        self._positions.update(positions)
+        self._uncommitted -= set(positions)
+
+    def give(self, batch: pa.RecordBatch) -> None:
+        """A whole batch is given out."""
+        self.settle()
+        self._add(batch)
+
+    def give_by_rows(self, batch: pa.RecordBatch) -> None:
+        """A batch is given out row by row from now on."""
+        self.settle()
+        self._iterated, self._taken, self.rows_given = batch, 0, 0
+
+    def positions(self) -> dict[int, int]:
+        """The next offset of each partition."""
+        self.settle()
+        return dict(self._positions)
+
+    def uncommitted(self) -> dict[int, int]:
+        """The positions that changed since they were committed."""
+        self.settle()
+        return {partition: self._positions[partition] for partition in self._uncommitted}
+
+    def committed(self, partitions: Iterable[int]) -> None:
+        """These are committed as they are."""
+        self._uncommitted -= set(partitions)
+
+    def settle(self) -> None:
+        """Count the rows that the loop over the iterated batch has reached."""
+        if self._iterated is not None and self.rows_given > self._taken:
+            self._add(self._iterated.slice(self._taken, self.rows_given - self._taken))
+            self._taken = self.rows_given
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        partitions, offsets = np.asarray(batch.column("partition")), np.asarray(batch.column("offset"))
+        # The rows of a partition are in order, so its last row is where its run ends last.
+        ends = np.append(np.flatnonzero(np.diff(partitions)), len(partitions) - 1)
+        for partition, offset in zip(partitions[ends].tolist(), offsets[ends].tolist(), strict=True):
+            if partition in self._positions:
+                self._positions[partition] = offset + 1
+                self._uncommitted.add(partition)

@@ -1,0 +1,96 @@
+"""A member's session in a group: joined, kept by heartbeats of a thread of its own, joined again when it was lost.
+
+The thread only learns: that the generation has changed, or that the session ran out. It tells by a wake, and whoever
+polls takes the new membership up, so that a consumer's partitions change under nobody's hands.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from headrace.client.calling import Calls
+from headrace.core.descriptions import Membership
+from headrace.core.errors import HeadraceError, MemberNotFound, Unreachable
+from headrace.wire.operations import Heartbeat, Join, Leave
+
+logger = logging.getLogger(__name__)
+
+_BEATS_PER_SESSION: Final = 3
+_BEAT_SECONDS_MAX: Final = 1.0
+
+
+class Session:
+    """One member in one group."""
+
+    def __init__(
+        self, calls: Calls, topic: str, group: str, member: str, timeout_seconds: float, wake: Callable[[], None]
+    ) -> None:
+        self._calls = calls
+        self._topic = topic
+        self._group = group
+        self._timeout_seconds = timeout_seconds
+        self._wake = wake
+        self.member = member
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._failure: HeadraceError | None = None
+        self._present = self._join()
+        self.known = self._present
+        self._thread = threading.Thread(target=self._run, name="headrace-heartbeat", daemon=True)
+        self._thread.start()
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the group is another than the one taken up last."""
+        return self._failure is not None or self._present.generation != self.known.generation
+
+    def take_up(self) -> Membership:
+        """Go on with the present membership."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        self.known = self._present
+        return self.known
+
+    def renew(self) -> Membership:
+        """Ask now, instead of at the next heartbeat."""
+        with self._lock:
+            self._present = self._beat()
+        return self._present
+
+    def close(self) -> None:
+        """Leave, so that others get the partitions at once."""
+        self._stop.set()
+        try:
+            self._calls(Leave(self._topic, self._group, self.member))
+        except HeadraceError as error:
+            logger.debug("leaving group %r: %s", self._group, error)
+
+    def _join(self) -> Membership:
+        joined: Membership = self._calls(Join(self._topic, self._group, self.member, self._timeout_seconds))
+        return joined
+
+    def _beat(self) -> Membership:
+        try:
+            present: Membership = self._calls(Heartbeat(self._topic, self._group, self.member))
+        except MemberNotFound:
+            return self._join()
+        return present
+
+    def _run(self) -> None:
+        """The top of the thread."""
+        while not self._stop.wait(min(self._timeout_seconds / _BEATS_PER_SESSION, _BEAT_SECONDS_MAX)):
+            try:
+                with self._lock:
+                    if self._stop.is_set():
+                        return
+                    self._present = self._beat()
+            except Unreachable as error:
+                logger.warning("no heartbeat of %r in group %r: %s", self.member, self._group, error)
+            except HeadraceError as error:
+                self._failure = error
+            if self.has_changed:
+                self._wake()

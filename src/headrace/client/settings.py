@@ -1,0 +1,74 @@
+"""How producers and consumers behave, each setting with its unit and its bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.core.errors import InvalidInput
+from headrace.core.limits import (
+    BATCH_BYTES_MAX,
+    CONSUMER_PREFETCH_BYTES,
+    FETCH_BYTES_MAX,
+    PRODUCER_BATCH_BYTES,
+    PRODUCER_BUFFER_BYTES,
+    SESSION_TIMEOUT_SECONDS,
+)
+from headrace.core.settings import CODECS
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """How a producer sends.
+
+    producer_id, message_group_id: its source; with one, nothing is written twice, whatever happens.
+    linger_seconds: how long the first message of a batch waits for others.
+    batch_bytes_max: a batch is sent when it has so many bytes.
+    codec: how values are compressed.
+    buffer_bytes_max: what may wait or be under way; more makes senders wait.
+    timeout_seconds: how long a sender waits for room, and how long an unreachable server is tried.
+    """
+
+    producer_id: str | None = None
+    message_group_id: str = ""
+    linger_seconds: float = 0.005
+    batch_bytes_max: int = PRODUCER_BATCH_BYTES
+    codec: str = "raw"
+    buffer_bytes_max: int = PRODUCER_BUFFER_BYTES
+    timeout_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        _check_range("linger_seconds", self.linger_seconds, 0, 3600)
+        _check_range("batch_bytes_max", self.batch_bytes_max, 1, BATCH_BYTES_MAX // 2)
+        _check_range("buffer_bytes_max", self.buffer_bytes_max, 1, 1 << 40)
+        _check_range("timeout_seconds", self.timeout_seconds, 0, 24 * 3600)
+        if self.codec not in CODECS:
+            raise InvalidInput("codec", repr(self.codec)[:100], f"known codecs are {', '.join(CODECS)}")
+        if self.producer_id == "" or (self.message_group_id and self.producer_id is None):
+            raise InvalidInput("producer_id", repr(self.producer_id), "it must be text that is not empty")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """How a consumer reads.
+
+    session_timeout_seconds: a member that is not heard of for so long loses its partitions to the others.
+    max_prefetch_bytes: what is read ahead of the one who polls.
+    auto_commit: what was given out is committed at the next poll, and at the end.
+    decode: values are decompressed by their codec.
+    timeout_seconds: how long an unreachable server is tried.
+    """
+
+    session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS
+    max_prefetch_bytes: int = CONSUMER_PREFETCH_BYTES
+    auto_commit: bool = False
+    decode: bool = True
+    timeout_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        _check_range("max_prefetch_bytes", self.max_prefetch_bytes, 1, FETCH_BYTES_MAX)
+        _check_range("timeout_seconds", self.timeout_seconds, 0, 24 * 3600)
+
+
+def _check_range(name: str, value: float, least: float, most: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise InvalidInput(name, repr(value)[:100], f"it must be {least:g} to {most:g}")

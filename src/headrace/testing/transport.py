@@ -1,0 +1,119 @@
+"""The way to a broker in the same process: what Flight does between two, without anything in between.
+
+The same operations, tickets and answers go through the same functions that serve Flight, so a test meets the same
+rules and errors.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.broker import Broker
+from headrace.core.errors import Closed, HeadraceError, again
+from headrace.core.rights import ANYONE, Caller, Right
+from headrace.flight.operations import perform
+from headrace.flight.reading import batches_of, schema_of
+from headrace.flight.uploading import publish, stage
+from headrace.wire import operations, tickets
+
+
+class EmbeddedTransport:
+    """Calls and streams to a broker, which whoever made it closes. Safe for threads."""
+
+    def __init__(self, broker: Broker, caller: Caller = ANYONE) -> None:
+        self._broker = broker
+        self._caller = caller
+        self._closed = threading.Event()
+
+    def call(self, operation: operations.Operation) -> Any:
+        """Do an operation and give its answer, both by way of bytes as everywhere."""
+        self._check_open()
+        name, body = str(operation.__struct_config__.tag), operations.encode(operation)
+        received = operations.decode_operation(name, body)
+        assert received is not None, "the operation is known"
+        answer = perform(received, self._broker, self._caller)
+        return operations.decode_answer(operation, operations.encode(answer))
+
+    def upload(self, command: tickets.Upload, schema: pa.Schema) -> EmbeddedUpload:
+        """Begin to publish or to stage."""
+        self._check_open()
+        self._caller.require(Right.PUBLISH, command.topic)
+        return EmbeddedUpload(self._broker, command, self._closed)
+
+    def read(self, ticket: tickets.Reading) -> EmbeddedReading:
+        """Begin to read."""
+        self._check_open()
+        self._caller.require(Right.READ, ticket.topic)
+        schema_of(ticket)
+        return EmbeddedReading(self._broker, ticket, self._closed)
+
+    def close(self) -> None:
+        """End all streams."""
+        self._closed.set()
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise Closed("the client")
+
+
+class EmbeddedUpload:
+    """An upload that a thread of its own takes in."""
+
+    def __init__(self, broker: Broker, command: tickets.Upload, closed: threading.Event) -> None:
+        self._broker = broker
+        self._command = command
+        self._closed = closed
+        self._written: queue.SimpleQueue[pa.RecordBatch | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[pa.Buffer | HeadraceError | None] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="headrace-embedded-upload", daemon=True).start()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Send a batch."""
+        self._written.put(batch)
+
+    def finish(self) -> None:
+        """Nothing more will be written."""
+        self._written.put(None)
+
+    def read(self) -> pa.Buffer | None:
+        """Wait for the next answer; none at the end."""
+        answer = self._answers.get()
+        if isinstance(answer, HeadraceError):
+            raise again(answer)
+        return answer
+
+    def _run(self) -> None:
+        """The top of the thread."""
+        try:
+            if isinstance(self._command, tickets.Stage):
+                stage(self._broker, self._command, self._batches(), self._answers.put)
+            else:
+                publish(self._broker, self._command, self._batches(), self._answers.put, self._closed.is_set)
+            self._answers.put(None)
+        except HeadraceError as error:
+            self._answers.put(error)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        while (batch := self._written.get()) is not None:
+            yield batch
+
+
+class EmbeddedReading:
+    """A reading in the thread of its reader."""
+
+    def __init__(self, broker: Broker, ticket: tickets.Reading, closed: threading.Event) -> None:
+        self._cancelled = threading.Event()
+        self._batches = batches_of(broker, ticket, lambda: closed.is_set() or self._cancelled.is_set())
+
+    def read(self) -> pa.RecordBatch | None:
+        """Wait for the next batch; none at the end."""
+        return next(self._batches, None)
+
+    def cancel(self) -> None:
+        """Want no more."""
+        self._cancelled.set()

@@ -1,0 +1,224 @@
+"""The consumer, the same on every transport."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from headrace.broker import Broker
+from headrace.client import Client, Consumer
+from headrace.core.errors import Closed, InvalidInput, InvalidMessage, StaleGeneration, TopicDeleted, TopicNotFound
+
+
+def fill(client: Client, topic: str, count: int, first: int = 0) -> None:
+    with client.producer(topic) as producer:
+        values = [b"%d" % number for number in range(first, first + count)]
+        producer.send_batch(pa.record_batch({"value": pa.array(values), "key": pa.array(values)}))
+
+
+def take(consumer: Consumer, count: int) -> list[bytes]:
+    """Poll until there are so many."""
+    values: list[bytes] = []
+    deadline = time.monotonic() + 10
+    while len(values) < count and time.monotonic() < deadline:
+        values += consumer.poll(timeout=0.2).column("value").to_pylist()
+    return values
+
+
+def test_consumer_without_a_group_reads_all_partitions_and_what_comes(client: Client) -> None:
+    client.create_topic("orders", partitions=4)
+    fill(client, "orders", 100)
+    with client.consumer("orders") as consumer:
+        assert consumer.assignment == [0, 1, 2, 3]
+        assert len(set(take(consumer, 100))) == 100
+        assert consumer.poll(timeout=0.01).num_rows == 0
+        fill(client, "orders", 50, first=100)
+        assert len(set(take(consumer, 50))) == 50
+        with pytest.raises(InvalidInput):
+            consumer.commit()
+    with pytest.raises(Closed):
+        consumer.poll()
+
+
+def test_poll_gives_at_most_what_is_asked_for_and_several_partitions_at_once(client: Client) -> None:
+    client.create_topic("orders", partitions=4)
+    fill(client, "orders", 100)
+    with client.consumer("orders") as consumer:
+        time.sleep(0.3)
+        assert [consumer.poll(7, timeout=5).num_rows for _ in range(10)] == [7] * 10
+        assert consumer.poll(1_000, timeout=5).num_rows == 30
+        with pytest.raises(InvalidInput):
+            consumer.poll(0)
+
+
+def test_group_goes_on_where_it_committed(client: Client) -> None:
+    client.create_topic("orders", partitions=2)
+    fill(client, "orders", 20)
+    with client.consumer("orders", group="billing") as consumer:
+        first = consumer.poll(12, timeout=5).column("value").to_pylist()
+        consumer.commit()
+        consumer.poll(3, timeout=5)
+    with client.consumer("orders", group="billing") as consumer:
+        rest = take(consumer, 20 - len(first))
+    assert sorted(first + rest) == sorted(b"%d" % number for number in range(20))
+
+
+def test_messages_one_by_one_are_committed_up_to_the_present_one(client: Client) -> None:
+    client.create_topic("orders")
+    fill(client, "orders", 20)
+    with client.consumer("orders", group="billing") as consumer:
+        for message in consumer:
+            if message.offset == 7:
+                consumer.commit()
+            if message.offset == 9:
+                break
+        assert (message.value, message.key, message.partition) == (b"9", b"9", 0)
+        assert abs(message.timestamp - datetime.now(UTC)) < timedelta(minutes=1)
+        assert message.created_at is None
+    assert client.committed("orders", "billing") == {0: 8}
+
+
+def test_automatic_commit_covers_what_was_given_out_before(client: Client) -> None:
+    client.create_topic("orders")
+    fill(client, "orders", 20)
+    with client.consumer("orders", group="billing", auto_commit=True) as consumer:
+        consumer.poll(5, timeout=5)
+        assert client.committed("orders", "billing") == {}
+        consumer.poll(5, timeout=5)
+        assert client.committed("orders", "billing") == {0: 5}
+    assert client.committed("orders", "billing") == {0: 10}
+
+
+def test_iterating_ends_after_an_idle_time_and_when_closed(client: Client) -> None:
+    client.create_topic("orders")
+    fill(client, "orders", 3)
+    with client.consumer("orders") as consumer:
+        assert [message.offset for message in consumer.messages(idle_seconds=0.3)] == [0, 1, 2]
+        threading.Timer(0.2, consumer.close).start()
+        assert list(consumer) == []
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [("earliest", 0), ("latest", 10), (4, 4), ({0: 7}, 7), (datetime(2020, 1, 1, tzinfo=UTC), 0)],
+)
+@pytest.mark.parametrize("group", [None, "billing"])
+def test_reading_begins_where_it_should(client: Client, start: object, expected: int, group: str | None) -> None:
+    client.create_topic("orders")
+    fill(client, "orders", 10)
+    with client.consumer("orders", group=group, start=start) as consumer:  # type: ignore[arg-type]
+        assert consumer.positions() == {0: expected}
+        fill(client, "orders", 1, first=10)
+        assert take(consumer, 11 - expected) == [b"%d" % number for number in range(expected, 11)]
+
+
+def test_wrong_start_is_refused(client: Client) -> None:
+    client.create_topic("orders")
+    for start in ("middle", -1, True, 1.5):
+        with pytest.raises(InvalidInput):
+            client.consumer("orders", start=start)  # type: ignore[arg-type]
+
+
+def test_seek_goes_forth_and_back_even_within_a_loop(client: Client) -> None:
+    client.create_topic("orders")
+    fill(client, "orders", 10)
+    with client.consumer("orders") as consumer:
+        seen = []
+        for message in consumer.messages(idle_seconds=0.3):
+            seen.append(message.offset)
+            if len(seen) == 3:
+                consumer.seek(8)
+        assert seen == [0, 1, 2, 8, 9]
+        consumer.seek({0: 5})
+        assert take(consumer, 5) == [b"5", b"6", b"7", b"8", b"9"]
+        consumer.seek("earliest")
+        assert consumer.positions() == {0: 0}
+        consumer.seek("latest")
+        assert consumer.positions() == {0: 10}
+        with pytest.raises(InvalidInput):
+            consumer.seek({3: 1})
+
+
+def test_members_share_the_partitions_and_hand_them_over(client: Client) -> None:
+    client.create_topic("orders", partitions=4)
+    events: list[tuple[str, list[int]]] = []
+    with client.consumer(
+        "orders",
+        group="billing",
+        session_timeout_seconds=0.6,
+        on_assigned=lambda partitions: events.append(("assigned", partitions)),
+        on_revoked=lambda partitions: events.append(("revoked", partitions)),
+    ) as first:
+        assert first.assignment == [0, 1, 2, 3]
+        with client.consumer("orders", group="billing", session_timeout_seconds=0.6) as second:
+            deadline = time.monotonic() + 5
+            while len(first.assignment) > 2 and time.monotonic() < deadline:
+                first.poll(timeout=0.1)
+            assert sorted(first.assignment + second.assignment) == [0, 1, 2, 3]
+            fill(client, "orders", 100)
+            values = take(first, 1)
+            while len(values) < 100 and time.monotonic() < deadline:
+                values += first.poll(timeout=0.1).column("value").to_pylist()
+                values += second.poll(timeout=0.1).column("value").to_pylist()
+            assert len(set(values)) == len(values) == 100
+            second.commit()
+        while len(first.assignment) < 4 and time.monotonic() < deadline + 5:
+            first.poll(timeout=0.1)
+        first.commit()
+        assert client.describe_group("orders", "billing").lag_messages == 0
+    assert [kind for kind, partitions in events] == ["assigned", "revoked", "assigned"]
+    assert events[1][1] == events[2][1]
+
+
+def test_commit_of_partitions_that_others_have_now_is_refused_and_the_rest_is_kept(client: Client) -> None:
+    client.create_topic("orders", partitions=2)
+    fill(client, "orders", 20)
+    with client.consumer("orders", group="billing", member_id="a", session_timeout_seconds=60) as first:
+        take(first, 20)
+        with client.consumer("orders", group="billing", member_id="b", session_timeout_seconds=60) as second:
+            with pytest.raises(StaleGeneration):
+                first.commit()
+            assert list(client.committed("orders", "billing")) == [0]
+            assert len(take(second, 1)) == client.offsets("orders")[1][1]
+
+
+def test_member_whose_session_ran_out_joins_again_by_itself(client: Client, broker: Broker) -> None:
+    client.create_topic("orders", partitions=2)
+    fill(client, "orders", 10)
+    with client.consumer("orders", group="billing", member_id="me", session_timeout_seconds=0.6) as consumer:
+        values = take(consumer, 10)
+        broker.leave_group("orders", "billing", "me")
+        fill(client, "orders", 10, first=10)
+        values += take(consumer, 10)
+        assert Counter(values) == Counter(b"%d" % number for number in range(20))
+        consumer.commit()
+        assert client.describe_group("orders", "billing").lag_messages == 0
+
+
+def test_value_that_cannot_be_unpacked_is_met_again_until_a_seek_leads_around_it(client: Client) -> None:
+    client.create_topic("orders")
+    with client.producer("orders") as producer:
+        producer.send_batch(pa.record_batch({"value": pa.array([b"not gzip"]), "codec": pa.array(["gzip"])}))
+        producer.send_batch(pa.record_batch({"value": pa.array([b"good"])}))
+    with client.consumer("orders") as consumer:
+        for _ in range(2):
+            with pytest.raises(InvalidMessage):
+                consumer.poll(timeout=5)
+        consumer.seek(1)
+        assert take(consumer, 1) == [b"good"]
+    with client.consumer("orders", decode=False) as consumer:
+        assert take(consumer, 2) == [b"not gzip", b"good"]
+
+
+def test_deleted_topic_ends_the_consumer(client: Client) -> None:
+    client.create_topic("orders")
+    with client.consumer("orders") as consumer:
+        client.delete_topic("orders")
+        with pytest.raises((TopicDeleted, TopicNotFound)):
+            while True:
+                consumer.poll(timeout=0.5)
