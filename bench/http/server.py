@@ -13,7 +13,7 @@ from headrace.rest import server
 from headrace.rest.access import PUBLIC
 from headrace.rest.app import API, make_litestar
 from headrace.rest.draining import Draining
-from headrace.rest.limits import with_time_limits
+from headrace.rest.limits import with_limits
 from headrace.rest.paths import with_raw_paths
 from headrace.rest.settings import RestSettings
 from headrace.storage.urls import open_store
@@ -33,7 +33,7 @@ def main() -> None:
         broker.upkeep.start()
         app = make_litestar(broker, Access(store.catalog), settings, draining)
         app.register(empty)
-        timed = with_time_limits(with_raw_paths(app, API), settings)
+        timed = with_limits(with_raw_paths(app, API), settings)
 
         def say_port() -> None:
             print(server.port_of(listeners), flush=True)

@@ -75,7 +75,7 @@ def test_upkeep_is_counted(site: Site) -> None:
 
 def test_a_server_that_takes_messages_is_alive_and_ready(site: Site) -> None:
     create_topic(site.client, "orders")
-    assert checked(site.client.get("/health/live"), 200) ["status"] == "alive"
+    assert checked(site.client.get("/health/live"), 200)["status"] == "alive"
     assert checked(site.client.get("/health/ready"), 200) == {"status": "ready", "failing_topics": 0}
 
 
