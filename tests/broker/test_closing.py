@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from headrace.broker import Broker
+from headrace.broker.descriptions import describe_topic
 from headrace.broker.settings import BrokerSettings
-from headrace.core.errors import Closed, HeadraceError, InvalidInput, StoreUnavailable
+from headrace.core.errors import Closed, HeadraceError, InvalidInput, StoreUnavailable, TopicDeleted
 from headrace.core.planning import CommitKey
 from headrace.storage.urls import open_store
 from tests.broker.background import Background, eventually, open_gated, together, until_queued, until_waiting
@@ -166,9 +167,31 @@ def test_a_change_that_comes_after_the_end_is_not_stored(durable_site: Site) -> 
         partial(found.groups.delete, "g"),
         partial(found.topic.between_commits, lambda state: state.next_number),
     ):
-        with pytest.raises(Closed):
+        with pytest.raises(Closed, match="the broker"):
             change()
     assert durable_site.open().list_groups("orders") == ["g"]
+
+
+def test_a_change_that_comes_after_the_deletion_of_its_topic_is_not_stored(site: Site) -> None:
+    broker = site.open()
+    record = broker.create_topic("orders")
+    broker.register_group("orders", "g")
+    found = broker._topics.find("orders")
+    broker.delete_topic("orders")
+    for change in (
+        partial(found.groups.register, "new", None, None, "latest"),
+        partial(found.groups.join, "new", "ann", 30, 0),
+        partial(found.groups.commit, "g", {0: 0}, None, None, 0),
+        partial(found.groups.seek, "g", {0: 0}),
+        partial(found.groups.delete, "g"),
+        partial(found.groups.expire, 0),
+        partial(found.topic.between_commits, lambda state: state.next_number),
+        partial(found.topic.fetch, 0, 0, 1, 1, 0.0),
+        partial(describe_topic, found),
+    ):
+        with pytest.raises(TopicDeleted):
+            change()
+    assert broker._store.catalog.groups(record.id) == []
 
 
 def test_leaving_the_block_closes(durable_site: Site) -> None:
