@@ -31,6 +31,7 @@ def test_memory_is_a_store_in_memory() -> None:
         ("file:{root}/x?durability=os&segment_bytes=1&segment_frames=16777216", "x"),
         ("file:{root}/with:colon/and spaces", "with:colon/and spaces"),
         ("file:{root}/y?", "y"),
+        ("file:{root}/z?segment_bytes=1099511627776&segment_frames=1", "z"),
     ],
 )
 def test_file_is_a_store_in_a_directory(tmp_path: Path, url: str, path: str) -> None:

@@ -208,5 +208,6 @@ def test_a_whole_file_that_cannot_be_written_leaves_what_was_there(tmp_path: Pat
     with pytest.raises(OSError, match=call):
         write_whole(files, path, [b"new"], durable=True)
     assert path.read_bytes() == b"old"
+    assert FILES.list_directory(tmp_path) == ["file"]
     write_whole(files, path, [b"new"], durable=True)
     assert path.read_bytes() == b"new"

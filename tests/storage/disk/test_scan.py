@@ -53,12 +53,13 @@ def test_all_frames_are_found() -> None:
     file = written(False, False, False)
     scanned = file.scan()
     assert (found(scanned), scanned.holes, scanned.end) == (file.positions, [], len(file.data))
+    assert scanned.last_commit == file.positions[2]
     assert [header.number for _, header in scanned.frames] == [0, 1, 2]
 
 
 def test_a_file_without_frames_ends_where_they_would_begin() -> None:
     scanned = scan(memoryview(bytes(START)), START, 1, "file")
-    assert (scanned.frames, scanned.holes, scanned.end) == ([], [], START)
+    assert (scanned.frames, scanned.holes, scanned.end, scanned.last_commit) == ([], [], START, START)
 
 
 @pytest.mark.parametrize("length", [1, 63, 64, 100])
@@ -106,6 +107,8 @@ def test_a_commit_without_its_last_frame_is_cut() -> None:
     file = written(False, True, True, False)
     whole = file.scan()
     assert (found(whole), whole.end) == (file.positions, len(file.data))
+    assert whole.last_commit == file.positions[1]
+    assert written(True, False).scan().last_commit == START
     for length in (file.positions[2], file.positions[3], file.positions[3] + 70):
         scanned = file.scan(file.data[:length])
         assert (found(scanned), scanned.holes, scanned.end) == (file.positions[:1], [], file.positions[1])
