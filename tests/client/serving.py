@@ -1,4 +1,4 @@
-"""A Flight server in a process of its own: `python -m tests.client.serving STORE PORT`; it prints its port when ready."""
+"""A Flight server in a process of its own: `python -m tests.client.serving STORE PORT`; prints its port when ready."""
 
 from __future__ import annotations
 

@@ -144,7 +144,11 @@ class _Noticing(contextlib.AbstractContextManager[None]):
 
 
 class FlightUpload:
-    """A DoPut stream."""
+    """A DoPut stream.
+
+    gRPC aborts the process of whoever writes to a stream that was closed, or from two threads at once. So everything
+    but reading happens under a lock, and nothing after the close.
+    """
 
     def __init__(
         self,
@@ -156,23 +160,31 @@ class FlightUpload:
         self._writer = writer
         self._reader = reader
         self._noticing = _Noticing(transport, connection)
+        self._lock = threading.Lock()
+        self._finished = False
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Send a batch."""
-        with self._noticing:
+        with self._lock, self._noticing:
+            if self._finished:
+                raise Closed("the stream")
             self._writer.write_batch(batch)
 
     def finish(self) -> None:
         """Nothing more will be written."""
-        with self._noticing:
-            self._writer.done_writing()
+        with self._lock, self._noticing:
+            if not self._finished:
+                self._finished = True
+                self._writer.done_writing()
 
     def read(self) -> pa.Buffer | None:
         """Wait for the next answer; at the end the reason for it is raised, if it has one."""
         with self._noticing:
             answer = self._reader.read()
             if answer is None:
-                self._writer.close()
+                with self._lock:
+                    self._finished = True
+                    self._writer.close()
             return answer
 
 

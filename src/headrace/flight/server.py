@@ -45,7 +45,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         )
         self._broker = broker
         self._streams_max = streams_max
-        self._streams = threading.Semaphore(streams_max)
+        self._streams_open = 0
+        self._counting = threading.Lock()
         self.stopping = threading.Event()
 
     def do_put(
@@ -124,14 +125,22 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         with translated(), self._stream():
             yield from batches
 
+    @property
+    def streams_open(self) -> int:
+        """How many streams there are."""
+        return self._streams_open
+
     @contextmanager
     def _stream(self) -> Iterator[None]:
-        if not self._streams.acquire(blocking=False):
-            raise Overloaded("the number of Flight streams", self._streams_max, 0.0)
+        with self._counting:
+            if self._streams_open >= self._streams_max:
+                raise Overloaded("the number of Flight streams", self._streams_max, 0.0)
+            self._streams_open += 1
         try:
             yield
         finally:
-            self._streams.release()
+            with self._counting:
+                self._streams_open -= 1
 
 
 def _batches_in(reader: flight.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,129 @@
+"""A server process that is killed and started again, under producers and consumers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from headrace.client import Client, Receipt, connect
+from headrace.core.errors import AnswerLost, OutcomeUnknown, Unreachable
+from tests.client.serving import ServerProcess
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    process = ServerProcess(f"file:{tmp_path / 'store'}")
+    yield process
+    process.stop()
+
+
+def values_of(client: Client, topic: str) -> list[bytes]:
+    batches = [client.read(topic, partition, 0, 1_000_000) for partition in client.offsets(topic)]
+    return [value for batch in batches for value in batch.column("value").to_pylist()]
+
+
+def test_producer_with_an_id_loses_nothing_and_doubles_nothing(server: ServerProcess) -> None:
+    with connect(server.url) as client:
+        client.create_topic("orders", partitions=3)
+        futures: list[Future[Receipt]] = []
+        over = threading.Event()
+
+        def kill_again_and_again() -> None:
+            for _ in range(4):
+                time.sleep(0.3)
+                server.kill()
+                server.start()
+            over.set()
+
+        killer = threading.Thread(target=kill_again_and_again)
+        with client.producer("orders", producer_id="p", batch_bytes_max=20_000, linger_seconds=0.001) as producer:
+            killer.start()
+            while not over.is_set():
+                futures += [producer.send(b"%d" % (len(futures) + place), key=b"%d" % place) for place in range(50)]
+                time.sleep(0.002)
+            killer.join()
+        receipts = [future.result(30) for future in futures]
+        assert len(receipts) > 1_000
+        assert Counter(values_of(client, "orders")) == Counter(b"%d" % number for number in range(len(futures)))
+        places = [(receipt.partition, receipt.offset) for receipt in receipts if receipt.status == "written"]
+        assert len(places) == len(set(places))
+
+
+def test_producer_without_an_id_doubles_nothing_and_says_what_it_does_not_know(server: ServerProcess) -> None:
+    with connect(server.url) as client:
+        client.create_topic("orders")
+        outcomes: dict[bytes, Future[Receipt]] = {}
+        with client.producer("orders", linger_seconds=0.001) as producer:
+            for number in range(3_000):
+                outcomes[b"%d" % number] = producer.send(b"%d" % number)
+                if number in (1_000, 2_000):
+                    server.kill()
+                    server.start()
+            with pytest.raises(OutcomeUnknown):
+                producer.flush()
+        failed = {value for value, future in outcomes.items() if future.exception(30)}
+        assert all(isinstance(outcomes[value].exception(), OutcomeUnknown) for value in failed)
+        counts = Counter(values_of(client, "orders"))
+        assert max(counts.values()) == 1
+        assert set(outcomes) - failed <= set(counts)
+
+
+def test_consumers_of_a_group_go_on_and_lose_nothing(server: ServerProcess) -> None:
+    with connect(server.url) as client:
+        client.create_topic("orders", partitions=4)
+        seen: Counter[bytes] = Counter()
+        committed: Counter[bytes] = Counter()
+        sent = 0
+        with (
+            client.producer("orders", producer_id="p") as producer,
+            client.consumer("orders", group="billing", session_timeout_seconds=5) as consumer,
+        ):
+            for round_number in range(3):
+                for _ in range(2_000):
+                    producer.send(b"%d" % sent, key=b"%d" % sent)
+                    sent += 1
+                if round_number:
+                    server.kill()
+                    server.start()
+                deadline = time.monotonic() + 30
+                while len(seen) < sent and time.monotonic() < deadline:
+                    values = consumer.poll(500, timeout=0.5).column("value").to_pylist()
+                    seen.update(values)
+                    consumer.commit()
+                    committed.update(values)
+            producer.flush()
+            assert len(seen) == sent
+            assert set(seen.values()) == {1}, "one member alone, that never lost its place, sees nothing twice"
+            assert client.describe_group("orders", "billing").lag_messages == 0
+
+
+def test_calls_wait_for_the_server_and_give_up_in_time(server: ServerProcess) -> None:
+    with connect(server.url, timeout_seconds=10) as client, connect(server.url, timeout_seconds=0.3) as hasty:
+        client.create_topic("orders")
+        hasty.list_topics()
+        server.kill()
+        with pytest.raises(Unreachable):
+            hasty.list_topics()
+        with pytest.raises(AnswerLost):
+            # Deleting twice is not the same as once, so it is not repeated.
+            client.delete_topic("orders")
+        restart = threading.Timer(0.5, server.start)
+        restart.start()
+        assert client.list_topics() == ["orders"]
+        restart.join()
+
+
+def test_second_address_is_used_when_the_first_is_dead(server: ServerProcess) -> None:
+    with connect(f"headrace://127.0.0.1:1,{server.url}") as client:
+        client.create_topic("orders")
+        assert client.list_topics() == ["orders"]
+    with connect("headrace://127.0.0.1:1,headrace://127.0.0.1:2", timeout_seconds=0.1) as client:
+        with pytest.raises(Unreachable) as nobody:
+            client.list_topics()
+        assert "127.0.0.1:1" in str(nobody.value) and "127.0.0.1:2" in str(nobody.value)
