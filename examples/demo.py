@@ -33,7 +33,8 @@ console = Console()
 @contextmanager
 def server(store: Path) -> Iterator[httpx.Client]:
     """A running server, and a client for it; stopped as an operator would stop it."""
-    command = [str(HEADRACE), "serve", "--store", f"file:{store}", "--http", "127.0.0.1:0", "--log-level", "warning"]
+    command = [str(HEADRACE), "serve", "--store", f"file:{store}", "--http", "127.0.0.1:0"]
+    command += ["--flight", "127.0.0.1:0", "--log-level", "warning"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

@@ -159,6 +159,7 @@ class Server(Running):
     ) -> None:
         url = store if isinstance(store, str) else f"file:{store}"
         address = [] if "--http" in arguments else ["--http", "127.0.0.1:0"]
+        address += [] if "--flight" in arguments else ["--flight", "127.0.0.1:0"]
         super().__init__("serve", "--store", url, *address, *arguments, installed=installed, variables=variables)
         self.ready = self.out.readline().strip()
         if not self.ready:

@@ -23,7 +23,9 @@ UNFINISHED = b"POST /v1/topics HTTP/1.1\r\nHost: x\r\nContent-Type: application/
 def test_coming_up_and_going_down(tmp_path: Path) -> None:
     with Server(tmp_path / "store", installed=True) as server:
         assert re.fullmatch(
-            rf"headrace \S+ is ready on http://127\.0\.0\.1:\d+ with store file:{tmp_path}/store", server.ready
+            r"headrace \S+ is ready on http://127\.0\.0\.1:\d+ and headrace://127\.0\.0\.1:\d+"
+            rf" with store file:{tmp_path}/store",
+            server.ready,
         )
         assert httpx.get(f"{server.url}/health/ready").status_code == 200
         assert server.stop() == 0

@@ -110,7 +110,7 @@ def test_typing_messages(server: Server, topic: str) -> None:
 
 
 def test_logs_are_text(tmp_path: Path) -> None:
-    with Terminal("serve", "--store", f"file:{tmp_path}/store", "--http", "127.0.0.1:0") as terminal:
+    with Terminal("serve", "--store", f"file:{tmp_path}/store", "--http", "127.0.0.1:0", "--flight", "off") as terminal:
         terminal.read_until(lambda seen: "is ready on" in seen)
         terminal.process.send_signal(signal.SIGINT)
         code, seen = terminal.end()

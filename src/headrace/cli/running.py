@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from headrace.broker import Broker
 from headrace.broker.access import Access
@@ -19,11 +20,14 @@ from headrace.cli.output import print_line
 from headrace.cli.settings import ServeSettings, parse_address, unknown_variables
 from headrace.cli.version import VERSION
 from headrace.core.errors import HeadraceError
+from headrace.flight.server import FlightServer
 from headrace.rest import server
 from headrace.rest.app import make_app
 from headrace.rest.draining import Draining
 from headrace.storage.catalog import Catalog
 from headrace.storage.urls import open_store
+
+OFF: Final = "off"
 
 logger = logging.getLogger(__name__)
 
@@ -33,28 +37,60 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
     logs.set_up(settings.log_level, settings.log_format)
     for line in unknown_variables(environment):
         logger.warning("%s", line)
-    host, port = parse_address(settings.http)
     tls = _tls_files(settings)
-    listeners = _bind(host, port, settings.http)
+    listeners = _bind(settings.http, "--http")
+    flight = None
     try:
+        flight = None if settings.flight == OFF else _bind(settings.flight, "--flight")
         with _opened(settings) as (broker, catalog):
-            access = Access(catalog, must_authenticate=_must_authenticate(listeners, catalog, settings.http))
+            reached = _must_authenticate(listeners, catalog, settings.http)
+            reached |= flight is not None and _must_authenticate(flight, catalog, settings.flight)
+            access = Access(catalog, must_authenticate=reached)
             draining = Draining()
             app = make_app(broker, access, settings.rest, draining)
-            address = f"[{host}]" if ":" in host else host
-            url = f"{'http' if tls is None else 'https'}://{address}:{server.port_of(listeners)}"
+            urls = [_url("http" if tls is None else "https", settings.http, server.port_of(listeners))]
+            with _flight(broker, access, settings, flight, tls) as flight_urls:
 
-            def say_ready() -> None:
-                print_line(f"headrace {VERSION} is ready on {url} with store {settings.store}")
-                sys.stdout.flush()
-                _tell_systemd("READY=1")
+                def say_ready() -> None:
+                    where = " and ".join(urls + flight_urls)
+                    print_line(f"headrace {VERSION} is ready on {where} with store {settings.store}")
+                    sys.stdout.flush()
+                    _tell_systemd("READY=1")
 
-            server.serve(app, listeners, settings.rest, draining, say_ready, tls, settings.access_log)
-            _tell_systemd("STOPPING=1")
+                server.serve(app, listeners, settings.rest, draining, say_ready, tls, settings.access_log)
+                _tell_systemd("STOPPING=1")
             logger.info("every request is finished, closing the store")
     finally:
-        server.close_all(listeners)
+        server.close_all([*listeners, *(flight or [])])
     logger.info("stopped")
+
+
+def _url(scheme: str, address: str, port: int) -> str:
+    host, _ = parse_address(address)
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+@contextmanager
+def _flight(
+    broker: Broker,
+    access: Access,
+    settings: ServeSettings,
+    reserved: list[socket.socket] | None,
+    tls: tuple[Path, Path] | None,
+) -> Iterator[list[str]]:
+    """The Flight server, if it is wanted, on the port that was reserved for it; the URL that clients connect to."""
+    if reserved is None:
+        yield []
+        return
+    port = server.port_of(reserved)
+    # Flight binds by itself. Its library would share a port that another one has, so the port was tried before.
+    server.close_all(reserved)
+    certificates = [] if tls is None else [(tls[0].read_bytes(), tls[1].read_bytes())]
+    running = FlightServer(broker, access, _url("grpc+tls" if tls else "grpc", settings.flight, port), certificates)
+    try:
+        yield [_url("headrace+tls" if tls else "headrace", settings.flight, port)]
+    finally:
+        running.stop()
 
 
 def _tls_files(settings: ServeSettings) -> tuple[Path, Path] | None:
@@ -73,12 +109,13 @@ def _tls_files(settings: ServeSettings) -> tuple[Path, Path] | None:
     return files
 
 
-def _bind(host: str, port: int, address: str) -> list[socket.socket]:
+def _bind(address: str, flag: str) -> list[socket.socket]:
+    host, port = parse_address(address)
     try:
         return server.bind(host, port)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise Failure(Exit.USAGE, f"cannot listen on {address}: {reason}; choose another address by --http") from None
+        raise Failure(Exit.USAGE, f"cannot listen on {address}: {reason}; choose another address by {flag}") from None
 
 
 @contextmanager

@@ -15,7 +15,7 @@ Examples:
 
   headrace serve
 
-  headrace serve --store file:/var/lib/headrace --http 127.0.0.1:0
+  headrace serve --store file:/var/lib/headrace --http 127.0.0.1:0 --flight off
 
   headrace serve --config /etc/headrace.toml --set broker.queue_bytes=536870912
 
@@ -31,8 +31,12 @@ def serve(
         str | None,
         typer.Option(help="Where to listen; port 0 takes a free one. \\[127.0.0.1:7070]", metavar="HOST:PORT"),
     ] = None,
+    flight: Annotated[
+        str | None,
+        typer.Option(help="Where to listen for Arrow Flight, or off. \\[127.0.0.1:7071]", metavar="HOST:PORT"),
+    ] = None,
     tls_certificate: Annotated[
-        str | None, typer.Option(help="PEM file; with --tls-key: HTTPS.", metavar="FILE")
+        str | None, typer.Option(help="PEM file; with --tls-key: TLS only.", metavar="FILE")
     ] = None,
     tls_key: Annotated[
         str | None, typer.Option(help="PEM file of the key, without a password.", metavar="FILE")
@@ -55,6 +59,7 @@ def serve(
     flags: dict[str, Any] = {
         "store": store,
         "http": http,
+        "flight": flight,
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,
         "log_level": log_level,

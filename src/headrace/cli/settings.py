@@ -31,7 +31,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     store: where messages are, such as file:./headrace-data or file:/var/lib/headrace?durability=os.
     http: the address to listen on; port 0 takes any that is free.
-    tls_certificate, tls_key: PEM files; with both the server speaks HTTPS only. Empty is none.
+    flight: the address for Arrow Flight, which clients and Spark use; `off` for none.
+    tls_certificate, tls_key: PEM files; with both the server speaks TLS only. Empty is none.
     log_level: debug, info, warning or error.
     log_format: text for people, json for programs; auto is text on a terminal and json elsewhere.
     access_log: a line for every request.
@@ -39,6 +40,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     store: str = "file:./headrace-data"
     http: str = "127.0.0.1:7070"
+    flight: str = "127.0.0.1:7071"
     tls_certificate: str = ""
     tls_key: str = ""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
