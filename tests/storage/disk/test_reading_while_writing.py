@@ -18,16 +18,20 @@ from tests.storage.disk.builders import ROOMY_OPTIONS, DiskTopic
 
 
 class InterruptedFiles(FileSystem):
-    """The operating system, which does something else just before it maps a file."""
+    """The operating system, which lets something else happen once, just before or after it maps a file."""
 
     def __init__(self) -> None:
-        self.meanwhile: Callable[[], object] | None = None
+        self.before: Callable[[], object] | None = None
+        self.after: Callable[[], object] | None = None
 
     def map(self, path: Path) -> memoryview:
-        meanwhile, self.meanwhile = self.meanwhile, None
-        if meanwhile is not None:
-            meanwhile()
-        return super().map(path)
+        before, after, self.before, self.after = self.before, self.after, None, None
+        if before is not None:
+            before()
+        view = super().map(path)
+        if after is not None:
+            after()
+        return view
 
 
 def read(topic: DiskTopic, offset: int) -> list[bytes]:
@@ -39,11 +43,11 @@ def read(topic: DiskTopic, offset: int) -> list[bytes]:
 def test_asking_an_empty_segment_for_a_time_leaves_the_writer_its_index(tmp_path: Path) -> None:
     files = InterruptedFiles()
     topic = DiskTopic(tmp_path / "store", options=ROOMY_OPTIONS, files=files)
-    files.meanwhile = lambda: topic.publish(values(b"a"))
+    files.after = lambda: topic.publish(values(b"a"))
     assert topic.log.first_at(0, NOW_US + 10**9) == 0
-    if files.meanwhile is not None:
+    if files.after is not None:
         # It did not even look at the file.
-        files.meanwhile()
+        files.after()
     topic.publish(values(b"b"))
     assert read(topic, 0) == [b"a", b"b"]
     topic.close()
@@ -77,7 +81,7 @@ def test_a_reader_that_retention_overtakes_is_told_the_valid_range(tmp_path: Pat
         topic.publish(values(b"%d" % number), now_us=NOW_US + number)
     for segment in topic.log._segments:
         segment.release()
-    files.meanwhile = lambda: topic.log.drop_outlived(TopicSettings.make(retention_bytes=1), None, NOW_US)
+    files.before = lambda: topic.log.drop_outlived(TopicSettings.make(retention_bytes=1), None, NOW_US)
     if ask == "read":
         with pytest.raises(OffsetOutOfRange) as caught:
             read(topic, 0)
