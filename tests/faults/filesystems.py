@@ -278,16 +278,19 @@ class SimulatedFileSystem(FileSystem):
     def __init__(self, disk: SimulatedDisk) -> None:
         self.disk = disk
         self.calls = 0
+        self.segments_made = 0
         self.crash_at: int | None = None
         self.is_dead = False
         self.unfinished: Unfinished | None = None
         self.fails_sync: Callable[[File], bool] = lambda file: False
+        # How much of a write is done before it fails; none if it does not.
+        self.fails_write: Callable[[File], float | None] = lambda file: None
         self._handles: dict[int, File] = {}
         self._next_handle = 1000
 
     def arm(self, crash_at: int) -> None:
         """Count from now on, and die at this call."""
-        self.calls, self.crash_at = 0, crash_at
+        self.calls, self.crash_at, self.segments_made = 0, crash_at, 0
 
     def _enter(self) -> None:
         if not self.is_dead:
@@ -336,6 +339,7 @@ class SimulatedFileSystem(FileSystem):
         folder = self.disk.folder(path.parent)
         if path.name not in folder.names:
             folder.change({path.name: File()})
+            self.segments_made += path.suffix == ".log"
             self._changed()
         self._next_handle += 1
         self._handles[self._next_handle] = self.disk.file(path)
@@ -351,8 +355,12 @@ class SimulatedFileSystem(FileSystem):
             if not was_dead:
                 self.unfinished = Unfinished(file, position, data)
             raise
-        file.write(position, data)
+        written = self.fails_write(file)
         self._changed()
+        if written is not None:
+            file.write(position, data[: int(len(data) * written)])
+            raise OSError(errno.ENOSPC, "simulated lack of room")
+        file.write(position, data)
 
     def sync(self, handle: int) -> None:
         self._enter()

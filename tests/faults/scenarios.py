@@ -8,9 +8,10 @@ from pathlib import Path
 from headrace.core.planning import CommitKey
 from headrace.storage.disk.options import DiskOptions
 from tests.faults.crashes import DAY_US, Scenario, Session
-from tests.faults.invariants import Message
+from tests.faults.invariants import TINY, Message
 
 ONE_SEGMENT = DiskOptions()
+UNSYNCED = DiskOptions(durability="os", segment_bytes=TINY.segment_bytes, segment_frames=TINY.segment_frames)
 
 
 def numbered(source: str, seqnos: Sequence[int], key: bytes | None = None, group: str | None = None) -> list[Message]:
@@ -80,8 +81,8 @@ def publish_payloads(session: Session) -> None:
 
 
 def fill(session: Session) -> None:
-    """The newest segment is full: the next publish rolls."""
-    for place in range(4):
+    """The newest segment of the three partitions is full: the next publish rolls."""
+    for place in range(2):
         session.ledger.publish(session.broker, "t", numbered("a", [100 + place]))
 
 
@@ -108,7 +109,8 @@ def kept_for_readers(session: Session) -> None:
 
 
 def all_outlived(session: Session) -> None:
-    fill(session)
+    for seqno in range(100, 103):
+        session.ledger.publish(session.broker, "t", numbered("a", [seqno]))
     session.ledger.commit(session.broker, "t", "readers", {p: e for p, (_, e) in session.broker.offsets("t").items()})
 
 
@@ -171,20 +173,23 @@ SCENARIOS = [
     Scenario("publish from sources", three_partitions, live, publish_sources, options=ONE_SEGMENT),
     Scenario("publish with a commit key", three_partitions, live, publish_with_key, options=ONE_SEGMENT),
     Scenario("publish more than a frame", three_partitions, live, publish_many_frames, options=ONE_SEGMENT, seeds=20),
-    Scenario("publish more than a frame into a new segment", three_partitions, fill, publish_many_frames),
+    Scenario(
+        "publish more than a frame into a new segment", three_partitions, fill, publish_many_frames, segments_made=1
+    ),
     Scenario("publish by payload", by_payload, live, publish_payloads),
-    Scenario("roll", three_partitions, fill, publish_and_roll),
+    Scenario("roll", three_partitions, fill, publish_and_roll, segments_made=1),
+    Scenario("roll without syncs", three_partitions, fill, publish_and_roll, options=UNSYNCED, segments_made=1),
     Scenario("seal and close", three_partitions, live, close),
-    Scenario("seal and close a new segment", three_partitions, fill, close),
-    Scenario("retention", kept_for_readers, live, retain),
-    Scenario("retention of everything", kept_for_readers, all_outlived, retain),
-    Scenario("create a topic", three_partitions, act=create),
-    Scenario("create the first topic", act=create),
+    Scenario("seal and close a full segment", three_partitions, fill, close),
+    Scenario("retention", kept_for_readers, live, retain, segments_made=1),
+    Scenario("retention of everything", kept_for_readers, all_outlived, retain, segments_made=1),
+    Scenario("create a topic", three_partitions, act=create, segments_made=1),
+    Scenario("create the first topic", act=create, segments_made=1),
     Scenario("add partitions", three_partitions, live, grow),
     Scenario("delete a topic", with_stage, live, delete),
     Scenario("stage and publish", three_partitions, live, stage_and_publish),
     Scenario("stage and publish without a commit key", three_partitions, live, stage_and_publish_without_key),
-    Scenario("open a new store", act=create, opens=True, is_new=True),
+    Scenario("open a new store", act=create, opens=True, is_new=True, segments_made=1),
     Scenario("open after a crash", three_partitions, opens=True, spoil=torn),
     Scenario("open after a clean close", three_partitions, opens=True),
 ]

@@ -11,7 +11,8 @@ import pytest
 from headrace.broker import Broker
 from headrace.core.errors import DiskFull, StoreUnavailable
 from headrace.storage.disk.engine import DiskStore
-from tests.faults.filesystems import NEEDS_ROOM, FailingFileSystem
+from tests.faults.crashes import Death, ManualClock, verify_in
+from tests.faults.filesystems import NEEDS_ROOM, FailingFileSystem, PowerCut, SimulatedDisk, SimulatedFileSystem
 from tests.faults.invariants import TINY, Ledger, Message, batch_of, check, extend, opened, settle, verify
 
 FULL = [errno.ENOSPC, errno.EDQUOT]
@@ -150,3 +151,33 @@ def test_a_full_disk_can_be_opened_and_read(site: Site) -> None:
         with pytest.raises(DiskFull):
             broker.publish("t", batch_of([Message(b"refused")]))
     verify(site.directory, site.ledger)
+
+
+def test_what_was_cut_off_stays_cut_off_after_a_power_cut(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first frames of a large commit were synced when the last did not fit; then the log rolled."""
+    monkeypatch.setattr("headrace.broker.decision.FRAME_ROWS", 2)
+    (place / "home" / "store").mkdir(parents=True)
+    files = SimulatedFileSystem(SimulatedDisk(place / "home"))
+    death = Death(place / "home", files, Ledger(), ManualClock(), crashed=True)
+    store = DiskStore(place / "home" / "store", TINY, files)
+    broker = Broker(store, clock=death.clock)
+    death.ledger.create_topic(broker, "t", 2)
+    for number in range(3):
+        death.ledger.publish(broker, "t", [Message(b"v%d" % number, None, "a", None, number)])
+    writes = iter([None, 0.5])
+    files.fails_write = lambda file: next(writes)
+    large = [Message(b"large-%d" % row, None, "b", None, row) for row in range(6)]
+    with pytest.raises(DiskFull):
+        broker.publish("t", batch_of(large))
+    (log,) = (path for path in death.disk.folder(files_of(death)).names if path.endswith(".log"))
+    content = death.disk.file(files_of(death) / log)
+    assert content.durable == bytes(content.content)
+    files.fails_write = lambda file: None
+    for number in range(3, 8):
+        death.ledger.publish(broker, "t", [Message(b"v%d" % number, None, "a", None, number)])
+    store.catalog.close()
+    verify_in(PowerCut(), death, place / "world")
+
+
+def files_of(death: Death) -> Path:
+    return death.home / "store" / "topics" / "000000001"

@@ -19,9 +19,9 @@ from headrace.broker import Broker
 from headrace.core.errors import DiskFull, HeadraceError, LogFailed, OutcomeUnknown, StoreUnavailable
 from headrace.core.planning import CommitKey
 from headrace.storage.disk.engine import DiskStore
-from tests.faults.crashes import Scenario, Session, Template, prepare
+from tests.faults.crashes import DAY_US, ManualClock, Scenario, Session, Template, prepare
 from tests.faults.filesystems import EVERY_CHANGE, NEEDS_ROOM, FailingFileSystem
-from tests.faults.invariants import batch_of, check, extend, opened, settle, settle_topics, verify
+from tests.faults.invariants import Ledger, batch_of, check, extend, opened, settle, settle_topics, verify
 from tests.faults.scenarios import SCENARIOS
 
 # The system fails once, or from some call on until it is mended.
@@ -88,7 +88,7 @@ def has_failed(broker: Broker, topic: str) -> bool:
     return False
 
 
-CLOSING = {"seal and close", "seal and close a new segment"}
+CLOSING = {"seal and close", "seal and close a full segment"}
 
 
 def check_going_on(session: Session, outcome: HeadraceError | None) -> None:
@@ -148,3 +148,26 @@ def test_failing_call_while_a_store_is_opened(scenario: Scenario, error: int, pl
         if not files.hits:
             break
     assert skip > 5
+
+
+def test_retention_that_could_not_remove_a_segment_removes_it_later(place: Path) -> None:
+    """If it went on with the next one, messages in the middle would be missing at the next opening."""
+    (scenario,) = [scenario for scenario in SCENARIOS if scenario.name == "retention of everything"]
+    for skip in range(6):
+        home = place / f"home{skip}"
+        files, clock, ledger = FailingFileSystem(), ManualClock(), Ledger()
+        broker = Broker(DiskStore(home, scenario.options, files), clock=clock)
+        session = Session(broker, ledger, clock)
+        scenario.prepare(session)
+        scenario.warm_up(session)
+        clock.time_us += DAY_US
+        with files.failing(errno.EIO, frozenset({"remove"}), skip=skip, times=1):
+            broker.upkeep.run_all()
+        assert len(files.hits) == 1
+        check(broker, ledger)
+        extend(broker, ledger, "between")
+        broker.alter_topic("t", retention_bytes=1)
+        broker.upkeep.run_all()
+        check(broker, ledger)
+        broker.close()
+        verify(home, ledger, scenario.options, clock)
