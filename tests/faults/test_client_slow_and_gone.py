@@ -17,6 +17,8 @@ from headrace.client import Client, connect
 from headrace.core.errors import Closed, Overloaded, Unreachable
 from headrace.flight.server import FlightServer
 from headrace.testing import EmbeddedTransport
+from headrace.testing.transport import EmbeddedUpload
+from headrace.wire.tickets import Upload
 from tests.client.serving import ROOT
 
 
@@ -134,9 +136,9 @@ class Stuck(EmbeddedTransport):
         super().__init__(broker)
         self.go = threading.Event()
 
-    def upload(self, *args: object) -> object:  # type: ignore[override]
+    def upload(self, command: Upload, schema: pa.Schema) -> EmbeddedUpload:
         assert self.go.wait(30)
-        return super().upload(*args)  # type: ignore[arg-type]
+        return super().upload(command, schema)
 
 
 def test_full_buffer_makes_senders_wait_and_then_refuses(broker: Broker) -> None:

@@ -87,7 +87,7 @@ class Consumer:
         """
         if max_messages < 1:
             raise InvalidInput("max_messages", str(max_messages), "it must be 1 or more")
-        batch = self._next(max_messages, timeout)
+        batch = self.take(max_messages, timeout)
         if batch.num_rows:
             self._progress.give(batch)
         return batch
@@ -96,20 +96,21 @@ class Consumer:
         """Messages one by one; ends when none came for so long, or never, or when the consumer is closed."""
         while not self._closed:
             try:
-                batch = self._next(FETCH_MESSAGES_DEFAULT, idle_seconds)
+                batch = self.take(FETCH_MESSAGES_DEFAULT, idle_seconds)
             except Closed:
                 if self._is_closed():
                     return
                 raise
             if batch.num_rows:
-                yield from self._one_by_one(batch)
+                yield from self.one_by_one(batch)
             elif idle_seconds is not None:
                 return
 
     def __iter__(self) -> Iterator[Message]:
         return self.messages()
 
-    def _one_by_one(self, batch: pa.RecordBatch) -> Iterator[Message]:
+    def one_by_one(self, batch: pa.RecordBatch) -> Iterator[Message]:
+        """The messages of a batch that was taken, given out as they are reached."""
         progress, followed = self._progress, self._prefetch
         progress.give_by_rows(batch)
         for rows, message in enumerate(messages_of(batch), 1):
@@ -119,7 +120,8 @@ class Consumer:
                 # A seek in the loop's body: what is left of the batch is not what comes next.
                 return
 
-    def _next(self, max_messages: int, timeout: float | None) -> pa.RecordBatch:
+    def take(self, max_messages: int = FETCH_MESSAGES_DEFAULT, timeout: float | None = 1.0) -> pa.RecordBatch:
+        """As `poll`, for those who give the messages out `one_by_one`."""
         if self._closed:
             raise Closed("the consumer")
         if self._settings.auto_commit:

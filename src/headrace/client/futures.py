@@ -92,7 +92,7 @@ class _OfBatch(Future[Value], Generic[Value]):
     def _waiters(self) -> list[Any]:  # type: ignore[override]
         return self._outcome.waiters.setdefault(self, [])
 
-    @property  # type: ignore[override]
+    @property
     def _done_callbacks(self) -> list[Callable[[Any], object]]:
         return self._outcome.callbacks.setdefault(self, [])
 

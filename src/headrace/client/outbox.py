@@ -172,6 +172,3 @@ class Outbox:
 
     def _is_full(self, size: int) -> bool:
         return self._bytes > 0 and self._bytes + size > self._buffer_bytes_max
-
-    def _is_full(self, size: int) -> bool:
-        return self._bytes > 0 and self._bytes + size > self._buffer_bytes_max
