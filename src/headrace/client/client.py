@@ -58,12 +58,12 @@ class Client:
 
     # Topics
 
-    def create_topic(self, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
+    def create_topic(self, /, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
         """Make a topic, of one partition unless told otherwise; one that is there may get more partitions."""
         created: TopicDescription = self._calls(wire.CreateTopic(name, partitions, settings))
         return created
 
-    def alter_topic(self, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
+    def alter_topic(self, /, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
         """Change settings, or add partitions."""
         altered: TopicDescription = self._calls(wire.AlterTopic(name, partitions, settings))
         return altered

@@ -1,0 +1,16 @@
+"""The client for asyncio: the same methods, awaited.
+
+    async with headrace.aio.connect("headrace://127.0.0.1:7071") as client:
+        async with await client.producer("orders") as producer:
+            receipt = await producer.send(b"one loaf")
+        async with await client.consumer("orders", group="billing") as consumer:
+            async for message in consumer: ...
+
+Nothing is written twice: each method is the client's own, run in a thread, with its own types.
+"""
+
+from headrace.aio.client import AsyncClient, connect
+from headrace.aio.consumer import AsyncConsumer
+from headrace.aio.producer import AsyncProducer
+
+__all__ = ["AsyncClient", "AsyncConsumer", "AsyncProducer", "connect"]

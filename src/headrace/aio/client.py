@@ -1,0 +1,57 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import os
+
+from headrace.aio.consumer import AsyncConsumer
+from headrace.aio.crossing import Crossing, awaited, wrapping
+from headrace.aio.producer import AsyncProducer
+from headrace.client import connecting
+from headrace.client.client import Client
+
+
+class AsyncClient(Crossing[Client]):
+    """A way to one broker.
+
+    >>> import asyncio
+    >>> from headrace.testing import embedded
+    >>> async def main(client: AsyncClient) -> list[str]:
+    ...     await client.create_topic("orders")
+    ...     return await client.list_topics()
+    >>> with embedded() as client:
+    ...     asyncio.run(main(AsyncClient(client)))
+    ['orders']
+    """
+
+    create_topic = awaited(Client.create_topic)
+    alter_topic = awaited(Client.alter_topic)
+    delete_topic = awaited(Client.delete_topic)
+    describe_topic = awaited(Client.describe_topic)
+    list_topics = awaited(Client.list_topics)
+    offsets = awaited(Client.offsets)
+    offset_at = awaited(Client.offset_at)
+    last_seqno = awaited(Client.last_seqno)
+    register_group = awaited(Client.register_group)
+    describe_group = awaited(Client.describe_group)
+    list_groups = awaited(Client.list_groups)
+    delete_group = awaited(Client.delete_group)
+    committed = awaited(Client.committed)
+    commit = awaited(Client.commit)
+    seek = awaited(Client.seek)
+    read = awaited(Client.read)
+    producer = wrapping(Client.producer, AsyncProducer)
+    consumer = wrapping(Client.consumer, AsyncConsumer)
+
+
+def connect(
+    url: str,
+    token: str | None = None,
+    *,
+    root_certificates: bytes | str | os.PathLike[str] | None = None,
+    timeout_seconds: float = 30.0,
+) -> AsyncClient:
+    """A client for asyncio of the server at a URL, as `headrace.connect` makes it; nothing is awaited here."""
+    return AsyncClient(
+        connecting.connect(url, token, root_certificates=root_certificates, timeout_seconds=timeout_seconds)
+    )

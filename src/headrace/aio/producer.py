@@ -1,0 +1,45 @@
+"""The producer for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+
+from headrace.aio.crossing import Crossing, awaited
+from headrace.client.producer import Producer
+from headrace.client.receipt import Receipt
+from headrace.core.errors import Overloaded
+
+
+class AsyncProducer(Crossing[Producer]):
+    """Sends messages to one topic; `asyncio.gather` over many sends shares their batches."""
+
+    send_batch = awaited(Producer.send_batch)
+    flush = awaited(Producer.flush)
+
+    async def send(
+        self,
+        value: bytes,
+        key: bytes | None = None,
+        attributes: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        created_at: datetime | None = None,
+    ) -> Receipt:
+        """Send one message and await its receipt; while the buffer is full this waits in a thread, not in the loop."""
+        send = partial(self._wrapped.send, value, key, attributes, partition, created_at)
+        try:
+            future = send(timeout=0.0)
+        except Overloaded:
+            future = await self._run(send)
+        return await asyncio.wrap_future(future)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._run(partial(self._wrapped.__exit__, kind, error, trace))
+        finally:
+            self._threads.shutdown(wait=False)
