@@ -1,4 +1,4 @@
-.PHONY: help install demo run test check bench-engine bench-http campaign clean
+.PHONY: help install demo run test check bench-engine bench-http bench-peers campaign clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -40,6 +40,10 @@ bench-engine: install  ## measure the engine against the limits of this machine
 
 bench-http: install  ## measure the HTTP server beside an empty POST
 	$(BIN)/python -m bench.http
+
+bench-peers: install  ## Headrace beside Redis Streams and NATS JetStream, where they are installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python -m bench.peers
 
 campaign: install  ## long randomised model and crash runs
 	$(PYTEST) -m campaign
