@@ -86,7 +86,6 @@ def plot(results: list[Result], path: Path) -> None:
         axis.barh(names, values, color="#9ecae1" if scale == "linear" else "#3182bd")
         axis.set_xscale(scale)
         axis.set_title(title)
-        axis.invert_yaxis()
     axes[2].barh(names, [result.p50_ms for result in results], color="#3182bd")
     axes[0].invert_yaxis()
     figure.savefig(path, dpi=120)
