@@ -1,0 +1,62 @@
+"""What both ends agree on: operations, tickets, answers and errors as bytes and back."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from headrace.core.errors import HeadraceError, ServerFailed, all_errors
+from headrace.core.planning import DUPLICATE_BY_SOURCE, RECEIPT_SCHEMA, all_duplicates
+from headrace.wire import operations, tickets
+from headrace.wire.answers import decode_answer, encode_receipts, encode_refusal
+from headrace.wire.errors import decode_error, encode_error
+
+
+@pytest.mark.parametrize("kind", list(all_errors()))
+def test_every_error_arrives_as_what_it_was(kind: type[HeadraceError]) -> None:
+    examples: dict[str, Any] = {"str": "text", "int": 7, "float": 0.5}
+    error = kind(**{field.name: examples[str(field.type)] for field in fields(kind)})
+    for arrived in (decode_error(encode_error(error)), decode_answer(encode_refusal(error))):
+        assert type(arrived) is kind
+        assert arrived.details() == error.details()
+
+
+@pytest.mark.parametrize(
+    "noise", [b"", b"{}", b"[1]", b'{"code":"unheard","fields":{}}', b'{"code":"gone","fields":{"x":1}}']
+)
+def test_what_is_no_error_is_none(noise: bytes) -> None:
+    assert decode_error(noise) is None
+
+
+def test_error_of_a_newer_server_is_still_an_error() -> None:
+    assert isinstance(decode_answer(pa.py_buffer(b'{"code":"unheard","fields":{}}')), ServerFailed)
+
+
+def test_receipts_arrive() -> None:
+    receipts = all_duplicates(3, DUPLICATE_BY_SOURCE).to_arrow()
+    arrived = decode_answer(encode_receipts(receipts))
+    assert isinstance(arrived, pa.RecordBatch)
+    assert arrived.equals(receipts) and arrived.schema.equals(RECEIPT_SCHEMA)
+
+
+def test_operations_arrive_and_unknown_ones_do_not() -> None:
+    operation = operations.Seek("orders", "billing", {0: 7, 3: 1})
+    assert operations.decode_operation("seek", operations.encode(operation)) == operation
+    assert operations.decode_operation("dance", b"{}") is None
+    assert operations.decode_answer(operations.Offsets("t"), operations.encode({0: (1, 2)})) == {0: (1, 2)}
+    with pytest.raises(msgspec.DecodeError):
+        operations.decode_operation("seek", b'{"topic":"t","group":"g","offsets":{},"more":1}')
+
+
+@pytest.mark.parametrize("ticket", [tickets.Read("t", 1, 2, follow=True), tickets.Follow("t", {0: 1, 5: 2})])
+def test_tickets_arrive(ticket: tickets.Reading) -> None:
+    assert tickets.decode_read(tickets.encode(ticket)) == ticket
+
+
+@pytest.mark.parametrize("command", [tickets.Publish("t", producer_id="p", epoch=3), tickets.Stage("t", "s")])
+def test_commands_arrive(command: tickets.Upload) -> None:
+    assert tickets.decode_upload(tickets.encode(command)) == command
