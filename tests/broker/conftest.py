@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from headrace.broker import Broker
 from tests.broker.clock import SettableClock
 from tests.broker.sites import DURABLE_ENGINES, ENGINES, Site
+
+# A directory in memory, and the room that must be free in it.
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES_MIN = 1 << 30
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """In memory where the machine has room: what a sync costs is the matter of the storage tests."""
+    if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < MEMORY_BYTES_MIN:
+        yield tmp_path
+        return
+    with TemporaryDirectory(prefix="headrace-test-", dir=MEMORY) as directory:
+        yield Path(directory)
 
 
 @pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)

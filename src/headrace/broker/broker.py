@@ -148,7 +148,7 @@ class Broker:
         for opened in self._topics.all():
             try:
                 vitals.append(vitals_of(opened, self._clock.now_us()))
-            except (HeadraceError, OSError):
+            except HeadraceError:
                 if opened.topic.ended is None:
                     raise
         return vitals

@@ -33,13 +33,14 @@ class TopicVitals:
 def vitals_of(opened: OpenTopic, now_us: int) -> TopicVitals:
     """How a topic is doing."""
     topic, log = opened.topic, opened.topic.log
-    offsets = log.offsets()
+    with topic.using():
+        offsets, bytes_stored = log.offsets(), log.bytes_stored()
     return TopicVitals(
         name=topic.record.name,
         counters=topic.counters.snapshot(),
         offsets=dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True))),
         groups=_groups(opened, now_us),
-        bytes_stored=log.bytes_stored(),
+        bytes_stored=bytes_stored,
         queued_messages=topic.queue.depth,
         waiting_readers=len(topic.watches),
         window_payloads=len(log.state.window),
