@@ -40,6 +40,10 @@ class AsyncClient(Crossing[Client]):
     commit = awaited(Client.commit)
     seek = awaited(Client.seek)
     read = awaited(Client.read)
+    stage = awaited(Client.stage)
+    publish_staged = awaited(Client.publish_staged)
+    drop_stages = awaited(Client.drop_stages)
+    last_commit = awaited(Client.last_commit)
     producer = wrapping(Client.producer, AsyncProducer)
     consumer = wrapping(Client.consumer, AsyncConsumer)
 

@@ -24,9 +24,10 @@ from headrace.client.prefetch import Prefetch
 from headrace.client.producer import Producer
 from headrace.client.reading import read_batch
 from headrace.client.settings import ConsumerSettings, ProducerSettings
+from headrace.client.staging import stage_batches
 from headrace.client.starting import Start, check_start, positions_at
 from headrace.client.transport import Transport
-from headrace.core.descriptions import GroupDescription, TopicDescription
+from headrace.core.descriptions import GroupDescription, Staged, TopicDescription
 from headrace.core.errors import InvalidInput
 from headrace.core.groups import ReadFrom
 from headrace.core.limits import (
@@ -214,6 +215,33 @@ class Client:
         positions = positions_at(self._calls, topic, check_start(start), partitions)
         prefetch = Prefetch(self._transport, topic, positions, max_prefetch_bytes, self._timeout_seconds)
         return Following(prefetch, decode)
+
+    # Staging
+
+    def stage(self, topic: str, stage: str, batches: Iterable[pa.RecordBatch]) -> Staged:
+        """Put rows aside for a later commit, at the end of a stage; they are checked now and visible to nobody."""
+        return stage_batches(self._transport, topic, stage, batches)
+
+    def publish_staged(
+        self, topic: str, stages: Iterable[Staged], writer: str | None = None, number: int = 0
+    ) -> tuple[int, int]:
+        """Publish stages in one commit: how many messages were written, and how many were duplicates.
+
+        With a writer, a number at or below its last one publishes nothing, so that it may be asked again.
+        """
+        named = [(staged.stage, staged.rows) for staged in stages]
+        outcome: tuple[int, int] = self._calls(wire.PublishStaged(topic, named, writer, number))
+        return outcome
+
+    def drop_stages(self, topic: str, stages: Iterable[str]) -> int:
+        """Drop stages that will not be published; how many there were."""
+        dropped: int = self._calls(wire.DropStages(topic, list(stages)))
+        return dropped
+
+    def last_commit(self, topic: str, writer: str) -> int | None:
+        """The number of the last commit of a writer, or none."""
+        number: int | None = self._calls(wire.LastCommit(topic, writer))
+        return number
 
     def close(self) -> None:
         """Let go of the connection; close producers and consumers before."""

@@ -23,10 +23,11 @@ from headrace.wire import operations, tickets
 
 _CONNECT_SECONDS: Final = 5.0
 _CALL_SECONDS: Final = 60.0
-# A connection whose other end is silent is given up after these; each transport has connections of its own.
+# A connection whose other end does not acknowledge what is sent is given up after the timeout. gRPC servers end
+# connections that are pinged more often than every five minutes. Each transport has connections of its own.
 _GRPC_OPTIONS: Final = [
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_time_ms", 310_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),
 ]

@@ -24,6 +24,9 @@ from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX
 class Producer:
     """Sends messages to one topic. Safe for threads; close it, or use it as a context manager.
 
+    Whoever does not look at futures is told all the same: a flush, and the end of a `with` block, raise the first
+    failure that none has reported before.
+
     >>> from headrace.testing import embedded
     >>> with embedded() as client:
     ...     topic = client.create_topic("orders")

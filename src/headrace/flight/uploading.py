@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from headrace.broker import Broker
 from headrace.core.errors import Closed, HeadraceError, InvalidInput
-from headrace.core.limits import BATCH_BYTES_MAX, FRAME_BYTES, FRAME_ROWS
+from headrace.core.limits import BATCH_BYTES_MAX, FRAME_ROWS
 from headrace.core.planning import CommitKey, Receipts
 from headrace.wire.answers import encode_receipts, encode_refusal
 from headrace.wire.tickets import Publish, Stage
@@ -28,6 +28,9 @@ from headrace.wire.tickets import Publish, Stage
 Answer = Callable[[pa.Buffer], None]
 
 _AHEAD_BATCHES: Final = 64
+_AHEAD_BYTES: Final = 8 << 20
+# Small batches share a sync; larger ones gain nothing from it, and lose what the processor's cache gives.
+_TOGETHER_BYTES: Final = 2 << 20
 _PATIENCE_SECONDS: Final = 0.5
 
 
@@ -131,7 +134,7 @@ class _Publishing:
 
 
 class _Ahead:
-    """Batches that were read and not yet published: a few, and not more bytes than one commit takes."""
+    """Batches that were read and not yet published: a few, and few bytes."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -154,7 +157,7 @@ class _Ahead:
                 self._changed.notify_all()
 
     def take(self, is_over: Callable[[], bool]) -> list[pa.RecordBatch] | None:
-        """All that is there and fits one frame, at least one; none at the end of the stream."""
+        """The first batches, as many as are published together, at least one; none at the end of the stream."""
         with self._changed:
             while not self._batches:
                 if self._ended:
@@ -166,7 +169,7 @@ class _Ahead:
             rows = size = 0
             while self._batches:
                 rows, size = rows + self._batches[0].num_rows, size + self._batches[0].nbytes
-                if taken and (rows > FRAME_ROWS or size > FRAME_BYTES):
+                if taken and (rows > FRAME_ROWS or size > _TOGETHER_BYTES):
                     break
                 taken.append(self._batches.popleft())
                 self._bytes -= taken[-1].nbytes
@@ -187,4 +190,4 @@ class _Ahead:
             self._changed.notify_all()
 
     def _is_full(self) -> bool:
-        return len(self._batches) >= _AHEAD_BATCHES or self._bytes >= FRAME_BYTES
+        return len(self._batches) >= _AHEAD_BATCHES or self._bytes >= _AHEAD_BYTES

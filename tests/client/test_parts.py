@@ -1,0 +1,111 @@
+"""Small parts of the client by themselves: addresses, waiting, messages, progress, settings."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from headrace.client import Message
+from headrace.client.addresses import parse_addresses
+from headrace.client.backoff import Backoff
+from headrace.client.calling import is_repeatable
+from headrace.client.message import messages_of
+from headrace.client.progress import Progress
+from headrace.client.settings import ConsumerSettings, ProducerSettings
+from headrace.core.errors import InvalidInput
+from headrace.core.messages import READ_SCHEMA
+from headrace.wire.operations import CreateTopic, DeleteTopic, PublishStaged
+
+
+def rows(*places: tuple[int, int]) -> pa.RecordBatch:
+    values = [
+        {"partition": partition, "offset": offset, "timestamp": 1_000_000, "value": b"v"}
+        for partition, offset in places
+    ]
+    return pa.RecordBatch.from_pylist(values, schema=READ_SCHEMA)
+
+
+def test_addresses_are_parsed() -> None:
+    given = parse_addresses("headrace://a:1,headrace+tls://[::1]:2, headrace://c")
+    assert [address.location for address in given] == ["grpc+tcp://a:1", "grpc+tls://[::1]:2", "grpc+tcp://c:7071"]
+
+
+@pytest.mark.parametrize(
+    "url", ["", "a:1", "http://a:1", "headrace://", "headrace://a:b", "headrace://a/topic", "headrace://a,,", None]
+)
+def test_wrong_addresses_are_refused(url: str) -> None:
+    with pytest.raises(InvalidInput):
+        parse_addresses(url)
+
+
+def test_backoff_waits_longer_each_time_and_ends() -> None:
+    backoff, began, attempts = Backoff(0.2), time.monotonic(), 0
+    while backoff.wait():
+        attempts += 1
+    assert 3 <= attempts <= 12
+    assert 0.15 < time.monotonic() - began < 2.0
+
+
+def test_messages_have_every_column() -> None:
+    row = {
+        "partition": 1,
+        "offset": 2,
+        "timestamp": datetime(2024, 1, 2, tzinfo=UTC),
+        "value": b"v",
+        "key": b"k",
+        "attributes": [("a", b"b")],
+        "codec": "raw",
+        "created_at": datetime(2023, 1, 2, 3, tzinfo=UTC),
+        "producer_id": "p",
+        "message_group_id": "g",
+        "seqno": 9,
+    }
+    (message,) = messages_of(pa.RecordBatch.from_pylist([row], schema=READ_SCHEMA))
+    assert message.attributes == {"a": b"b"}
+    assert (message.timestamp, message.created_at) == (row["timestamp"], row["created_at"])
+    assert message._asdict().keys() == Message(0, 0, 0, b"")._asdict().keys()
+    assert pickle.loads(pickle.dumps(message)) == message
+
+
+def test_progress_counts_what_was_reached() -> None:
+    progress = Progress()
+    progress.begin({0: 5, 1: 0})
+    progress.give(rows((0, 5), (0, 6), (1, 0), (0, 7)))
+    assert progress.uncommitted() == {0: 8, 1: 1}
+    progress.committed([0, 1])
+    progress.give_by_rows(rows((0, 8), (1, 1), (0, 9)))
+    progress.rows_given = 2
+    assert progress.uncommitted() == {0: 9, 1: 2}
+    progress.move({0: 3})
+    assert progress.uncommitted() == {1: 2}
+    progress.begin({1: 2})
+    assert progress.positions() == {1: 2}
+    progress.give(rows((0, 3)))
+    assert progress.positions() == {1: 2}, "a partition that is another's by now does not count"
+
+
+def test_only_calls_that_may_be_done_twice_are_repeated() -> None:
+    assert is_repeatable(CreateTopic("t")) and not is_repeatable(DeleteTopic("t"))
+    assert is_repeatable(PublishStaged("t", [], "w")) and not is_repeatable(PublishStaged("t", []))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"linger_seconds": -1},
+        {"batch_bytes_max": 0},
+        {"codec": "brotli"},
+        {"producer_id": ""},
+        {"message_group_id": "g"},
+        {"timeout_seconds": True},
+    ],
+)
+def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput):
+        ProducerSettings(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput):
+        ConsumerSettings(max_prefetch_bytes=0)
