@@ -18,7 +18,7 @@ from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.filesystem import FileSystem
 from headrace.storage.disk.options import DiskOptions
-from headrace.storage.disk.segment import file_name
+from headrace.storage.disk.segment import file_name, header_bytes
 from tests.storage.builders import CREATED_US, NOW_US, publish, values, values_in
 from tests.storage.disk.builders import BROKEN, NO_SPACE, TINY_OPTIONS, DiskTopic, FailingFiles
 
@@ -31,6 +31,13 @@ def opened(directory: Path, files: FileSystem | None = None) -> DiskStore:
 
 def names_in(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
+
+
+def open_files(directory: Path) -> list[str]:
+    """The files of a directory that this process has open."""
+    handles = [Path("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    targets = [os.readlink(handle) for handle in handles if handle.is_symlink()]
+    return sorted(target for target in targets if target.startswith(f"{directory}/"))
 
 
 class TestOpening:
@@ -96,6 +103,7 @@ class TestOpening:
             with pytest.raises(UnknownFormat) as caught:
                 opened(tmp_path)
             assert (caught.value.file, caught.value.version) == (str(tmp_path), 99)
+            assert open_files(tmp_path) == []
 
     @pytest.mark.parametrize("call", ["sync_directory", "map"])
     def test_a_store_that_could_not_be_opened_can_be_opened_later(self, tmp_path: Path, call: str) -> None:
@@ -173,6 +181,20 @@ class TestLogs:
         log = store.open_log(add(), NOW_US)
         publish(log, values(b"a"))
         assert values_in(log) == [b"a"]
+        log.close()
+        store.close()
+
+    def test_a_log_is_made_anew_over_what_a_failed_one_left(self, tmp_path: Path) -> None:
+        store = opened(tmp_path)
+        left = tmp_path / "topics" / "000000001" / file_name(0, "log")
+        left.parent.mkdir()
+        left.write_bytes(b"rubbish" * 1000)
+        topic = store.catalog.add_topic(
+            "a", "a", 1, DEFAULT_SETTINGS, CREATED_US, lambda made: store.create_log(made, CREATED_US)
+        )
+        assert left.stat().st_size == header_bytes(1)
+        log = store.open_log(topic, NOW_US)
+        assert (values_in(log), log.damage) == ([], [])
         log.close()
         store.close()
 

@@ -114,6 +114,12 @@ def test_a_commit_without_its_last_frame_is_cut() -> None:
         assert (found(scanned), scanned.holes, scanned.end) == (file.positions[:1], [], file.positions[1])
 
 
+def test_an_unfinished_commit_is_cut_where_what_is_known_to_be_whole_ends() -> None:
+    file = written(False, True, True)
+    scanned = file.scan(complete_bytes=file.positions[1])
+    assert (found(scanned), scanned.holes, scanned.end) == (file.positions[:1], [], file.positions[1])
+
+
 def test_a_file_that_is_one_unfinished_commit_has_nothing() -> None:
     scanned = written(True, True).scan()
     assert (scanned.frames, scanned.holes, scanned.end) == ([], [], START)
