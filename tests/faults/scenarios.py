@@ -114,6 +114,21 @@ def all_outlived(session: Session) -> None:
     session.ledger.commit(session.broker, "t", "readers", {p: e for p, (_, e) in session.broker.offsets("t").items()})
 
 
+def short_lived(session: Session) -> None:
+    session.ledger.create_topic(session.broker, "t", 2, retention_bytes=3000)
+    session.ledger.trimmed.add("t")
+    session.broker.register_group("t", "readers")
+
+
+def many_sources(session: Session) -> None:
+    """So many that rolling wrote no snapshot: only the segments that retention drops know of them."""
+    broker, ledger = session.broker, session.ledger
+    ledger.publish(broker, "t", [message for number in range(60) for message in numbered(f"s{number}", [number])])
+    for seqno in range(8):
+        ledger.publish(broker, "t", numbered("a", [seqno]))
+    ledger.commit(broker, "t", "readers", {partition: end for partition, (_, end) in broker.offsets("t").items()})
+
+
 def retain(session: Session) -> None:
     session.clock.time_us += DAY_US
     session.broker.upkeep.run_all()
@@ -183,6 +198,7 @@ SCENARIOS = [
     Scenario("seal and close a full segment", three_partitions, fill, close),
     Scenario("retention", kept_for_readers, live, retain, segments_made=1),
     Scenario("retention of everything", kept_for_readers, all_outlived, retain, segments_made=1),
+    Scenario("retention of many sources", short_lived, many_sources, retain, seeds=6),
     Scenario("create a topic", three_partitions, act=create, segments_made=1),
     Scenario("create the first topic", act=create, segments_made=1),
     Scenario("add partitions", three_partitions, live, grow),
