@@ -665,8 +665,10 @@ class RetentionContract:
         topic.publish(values(b"late", partition=2), now_us=NOW_US + 4 * SECOND_US)
         later_us = NOW_US + 100 * SECOND_US
         place.reopen(later_us)
-        assert topic.log.drop_outlived(settings, np.array([2, 2, 0]), later_us) >= 0
-        assert values_in(topic.log, 2) == [b"late"]
+        # What is held may have been looked up before the partition was added.
+        for held in ([2, 2, 0], [2, 2]):
+            topic.log.drop_outlived(settings, np.array(held), later_us)
+            assert values_in(topic.log, 2) == [b"late"]
         topic.log.drop_outlived(settings, np.array([2, 2, 1]), later_us)
         assert topic.log.offsets().start.tolist() == [2, 2, 1]
 
