@@ -36,6 +36,8 @@ _SEED: Final = struct.Struct("<QQ")
 _KEYS_ENCODER: Final = msgspec.msgpack.Encoder()
 _KEYS_DECODER: Final = msgspec.msgpack.Decoder(list[tuple[str, int]])
 # The frames of a log have no partition column, their directory says it; those of a stage may have one.
+# Frames that are decoded together are small: handing their columns to threads would cost more than decoding them.
+_ONE_THREAD: Final = pa.ipc.IpcReadOptions(use_threads=False)
 _COLUMN_BITS: Final = {name: 1 << bit for bit, name in enumerate(PUBLISH_SCHEMA.names)}
 
 
@@ -151,7 +153,8 @@ def decode_rows(body: Any, columns: int) -> pa.RecordBatch:
 def decode_many(bodies: list[memoryview], columns: int) -> pa.RecordBatch:
     """The rows of many small frames with the same columns, in one go."""
     stream = b"".join([_schema_message(columns), *bodies])
-    return pa.ipc.open_stream(pa.py_buffer(stream)).read_all().combine_chunks().to_batches()[0]
+    reader = pa.ipc.open_stream(pa.py_buffer(stream), options=_ONE_THREAD)
+    return reader.read_all().combine_chunks().to_batches()[0]
 
 
 def has_sources(columns: int) -> bool:
