@@ -52,7 +52,8 @@ class Decision:
         self._fresh = [request for request in self._plain if request.error is None]
         batches = list(self._plain_batches)
         keys = self._take_fresh_keyed(state, batches)
-        pieces = _pieces(batches)
+        is_small = sum(request.rows for request in self._fresh) <= FRAME_ROWS and self.bytes <= FRAME_BYTES
+        pieces = [join(batches)] if batches and is_small else _pieces(batches)
         receipts = []
         draft = state if len(pieces) <= 1 else state.copy()
         for piece in pieces:
@@ -67,6 +68,11 @@ class Decision:
         if receipts:
             self._receipts = receipts[0] if len(receipts) == 1 else join_receipts(receipts)
         return self.commits
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of what the requests hold, as they came."""
+        return sum(request.bytes for request in self._requests)
 
     def answer(self) -> None:
         """Give each request its receipts, in the order sent."""

@@ -152,14 +152,16 @@ class Topic:
             self.watches.wake(commit.directory.partition.tolist())
 
     def _count(self, decision: Decision) -> None:
+        duplicates = decision.duplicates()
         if decision.commits:
+            size = sum(commit.rows.nbytes for commit in decision.commits) if duplicates else decision.bytes
             counts = {
                 "commits_written": 1,
                 "frames_written": len(decision.commits),
                 "messages_written": sum(commit.rows.num_rows for commit in decision.commits),
-                "bytes_written": sum(commit.rows.nbytes for commit in decision.commits),
+                "bytes_written": size,
             }
             self.counters.add_all(counts)
             self.commit_messages.observe(counts["messages_written"])
-        for outcome, count in decision.duplicates().items():
+        for outcome, count in duplicates.items():
             self.counters.add(DUPLICATE_COUNTERS[outcome], count)

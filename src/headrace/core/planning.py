@@ -257,14 +257,13 @@ def replay(
 
 def stored_rows(batch: pa.RecordBatch, order: Int64s | None) -> pa.RecordBatch:
     """The columns that are stored and not all null, in the given order."""
-    columns = zip(batch.schema.names, batch.columns, strict=True)
-    names = [name for name, column in columns if _is_stored(name, column)]
-    rows = batch.select(names) if len(names) < batch.num_columns else batch
+    columns = [name for name in batch.schema.names if _is_stored(batch, name)]
+    rows = batch.select(columns) if len(columns) < batch.num_columns else batch
     return rows if order is None else rows.take(pa.array(order))
 
 
-def _is_stored(name: str, column: pa.Array) -> bool:
-    return name == "value" or (name in _STORED_NAMES and column.null_count < len(column))
+def _is_stored(batch: pa.RecordBatch, name: str) -> bool:
+    return name == "value" or (name in _STORED_NAMES and batch.column(name).null_count < batch.num_rows)
 
 
 _NO_SEQNOS: Final = np.zeros(0, np.int64)
