@@ -81,7 +81,7 @@ def fnv1a64_rows(data: Bytes, starts: Int64s, lengths: Int64s) -> UInt64s:
 
 
 def _padded(data: Bytes, starts: Int64s, lengths: Int64s, width: int) -> UInt64s:
-    """Short rows of about the same length: all are filled up with zeros, which only multiply, and that is taken back."""
+    """Short rows: all are filled up with zeros, which only multiply, and those multiplications are taken back."""
     places = np.arange(width)[:, None]
     filled = data[np.minimum(starts + places, len(data) - 1)] * (places < lengths)
     hashes = np.full(len(lengths), FNV_OFFSET, dtype=np.uint64)
