@@ -143,7 +143,8 @@ def test_flipped_bit_in_a_frame(prepared: Prepared, is_closed: bool, number: int
         for position in positions(header):
             with flipped(path, start + position), opened_log(store, topic) as log:
                 check_damage(log, prepared, lost, path)
-                check_going_on(log, prepared, topic, exact)
+                if position % 4 == 0:
+                    check_going_on(log, prepared, topic, exact)
 
 
 def test_flipped_bit_in_the_last_frame_of_a_crashed_store_is_a_torn_tail(place: Path) -> None:
@@ -170,7 +171,8 @@ def test_flipped_bit_in_a_frame_of_a_large_commit(place: Path, number: int, monk
         for position in range(0, header.bytes, 7):
             with flipped(path, start + position), opened_log(store, topic) as log:
                 check_damage(log, prepared, places_of(prepared, number), path)
-                check_going_on(log, prepared, topic, exact=True)
+                if position % 2 == 0:
+                    check_going_on(log, prepared, topic, exact=True)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -190,7 +192,8 @@ def test_flipped_bit_in_an_index(prepared: Prepared) -> None:
             for position in range(0, path.stat().st_size, 5):
                 with flipped(path, position), opened_log(store, topic) as log:
                     check_damage(log, prepared, set(), path)
-                    check_going_on(log, prepared, topic, exact=True)
+                    if position % 2 == 0:
+                        check_going_on(log, prepared, topic, exact=True)
 
 
 def test_flipped_bit_in_a_snapshot(prepared: Prepared) -> None:
