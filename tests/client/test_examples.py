@@ -35,7 +35,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def run(*arguments: str) -> str:
     # The package may be installed from before the plugin was there; naming it twice does no harm.
-    environment = {**os.environ, "PYTEST_PLUGINS": "headrace.testing.plugin"}
+    environment = {**os.environ, "PYTEST_PLUGINS": "headrace.pytest_plugin"}
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
 
