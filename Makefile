@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: install  ## a server on a temporary store, account transactions, two groups, a retry: five seconds
+demo: install  ## a server on a temporary store, account transactions, two groups, a retry: about ten seconds
 	$(BIN)/python examples/demo.py
 
 run: install  ## run a server on ./headrace-data and 127.0.0.1:7070 until Ctrl-C
