@@ -25,14 +25,17 @@ PLACES = {"{topic:str}": path_of(TOPIC).removeprefix("/v1/"), "{partition:int}":
 
 
 def all_routes() -> list[tuple[str, str, Any]]:
-    """Method, path and right of every route there is; the framework adds OPTIONS, which says nothing."""
+    """Method, path and right of every route there is, in one order: the framework keeps methods in a set.
+
+    It adds OPTIONS, which says nothing.
+    """
     with Broker.open("memory:") as broker:
         app = make_litestar(broker, broker.access, RestSettings())
         return [
             (method, route.path, handler.opt.get("right"))
             for route in app.routes
             if isinstance(route, HTTPRoute)
-            for method, (handler, _) in route.route_handler_map.items()
+            for method, (handler, _) in sorted(route.route_handler_map.items(), key=lambda entry: entry[0])
         ]
 
 
