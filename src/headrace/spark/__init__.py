@@ -1,0 +1,1 @@
+"""Headrace on Spark: the data source `headrace`, its functions, and the pipelines."""

@@ -1,0 +1,68 @@
+"""A Spark session that starts wherever Headrace is installed: Java found, workers with this very Python, no noise.
+
+Nobody needs this module to use the data source: any session finds it by itself. It is what tests, benchmarks and
+pipelines start Spark with.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headrace.spark.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONFIGURATION: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    # Rows go between Java and Python through a file of this machine instead of a TCP connection.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Our reader takes filters on partition, offset and timestamp when it is told that it may: see `pushFilters`.
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+_ON_THIS_MACHINE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def session(
+    master: str = "local[*]", name: str = "headrace", configuration: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The running session, or a new one on this master; a configuration given wins over ours."""
+    prepare_environment(master)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName(name)
+    local = _ON_THIS_MACHINE if is_local(master) else {}
+    for key, value in {**CONFIGURATION, **local, **(configuration or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def prepare_environment(master: str = "local[*]") -> None:
+    """Set what Spark reads from the environment before its Java starts."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if is_local(master):
+        # What another installation of Spark left there would start that one, or start this one in another way.
+        os.environ["SPARK_HOME"] = str(spark_home())
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
+
+
+def spark_home() -> Path:
+    """Where the installed pyspark has its jars."""
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def is_local(master: str) -> bool:
+    """Whether a master runs everything on this machine."""
+    return master.startswith("local")

@@ -1,0 +1,54 @@
+"""One Spark session and one broker for all tests of a process; a topic of its own for each test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.broker import Broker
+from headrace.client import Client, connect
+from headrace.flight.server import FlightServer
+from tests.spark.sessions import shared_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def spark() -> SparkSession:
+    return shared_session()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    with Broker.open("memory:") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def server(broker: Broker) -> Iterator[FlightServer]:
+    served = FlightServer(broker, broker.access, "grpc+tcp://127.0.0.1:0")
+    yield served
+    served.stop(10.0)
+
+
+@pytest.fixture(scope="session")
+def url(server: FlightServer) -> str:
+    return f"headrace://127.0.0.1:{server.port}"
+
+
+@pytest.fixture(scope="session")
+def client(url: str) -> Iterator[Client]:
+    with connect(url, timeout_seconds=60.0) as made:
+        yield made
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test has; the topic is the test's to make."""
+    return f"topic-{next(_numbers)}"
