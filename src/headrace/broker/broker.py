@@ -11,6 +11,7 @@ Safe for threads. Servers and clients stand on this and on nothing below it.
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -323,6 +324,19 @@ class Broker:
     def reader(self, topic: str) -> TopicReader:
         """A topic for those who read many partitions at once; it ends with the topic, whatever takes its name."""
         return TopicReader(self._topics.find(topic), self._clock)
+
+    def await_offsets(self, topic: str, known: Mapping[int, int], wait_seconds: float) -> dict[int, tuple[int, int]]:
+        """Start and end offset by partition, once any end is not the known one, waiting so long for that."""
+        ends, patience = check_offsets(known), check_seconds("wait_seconds", wait_seconds, FETCH_WAIT_SECONDS_MAX)
+        reader, news, deadline = self.reader(topic), threading.Event(), time.monotonic() + patience
+        with reader.watching(news.set):
+            while True:
+                news.clear()
+                offsets = reader.offsets()
+                found = dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True)))
+                has_news = any(ends.get(partition) != end for partition, (_, end) in found.items())
+                if has_news or not news.wait(max(0.0, deadline - time.monotonic())):
+                    return found
 
     def offset_at(self, topic: str, partition: int, time_us: int) -> int:
         """The first offset of a partition at or after a time; its end offset if all messages are older."""

@@ -8,7 +8,7 @@ Safe for threads. Calls are tried again when the connection breaks, as far as th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from headrace.client.following import Following
 from headrace.client.message import microseconds
 from headrace.client.prefetch import Prefetch
 from headrace.client.producer import Producer
-from headrace.client.reading import read_batch
+from headrace.client.reading import read_batch, scan
 from headrace.client.settings import ConsumerSettings, ProducerSettings
 from headrace.client.staging import stage_batches
 from headrace.client.starting import Start, check_start, positions_at
@@ -32,12 +32,15 @@ from headrace.core.errors import InvalidInput
 from headrace.core.groups import ReadFrom
 from headrace.core.limits import (
     CONSUMER_PREFETCH_BYTES,
+    FETCH_BYTES_DEFAULT,
     FETCH_MESSAGES_DEFAULT,
+    FETCH_MESSAGES_MAX,
     PRODUCER_BATCH_BYTES,
     PRODUCER_BUFFER_BYTES,
     SESSION_TIMEOUT_SECONDS,
 )
 from headrace.wire import operations as wire
+from headrace.wire.tickets import Read
 
 Place = Literal["start", "end"] | datetime | Mapping[int, int]
 
@@ -86,6 +89,11 @@ class Client:
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Start and end offset by partition."""
         offsets: dict[int, tuple[int, int]] = self._calls(wire.Offsets(topic))
+        return offsets
+
+    def await_offsets(self, topic: str, known: Mapping[int, int], wait_seconds: float) -> dict[int, tuple[int, int]]:
+        """Start and end offset by partition, once any end is not the known one, waiting so long for that."""
+        offsets: dict[int, tuple[int, int]] = self._calls(wire.AwaitOffsets(topic, dict(known), wait_seconds))
         return offsets
 
     def offset_at(self, topic: str, partition: int, time: datetime) -> int:
@@ -201,6 +209,25 @@ class Client:
         """The messages of a partition from an offset on that are there now, at most so many."""
         batch = read_batch(self._transport, topic, partition, offset, max_messages, self._timeout_seconds)
         return decoded(batch) if decode else batch
+
+    def scan(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        end: int,
+        *,
+        columns: Iterable[str] | None = None,
+        max_messages: int = FETCH_MESSAGES_MAX,
+        max_bytes: int = FETCH_BYTES_DEFAULT,
+    ) -> Iterator[pa.RecordBatch]:
+        """The messages of a partition from an offset up to an end, batch by batch as they are stored.
+
+        It goes on by itself after the connection broke, and ends early where nothing more is there.
+        """
+        wanted = None if columns is None else list(columns)
+        ticket = Read(topic, partition, offset, end, max_messages=max_messages, max_bytes=max_bytes, columns=wanted)
+        return scan(self._transport, ticket, self._timeout_seconds)
 
     def follow(
         self,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
+from msgspec import structs
 
 from headrace.client.backoff import Backoff
 from headrace.client.transport import Transport
-from headrace.core.errors import InvalidInput, Unreachable
+from headrace.core.errors import HeadraceError, InvalidInput, Unreachable
 from headrace.core.limits import FETCH_MESSAGES_MAX
 from headrace.core.messages import READ_SCHEMA
 from headrace.wire.tickets import Read
@@ -41,6 +43,22 @@ def _read(transport: Transport, ticket: Read, max_messages: int) -> pa.RecordBat
     if not batches:
         return NO_ROWS
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def scan(transport: Transport, ticket: Read, patience_seconds: float) -> Iterator[pa.RecordBatch]:
+    """The batches of a range, going on where the connection broke; as patient after every batch that came."""
+    backoff = Backoff(patience_seconds)
+    while ticket.end is None or ticket.offset < ticket.end:
+        try:
+            stream = transport.read(ticket)
+            while (batch := stream.read()) is not None:
+                ticket = structs.replace(ticket, offset=ticket.offset + batch.num_rows)
+                backoff = Backoff(patience_seconds)
+                yield batch
+            return
+        except HeadraceError as error:
+            if not (error.retry or isinstance(error, Unreachable)) or not backoff.wait():
+                raise
 
 
 NO_ROWS: Final = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in READ_SCHEMA], schema=READ_SCHEMA)

@@ -24,6 +24,7 @@
     │   ├── Unauthenticated     no token, or one that is unknown or revoked
     │   └── Forbidden           the token does not give this right on this topic
     ├── OffsetOutOfRange
+    ├── MessagesLost            retention dropped what a reader had yet to read
     ├── Overloaded              nothing was accepted; try again later
     ├── Gone                    what was waited for has ended
     │   ├── TopicDeleted
@@ -357,6 +358,19 @@ class OffsetOutOfRange(HeadraceError):
             f"offset {self.offset} of partition {self.partition} of topic {self.topic!r} is out of range: "
             f"valid are {self.start} (the oldest kept) to {self.end} (the next to be written)"
         )
+
+
+@dataclass(eq=False)
+class MessagesLost(HeadraceError):
+    """Messages that a reader had yet to read are gone."""
+
+    code: ClassVar[str] = "messages_lost"
+    topic: str
+    ranges: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"messages of topic {self.topic!r} are gone before they were read: {self.ranges}. {self.remedy}"
 
 
 @dataclass(eq=False)

@@ -20,6 +20,7 @@ TABLE: Final[dict[type[wire.Operation], tuple[Right, Does]]] = {
     wire.DeleteTopic: (Right.MANAGE, lambda broker, op: broker.delete_topic(op.topic)),
     wire.DescribeTopic: (Right.READ, lambda broker, op: broker.describe_topic(op.topic)),
     wire.Offsets: (Right.READ, lambda broker, op: broker.offsets(op.topic)),
+    wire.AwaitOffsets: (Right.READ, lambda broker, op: broker.await_offsets(op.topic, op.known, op.wait_seconds)),
     wire.OffsetAt: (Right.READ, lambda broker, op: broker.offset_at(op.topic, op.partition, op.time_us)),
     wire.LastSeqno: (
         Right.PUBLISH,

@@ -59,6 +59,14 @@ class Offsets(Operation, tag="offsets"):
     answer: ClassVar[Any] = dict[int, tuple[int, int]]
 
 
+class AwaitOffsets(Operation, tag="await_offsets"):
+    """Start and end offset by partition, once anything is beyond the ends that are known, or after so long."""
+
+    answer: ClassVar[Any] = dict[int, tuple[int, int]]
+    known: dict[int, int]
+    wait_seconds: float = 0.0
+
+
 class OffsetAt(Operation, tag="offset_at"):
     """The first offset of a partition at or after a time."""
 
