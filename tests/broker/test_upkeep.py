@@ -147,7 +147,7 @@ def test_a_topic_that_fails_does_not_keep_the_others_from_upkeep(site: Site, cap
     failed = broker._topics.find("failed").topic
     commit = failed.log.commit
 
-    def fail(decide: object) -> None:
+    def fail(decide: object, store_wide: bool = False) -> None:
         raise LogFailed("failed", "a sync failed")
 
     failed.log.commit = fail  # type: ignore[method-assign]

@@ -3,6 +3,9 @@
 A store has a catalog (topics, groups, committed offsets), a log per topic, and stages for rows that are to be
 published later in one commit. Everything here may be called from any thread; `commit` of one log is called by one
 thread at a time.
+
+A shared store is used by several servers at once: what one of them writes the others see, and signals tell them that
+there is something to see.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from headrace.core.hashing import Int64s
 from headrace.core.measures import Histogram
 from headrace.core.planning import Commit, TopicState
 from headrace.core.settings import TopicSettings
+from headrace.core.window import PayloadWindow
 from headrace.storage.catalog import Catalog, TopicRecord
 
 # Given the state of the topic, what is to be written: one commit as one or more frames, or nothing. It changes nothing
@@ -33,7 +37,12 @@ class Offsets:
 
 
 class TopicLog(Protocol):
-    """The messages of one topic. `state` is what planning knows; only `commit` changes it."""
+    """The messages of one topic. `state` is what planning knows; only `commit` changes it.
+
+    On a shared store `state` is what this server knew at its last commit: it is brought up to date before a decision.
+    `peek` gives it only if it is at hand, `window` brings the payload window up to date. A `store_wide` commit runs
+    while no other such commit of any server does; where the store is not shared, the broker sees to that.
+    """
 
     @property
     def state(self) -> TopicState: ...
@@ -44,7 +53,11 @@ class TopicLog(Protocol):
     @property
     def failure(self) -> str | None: ...
 
-    def commit(self, decide: Decide) -> None: ...
+    def peek(self) -> TopicState | None: ...
+
+    def window(self) -> PayloadWindow: ...
+
+    def commit(self, decide: Decide, store_wide: bool = False) -> None: ...
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch: ...
 
@@ -79,14 +92,25 @@ class Stages(Protocol):
     def expire(self, idle_since_us: int) -> int: ...
 
 
+class Signals(Protocol):
+    """Words between the servers of a shared store. A word may be lost, so nothing may depend on one."""
+
+    def announce(self, word: str) -> None: ...
+
+    def listen(self, hear: Callable[[str | None], None]) -> None: ...
+
+
 class Store(Protocol):
-    """An open store."""
+    """An open store. `signals` is there if, and only if, other servers may use the same store."""
 
     @property
     def catalog(self) -> Catalog: ...
 
     @property
     def stages(self) -> Stages: ...
+
+    @property
+    def signals(self) -> Signals | None: ...
 
     def create_log(self, topic: TopicRecord, now_us: int) -> None: ...
 

@@ -56,6 +56,7 @@ class DiskStore:
             undo.callback(database.dispose)
             self.catalog = Catalog(database, str(directory))
             self.stages = DiskStages(self._files, directory / "stages")
+            self.signals: None = None
             self._remove_strays(_last_topic_id(database))
             self._lock = lock
             undo.pop_all()

@@ -30,6 +30,7 @@ from headrace.core.messages import NO_MESSAGES, join, message_sizes, read_batch
 from headrace.core.planning import Commit, TopicState
 from headrace.core.retention import Piece, droppable, outlived
 from headrace.core.settings import TopicSettings
+from headrace.core.window import PayloadWindow
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk import frame, snapshot
 from headrace.storage.disk.filesystem import FileSystem
@@ -87,7 +88,15 @@ class DiskLog:
         """Why nothing more is accepted, if so."""
         return self._failure
 
-    def commit(self, decide: Decide) -> None:
+    def peek(self) -> TopicState:
+        """What planning knows; it is always at hand."""
+        return self._state
+
+    def window(self) -> PayloadWindow:
+        """The payloads written lately."""
+        return self._state.window
+
+    def commit(self, decide: Decide, store_wide: bool = False) -> None:
         """Decide, persist, apply: the frames that `decide` gives become visible together, or not at all."""
         with self._write_lock:
             if self._failure is not None:

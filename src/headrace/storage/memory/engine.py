@@ -18,6 +18,7 @@ class MemoryStore:
         event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA foreign_keys=ON"))
         self.catalog = Catalog(engine, "memory:")
         self.stages = MemoryStages()
+        self.signals: None = None
 
     def create_log(self, topic: TopicRecord, now_us: int) -> None:
         """Nothing to make before it is opened."""

@@ -15,6 +15,7 @@ from headrace.core.messages import NO_MESSAGES, message_sizes, read_batch
 from headrace.core.planning import Commit, TopicState
 from headrace.core.retention import Piece, droppable
 from headrace.core.settings import TopicSettings
+from headrace.core.window import PayloadWindow
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.engine import Decide, Offsets
 from headrace.storage.ranges import check_range
@@ -52,7 +53,15 @@ class MemoryLog:
         """What planning knows."""
         return self._state
 
-    def commit(self, decide: Decide) -> None:
+    def peek(self) -> TopicState:
+        """What planning knows; it is always at hand."""
+        return self._state
+
+    def window(self) -> PayloadWindow:
+        """The payloads written lately."""
+        return self._state.window
+
+    def commit(self, decide: Decide, store_wide: bool = False) -> None:
         """Decide, keep, apply."""
         with self._lock:
             for commit in decide(self._state):
