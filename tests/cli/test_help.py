@@ -21,7 +21,7 @@ def commands() -> list[tuple[str, ...]]:
 
 def test_the_commands_of_the_design() -> None:
     expected = (
-        "consume doctor group group/delete group/describe group/list group/seek produce serve token token/create "
+        "bench consume doctor group group/delete group/describe group/list group/seek produce serve token token/create "
         "token/list token/revoke topic topic/alter topic/create topic/delete topic/describe topic/list version"
     )
     assert sorted("/".join(each) for each in commands()[1:]) == expected.split()
@@ -36,7 +36,7 @@ def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
 
 
 def test_examples() -> None:
-    for command in ("serve", "produce", "consume", "doctor"):
+    for command in ("serve", "produce", "consume", "doctor", "bench"):
         assert f"headrace {command}" in headrace(command, "--help").out.split("Examples:")[1]
 
 

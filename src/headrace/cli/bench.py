@@ -1,0 +1,161 @@
+"""`headrace bench`: a load on a server, given or its own, with a check that everything arrived once and in order."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+
+import typer
+
+from headrace.cli.client import Ca, Json, Token
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.output import print_json, print_line, print_table
+from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput, Unauthenticated, Unreachable
+
+if TYPE_CHECKING:
+    from headrace.load.histogram import Histogram
+    from headrace.load.load import Load
+    from headrace.load.outcome import Outcome
+
+EXAMPLES: Final = """
+Without --url it starts a server of its own on a temporary store, and ends it. The topic of the load is deleted.
+
+Examples:
+
+  headrace bench
+
+  headrace bench --batch 10000 --producers 2 --consumers 2 --messages 10000000
+
+  headrace bench --url headrace://127.0.0.1:7071 --batch 1 --linger 0 --rate 1000 --messages 10000
+"""
+
+
+def bench(
+    messages: Annotated[int, typer.Option(help="How many to publish in all.", metavar="N")] = 1_000_000,
+    value_bytes: Annotated[int, typer.Option(help="How large each value is; at least 24.", metavar="BYTES")] = 100,
+    keys: Annotated[int, typer.Option(help="How many different keys; 0 for none.", metavar="N")] = 10_000,
+    batch: Annotated[int, typer.Option(help="Messages sent together; 1 sends one by one.", metavar="N")] = 1_000,
+    producers: Annotated[int, typer.Option(help="Processes that publish.", metavar="N")] = 1,
+    consumers: Annotated[int, typer.Option(help="Processes that read, in each group.", metavar="N")] = 1,
+    groups: Annotated[int, typer.Option(help="Groups that each read everything.", metavar="N")] = 1,
+    partitions: Annotated[int, typer.Option(help="Of the topic that is made for it.", metavar="N")] = 8,
+    rate: Annotated[float, typer.Option(help="Messages a second in all; 0 as fast as it goes.", metavar="N")] = 0.0,
+    linger: Annotated[
+        float, typer.Option(help="How long a single message waits for others.", metavar="SECONDS")
+    ] = 0.005,
+    timeout: Annotated[float, typer.Option(help="Give up when nothing happens for so long.", metavar="SECONDS")] = 60.0,
+    directory: Annotated[
+        Path | None,
+        typer.Option(help="Where its own server's store is put: choose the disk to measure.", metavar="DIR"),
+    ] = None,
+    as_json: Json = False,
+    url: Annotated[
+        str | None,
+        typer.Option(help="A server, as headrace://HOST:PORT.", metavar="URL", rich_help_panel="Server"),
+    ] = None,
+    token: Token = None,
+    ca: Ca = None,
+) -> None:
+    """Measure a server: rates, times, and whether everything arrived once and in order."""
+    # Loaded here: the other commands need nothing of it, and are quicker without.
+    from headrace.load.load import Load
+
+    load = Load(
+        messages=messages,
+        value_bytes=value_bytes,
+        keys=keys,
+        batch=batch,
+        producers=producers,
+        consumers=consumers,
+        groups=groups,
+        partitions=partitions,
+        rate=rate,
+        linger_seconds=linger,
+        timeout_seconds=timeout,
+    )
+    outcome = _measure(load, url, token, ca, directory)
+    if as_json:
+        print_json(outcome.as_json())
+    else:
+        _print(outcome)
+    if not outcome.is_good:
+        raise Failure(Exit.REFUSED, f"not everything arrived once and in order: {_faults(outcome)}")
+
+
+def _measure(load: Load, url: str | None, token: str | None, ca: Path | None, directory: Path | None) -> Outcome:
+    from headrace.load.load import LoadFailed
+    from headrace.load.running import run
+    from headrace.load.server import serving, temporary_store
+
+    try:
+        load.check()
+        with _ended_by_signals():
+            if url is not None:
+                return run(load, url, token, None if ca is None else str(ca))
+            with temporary_store(directory) as store, serving(store) as server:
+                # A token of the environment is for another server.
+                return run(load, server.url, "")
+    except InvalidInput as error:
+        raise Failure(Exit.USAGE, f"--{error.field.replace('_', '-')} is {error.value}: {error.rule}") from None
+    except (Unauthenticated, AccessDenied) as error:
+        raise Failure(Exit.DENIED, str(error)) from None
+    except Unreachable as error:
+        raise Failure(Exit.UNREACHABLE, str(error)) from None
+    except LoadFailed as error:
+        raise Failure(Exit.FAILING, str(error)) from None
+    except HeadraceError as error:
+        raise Failure(Exit.FAILING if error.retry else Exit.REFUSED, str(error)) from None
+    except OSError as error:
+        raise Failure(Exit.USAGE, f"{error.filename or directory}: {error.strerror}") from None
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM ends a load as Ctrl-C does: everything that was started is ended first."""
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        # Once: what is being ended shall not be interrupted in that.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _print(outcome: Outcome) -> None:
+    load = outcome.load
+    what = f"{load.messages:,} messages of {load.value_bytes:,} bytes, {load.partitions} partitions"
+    who = f"{load.producers} producing in batches of {load.batch:,}, {load.groups} x {load.consumers} consuming"
+    print_line(f"{what}, {who}, {os.cpu_count()} cores")
+    rows = [("published", f"{outcome.published_per_second:,.0f}/s", *_times(outcome.acknowledgements))]
+    if outcome.findings:
+        rows.append(("read, end to end", f"{outcome.read_per_second:,.0f}/s", *_times(outcome.latencies)))
+    print_table(("", "messages", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms"), rows)
+    for label, count, bar in outcome.latencies.bars():
+        print_line(f"  {label:>12}  {count:>14,}  {bar}")
+    if outcome.findings and outcome.is_good:
+        print_line("verified: every message arrived once and in order")
+
+
+def _times(histogram: Histogram) -> list[str]:
+    from headrace.load.outcome import PERCENTS
+
+    return [f"{histogram.percentile(percent) * 1e3:,.2f}" for percent in PERCENTS]
+
+
+def _faults(outcome: Outcome) -> str:
+    return "; ".join(
+        f"group {number}: {each.missing:,} missing, {each.doubled:,} doubled, {each.out_of_order:,} out of order, "
+        f"{each.foreign:,} of others"
+        for number, each in enumerate(outcome.findings)
+        if not each.are_good
+    )

@@ -1,0 +1,8 @@
+"""A load on a server: producers and consumers in processes of their own, and a check that all of it arrived.
+
+    Load (what is wanted) ── run ── Workers ── worker processes: producing, consuming
+                                        │            each message says who sent it, which it is, and when
+                              Outcome ──┘     Ledger: once and in order?  Histogram: how late?
+
+It stands on the client and is one of its users; it knows nothing of the broker's inside.
+"""

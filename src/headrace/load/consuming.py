@@ -1,0 +1,70 @@
+"""A consumer of a load: a member of a group that counts what comes and how late it was.
+
+It reads until it is told to stop. The load begins only when the partitions are divided among all members, so that a
+rebalance, after which a group may get messages again, does not look like a fault.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from headrace.client import Client
+from headrace.load.histogram import Histogram
+from headrace.load.ledger import Ledger
+from headrace.load.load import Job
+
+_POLL_SECONDS: Final = 0.1
+_POLL_MESSAGES: Final = 100_000
+_TELL_SECONDS: Final = 0.1
+
+
+class Consuming:
+    """The work of one process."""
+
+    def __init__(self, client: Client, job: Job) -> None:
+        self._job = job
+        self._consumer = client.consumer(job.topic, job.group)
+        self._ledger = Ledger(job.load)
+        self.latencies = Histogram()
+        self.began_ns = 0
+        self.ended_ns = 0
+
+    def run(self, is_over: Callable[[], bool]) -> Iterator[dict[str, Any]]:
+        """Read until it is over, telling now and then how it goes; then keep the ledger."""
+        told: dict[str, Any] = {}
+        told_at = 0.0
+        with self._consumer:
+            while not is_over():
+                self._poll()
+                news = {"partitions": self._consumer.assignment, "arrived": self._ledger.arrived}
+                if news != told and time.monotonic() - told_at >= _TELL_SECONDS:
+                    told, told_at = news, time.monotonic()
+                    yield {"kind": "progress", **news}
+        self._ledger.save(Path(self._job.ledger))
+
+    def _poll(self) -> None:
+        batch = self._consumer.poll(_POLL_MESSAGES, _POLL_SECONDS)
+        if not batch.num_rows:
+            return
+        now_ns = time.monotonic_ns()
+        self.began_ns = self.began_ns or now_ns
+        self.ended_ns = now_ns
+        heads = self._ledger.enter(batch)
+        if heads is not None:
+            self.latencies.add((now_ns - heads.sent_ns).astype(np.float64) / 1e9)
+
+    def summary(self) -> dict[str, Any]:
+        """What is left to tell at the end."""
+        return {
+            "arrived": self._ledger.arrived,
+            "began_ns": self.began_ns,
+            "ended_ns": self.ended_ns,
+            "out_of_order": self._ledger.out_of_order,
+            "foreign": self._ledger.foreign,
+            "latencies": self.latencies.counts(),
+        }

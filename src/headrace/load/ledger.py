@@ -1,0 +1,86 @@
+"""The ledger of one consumer: which messages came, and whether each partition kept the order of each producer.
+
+Ledgers of the members of a group add up: then every message of every producer is there once. Used by one thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.load.load import Load
+from headrace.load.payload import Heads, heads_of
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What was wrong with what a group got; all are zero if nothing was."""
+
+    missing: int = 0
+    doubled: int = 0
+    out_of_order: int = 0
+    foreign: int = 0
+
+    @property
+    def are_good(self) -> bool:
+        """Whether everything arrived once and in order."""
+        return not (self.missing or self.doubled or self.out_of_order or self.foreign)
+
+
+class Ledger:
+    """Counts of every message of a load."""
+
+    def __init__(self, load: Load) -> None:
+        shares = [load.share(producer) for producer in range(load.producers)]
+        self._shares = np.array(shares, np.int64)
+        self._firsts = np.concatenate(([0], np.cumsum(self._shares)))[:-1]
+        self._producers = load.producers
+        self._last = np.full(load.partitions * load.producers, -1, np.int64)
+        self.seen = np.zeros(load.messages, np.uint8)
+        self.arrived = 0
+        self.out_of_order = 0
+        self.foreign = 0
+
+    def enter(self, batch: pa.RecordBatch) -> Heads | None:
+        """Count a batch; what its messages say, unless some are of another load."""
+        heads = heads_of(batch.column("value"))
+        if heads is None or not self._are_ours(heads):
+            self.foreign += batch.num_rows
+            return None
+        places = self._firsts[heads.producers] + heads.numbers
+        np.add.at(self.seen, places, 1)
+        # One that came before is not counted again.
+        self.arrived += int((self.seen[places] == 1).sum())
+        self._check_order(np.asarray(batch.column("partition")), heads)
+        return heads
+
+    def save(self, path: Path) -> None:
+        """Keep the counts for whoever adds them up."""
+        np.save(path, self.seen)
+
+    def _are_ours(self, heads: Heads) -> bool:
+        known = (heads.producers >= 0) & (heads.producers < self._producers) & (heads.numbers >= 0)
+        return bool(known.all() and (heads.numbers < self._shares[heads.producers]).all())
+
+    def _check_order(self, partitions: npt.NDArray[np.int32], heads: Heads) -> None:
+        lanes = partitions.astype(np.int64) * self._producers + heads.producers
+        order = np.argsort(lanes, kind="stable")
+        lanes, numbers = lanes[order], heads.numbers[order]
+        begins = np.append(True, lanes[1:] != lanes[:-1])
+        before = np.append(-1, numbers[:-1])
+        before[begins] = self._last[lanes[begins]]
+        self.out_of_order += int((numbers <= before).sum())
+        ends = np.append(begins[1:], True)
+        self._last[lanes[ends]] = numbers[ends]
+
+
+def findings(ledgers: list[Path], messages: int, out_of_order: int, foreign: int) -> Findings:
+    """What the ledgers of one group say together."""
+    seen = np.zeros(messages, np.uint32)
+    for path in ledgers:
+        seen += np.load(path)
+    return Findings(int((seen == 0).sum()), int((seen > 1).sum()), out_of_order, foreign)
