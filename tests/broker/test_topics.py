@@ -283,10 +283,10 @@ def test_a_topic_that_the_catalog_keeps_can_be_deleted_again(site: Site) -> None
     failing = threading.Event()
     failing.set()
 
-    def remove_topic(topic_id: int) -> None:
+    def remove_topic(topic_id: int) -> bool:
         if failing.is_set():
             raise StoreUnavailable("catalog", "the disk is full")
-        remove(topic_id)
+        return remove(topic_id)
 
     catalog.remove_topic = remove_topic  # type: ignore[method-assign]
     with pytest.raises(StoreUnavailable):

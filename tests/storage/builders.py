@@ -247,5 +247,5 @@ class Topic:
 
     def grow(self, partitions: int) -> None:
         self.record = replace(self.record, partitions=partitions)
-        self.place.store.catalog.change_topic(self.record)
+        self.place.store.catalog.change_topic(self.record, lambda _: self.record)
         self.log.add_partitions(partitions)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.core.errors import Closed, OffsetOutOfRange, PartitionNotFound, StorageError
+from headrace.core.errors import Closed, OffsetOutOfRange, PartitionNotFound, StorageError, TopicExists
 from headrace.core.groups import Group, Member
 from headrace.core.ids import Kind
 from headrace.core.messages import READ_SCHEMA, STORED_SCHEMA, message_sizes
@@ -116,7 +116,7 @@ class CatalogContract:
     def test_one_key_names_one_topic(self, place: Place) -> None:
         first = Topic(place, "Orders")
         place.reopen()
-        with pytest.raises(StorageError):
+        with pytest.raises(TopicExists):
             Topic(place, "ORDERS")
         assert place.store.catalog.topics() == [first.record]
         second = Topic(place, "Orders 2")
@@ -136,7 +136,7 @@ class CatalogContract:
         other = Topic(place, "other").record
         topic = Topic(place)
         changed = TopicRecord(topic.record.id, "Orders", "orders", 5, settings_of(retention_seconds=9), CREATED_US)
-        place.store.catalog.change_topic(changed)
+        place.store.catalog.change_topic(topic.record, lambda _: changed)
         topic.log.add_partitions(5)
         place.reopen()
         assert place.store.catalog.topics() == [other, changed]

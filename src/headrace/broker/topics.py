@@ -203,8 +203,7 @@ class Topics:
 
     def _store_change(self, found: OpenTopic, record: TopicRecord) -> None:
         if record != found.record:
-            self._store.catalog.change_topic(record)
-            found.topic.change(record)
+            found.topic.change(self._store.catalog.change_topic(record, lambda _: record))
 
     @staticmethod
     def _check_same(present: TopicRecord, wanted: TopicSettings, given: dict[str, Any]) -> None:

@@ -1,32 +1,43 @@
 """The catalog: which topics, groups and committed offsets there are, in SQL, the same code for every engine.
 
-Every method is one transaction, durable when it returns. A lock orders the calls of this process, so that the one
-in-memory connection of the memory engine can serve many threads too. An unknown newer version of the tables is
-refused. Groups come and go without their members: those live in the broker that they talk to.
+Every method is one transaction, durable when it returns. On SQLite a lock orders the calls of this process, so that
+the one in-memory connection of the memory engine can serve many threads too; on PostgreSQL the database orders them.
+An unknown newer version of the tables is refused.
+
+In a store of one server groups come and go without their members: those live in the broker that they talk to. In one
+that servers share, `change_group` changes a group with its members under the lock of its row.
+
+A transaction whose connection broke is tried again for a while. So is one whose COMMIT had no answer: everything here
+may be done twice, at worst a number of the queue API is left out.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Engine, delete, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as upsert
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Engine, delete, func, insert, select, tuple_, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from headrace.core.errors import Closed, StoreUnavailable, UnknownFormat
-from headrace.core.groups import Group, ReadFrom
+from headrace.core.errors import Closed, StoreUnavailable, TopicDeleted, TopicExists, UnknownFormat
+from headrace.core.groups import Group
 from headrace.core.ids import Kind
 from headrace.core.rights import Grant
 from headrace.core.settings import TopicSettings
+from headrace.storage.group_row import KEYS, GroupRow, Reach, TopicGone, group_of, group_values, groups_query
 from headrace.storage.tables import (
     VERSION,
     all_consumers,
     all_groups,
+    all_members,
+    all_producers,
     all_tokens,
     all_topics,
     headrace_catalog,
@@ -57,27 +68,53 @@ class TopicRecord:
     created_us: int
 
 
+Result = TypeVar("Result")
+
+# How long a transaction is tried again after its connection broke, and how long is waited before each.
+_PATIENCE_SECONDS: Final = 10.0
+_PAUSE_SECONDS: Final = 0.1
+# The SQLSTATEs of what may pass: the connection broke (08), the server stops or starts (57P0), two met (40).
+_PASSING: Final = ("08", "57P0", "40")
+
+
 class Catalog:
     """The catalog over a database. Safe for threads."""
 
-    def __init__(self, engine: Engine, name: str) -> None:
+    def __init__(self, engine: Engine, name: str, patience_seconds: float = _PATIENCE_SECONDS) -> None:
         self._engine = engine
         self._name = name
-        self._lock = threading.Lock()
+        self._patience_seconds = patience_seconds
+        self._is_postgres = engine.dialect.name == "postgresql"
+        self._upsert: Any = postgresql.insert if self._is_postgres else sqlite.insert
+        self._lock: AbstractContextManager[object] = nullcontext() if self._is_postgres else threading.Lock()
         self._closed = False
-        with self._transaction() as connection:
-            metadata.create_all(connection)
-            version = connection.execute(select(headrace_catalog.c.version)).scalar()
-            if version is None:
-                connection.execute(insert(headrace_catalog).values(version=VERSION))
-            elif version > VERSION:
-                raise UnknownFormat(name, version, VERSION)
+        # Made once: offsets change more often than all else.
+        row = self._upsert(all_consumers)
+        self._offsets_statement = row.on_conflict_do_update(
+            index_elements=[*KEYS, "partition"], set_={"queueoffset": row.excluded.queueoffset}
+        )
+        self._do(self._make_tables)
+
+    def _make_tables(self, connection: Connection) -> None:
+        metadata.create_all(connection)
+        version = connection.execute(select(headrace_catalog.c.version)).scalar()
+        if version is None:
+            connection.execute(insert(headrace_catalog).values(version=VERSION))
+        elif version > VERSION:
+            raise UnknownFormat(self._name, version, VERSION)
+
+    # Topics
 
     def topics(self) -> list[TopicRecord]:
         """All topics in the order they were made."""
-        with self._transaction() as connection:
-            rows = connection.execute(select(all_topics).order_by(all_topics.c.topicid)).all()
+        rows = self._do(lambda connection: connection.execute(select(all_topics).order_by(all_topics.c.topicid)).all())
         return [_topic(row) for row in rows]
+
+    def topic(self, key: str) -> TopicRecord | None:
+        """The topic of a key, or none."""
+        query = select(all_topics).where(all_topics.c.topickey == key)
+        row = self._do(lambda connection: connection.execute(query).one_or_none())
+        return None if row is None else _topic(row)
 
     def add_topic(
         self,
@@ -90,52 +127,93 @@ class Catalog:
     ) -> TopicRecord:
         """Add a topic; `prepare` makes its log before the row is committed, so that a topic always has one."""
         values = {"topickey": key, "topicname": name, "partitions": partitions, "created_us": now_us}
-        with self._transaction() as connection:
-            row = insert(all_topics).values(settings=msgspec.json.encode(settings).decode(), **values)
-            topic_id = connection.execute(row).inserted_primary_key
+        row = insert(all_topics).values(settings=msgspec.json.encode(settings).decode(), **values)
+
+        def add(connection: Connection) -> TopicRecord:
+            try:
+                topic_id = connection.execute(row).inserted_primary_key
+            except IntegrityError:
+                raise TopicExists(name) from None
             assert topic_id is not None
             record = TopicRecord(topic_id[0], name, key, partitions, settings, now_us)
             prepare(record)
-        return record
+            return record
 
-    def change_topic(self, topic: TopicRecord) -> None:
-        """Store other partitions or settings of a topic."""
-        settings = msgspec.json.encode(topic.settings).decode()
-        change = update(all_topics).where(all_topics.c.topicid == topic.id)
-        with self._transaction() as connection:
-            connection.execute(change.values(partitions=topic.partitions, settings=settings))
+        return self._do(add)
 
-    def remove_topic(self, topic_id: int) -> None:
-        """Remove a topic with its groups and offsets."""
-        with self._transaction() as connection:
-            for table in (all_consumers, all_groups, all_topics):
-                connection.execute(delete(table).where(table.c.topicid == topic_id))
+    def change_topic(self, topic: TopicRecord, rule: Callable[[TopicRecord], TopicRecord]) -> TopicRecord:
+        """Store other partitions or settings, which a rule makes of those that the topic has by now."""
+
+        def change(connection: Connection) -> TopicRecord:
+            query = select(all_topics).where(all_topics.c.topicid == topic.id).with_for_update()
+            row = connection.execute(query).one_or_none()
+            if row is None:
+                raise TopicDeleted(topic.name)
+            before = _topic(row)
+            after = rule(before)
+            if after != before:
+                settings = msgspec.json.encode(after.settings).decode()
+                statement = update(all_topics).where(all_topics.c.topicid == topic.id)
+                connection.execute(statement.values(partitions=after.partitions, settings=settings))
+            return after
+
+        return self._do(change)
+
+    def remove_topic(self, topic_id: int) -> bool:
+        """Remove a topic with its groups and offsets; whether it was there."""
+
+        def remove(connection: Connection) -> bool:
+            removed = connection.execute(delete(all_topics).where(all_topics.c.topicid == topic_id)).rowcount
+            return removed > 0
+
+        return self._do(remove)
+
+    # Groups
 
     def groups(self, topic_id: int) -> list[Group]:
-        """The groups of a topic by name, without members."""
-        query = select(all_groups).where(all_groups.c.topicid == topic_id).order_by(all_groups.c.groupname)
-        with self._transaction() as connection:
-            rows = connection.execute(query).all()
-        return [_group(row) for row in rows]
+        """The groups of a topic by name, with the members that are stored."""
+        rows = self._do(lambda connection: connection.execute(groups_query(topic_id)).all())
+        return sorted((group_of(row) for row in rows), key=lambda group: group.name)
+
+    def group(self, topic_id: int, name: str) -> Group | None:
+        """A group with the members that are stored, or none."""
+        query = groups_query(topic_id).where(all_groups.c.groupname == name)
+        row = self._do(lambda connection: connection.execute(query).one_or_none())
+        return None if row is None else group_of(row)
+
+    def silent_groups(self, now_us: int) -> list[tuple[int, str]]:
+        """The topic and name of every group with a member whose session has run out by now."""
+        columns = all_members.c
+        query = select(columns.topicid, columns.groupname).where(columns.first_deadline_us <= now_us)
+        return [(row.topicid, row.groupname) for row in self._do(lambda connection: connection.execute(query).all())]
+
+    def change_group(self, topic: TopicRecord, name: str, reach: Reach, work: Callable[[GroupRow], Result]) -> Result:
+        """Do work on a group of a shared store that nobody else changes meanwhile."""
+        try:
+            return self._do(lambda connection: work(GroupRow(connection, topic.id, name, reach)))
+        except TopicGone:
+            raise TopicDeleted(topic.name) from None
 
     def put_group(self, topic_id: int, group: Group, offsets: Mapping[int, int] | None = None) -> None:
-        """Store a group, new or changed, and offsets to begin with."""
-        values = {
-            "consumers": group.consumers,
-            "important": group.important,
-            "read_from": msgspec.json.encode(group.read_from).decode(),
-            "generation": group.generation,
-        }
-        row = upsert(all_groups).values(topicid=topic_id, groupname=group.name, **values)
-        with self._transaction() as connection:
-            connection.execute(row.on_conflict_do_update(index_elements=["topicid", "groupname"], set_=values))
-            _put_offsets(connection, topic_id, group.name, offsets or {})
+        """Store a group, new or changed, without its members, and offsets to begin with."""
+        values = group_values(group)
+        row = self._upsert(all_groups).values(topicid=topic_id, groupname=group.name, **values)
+        row = row.on_conflict_do_update(index_elements=KEYS, set_=values)
+
+        def put(connection: Connection) -> None:
+            connection.execute(row)
+            self._put_offsets(connection, topic_id, group.name, offsets or {})
+
+        self._do(put)
 
     def remove_group(self, topic_id: int, group: str) -> None:
         """Remove a group with its offsets."""
-        with self._transaction() as connection:
+
+        def remove(connection: Connection) -> None:
             for table in (all_consumers, all_groups):
                 connection.execute(delete(table).where(table.c.topicid == topic_id, table.c.groupname == group))
+
+        self._do(remove)
 
     def offsets(self, topic_id: int, group: str) -> dict[int, int]:
         """The committed offset of each partition that has one."""
@@ -143,47 +221,62 @@ class Catalog:
         query = select(columns.partition, columns.queueoffset).where(
             columns.topicid == topic_id, columns.groupname == group
         )
-        with self._transaction() as connection:
-            return {row.partition: row.queueoffset for row in connection.execute(query)}
+        rows = self._do(lambda connection: connection.execute(query).all())
+        return {row.partition: row.queueoffset for row in rows}
 
     def put_offsets(self, topic_id: int, group: str, offsets: Mapping[int, int]) -> None:
         """Store committed offsets."""
-        with self._transaction() as connection:
-            _put_offsets(connection, topic_id, group, offsets)
+        self._do(lambda connection: self._put_offsets(connection, topic_id, group, offsets))
+
+    def _put_offsets(self, connection: Connection, topic_id: int, group: str, offsets: Mapping[int, int]) -> None:
+        if not offsets:
+            return
+        rows = [
+            {"topicid": topic_id, "groupname": group, "partition": partition, "queueoffset": offset}
+            for partition, offset in offsets.items()
+        ]
+        connection.execute(self._offsets_statement, rows)
+
+    # The queue API, producers, tokens
 
     def take_number(self, topic_id: int, kind: Kind) -> int | None:
         """The next number of a consumer or producer of the queue API, counted from 1; none without the topic."""
         column = _counter(kind)
         step = update(all_topics).where(all_topics.c.topicid == topic_id).values({column: column + 1})
-        with self._transaction() as connection:
-            number: int | None = connection.execute(step.returning(column)).scalar()
-        return number
+        return self._number(step.returning(column))
 
     def numbers_given(self, topic_id: int, kind: Kind) -> int | None:
         """How many such numbers a topic has given out; none without the topic."""
-        query = select(_counter(kind)).where(all_topics.c.topicid == topic_id)
-        with self._transaction() as connection:
-            number: int | None = connection.execute(query).scalar()
+        return self._number(select(_counter(kind)).where(all_topics.c.topicid == topic_id))
+
+    def _number(self, statement: Any) -> int | None:
+        number: int | None = self._do(lambda connection: connection.execute(statement).scalar())
         return number
+
+    def forget_producers(self, producers_max: int) -> int:
+        """Above so many producers of a topic forget those that were opened longest ago; how many."""
+        rank = func.row_number().over(partition_by=all_producers.c.topicid, order_by=all_producers.c.epoch.desc())
+        ranked = select(all_producers.c.topicid, all_producers.c.sourcehash, rank.label("place")).subquery()
+        old = select(ranked.c.topicid, ranked.c.sourcehash).where(ranked.c.place > producers_max)
+        doomed = tuple_(all_producers.c.topicid, all_producers.c.sourcehash).in_(old)
+        return self._do(lambda connection: connection.execute(delete(all_producers).where(doomed)).rowcount)
 
     def tokens(self) -> list[TokenRecord]:
         """All tokens in the order they were made."""
         query = select(all_tokens).order_by(all_tokens.c.created_us, all_tokens.c.tokenid)
-        with self._transaction() as connection:
-            rows = connection.execute(query).all()
-        return [_token(row) for row in rows]
+        return [_token(row) for row in self._do(lambda connection: connection.execute(query).all())]
 
     def add_token(self, token: TokenRecord) -> None:
         """Let someone in."""
         values = {"tokenid": token.id, "name": token.name, "secret_hash": token.secret_hash}
         grants = msgspec.json.encode(token.grants).decode()
-        with self._transaction() as connection:
-            connection.execute(insert(all_tokens).values(grants=grants, created_us=token.created_us, **values))
+        row = insert(all_tokens).values(grants=grants, created_us=token.created_us, **values)
+        self._do(lambda connection: connection.execute(row))
 
     def remove_token(self, token_id: str) -> bool:
         """Let someone in no more; whether there was such a token."""
-        with self._transaction() as connection:
-            return connection.execute(delete(all_tokens).where(all_tokens.c.tokenid == token_id)).rowcount > 0
+        statement = delete(all_tokens).where(all_tokens.c.tokenid == token_id)
+        return self._do(lambda connection: connection.execute(statement).rowcount) > 0
 
     def close(self) -> None:
         """Close all connections; the engine would open new ones, so nothing more is let in."""
@@ -191,46 +284,33 @@ class Catalog:
             self._closed = True
             self._engine.dispose()
 
-    @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        with self._lock:
-            if self._closed:
-                raise Closed("the store")
+    def _do(self, work: Callable[[Connection], Result]) -> Result:
+        """Do work in one transaction, again if its connection broke, until that takes too long."""
+        deadline = time.monotonic() + self._patience_seconds
+        while True:
             try:
-                with self._engine.begin() as connection:
-                    yield connection
-            except DBAPIError as error:
-                raise StoreUnavailable(self._name, str(error.orig)) from error
+                with self._lock:
+                    if self._closed:
+                        raise Closed("the store")
+                    with self._engine.begin() as connection:
+                        return work(connection)
+            except (DBAPIError, PoolTimeout) as error:
+                reason = str(error.orig) if isinstance(error, DBAPIError) else "all connections are in use"
+                if not self._may_pass(error) or time.monotonic() >= deadline:
+                    raise StoreUnavailable(self._name, reason) from error
+                time.sleep(_PAUSE_SECONDS)
 
-
-def _put_offsets(connection: Connection, topic_id: int, group: str, offsets: Mapping[int, int]) -> None:
-    if not offsets:
-        return
-    rows = [
-        {"topicid": topic_id, "groupname": group, "partition": partition, "queueoffset": offset}
-        for partition, offset in offsets.items()
-    ]
-    connection.execute(_OFFSETS, rows)
-
-
-def _make_offsets() -> Any:
-    """The statement that stores committed offsets, made once: they change more often than all else."""
-    row = upsert(all_consumers)
-    keys = ["topicid", "groupname", "partition"]
-    return row.on_conflict_do_update(index_elements=keys, set_={"queueoffset": row.excluded.queueoffset})
-
-
-_OFFSETS = _make_offsets()
+    def _may_pass(self, error: DBAPIError | PoolTimeout) -> bool:
+        """Whether another connection may fare better: this one broke, was not let in, or ran into another."""
+        if not self._is_postgres or isinstance(error, PoolTimeout):
+            return False
+        state = getattr(error.orig, "sqlstate", None)
+        return error.connection_invalidated or (state or "08").startswith(_PASSING)
 
 
 def _topic(row: Any) -> TopicRecord:
     settings = msgspec.json.decode(row.settings, type=TopicSettings)
     return TopicRecord(row.topicid, row.topicname, row.topickey, row.partitions, settings, row.created_us)
-
-
-def _group(row: Any) -> Group:
-    read_from: ReadFrom = msgspec.json.decode(row.read_from, type=ReadFrom)
-    return Group(row.groupname, row.consumers, row.important, read_from, row.generation)
 
 
 def _token(row: Any) -> TokenRecord:

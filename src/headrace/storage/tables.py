@@ -1,8 +1,12 @@
-"""The tables of the catalog, the same on SQLite and PostgreSQL; names follow seed 004 where it has them."""
+"""The tables of the catalog, the same on SQLite and PostgreSQL; names follow seed 004 where it has them.
+
+On PostgreSQL the rows that change often leave room on their pages, and no index holds what changes: so a change stays
+on its page, and its old version is cleared away there without a vacuum.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -10,6 +14,7 @@ from sqlalchemy import (
     Column,
     ForeignKey,
     Integer,
+    LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
     Table,
@@ -20,6 +25,9 @@ from sqlalchemy import (
 VERSION: Final = 1
 
 metadata = MetaData()
+
+# How full PostgreSQL fills a page of rows that are changed in place, in percent.
+_IN_PLACE: Final[dict[str, Any]] = {"postgresql_with": {"fillfactor": 50}}
 
 # One row: the version of these tables.
 headrace_catalog = Table("headrace_catalog", metadata, Column("version", Integer, nullable=False))
@@ -50,6 +58,32 @@ all_groups = Table(
     Column("read_from", Text, nullable=False),
     Column("generation", BigInteger, nullable=False),
     PrimaryKeyConstraint("topicid", "groupname"),
+    **_IN_PLACE,
+)
+
+# Who is in the groups of a store that several servers share: `members` is JSON, and at `first_deadline_us` the session
+# of the first of them runs out. A row per group, so that a heartbeat changes one row and no other table.
+all_members = Table(
+    "all_members",
+    metadata,
+    Column("topicid", Integer, ForeignKey("all_topics.topicid", ondelete="CASCADE"), nullable=False),
+    Column("groupname", Text, nullable=False),
+    Column("members", Text, nullable=False),
+    Column("first_deadline_us", BigInteger),
+    PrimaryKeyConstraint("topicid", "groupname"),
+    **_IN_PLACE,
+)
+
+# The epoch of the newest producer of a source, where several servers share a store. `sourcehash` stands for the two
+# ids, which may hold what text and indexes of PostgreSQL cannot.
+all_producers = Table(
+    "all_producers",
+    metadata,
+    Column("topicid", Integer, ForeignKey("all_topics.topicid", ondelete="CASCADE"), nullable=False),
+    Column("sourcehash", LargeBinary, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    PrimaryKeyConstraint("topicid", "sourcehash"),
+    **_IN_PLACE,
 )
 
 # Where each group stands: `queueoffset` is the next offset to read.
@@ -61,6 +95,7 @@ all_consumers = Table(
     Column("partition", Integer, nullable=False),
     Column("queueoffset", BigInteger, nullable=False),
     PrimaryKeyConstraint("topicid", "groupname", "partition"),
+    **_IN_PLACE,
 )
 
 # Who may come in: `secret_hash` is all that is kept of a token; `grants` is JSON.

@@ -202,7 +202,7 @@ class TestDamage:
         for value in numbered(4):
             topic.publish(values(value))
         # With so many partitions in the catalog a header would be longer than the whole file.
-        topic.store.catalog.change_topic(replace(topic.record, partitions=500))
+        topic.store.catalog.change_topic(topic.record, lambda record: replace(record, partitions=500))
         topic.close()
         newest = topic.paths()[-1]
         assert newest.stat().st_size < header_bytes(500)
@@ -334,7 +334,7 @@ class TestDamage:
     def test_a_catalog_that_is_older_than_the_log_is_told(self, tmp_path: Path, is_header_wrong: bool) -> None:
         topic = filled(tmp_path, 3, partitions=3)
         topic.publish(values(b"x", partition=2))
-        topic.store.catalog.change_topic(replace(topic.record, partitions=2))
+        topic.store.catalog.change_topic(topic.record, lambda record: replace(record, partitions=2))
         topic.close()
         if is_header_wrong:
             flip(topic.paths()[-1], 20)
@@ -414,7 +414,7 @@ class TestSnapshots:
         topic = DiskTopic(tmp_path / "store", options=ROOMY_OPTIONS)
         topic.publish(values(b"before"))
         payload = replace(topic.record, settings=settings_of(deduplication="payload"))
-        topic.store.catalog.change_topic(payload)
+        topic.store.catalog.change_topic(payload, lambda _: payload)
         topic.record = payload
         topic.publish(values(b"after"))
         before = state_of(topic.log)

@@ -1,0 +1,144 @@
+"""One group of a shared store in a transaction that has locked it, so that servers change it one after another.
+
+    rows locked: all_topics (shared, if the group may move back), all_groups with all_members, then all_consumers
+
+The topic's row comes first: retention holds it while it looks at what important groups have yet to read. A group that
+is not there has no row to lock; a lock on its name stands for it. Offsets are written in the order of their
+partitions, since two commits of one group may run side by side. Not safe for threads; it ends with its transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+from sqlalchemy import Connection, delete, func, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from headrace.core.groups import Group, Member, ReadFrom
+from headrace.storage.tables import all_consumers, all_groups, all_members, all_topics
+
+# What a change does to its group: commits offsets, side by side with others; changes it; or may move it back, too.
+Reach = Literal["offsets", "group", "back"]
+
+KEYS = ["topicid", "groupname"]
+
+
+class TopicGone(Exception):
+    """The topic is not in the catalog any more."""
+
+
+class GroupRow:
+    """A group as it is while this transaction runs; none if it is not there."""
+
+    def __init__(self, connection: Connection, topic_id: int, name: str, reach: Reach) -> None:
+        self._connection = connection
+        self._key = {"topicid": topic_id, "groupname": name}
+        if reach == "back":
+            self._lock_topic(topic_id)
+        self.group = self._locked(is_shared=reach == "offsets")
+        if self.group is None:
+            connection.execute(select(func.pg_advisory_xact_lock(topic_id, func.hashtext(name))))
+            self.group = self._locked(is_shared=reach == "offsets")
+            self._check_topic(topic_id)
+
+    def put(self, group: Group, offsets: Mapping[int, int] | None = None) -> None:
+        """Store the group, new or changed, its members included, and offsets to begin with."""
+        before, self.group = self.group, group
+        if before is None or msgspec.structs.replace(before, members={}) != msgspec.structs.replace(group, members={}):
+            self._upsert(all_groups, group_values(group))
+        if before is None or before.members != group.members:
+            deadlines = [member.deadline_us for member in group.members.values()]
+            members = msgspec.json.encode(group.members).decode()
+            self._upsert(all_members, {"members": members, "first_deadline_us": min(deadlines, default=None)})
+        self.put_offsets(offsets or {})
+
+    def offsets(self) -> dict[int, int]:
+        """The committed offset of each partition that has one."""
+        columns = all_consumers.c
+        query = select(columns.partition, columns.queueoffset).where(*self._of(all_consumers))
+        return {row.partition: row.queueoffset for row in self._connection.execute(query)}
+
+    def put_offsets(self, offsets: Mapping[int, int]) -> None:
+        """Store committed offsets."""
+        if offsets:
+            self._connection.execute(_PUT_OFFSETS, self._rows(offsets))
+
+    def raise_offsets(self, offsets: Mapping[int, int]) -> int:
+        """Store those that are above the present ones; how many were."""
+        return self._connection.execute(_RAISE_OFFSETS, self._rows(offsets)).rowcount if offsets else 0
+
+    def remove(self) -> None:
+        """Remove the group with its members and offsets."""
+        for table in (all_consumers, all_members, all_groups):
+            self._connection.execute(delete(table).where(*self._of(table)))
+
+    def _locked(self, is_shared: bool) -> Group | None:
+        joined = all_groups.join(all_members, _same_group())
+        query = select(all_groups, all_members.c.members).select_from(joined).where(*self._of(all_groups))
+        row = self._connection.execute(query.with_for_update(read=is_shared)).one_or_none()
+        return None if row is None else group_of(row)
+
+    def _lock_topic(self, topic_id: int) -> None:
+        query = select(all_topics.c.topicid).where(all_topics.c.topicid == topic_id)
+        self._connection.execute(query.with_for_update(read=True))
+
+    def _check_topic(self, topic_id: int) -> None:
+        """A topic that is there stays there until this transaction ends."""
+        query = select(all_topics.c.topicid).where(all_topics.c.topicid == topic_id)
+        if self._connection.execute(query.with_for_update(read=True, key_share=True)).scalar() is None:
+            raise TopicGone
+
+    def _of(self, table: Any) -> list[Any]:
+        return [table.c[name] == value for name, value in self._key.items()]
+
+    def _upsert(self, table: Any, values: dict[str, Any]) -> None:
+        row = upsert(table).values(**self._key, **values)
+        self._connection.execute(row.on_conflict_do_update(index_elements=KEYS, set_=values))
+
+    def _rows(self, offsets: Mapping[int, int]) -> list[dict[str, Any]]:
+        in_order = sorted(offsets.items())
+        return [{**self._key, "partition": partition, "queueoffset": offset} for partition, offset in in_order]
+
+
+def group_values(group: Group) -> dict[str, Any]:
+    """What is stored of a group beside its name and members."""
+    return {
+        "consumers": group.consumers,
+        "important": group.important,
+        "read_from": msgspec.json.encode(group.read_from).decode(),
+        "generation": group.generation,
+    }
+
+
+def group_of(row: Any) -> Group:
+    """The group of a row, with its members where those are stored."""
+    read_from: ReadFrom = msgspec.json.decode(row.read_from, type=ReadFrom)
+    members = {} if row.members is None else msgspec.json.decode(row.members, type=dict[str, Member])
+    return Group(row.groupname, row.consumers, row.important, read_from, row.generation, members)
+
+
+def _same_group() -> Any:
+    return (all_groups.c.topicid == all_members.c.topicid) & (all_groups.c.groupname == all_members.c.groupname)
+
+
+def groups_query(topic_id: int) -> Any:
+    """All groups of a topic with their members, in no order."""
+    joined = all_groups.outerjoin(all_members, _same_group())
+    return select(all_groups, all_members.c.members).select_from(joined).where(all_groups.c.topicid == topic_id)
+
+
+def _offsets_statement(only_raise: bool) -> Any:
+    """Made once: offsets change more often than all else."""
+    row = upsert(all_consumers)
+    new = row.excluded.queueoffset
+    return row.on_conflict_do_update(
+        index_elements=[*KEYS, "partition"],
+        set_={"queueoffset": new},
+        where=new > all_consumers.c.queueoffset if only_raise else None,
+    )
+
+
+_PUT_OFFSETS = _offsets_statement(only_raise=False)
+_RAISE_OFFSETS = _offsets_statement(only_raise=True)
