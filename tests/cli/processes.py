@@ -8,7 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -49,6 +50,14 @@ class Result:
         """What it printed, of a command that succeeded."""
         assert self.code == 0, self
         return self.out.splitlines()
+
+
+def eventually(condition: Callable[[], bool], told: Callable[[], object] = lambda: "it never came true") -> None:
+    """Wait for something that has no event of its own."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, told()
+        time.sleep(0.02)
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -171,6 +180,10 @@ class Server(Running):
     @property
     def port(self) -> int:
         return int(self.url.rpartition(":")[2])
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        """Ask for a path of it, with all patience."""
+        return httpx.get(f"{self.url}{path}", timeout=PATIENCE_SECONDS, **options)
 
     def post(self, path: str, body: object) -> None:
         """Set something up by the API itself, which is quicker than a command."""

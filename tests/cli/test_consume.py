@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from datetime import UTC, datetime
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from headrace.cli.exits import Failure
 from headrace.cli.formats import parse_format
 from headrace.cli.positions import Time, parse_place
-from tests.cli.processes import Running, Server
+from tests.cli.processes import Running, Server, eventually
 
 
 @pytest.fixture
@@ -125,9 +124,14 @@ def test_following(server: Server, numbers: str) -> None:
 
 def test_following_some_partitions_up_to_a_count(server: Server, numbers: str) -> None:
     with consuming(server, numbers, "-f", "--partition", "0", "--from", "latest", "--max", "2") as consumer:
-        time.sleep(1.0)
-        server.run("produce", numbers, "--partition", "1", stdin="other\n")
-        server.run("produce", numbers, "--partition", "0", stdin="a\nb\nc\n")
+
+        def produce() -> bool:
+            # Where "latest" is depends on when the consumer has come: it may be after the first lines, but not in them.
+            server.run("produce", numbers, "--partition", "1", stdin="other\n")
+            server.run("produce", numbers, "--partition", "0", stdin="a\nb\nc\n")
+            return consumer.process.poll() is not None
+
+        eventually(produce)
         assert consumer.wait() == 0
         assert consumer.out.read() == "a\nb\n"
 

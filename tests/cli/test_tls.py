@@ -11,7 +11,7 @@ import httpx
 import pytest
 import trustme
 
-from tests.cli.processes import Server, headrace
+from tests.cli.processes import PATIENCE_SECONDS, Server, eventually, headrace
 
 
 class Certificates:
@@ -40,6 +40,13 @@ def options(certificates: Certificates) -> tuple[str, ...]:
     return "--tls-certificate", str(certificates.certificate), "--tls-key", str(certificates.key)
 
 
+def is_trusted(url: str, trusted: ssl.SSLContext) -> bool:
+    try:
+        return httpx.get(f"{url}/health/live", verify=trusted, timeout=PATIENCE_SECONDS).status_code == 200
+    except httpx.ConnectError:
+        return False
+
+
 def test_commands_over_https(tmp_path: Path, certificates: Certificates) -> None:
     with Server(tmp_path / "store", *options(certificates)) as server:
         assert server.url.startswith("https://")
@@ -58,16 +65,14 @@ def test_a_renewed_certificate_is_taken_without_a_stop(tmp_path: Path) -> None:
     with Server(tmp_path / "store", *options(certificates)) as server:
         renamed = server.url.replace("127.0.0.1", "localhost")
         with pytest.raises(httpx.ConnectError):
-            httpx.get(f"{renamed}/health/live", verify=trusted)
+            httpx.get(f"{renamed}/health/live", verify=trusted, timeout=PATIENCE_SECONDS)
         certificates.key.write_text("nothing good")
         server.process.send_signal(signal.SIGHUP)
-        time.sleep(0.5)
-        assert httpx.get(f"{server.url}/health/live", verify=trusted).status_code == 200
-        assert "stays as it was" in server.err
+        eventually(lambda: "stays as it was" in server.err)
+        assert server.get("/health/live", verify=trusted).status_code == 200
         certificates.issue("localhost")
         server.process.send_signal(signal.SIGHUP)
-        time.sleep(0.5)
-        assert httpx.get(f"{renamed}/health/live", verify=trusted).status_code == 200
+        eventually(lambda: is_trusted(renamed, trusted))
         assert server.stop() == 0
 
 
@@ -75,7 +80,7 @@ def test_sighup_without_tls_changes_nothing(tmp_path: Path) -> None:
     with Server(tmp_path / "store") as server:
         server.process.send_signal(signal.SIGHUP)
         time.sleep(0.3)
-        assert httpx.get(f"{server.url}/health/live").status_code == 200
+        assert server.get("/health/live").status_code == 200
         assert server.stop() == 0
 
 

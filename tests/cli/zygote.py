@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,7 +61,9 @@ class Forked:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            # It may have ended a moment ago, before its end was told.
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def poll(self) -> int | None:
         """Its exit code, or none if it goes on."""

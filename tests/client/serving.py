@@ -10,16 +10,19 @@ from pathlib import Path
 
 from headrace.broker import Broker
 from headrace.flight.server import FlightServer
+from tests.ports import ReservedPort
 
 ROOT = Path(__file__).parents[2]
+PATIENCE_SECONDS = 60.0
 
 
 class ServerProcess:
-    """A server that can be killed and started again at the same port on the same store."""
+    """A server that can be killed and started again at the same port, which is its own, on the same store."""
 
-    def __init__(self, store: str, port: int = 0) -> None:
+    def __init__(self, store: str) -> None:
         self.store = store
-        self.port = port
+        self._reserved = ReservedPort()
+        self.port = self._reserved.number
         self.start()
 
     @property
@@ -30,7 +33,7 @@ class ServerProcess:
         command = [sys.executable, "-m", "tests.client.serving", self.store, str(self.port)]
         self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
-        self.port = int(self.process.stdout.readline())
+        assert int(self.process.stdout.readline()) == self.port
 
     def kill(self) -> None:
         self.process.kill()
@@ -39,9 +42,10 @@ class ServerProcess:
     def stop(self) -> None:
         self.process.terminate()
         self._reap()
+        self._reserved.close()
 
     def _reap(self) -> None:
-        self.process.wait(20)
+        self.process.wait(PATIENCE_SECONDS)
         assert self.process.stdout is not None
         self.process.stdout.close()
 

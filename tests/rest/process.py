@@ -1,4 +1,4 @@
-"""A server process of its own: `python -m tests.rest.process URL` prints its port once it is ready."""
+"""A server process of its own: `python -m tests.rest.process URL PORT` prints its port once it is ready."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.rest.settings import RestSettings
 
 def main() -> None:
     """Open the store and serve it until told to stop."""
-    listeners, settings, draining = bind("127.0.0.1", 0), RestSettings(), Draining()
+    listeners, settings, draining = bind("127.0.0.1", int(sys.argv[2])), RestSettings(), Draining()
     with Broker.open(sys.argv[1]) as broker:
         app = make_app(broker, broker.access, settings, draining)
         serve(app, listeners, settings, draining, on_ready=lambda: print(port_of(listeners), flush=True))

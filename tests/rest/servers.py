@@ -12,25 +12,28 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode
 
+from tests.ports import ReservedPort
+
 PATIENCE_SECONDS = 60.0
 ROOT = Path(__file__).parents[2]
 
 
 class ServerProcess:
-    """A server on a store; it can be stopped or killed, and started again on what it left."""
+    """A server on a store; it can be stopped or killed, and started again at the same port on what it left."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = 0
+        self._reserved = ReservedPort()
+        self.port = self._reserved.number
         self.start()
 
     def start(self) -> None:
         """Start, and wait until it answers."""
-        command = [sys.executable, "-m", "tests.rest.process", self.url]
+        command = [sys.executable, "-m", "tests.rest.process", self.url, str(self.port)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
         assert self._process.stdout is not None
-        self.port = int(self._process.stdout.readline())
+        assert int(self._process.stdout.readline()) == self.port
 
     def kill(self) -> None:
         """End it without a word."""
@@ -49,6 +52,7 @@ class ServerProcess:
         """End it, if it runs."""
         if self._process is not None:
             self.stop()
+        self._reserved.close()
 
     def _end(self, number: signal.Signals, *expected: int) -> None:
         process = self._process

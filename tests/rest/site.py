@@ -23,7 +23,7 @@ from headrace.rest.draining import Draining
 from headrace.rest.formats import ARROW, stream_of
 from headrace.rest.settings import RestSettings
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 class Site:
@@ -43,7 +43,14 @@ class Site:
     def _start(self) -> _Server:
         app = make_app(self.broker, self.access, self.settings, self._draining)
         config = uvicorn.Config(
-            cast(Any, app), http="httptools", ws="none", lifespan="on", log_config=None, access_log=False
+            cast(Any, app),
+            http="httptools",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            # Longer than clients keep an idle connection: else both may let go of it at the same moment.
+            timeout_keep_alive=int(2 * PATIENCE_SECONDS),
         )
         return _Server(config)
 
