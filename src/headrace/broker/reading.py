@@ -120,10 +120,11 @@ class TopicReader:
         check_whole("max_messages", messages_max, 1, FETCH_MESSAGES_MAX)
         check_whole("max_bytes", bytes_max, 1, FETCH_BYTES_MAX)
         offsets = self.offsets()
-        for partition, offset in positions.items():
-            check_range(self.name, offsets, partition, offset)
-        behind = {partition: offset for partition, offset in positions.items() if offset < offsets.end[partition]}
-        return _Turns(self._topic, behind, messages_max, bytes_max).take() if behind else []
+        ends = {
+            partition: check_range(self.name, offsets, partition, offset) for partition, offset in positions.items()
+        }
+        behind = {partition: offset for partition, offset in positions.items() if offset < ends[partition]}
+        return _Turns(self._topic, behind, ends, messages_max, bytes_max).take() if behind else []
 
     def read_as_member(
         self,
@@ -180,9 +181,12 @@ def _renew_seconds(group: Group, member: str) -> float:
 class _Turns:
     """One reading of several partitions: a round in which each gets its share, and one for what is left over."""
 
-    def __init__(self, topic: Topic, behind: dict[int, int], messages_max: int, bytes_max: int) -> None:
+    def __init__(
+        self, topic: Topic, behind: dict[int, int], ends: Mapping[int, int], messages_max: int, bytes_max: int
+    ) -> None:
         self._topic = topic
         self._next = behind
+        self._ends = ends
         self._messages_left = messages_max
         self._bytes_left = bytes_max
         self._batches: list[pa.RecordBatch] = []
@@ -205,7 +209,7 @@ class _Turns:
 
     def _turn(self, partition: int, messages: int, bytes_: int) -> None:
         messages, bytes_ = min(messages, self._messages_left), min(bytes_, self._bytes_left)
-        if messages > 0 and bytes_ > 0:
+        if messages > 0 and bytes_ > 0 and self._next[partition] < self._ends[partition]:
             batch = self._topic.fetch(partition, self._next[partition], messages, bytes_, 0.0)
             if batch.num_rows:
                 self._batches.append(batch)

@@ -160,12 +160,20 @@ def read_batch(stored: pa.RecordBatch, partition: int, offset: int, times_us: In
     rows = stored.num_rows
     known = dict(zip(stored.schema.names, stored.columns, strict=True))
     derived = [
-        pa.array(np.full(rows, partition, dtype=np.int32)),
-        pa.array(np.arange(offset, offset + rows, dtype=np.int64)),
-        pa.Array.from_buffers(TIMESTAMP, rows, [None, pa.py_buffer(np.ascontiguousarray(times_us))]),
+        _numbers(pa.int32(), np.full(rows, partition, dtype=np.int32)),
+        _numbers(pa.int64(), np.arange(offset, offset + rows, dtype=np.int64)),
+        _numbers(TIMESTAMP, np.ascontiguousarray(times_us)),
     ]
-    given = [known[field.name] if field.name in known else pa.nulls(rows, field.type) for field in STORED_SCHEMA]
+    given = [known[name] if name in known else pa.nulls(rows, kind) for name, kind in _STORED_TYPES]
     return pa.RecordBatch.from_arrays(derived + given, schema=READ_SCHEMA)
+
+
+_STORED_TYPES: Final = [(field.name, field.type) for field in STORED_SCHEMA]
+
+
+def _numbers(kind: pa.DataType, values: npt.NDArray[np.generic]) -> pa.Array:
+    """An array without nulls over the memory of these values."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def _check_layout(batch: pa.RecordBatch) -> None:

@@ -38,6 +38,7 @@ from headrace.storage.disk.index import GrowingIndex
 from headrace.storage.disk.options import DiskOptions
 from headrace.storage.disk.recovery import Recovered
 from headrace.storage.disk.segment import Segment, SegmentHeader, file_name, header_bytes
+from headrace.storage.disk.tail import Tail
 from headrace.storage.engine import Decide, Offsets
 from headrace.storage.ranges import check_range
 
@@ -72,6 +73,7 @@ class DiskLog:
         self._sealed = 0
         self.sync_seconds = Histogram(SECONDS)
         self._write_lock = threading.Lock()
+        self._tail = Tail()
         self._mapped: OrderedDict[Segment, None] = OrderedDict()
         self._mapped_lock = threading.Lock()
         self.damage = recovered.damage
@@ -116,11 +118,19 @@ class DiskLog:
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
         """Messages of one partition from `offset` on, within the limits but at least one if there is one."""
         end = check_range(self._topic.name, self.offsets(), partition, offset)
+        stop = min(end, offset + messages_max)
+        newest = self._tail.read(partition, offset, stop) if offset < stop else None
+        stored, times = newest or self._read_segments(partition, offset, stop, end, bytes_max)
+        return _within_bytes(read_batch(stored, partition, offset, times), bytes_max)
+
+    def _read_segments(
+        self, partition: int, offset: int, stop: int, end: int, bytes_max: int
+    ) -> tuple[pa.RecordBatch, Int64s]:
+        """Stored rows up to `stop` with their times, about so many bytes, at least one row if `stop` allows it."""
         segments = self._segments
         batches: list[pa.RecordBatch] = []
         times: list[Int64s] = []
         position, bytes_left = offset, bytes_max
-        stop = min(end, offset + messages_max)
         place = self._segment_of(segments, partition, offset)
         while position < stop and (bytes_left > 0 or not batches):
             segment_end = segments[place + 1].base_offset(partition) if place + 1 < len(segments) else end
@@ -143,9 +153,8 @@ class DiskLog:
             position += stored.num_rows
             bytes_left -= stored.nbytes
         if not batches:
-            return read_batch(NO_MESSAGES, partition, offset, np.zeros(0, np.int64))
-        whole = read_batch(join(batches), partition, offset, np.concatenate(times))
-        return _within_bytes(whole, bytes_max)
+            return NO_MESSAGES, np.zeros(0, np.int64)
+        return join(batches), np.concatenate(times)
 
     def first_at(self, partition: int, time_us: int) -> int:
         """The first offset of a partition at or after a time; its end offset if all is older."""
@@ -171,6 +180,9 @@ class DiskLog:
         offsets = self.offsets()
         if not offsets.start[partition] <= offset < offsets.end[partition]:
             return None
+        newest = self._tail.time_of(partition, offset)
+        if newest is not None:
+            return newest
         segments = self._segments
         segment = segments[self._segment_of(segments, partition, offset)]
         try:
@@ -247,6 +259,7 @@ class DiskLog:
                 except OSError as error:
                     logger.warning("topic %r was closed without index or snapshot: %s", self._topic.name, error)
             self._failure = _CLOSED
+            self._tail.clear()
             self._files.close(self._handle)
             # Files that stay mapped keep their disk, even when they are deleted.
             for segment in self._segments:
@@ -274,7 +287,7 @@ class DiskLog:
             for commit in commits:
                 header, buffers = frame.encode(commit, self._topic.id, position)
                 frames.append(buffers)
-                written.append((position, header, commit.directory))
+                written.append((position, header, commit.directory, buffers[1]))
                 position += header.bytes
             self._write(frames, written[-1][0])
         except OSError as error:
@@ -285,8 +298,9 @@ class DiskLog:
             self._failure = f"sync: {error}"
             raise OutcomeUnknown(self._topic.name, self._failure) from error
         index = self._growing()
-        for place, header, directory in written:
+        for place, header, directory, body in written:
             index.append(place, header, directory)
+            self._tail.append(header, directory, body)
         self._bytes_since_snapshot += position - self._end
         self._end = position
 
@@ -338,6 +352,7 @@ class DiskLog:
         old, old_handle = self._segments[-1], self._handle
         self._handle, self._end = handle, self._files_end(header)
         self._segments = (*self._segments, segment)
+        self._tail.clear()
         with suppress(OSError):
             self._files.close(old_handle)
         with suppress(OSError):
@@ -416,7 +431,8 @@ def _widened(offsets: Int64s, partitions: int) -> Int64s:
 
 def _within_bytes(batch: pa.RecordBatch, bytes_max: int) -> pa.RecordBatch:
     """The first messages that fit, at least one."""
-    if batch.nbytes <= bytes_max:
+    # The buffers as they are bound what their slices hold, and cost far less to ask for.
+    if batch.get_total_buffer_size() <= bytes_max or batch.nbytes <= bytes_max:
         return batch
     sizes = message_sizes(batch.column("value"), batch.column("key"), batch.column("attributes"))
     return batch.slice(0, max(1, int(np.searchsorted(np.cumsum(sizes), bytes_max, side="right"))))
