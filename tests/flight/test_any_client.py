@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyarrow import flight
 
 from headrace.broker import Broker
-from headrace.core.errors import HeadraceError, InvalidInput, TopicNotFound
+from headrace.core.errors import Closed, HeadraceError, InvalidInput, TopicNotFound
 from headrace.flight.server import FlightServer
 from headrace.wire.answers import decode_answer
 from headrace.wire.errors import decode_error, encode_error
@@ -50,6 +50,25 @@ def test_topic_is_read_in_parallel_by_its_endpoints(broker: Broker, plain: fligh
     assert sorted(int(value) for part in parts for value in part["value"].to_pylist()) == list(range(300))
     assert b"parallel" in [listed.descriptor.path[0] for listed in plain.list_flights()]
     assert {action.type for action in plain.list_actions()} == set(OPERATIONS)
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_left_out_of_the_list(
+    broker: Broker, plain: flight.FlightClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("stays")
+    monkeypatch.setattr(broker, "list_topics", lambda: ["gone", "stays"])
+    assert [listed.descriptor.path for listed in plain.list_flights()] == [[b"stays"]]
+
+
+def test_the_list_of_a_broker_that_is_closed_carries_its_error() -> None:
+    closed = Broker.open("memory:")
+    server = FlightServer(closed, closed.access, "grpc+tcp://127.0.0.1:0")
+    closed.close()
+    with flight.FlightClient(f"grpc+tcp://127.0.0.1:{server.port}") as client:
+        with pytest.raises(flight.FlightError) as refused:
+            list(client.list_flights())
+        assert isinstance(carried(refused.value), Closed)
+    assert server.stop(10.0)
 
 
 def test_read_gives_the_columns_that_are_asked_for(broker: Broker, plain: flight.FlightClient) -> None:

@@ -38,10 +38,10 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
     for line in unknown_variables(environment):
         logger.warning("%s", line)
     tls = _tls_files(settings)
-    listeners = _bind(settings.http, "--http")
+    listeners = _bind(settings.http, "http")
     flight = None
     try:
-        flight = None if settings.flight == OFF else _bind(settings.flight, "--flight")
+        flight = None if settings.flight == OFF else _bind(settings.flight, "flight")
         with _opened(settings) as (broker, catalog):
             reached = _must_authenticate(listeners, catalog, settings.http)
             reached |= flight is not None and _must_authenticate(flight, catalog, settings.flight)
@@ -109,13 +109,15 @@ def _tls_files(settings: ServeSettings) -> tuple[Path, Path] | None:
     return files
 
 
-def _bind(address: str, flag: str) -> list[socket.socket]:
-    host, port = parse_address(address)
+def _bind(address: str, setting: str) -> list[socket.socket]:
+    host, port = parse_address(address, setting)
     try:
         return server.bind(host, port)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise Failure(Exit.USAGE, f"cannot listen on {address}: {reason}; choose another address by {flag}") from None
+        raise Failure(
+            Exit.USAGE, f"cannot listen on {address}: {reason}; choose another address by --{setting}"
+        ) from None
 
 
 @contextmanager

@@ -140,11 +140,11 @@ def _settings(given: Mapping[str, Any]) -> ServeSettings:
         raise Failure(Exit.USAGE, f"bad setting: {error}") from None
 
 
-def parse_address(text: str) -> tuple[str, int]:
+def parse_address(text: str, setting: str = "http") -> tuple[str, int]:
     """Host and port of HOST:PORT; an IPv6 address stands in brackets."""
     host, separator, port = text.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
     is_bracketed = host != bare
     if not separator or not bare or (":" in bare) != is_bracketed or not port.isdecimal() or int(port) > 65535:
-        raise Failure(Exit.USAGE, f"http is {text!r}: write it as HOST:PORT, such as 127.0.0.1:7070 or [::1]:7070")
+        raise Failure(Exit.USAGE, f"{setting} is {text!r}: write it as HOST:PORT, such as 127.0.0.1:7070 or [::1]:7070")
     return bare, int(port)

@@ -5,8 +5,8 @@ the answers. When a stream breaks, the first thread opens another and sends agai
 everything that was not answered: what was written already is dropped by the broker as a duplicate. Parcels that must
 not be sent twice fail with `OutcomeUnknown` instead. An error that a retry cannot mend ends the producer.
 
-The queue of unanswered parcels is appended to by the writing thread and popped by the reading one; while a stream is
-mended there is no reading thread.
+The queue of unanswered parcels is guarded by `_answered`: the writing thread appends to it, the reading one pops, and
+whoever closes a producer that gets no answers empties it. Whoever pops a parcel decides what becomes of it.
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ class Delivery:
         if self._schema is None or fitted(parcel.batch, self._schema) is None:
             self._drain()
             self._schema = _merged(self._schema, parcel.batch.schema)
-        self._unanswered.append(parcel)
+        if not self._await_answer(parcel):
+            self._fail(parcel, Closed("the producer"))
+            return
         if self._stream is None:
             self._mend()
             return
@@ -133,10 +135,20 @@ class Delivery:
         except HeadraceError:
             self._mend()
 
+    def _await_answer(self, parcel: Parcel) -> bool:
+        """Put a parcel where its answer finds it, unless the producer was closed meanwhile."""
+        with self._answered:
+            if self._stop.is_set():
+                return False
+            self._unanswered.append(parcel)
+            return True
+
     def _has_room(self) -> bool:
         """Wait until fewer parcels are in flight; false if the stream ended meanwhile."""
         with self._answered:
             while len(self._unanswered) >= PRODUCER_BATCHES_IN_FLIGHT and self._stream is not None:
+                if self._stop.is_set():
+                    return True
                 if self._stream.is_over:
                     return False
                 self._answered.wait(_LOOK_SECONDS)
@@ -199,7 +211,10 @@ class Delivery:
         """In the reading thread: the answer to the first parcel; an error that ends the stream is given back."""
         if isinstance(answer, HeadraceError) and not isinstance(answer, InvalidInput):
             return answer
-        parcel = self._unanswered.popleft()
+        parcel = self._first_unanswered()
+        if parcel is None:
+            # It was given up: whoever sent it was told so.
+            return None
         if isinstance(answer, HeadraceError):
             self._fail(parcel, answer)
         else:
@@ -211,20 +226,25 @@ class Delivery:
 
     def _fail_unrepeatable(self, error: HeadraceError) -> None:
         """After a lost connection, those that must not be sent twice are given up."""
-        if isinstance(error, Unreachable | Closed) and self._unanswered:
-            kept = [parcel for parcel in self._unanswered if parcel.is_repeatable or not parcel.was_sent]
+        if not isinstance(error, Unreachable | Closed):
+            return
+        with self._answered:
             lost = [parcel for parcel in self._unanswered if not parcel.is_repeatable and parcel.was_sent]
+            kept = [parcel for parcel in self._unanswered if parcel.is_repeatable or not parcel.was_sent]
             self._unanswered = deque(kept)
-            for parcel in lost:
-                self._fail(parcel, OutcomeUnknown(self._topic, str(error)))
+        for parcel in lost:
+            self._fail(parcel, OutcomeUnknown(self._topic, str(error)))
 
     def _give_up(self, error: HeadraceError, for_ever: bool) -> None:
-        while self._unanswered:
-            parcel = self._unanswered.popleft()
+        while (parcel := self._first_unanswered()) is not None:
             is_unknown = parcel.was_sent and _may_pass(error)
             self._fail(parcel, OutcomeUnknown(self._topic, str(error)) if is_unknown else error)
         for parcel in self._outbox.refuse(error if for_ever else None):
             self._fail(parcel, error)
+
+    def _first_unanswered(self) -> Parcel | None:
+        with self._answered:
+            return self._unanswered.popleft() if self._unanswered else None
 
     def _fail(self, parcel: Parcel, error: HeadraceError) -> None:
         self._outbox.release(parcel)

@@ -39,6 +39,11 @@ class _Connection:
     client: flight.FlightClient
 
 
+def deadline_seconds(operation: operations.Operation) -> float:
+    """How long an answer may take: what an operation asks to wait for comes on top."""
+    return _CALL_SECONDS + float(getattr(operation, "wait_seconds", 0.0))
+
+
 class FlightTransport:
     """Calls and streams to the first of some servers that answers."""
 
@@ -57,7 +62,7 @@ class FlightTransport:
         connection = self._connected()
         action = flight.Action(str(operation.__struct_config__.tag), operations.encode(operation))
         with self._noticing(connection):
-            (answer,) = connection.client.do_action(action, self._options(_CALL_SECONDS))
+            (answer,) = connection.client.do_action(action, self._options(deadline_seconds(operation)))
             return operations.decode_answer(operation, answer.body.to_pybytes())
 
     def upload(self, command: tickets.Upload, schema: pa.Schema) -> FlightUpload:

@@ -2,6 +2,9 @@
 
 The thread only learns: that the generation has changed, or that the session ran out. It tells by a wake, and whoever
 polls takes the new membership up, so that a consumer's partitions change under nobody's hands.
+
+Joining again and leaving exclude each other: a heartbeat that is answered after the member left must not bring it back.
+Locks: `_lock` (one heartbeat at a time), then `_joining`.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ class Session:
         self.member = member
         self._stop = threading.Event()
         self._lock = threading.Lock()
+        self._joining = threading.Lock()
         self._failure: HeadraceError | None = None
         self._present = self._join()
         self.known = self._present
@@ -65,7 +69,8 @@ class Session:
         """Leave, so that others get the partitions at once."""
         self._stop.set()
         try:
-            self._calls(Leave(self._topic, self._group, self.member))
+            with self._joining:
+                self._calls(Leave(self._topic, self._group, self.member))
         except HeadraceError as error:
             logger.debug("leaving group %r: %s", self._group, error)
 
@@ -77,7 +82,8 @@ class Session:
         try:
             present: Membership = self._calls(Heartbeat(self._topic, self._group, self.member))
         except MemberNotFound:
-            return self._join()
+            with self._joining:
+                return self._present if self._stop.is_set() else self._join()
         return present
 
     def _run(self) -> None:

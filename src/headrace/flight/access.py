@@ -7,7 +7,7 @@ from typing import Any, Final
 from pyarrow import flight
 
 from headrace.broker.access import Access
-from headrace.core.errors import Unauthenticated
+from headrace.core.errors import HeadraceError
 from headrace.core.rights import Caller
 from headrace.flight.errors import carrying
 
@@ -33,7 +33,7 @@ class AccessMiddleware(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         given = [value for name, values in headers.items() if name.lower() == "authorization" for value in values]
         try:
             return CallerOfCall(self._access.authenticate(_token(given)))
-        except Unauthenticated as error:
+        except HeadraceError as error:
             raise carrying(error) from None
 
 

@@ -7,8 +7,8 @@ is cancelled or vanished is noticed within a second. Batches of the store go out
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from pyarrow import flight
 
 from headrace.broker import Broker
 from headrace.broker.access import Access
-from headrace.core.errors import InvalidInput, Overloaded
+from headrace.core.errors import InvalidInput, Overloaded, TopicNotFound
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.rights import Right
 from headrace.flight.access import MIDDLEWARE, AccessMiddleware, caller_of
@@ -95,9 +95,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
         """All topics that the caller may read."""
-        caller = caller_of(context)
-        for topic in self._broker.list_topics():
-            if caller.may(Right.READ, topic):
+        with translated():
+            caller = caller_of(context)
+            return iter([*self._infos(topic for topic in self._broker.list_topics() if caller.may(Right.READ, topic))])
+
+    def _infos(self, topics: Iterable[str]) -> Iterator[flight.FlightInfo]:
+        for topic in topics:
+            # One that is deleted meanwhile is not there any more.
+            with suppress(TopicNotFound):
                 yield self._info(topic, flight.FlightDescriptor.for_path(topic))
 
     def _info(self, topic: str, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:

@@ -1,0 +1,99 @@
+"""What ends while something is under way: a member that leaves during its heartbeat, a producer without answers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from headrace.broker import Broker
+from headrace.client import Client
+from headrace.client.flight_transport import deadline_seconds
+from headrace.core.errors import Closed, OutcomeUnknown
+from headrace.testing import EmbeddedTransport
+from headrace.testing.transport import EmbeddedUpload
+from headrace.wire.operations import AwaitOffsets, CreateTopic, Heartbeat, Leave, Operation
+
+PATIENCE_SECONDS = 60.0
+
+
+def end_of(thread_name: str) -> None:
+    """Wait for the threads of a name."""
+    for thread in threading.enumerate():
+        if thread.name == thread_name:
+            thread.join(PATIENCE_SECONDS)
+            assert not thread.is_alive()
+
+
+class SlowHeartbeat(EmbeddedTransport):
+    """A way on which a heartbeat arrives only after the member has left."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        self.beating = threading.Event()
+        self.left = threading.Event()
+
+    def call(self, operation: Operation) -> Any:
+        if isinstance(operation, Heartbeat):
+            self.beating.set()
+            assert self.left.wait(PATIENCE_SECONDS)
+        answer = super().call(operation)
+        if isinstance(operation, Leave):
+            self.left.set()
+        return answer
+
+
+def test_a_member_that_has_left_is_not_brought_back_by_its_last_heartbeat(broker: Broker) -> None:
+    transport = SlowHeartbeat(broker)
+    with Client(transport) as client:
+        client.create_topic("orders")
+        consumer = client.consumer("orders", group="billing", session_timeout_seconds=3_600)
+        assert transport.beating.wait(PATIENCE_SECONDS)
+        consumer.close()
+        end_of("headrace-heartbeat")
+        assert not client.describe_group("orders", "billing").members
+
+
+class SlowAnswers(EmbeddedTransport):
+    """A way on which answers come when they may."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        self.may_answer = threading.Event()
+
+    def upload(self, command: Any, schema: Any) -> EmbeddedUpload:
+        upload, read = super().upload(command, schema), EmbeddedUpload.read
+
+        def read_later() -> Any:
+            assert self.may_answer.wait(PATIENCE_SECONDS)
+            return read(upload)
+
+        upload.read = read_later  # type: ignore[method-assign]
+        return upload
+
+
+def test_answers_that_come_after_the_end_do_no_harm(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    transport = SlowAnswers(broker)
+    with Client(transport) as client:
+        client.create_topic("orders")
+        producer = client.producer("orders", linger_seconds=0.0, timeout=0.0)
+        futures = [producer.send(b"%d" % number, timeout=PATIENCE_SECONDS) for number in range(40)]
+        news = client.await_offsets("orders", {0: 0}, wait_seconds=PATIENCE_SECONDS)
+        assert news[0][1] > 0, "the first message is written, and its answer is held back"
+        producer.close()
+        with pytest.raises(OutcomeUnknown):
+            futures[0].result(PATIENCE_SECONDS)
+        for future in futures:
+            with pytest.raises((OutcomeUnknown, Closed)):
+                future.result(PATIENCE_SECONDS)
+        transport.may_answer.set()
+        end_of("headrace-producer")
+        end_of("headrace-receipts")
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_an_answer_may_take_as_long_as_was_asked_for() -> None:
+    usual = deadline_seconds(CreateTopic("orders"))
+    assert deadline_seconds(AwaitOffsets("orders", {0: 0}, wait_seconds=90.0)) == usual + 90.0
