@@ -265,7 +265,7 @@ class Consumer:
         self._progress.begin(positions)
         settings = self._settings
         self._prefetch = Prefetch(
-            self._transport, self._topic, positions, settings.max_prefetch_bytes, settings.timeout_seconds
+            self._transport, self._topic, positions, settings.max_prefetch_bytes, settings.timeout_seconds, mixed=True
         )
 
     def _wake(self) -> None:

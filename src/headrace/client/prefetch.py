@@ -17,6 +17,7 @@ from typing import Final
 import pyarrow as pa
 
 from headrace.client.backoff import Backoff
+from headrace.client.progress import positions_behind
 from headrace.client.transport import ReadStream, Transport
 from headrace.core.errors import Closed, HeadraceError, OffsetOutOfRange, ServerFailed, Unreachable, again
 from headrace.core.limits import FETCH_BYTES_DEFAULT
@@ -29,16 +30,23 @@ _SHARE: Final = 4
 
 
 class Prefetch:
-    """Batches of some partitions, each of one partition and in its order."""
+    """Batches of some partitions in the order of each; one batch is of one partition, unless they may be mixed."""
 
     def __init__(
-        self, transport: Transport, topic: str, positions: Mapping[int, int], bytes_max: int, patience_seconds: float
+        self,
+        transport: Transport,
+        topic: str,
+        positions: Mapping[int, int],
+        bytes_max: int,
+        patience_seconds: float,
+        mixed: bool = False,
     ) -> None:
         self._transport = transport
         self._topic = topic
         self._positions = dict(positions)
         self._bytes_max = bytes_max
         self._patience_seconds = patience_seconds
+        self._mixed = mixed
         self._changed = threading.Condition()
         self._batches: deque[pa.RecordBatch] = deque()
         self._bytes = 0
@@ -121,7 +129,7 @@ class Prefetch:
     def _follow(self) -> bool:
         """Read one stream to its end; whether it gave anything."""
         share = max(1, min(FETCH_BYTES_DEFAULT, self._bytes_max // _SHARE))
-        stream = self._transport.read(Follow(self._topic, self._positions, max_bytes=share))
+        stream = self._transport.read(Follow(self._topic, self._positions, max_bytes=share, mixed=self._mixed))
         with self._changed:
             self._stream = stream
         if self._stop.is_set():
@@ -138,7 +146,7 @@ class Prefetch:
         with self._changed:
             while self._bytes >= self._bytes_max and not self._stop.is_set():
                 self._changed.wait()
-            self._positions[batch.column("partition")[0].as_py()] = batch.column("offset")[-1].as_py() + 1
+            self._positions.update(positions_behind(batch))
             self._batches.append(batch)
             self._bytes += batch.nbytes
             self._changed.notify_all()

@@ -66,10 +66,15 @@ class Progress:
             self._taken = self.rows_given
 
     def _add(self, batch: pa.RecordBatch) -> None:
-        partitions, offsets = np.asarray(batch.column("partition")), np.asarray(batch.column("offset"))
-        # The rows of a partition are in order, so its last row is where its run ends last.
-        ends = np.append(np.flatnonzero(np.diff(partitions)), len(partitions) - 1)
-        for partition, offset in zip(partitions[ends].tolist(), offsets[ends].tolist(), strict=True):
+        for partition, offset in positions_behind(batch).items():
             if partition in self._positions:
-                self._positions[partition] = offset + 1
+                self._positions[partition] = offset
                 self._uncommitted.add(partition)
+
+
+def positions_behind(batch: pa.RecordBatch) -> dict[int, int]:
+    """The next offset of each partition that a batch has rows of."""
+    partitions, offsets = np.asarray(batch.column("partition")), np.asarray(batch.column("offset"))
+    # The rows of a partition are in order, so its last row is where its run ends last.
+    ends = np.append(np.flatnonzero(partitions[1:] != partitions[:-1]), len(partitions) - 1)
+    return dict(zip(partitions[ends].tolist(), (offsets[ends] + 1).tolist(), strict=True))

@@ -12,6 +12,8 @@ from headrace.core.errors import InvalidInput
 from headrace.core.messages import READ_SCHEMA
 from headrace.wire.tickets import Follow, Read, Reading
 
+# Up to so many messages of several partitions go out together: a batch of its own costs more than joining them.
+_MIXED_MESSAGES = 1_000
 # A follower looks so often whether anyone is still there.
 _PATIENCE_SECONDS = 0.5
 
@@ -59,6 +61,11 @@ def _followed(broker: Broker, follow: Follow, is_over: Callable[[], bool]) -> It
             batches = reader.read(positions, follow.max_messages, follow.max_bytes)
             for batch in batches:
                 positions[batch.column("partition")[0].as_py()] += batch.num_rows
-                yield batch
+            yield from _mixed(batches) if follow.mixed else batches
             if not batches:
                 news.wait(_PATIENCE_SECONDS)
+
+
+def _mixed(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    is_small = sum(batch.num_rows for batch in batches) <= _MIXED_MESSAGES
+    return [pa.concat_batches(batches)] if len(batches) > 1 and is_small else batches

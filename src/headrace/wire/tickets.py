@@ -26,13 +26,15 @@ class Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="read"):
 class Follow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="follow"):
     """Messages of several partitions from the next offset of each on, for ever, each partition in its turn.
 
-    A batch is of one partition, and has at most so many messages and about so many bytes.
+    A batch is of one partition, and has at most so many messages and about so many bytes. With `mixed`, what a few
+    messages of several partitions would need a batch each for may come as one.
     """
 
     topic: str
     positions: dict[int, int]
     max_messages: int = FETCH_MESSAGES_DEFAULT
     max_bytes: int = FETCH_BYTES_DEFAULT
+    mixed: bool = False
 
 
 class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="publish"):
