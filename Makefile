@@ -1,4 +1,4 @@
-.PHONY: help install demo run test check bench-engine bench-http bench-peers campaign clean
+.PHONY: help install demo run test check bench-engine bench-http bench-flight bench-peers campaign clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -40,6 +40,9 @@ bench-engine: install  ## measure the engine against the limits of this machine
 
 bench-http: install  ## measure the HTTP server beside an empty POST
 	$(BIN)/python -m bench.http
+
+bench-flight: install  ## measure the client and the Flight server; --soak 10 in BENCH_FLIGHT for ten minutes more
+	$(BIN)/python -m bench.flight $(BENCH_FLIGHT)
 
 bench-peers: install  ## Headrace beside Redis Streams and NATS JetStream, where they are installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'

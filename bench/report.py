@@ -5,10 +5,17 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+
+
+def percentiles_ms(seconds: Sequence[float]) -> dict[str, float]:
+    """The usual percentiles of some times, in milliseconds."""
+    p50, p99 = np.percentile(seconds, [50, 99])
+    return {"p50": float(p50) * 1e3, "p99": float(p99) * 1e3}
 
 
 def machine() -> str:
@@ -39,7 +46,8 @@ class Report:
         target = (
             f"at least {_show(least)}" if least is not None else f"at most {_show(most)}" if most is not None else ""
         )
-        verdict = "" if not target else f"   target {target}: {'met' if met else 'MISSED'}"
+        ratio = value / (least or most or 1.0)
+        verdict = "" if not target else f"   target {target}: {ratio:.2f} of it, {'met' if met else 'MISSED'}"
         if not met:
             self.missed.append(f"{what}: {_show(value)} {unit}, target {target}")
         print(f"  {what:<62} {_show(value):>14} {unit:<12}{verdict}", flush=True)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
@@ -16,6 +15,7 @@ import uvloop
 
 from bench.engine.loads import batch
 from bench.http.load import Connection, call, rate, request
+from bench.memory import resident_bytes
 from bench.report import Report
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -80,24 +80,17 @@ async def subscribers(report: Report, port: int, process: int, seconds: float) -
     publish = request("POST", "/v1/topics/busy/messages", msgspec.json.encode({"messages": [{"value": "x" * 100}]}))
     await rate(port, publish, CONNECTIONS, 0.5)
     alone = [await rate(port, publish, CONNECTIONS, seconds) for _ in range(2)]
-    before = _resident_bytes(process)
+    before = resident_bytes(process)
     waiting = [await Connection.open(port) for _ in range(SUBSCRIBERS)]
     for connection in waiting:
         await connection.begin(request("GET", "/v1/topics/idle/events"))
-    memory = _resident_bytes(process) - before
+    memory = resident_bytes(process) - before
     beside = [await rate(port, publish, CONNECTIONS, seconds) for _ in range(2)]
     for connection in waiting:
         connection.close()
     alone.append(await rate(port, publish, CONNECTIONS, seconds))
     report.line("memory for 1,000 idle subscribers", memory / 1e6, "MB", most=150)
     report.line("publishing beside them, of the rate without", max(beside) / max(alone), "", least=0.9)
-
-
-def _resident_bytes(process: int) -> int:
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise LookupError("VmRSS")
 
 
 async def measure(report: Report, port: int, process: int, seconds: float) -> None:
