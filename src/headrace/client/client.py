@@ -220,14 +220,16 @@ class Client:
         columns: Iterable[str] | None = None,
         max_messages: int = FETCH_MESSAGES_MAX,
         max_bytes: int = FETCH_BYTES_DEFAULT,
+        timeout_seconds: float | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The messages of a partition from an offset up to an end, batch by batch as they are stored.
 
         It goes on by itself after the connection broke, and ends early where nothing more is there.
         """
+        patience = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         wanted = None if columns is None else list(columns)
         ticket = Read(topic, partition, offset, end, max_messages=max_messages, max_bytes=max_bytes, columns=wanted)
-        return scan(self._transport, ticket, self._timeout_seconds)
+        return scan(self._transport, ticket, patience)
 
     def follow(
         self,

@@ -1,0 +1,33 @@
+"""A query's progress as a group of the broker: so that its lag is seen there, and retention waits for it if it is to.
+
+The group is made at the first report. A commit never moves a group back, so a query that is restarted from an older
+checkpoint does no harm. Not safe for threads: one process of the driver reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.spark.options import ReadOptions
+
+
+class GroupProgress:
+    """How far a query has told its group to be."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._told: dict[int, int] | None = None
+
+    def report(self, offsets: Mapping[int, int]) -> None:
+        """Everything before these offsets was read; says so to the broker if it is news."""
+        options = self._options
+        if options.group is None:
+            return
+        call, topic, group = options.connection.call, options.topic, options.group
+        if self._told is None:
+            call(lambda client: client.register_group(topic, group, important=options.important))
+            self._told = {}
+        news = {partition: offset for partition, offset in offsets.items() if offset > self._told.get(partition, -1)}
+        if news:
+            call(lambda client: client.commit(topic, group, news))
+            self._told |= news

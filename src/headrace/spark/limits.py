@@ -1,0 +1,47 @@
+"""How far a micro-batch reads: everything there is, or so many messages and bytes, shared out fairly.
+
+Each partition gets its share in proportion to what waits in it, so that all get to their end together and none starves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from headrace.spark.splits import Ranges
+
+MessagesWithin = Callable[[int, int, int, int], int]
+
+
+def waiting(start: Mapping[int, int], end: Mapping[int, int]) -> Ranges:
+    """What waits in each partition that has anything."""
+    return {partition: (start[partition], stop) for partition, stop in end.items() if start[partition] < stop}
+
+
+def within_messages(ranges: Ranges, messages_max: int) -> Ranges:
+    """At most so many messages of what waits, and at least one.
+
+    >>> within_messages({0: (0, 30), 1: (5, 15)}, 20)
+    {0: (0, 15), 1: (5, 10)}
+    """
+    total = sum(end - start for start, end in ranges.values())
+    if total <= messages_max:
+        return ranges
+    shares = {partition: (end - start) * messages_max // total for partition, (start, end) in ranges.items()}
+    left = messages_max - sum(shares.values())
+    # What rounding left over goes to those with the longest way.
+    for partition in sorted(ranges, key=lambda named: ranges[named][0] - ranges[named][1])[:left]:
+        shares[partition] += 1
+    return {partition: (start, start + shares[partition]) for partition, (start, _) in ranges.items()}
+
+
+def within_bytes(ranges: Ranges, bytes_max: int, messages_within: MessagesWithin) -> Ranges:
+    """About so many bytes of what waits, and at least a message of each partition.
+
+    messages_within: how many messages of a partition from an offset up to an end are within so many bytes.
+    """
+    total = sum(end - start for start, end in ranges.values())
+    result = {}
+    for partition, (start, end) in ranges.items():
+        share = max(1, bytes_max * (end - start) // total)
+        result[partition] = (start, start + max(1, messages_within(partition, start, end, share)))
+    return result

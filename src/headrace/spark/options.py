@@ -1,0 +1,270 @@
+"""The options of the data source: which there are, what each may be, and what Spark's text for it means.
+
+Names are not case sensitive, as everywhere in Spark. An option that is not known is refused, with those that are
+spelled like it: a misspelled limit must not be silently no limit. Everything is checked before a server is asked.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from headrace.client.connecting import TOKEN_VARIABLE
+from headrace.core.errors import InvalidInput
+from headrace.core.limits import FETCH_BYTES_MAX, PARTITIONS_MAX, SEQNO_MAX
+from headrace.core.names import check_group_name, check_id, check_topic_name
+from headrace.spark.connection import Connection
+from headrace.spark.positions import EARLIEST, LATEST, Place, parse_offsets, parse_time
+from headrace.spark.schema import METADATA, READ_COLUMNS, Metadata
+
+Delivery = Literal["exactly-once", "at-least-once"]
+
+URL_DEFAULT: Final = "headrace://127.0.0.1:7071"
+SPLIT_MESSAGES_DEFAULT: Final = 1_000_000
+TIMEOUT_SECONDS_DEFAULT: Final = 120
+
+_CONNECTION: Final = ("url", "token", "rootCertificates", "timeoutSeconds")
+_READ: Final = (
+    *_CONNECTION,
+    "topic",
+    "columns",
+    "decode",
+    "endingOffsets",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "group",
+    "important",
+    "maxBytesPerTrigger",
+    "maxMessagesPerSplit",
+    "maxMessagesPerTrigger",
+    "metadata",
+    "minPartitions",
+    "startingOffsets",
+    "startingTimestamp",
+)
+_WRITE: Final = (*_CONNECTION, "topic", "batchId", "createTopic", "delivery", "partitions", "sinkId")
+# What Spark itself adds to the options of a sink.
+_OF_SPARK: Final = frozenset({"checkpointlocation"})
+_BOOLEANS: Final = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What is read, and how.
+
+    start, end: where reading begins and ends; a stream has no end.
+    columns: what a row has, in this order.
+    split_messages_max: the messages that one task reads at most.
+    """
+
+    connection: Connection
+    topic: str
+    columns: tuple[str, ...]
+    decode: bool
+    start: Place | None
+    end: Place
+    partitions_min: int
+    split_messages_max: int
+    trigger_messages_max: int | None
+    trigger_bytes_max: int | None
+    group: str | None
+    important: bool | None
+    fail_on_data_loss: bool
+    metadata: Metadata | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What is written where, and how.
+
+    topic: where all rows go; without it each row names its topic.
+    sink_id, batch_id: what makes a write the same write when it is done again.
+    partitions: of a topic that is made, if topics are to be made at all.
+    """
+
+    connection: Connection
+    topic: str | None
+    delivery: Delivery
+    sink_id: str | None
+    batch_id: int | None
+    create_topic: bool
+    partitions: int | None
+
+
+def read_options(given: Mapping[str, str]) -> ReadOptions:
+    """The options of a reader."""
+    options = _Options(given, _READ)
+    metadata = options.choice("metadata", METADATA)
+    topic = options.text("topic")
+    if topic is None and metadata is None:
+        raise InvalidInput("topic", "not given", "name the topic to read by .option('topic', …)")
+    start, start_time = options.text("startingOffsets"), options.text("startingTimestamp")
+    end, end_time = options.text("endingOffsets"), options.text("endingTimestamp")
+    options.refuse_both("startingOffsets", "startingTimestamp")
+    options.refuse_both("endingOffsets", "endingTimestamp")
+    group = options.text("group")
+    return ReadOptions(
+        connection=options.connection(),
+        topic="" if topic is None else check_topic_name(topic),
+        columns=_columns(options.text("columns")),
+        decode=options.boolean("decode", True),
+        start=_place("startingOffsets", start, "startingTimestamp", start_time),
+        end=_place("endingOffsets", end, "endingTimestamp", end_time) or LATEST,
+        partitions_min=options.whole("minPartitions", 1, 100_000) or 1,
+        split_messages_max=options.whole("maxMessagesPerSplit", 1, SEQNO_MAX) or SPLIT_MESSAGES_DEFAULT,
+        trigger_messages_max=options.whole("maxMessagesPerTrigger", 1, SEQNO_MAX),
+        trigger_bytes_max=options.whole("maxBytesPerTrigger", 1, SEQNO_MAX),
+        group=None if group is None else check_group_name(group),
+        important=options.boolean_or_none("important"),
+        fail_on_data_loss=options.boolean("failOnDataLoss", True),
+        metadata=metadata,  # type: ignore[arg-type]
+    )
+
+
+def write_options(given: Mapping[str, str], is_stream: bool) -> WriteOptions:
+    """The options of a writer."""
+    options = _Options(given, _WRITE)
+    topic, sink_id = options.text("topic"), options.text("sinkId")
+    batch_id, partitions = options.whole("batchId", 0, SEQNO_MAX), options.whole("partitions", 1, PARTITIONS_MAX)
+    create_topic = options.boolean("createTopic", False)
+    delivery = options.choice("delivery", ("exactly-once", "at-least-once")) or "exactly-once"
+    if is_stream and batch_id is not None:
+        raise InvalidInput("batchId", str(batch_id), "Spark numbers the batches of a stream itself")
+    if not is_stream and (sink_id is None) != (batch_id is None):
+        given_one = "sinkId" if batch_id is None else "batchId"
+        raise InvalidInput(given_one, "given alone", "a batch write needs sinkId and batchId together, or neither")
+    if sink_id is not None and delivery == "at-least-once":
+        raise InvalidInput("sinkId", repr(sink_id)[:100], "with delivery=at-least-once nothing remembers it")
+    if partitions is not None and not create_topic:
+        raise InvalidInput("partitions", str(partitions), "it is of a topic to be made: set createTopic=true too")
+    return WriteOptions(
+        connection=options.connection(),
+        topic=None if topic is None else check_topic_name(topic),
+        delivery=delivery,  # type: ignore[arg-type]
+        sink_id=None if sink_id is None else check_id("sinkId", sink_id),
+        batch_id=batch_id,
+        create_topic=create_topic,
+        partitions=partitions,
+    )
+
+
+def _columns(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return READ_COLUMNS
+    names = tuple(name.strip().lower() for name in text.split(","))
+    for name in names:
+        if name not in READ_COLUMNS:
+            raise InvalidInput("columns", repr(name)[:100], f"known columns are {', '.join(READ_COLUMNS)}")
+        if names.count(name) > 1:
+            raise InvalidInput("columns", repr(name), "it is named more than once")
+    return names
+
+
+def _place(offsets_name: str, offsets: str | None, time_name: str, time: str | None) -> Place | None:
+    if time is not None:
+        return parse_time(time_name, time)
+    return None if offsets is None else parse_offsets(offsets_name, offsets)
+
+
+def check_batch(options: ReadOptions) -> None:
+    """Refuse what only a stream can do."""
+    for name, value in {
+        "group": options.group,
+        "important": options.important,
+        "maxMessagesPerTrigger": options.trigger_messages_max,
+        "maxBytesPerTrigger": options.trigger_bytes_max,
+    }.items():
+        if value is not None:
+            raise InvalidInput(name, repr(value), "it is of streams: leave it out of a batch read")
+
+
+def check_stream(options: ReadOptions) -> None:
+    """Refuse what a stream cannot do."""
+    if options.metadata is not None:
+        raise InvalidInput("metadata", repr(options.metadata), "it can be read as a batch only")
+    if options.end != LATEST:
+        raise InvalidInput(
+            "endingOffsets", "given", "a stream has no end: read a batch, or use trigger(availableNow=True)"
+        )
+    if options.important is not None and options.group is None:
+        raise InvalidInput("important", "given without a group", "name the group too")
+
+
+def default_start(options: ReadOptions, is_stream: bool) -> Place:
+    """Where reading begins: as with Spark's Kafka source, a stream reads what comes, and a batch what is there."""
+    return options.start or (LATEST if is_stream else EARLIEST)
+
+
+class _Options:
+    """Options by lower-case name."""
+
+    def __init__(self, given: Mapping[str, str], known: Iterable[str]) -> None:
+        names = {name.lower(): name for name in known}
+        self._given = {name.lower(): value for name, value in given.items() if name.lower() not in _OF_SPARK}
+        for name in self._given:
+            if name not in names:
+                close = difflib.get_close_matches(name, names, n=3) or sorted(names)
+                alike = ", ".join(names[other] for other in close)
+                raise InvalidInput("option", repr(name)[:100], f"it is not known here; there is {alike}")
+
+    def text(self, name: str) -> str | None:
+        value = self._given.get(name.lower())
+        if value is not None and not value.strip():
+            raise InvalidInput(name, repr(value)[:100], "it is empty: leave it out, or give it a value")
+        return value
+
+    def whole(self, name: str, least: int, most: int) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            number = int(value)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise InvalidInput(name, repr(value)[:100], f"it must be a whole number from {least} to {most}")
+        return number
+
+    def boolean(self, name: str, default: bool) -> bool:
+        value = self.boolean_or_none(name)
+        return default if value is None else value
+
+    def boolean_or_none(self, name: str) -> bool | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        if value.strip().lower() not in _BOOLEANS:
+            raise InvalidInput(name, repr(value)[:100], "it must be true or false")
+        return _BOOLEANS[value.strip().lower()]
+
+    def choice(self, name: str, known: Iterable[str]) -> str | None:
+        value = self.text(name)
+        if value is not None and value.strip().lower() not in known:
+            raise InvalidInput(name, repr(value)[:100], f"it must be one of {', '.join(known)}")
+        return None if value is None else value.strip().lower()
+
+    def refuse_both(self, one: str, other: str) -> None:
+        if one.lower() in self._given and other.lower() in self._given:
+            raise InvalidInput(one, repr(self._given[one.lower()])[:100], f"it cannot be given together with {other}")
+
+    def connection(self) -> Connection:
+        token, certificates = self.text("token"), self.text("rootCertificates")
+        seconds = self.whole("timeoutSeconds", 1, 24 * 3600)
+        return Connection(
+            url=self.text("url") or URL_DEFAULT,
+            # Taken from the environment of the driver: executors have another.
+            token=token if token is not None else os.environ.get(TOKEN_VARIABLE),
+            root_certificates=None if certificates is None else _pem(certificates),
+            timeout_seconds=float(TIMEOUT_SECONDS_DEFAULT if seconds is None else seconds),
+        )
+
+
+def _pem(file: str) -> bytes:
+    try:
+        with open(file, "rb") as opened:
+            return opened.read(FETCH_BYTES_MAX)
+    except OSError as error:
+        raise InvalidInput("rootCertificates", repr(file)[:100], f"it cannot be read: {error.strerror}") from None

@@ -1,0 +1,135 @@
+"""What a task reads: one split, as Arrow batches that are Spark's as they are.
+
+    broker ── Flight ──► prefetch thread ── at most two batches ──► read() ──► Spark
+
+Memory is bounded by a few batches of a few megabytes, however large the split is. Columns are taken over without a
+copy; compressed values are decompressed, and `topic`, which is not stored, is added. A connection that breaks is made again,
+and reading goes on at the next offset.
+
+Messages that retention took since the split was planned are lost: they are an error that names them or, if the reader
+says so, a line in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from headrace.core import codecs
+from headrace.core.errors import OffsetOutOfRange
+from headrace.spark.connection import Connection
+from headrace.spark.losses import Losses
+from headrace.spark.splits import Split
+
+_BATCH_MESSAGES: Final = 1 << 16
+_BATCH_BYTES: Final = 8 << 20
+_AHEAD_BATCHES: Final = 2
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitReader:
+    """How splits of a topic are read. It travels to the executors."""
+
+    connection: Connection
+    topic: str
+    schema: pa.Schema
+    decode: bool
+    fail_on_data_loss: bool
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """The batches of a split."""
+        with _Prefetch(self._stored(split)) as batches:
+            for batch in batches:
+                yield self._as_spark_wants(batch)
+
+    def _stored(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """The batches as the broker has them, past what is lost."""
+        client, offset = self.connection.client(), split.start
+        patience = self.connection.timeout_seconds
+        while offset < split.end:
+            try:
+                for batch in client.scan(
+                    self.topic,
+                    split.partition,
+                    offset,
+                    split.end,
+                    columns=self._wire_columns(),
+                    max_messages=_BATCH_MESSAGES,
+                    max_bytes=_BATCH_BYTES,
+                    timeout_seconds=patience,
+                ):
+                    offset += batch.num_rows
+                    yield batch
+                kept = split.end
+            except OffsetOutOfRange as error:
+                # Below the oldest message kept, or beyond the end of a topic that was made anew.
+                kept = min(error.start, split.end) if offset < error.start else split.end
+            if offset < kept:
+                Losses({split.partition: (offset, kept)}).face(self.topic, self.fail_on_data_loss)
+            offset = kept
+
+    def _wire_columns(self) -> list[str]:
+        names = [name for name in self.schema.names if name != "topic"]
+        if self.decode and "value" in names and "codec" not in names:
+            names.append("codec")
+        # A row of no columns has no length.
+        return names or ["partition"]
+
+    def _as_spark_wants(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        if self.decode and "value" in columns:
+            codec = columns["codec"]
+            if codec.null_count < len(codec):
+                columns["value"] = codecs.decode(columns["value"], codec)
+                columns["codec"] = pa.nulls(batch.num_rows, pa.string())
+        if "topic" in self.schema.names:
+            columns["topic"] = pa.repeat(pa.scalar(self.topic, pa.string()), batch.num_rows)
+        return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
+
+
+class _Prefetch:
+    """The next batches, read by a thread while the last one is used."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._ready: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(_AHEAD_BATCHES)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headrace-prefetch", daemon=True)
+
+    def __enter__(self) -> Iterator[pa.RecordBatch]:
+        self._thread.start()
+        return self._taken()
+
+    def __exit__(self, *ended: object) -> None:
+        """A reader that wants no more, as with a limit, leaves before the end."""
+        self._over.set()
+        while self._thread.is_alive():
+            try:
+                self._ready.get_nowait()
+            except queue.Empty:
+                self._thread.join(0.01)
+
+    def _taken(self) -> Iterator[pa.RecordBatch]:
+        while (taken := self._ready.get()) is not None:
+            if isinstance(taken, BaseException):
+                raise taken
+            yield taken
+
+    def _run(self) -> None:
+        """The top of the thread."""
+        try:
+            for batch in self._batches:
+                if self._over.is_set():
+                    return
+                self._ready.put(batch)
+            self._ready.put(None)
+        except BaseException as error:
+            self._ready.put(error)

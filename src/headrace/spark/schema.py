@@ -1,0 +1,135 @@
+"""The columns of the data source: of rows that are read, of rows to be written, and of the metadata tables.
+
+The types are such that the broker's Arrow batches are Spark's as they are: same types, same nullability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    CharType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+)
+
+from headrace.core.errors import InvalidInput
+
+Metadata = Literal["topics", "groups", "partitions"]
+
+_ATTRIBUTES: Final = MapType(StringType(), BinaryType(), False)
+_FIELDS: Final = {
+    field.name: field
+    for field in (
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType(), False),
+        StructField("topic", StringType(), False),
+        StructField("partition", IntegerType(), False),
+        StructField("offset", LongType(), False),
+        StructField("timestamp", TimestampType(), False),
+        StructField("attributes", _ATTRIBUTES),
+        StructField("producer_id", StringType()),
+        StructField("message_group_id", StringType()),
+        StructField("seqno", LongType()),
+        StructField("codec", StringType()),
+        StructField("created_at", TimestampType()),
+    )
+}
+READ_COLUMNS: Final = tuple(_FIELDS)
+
+METADATA: Final[dict[str, StructType]] = {
+    "topics": StructType(
+        [
+            StructField("topic", StringType(), False),
+            StructField("partitions", IntegerType(), False),
+            StructField("messages", LongType(), False),
+            StructField("bytes_stored", LongType(), False),
+            StructField("created_at", TimestampType(), False),
+            StructField("groups", IntegerType(), False),
+        ]
+    ),
+    "partitions": StructType(
+        [
+            StructField("topic", StringType(), False),
+            StructField("partition", IntegerType(), False),
+            StructField("start_offset", LongType(), False),
+            StructField("end_offset", LongType(), False),
+            StructField("messages", LongType(), False),
+        ]
+    ),
+    "groups": StructType(
+        [
+            StructField("topic", StringType(), False),
+            StructField("group", StringType(), False),
+            StructField("important", BooleanType(), False),
+            StructField("members", IntegerType(), False),
+            StructField("partition", IntegerType(), False),
+            StructField("committed", LongType()),
+            StructField("end_offset", LongType(), False),
+            StructField("lag_messages", LongType(), False),
+            StructField("lag_seconds", DoubleType(), False),
+        ]
+    ),
+}
+
+_TEXT: Final = (StringType, CharType, VarcharType, NullType)
+_BYTES: Final = (BinaryType, *_TEXT)
+_WHOLE: Final = (ByteType, ShortType, IntegerType, LongType, NullType)
+_WRITABLE: Final[Mapping[str, tuple[tuple[type[DataType], ...], str]]] = {
+    "value": (_BYTES, "string or binary"),
+    "key": (_BYTES, "string or binary"),
+    "attributes": ((MapType, NullType), "map<string, binary> or map<string, string>"),
+    "topic": (_TEXT, "string"),
+    "partition": (_WHOLE, "int"),
+    "producer_id": (_TEXT, "string"),
+    "message_group_id": (_TEXT, "string"),
+    "seqno": (_WHOLE, "bigint"),
+    "codec": (_TEXT, "string"),
+    "created_at": ((TimestampType, TimestampNTZType, NullType), "timestamp"),
+}
+
+
+def read_schema(columns: Sequence[str]) -> StructType:
+    """The schema of rows with these columns."""
+    return StructType([_FIELDS[name] for name in columns])
+
+
+def check_writable(schema: StructType, has_topic: bool) -> None:
+    """Refuse columns that cannot be written, before anything is."""
+    names = [name.lower() for name in schema.names]
+    for name in names:
+        if name not in _WRITABLE:
+            rule = f"it cannot be written: select only {', '.join(_WRITABLE)}"
+            raise InvalidInput("column", repr(name)[:100], rule)
+        if names.count(name) > 1:
+            raise InvalidInput("column", repr(name), "it is there more than once")
+    if "value" not in names:
+        raise InvalidInput("column", "'value' missing", "every message needs a value: add a column of that name")
+    if not has_topic and "topic" not in names:
+        rule = "say where the rows go: .option('topic', …), or a column of that name"
+        raise InvalidInput("topic", "not given", rule)
+    for name, field in zip(names, schema.fields, strict=True):
+        kinds, shown = _WRITABLE[name]
+        if not isinstance(field.dataType, kinds) or not _is_map_of_bytes(field.dataType):
+            raise InvalidInput(f"column {name}", f"of type {field.dataType.simpleString()}", f"it must be {shown}")
+
+
+def _is_map_of_bytes(kind: DataType) -> bool:
+    if not isinstance(kind, MapType):
+        return True
+    return isinstance(kind.keyType, StringType) and isinstance(kind.valueType, BinaryType | StringType)

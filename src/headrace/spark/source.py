@@ -1,0 +1,74 @@
+"""The data source `headrace`: `spark.read`, `readStream`, `write` and `writeStream` with `.format("headrace")`.
+
+Spark makes this object in a process of the driver that plans queries. Everything is checked there, before a task runs.
+Nothing here touches Spark's Java, so it works on Spark Connect as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from headrace.core.errors import InvalidInput
+from headrace.spark.batch_reader import batch_reader
+from headrace.spark.metadata import MetadataReader
+from headrace.spark.options import check_batch, check_stream, read_options, write_options
+from headrace.spark.schema import METADATA, check_writable, read_schema
+from headrace.spark.stream_reader import StreamReader
+from headrace.spark.writers import BatchWriter, StreamWriter
+
+
+class HeadraceSource(DataSource):
+    """A topic as a DataFrame, and a DataFrame as messages."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        # Plain, so that it travels as it is.
+        self._given = dict(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """What `.format()` is given."""
+        return "headrace"
+
+    def schema(self) -> StructType:
+        """The columns that are read."""
+        options = read_options(self._given)
+        return METADATA[options.metadata] if options.metadata else read_schema(options.columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads what is there."""
+        options = read_options(self._given)
+        check_batch(options)
+        if schema != self.schema():
+            raise InvalidInput("schema", schema.simpleString()[:100], "it is fixed: leave it out, or choose `columns`")
+        return MetadataReader(options, schema) if options.metadata else batch_reader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Reads what comes."""
+        options = read_options(self._given)
+        check_stream(options)
+        if schema != self.schema():
+            raise InvalidInput("schema", schema.simpleString()[:100], "it is fixed: leave it out, or choose `columns`")
+        return StreamReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Writes a DataFrame once."""
+        options = write_options(self._given, is_stream=False)
+        check_writable(schema, options.topic is not None)
+        if overwrite:
+            raise InvalidInput("mode", "overwrite", "messages cannot be overwritten: use mode('append')")
+        return BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Writes micro-batches, each once; with output mode complete, all rows of the result every time."""
+        options = write_options(self._given, is_stream=True)
+        check_writable(schema, options.topic is not None)
+        return StreamWriter(options)

@@ -1,0 +1,127 @@
+"""What a task writes. Exactly once: rows are put aside in the broker, and published when Spark commits.
+
+A piece of rows is one stage with a name of its own. If the answer to it is lost, nobody knows whether it is there: it
+is staged again under another name, and only that name is told to the driver. So a task that is tried again, a twin of a
+slow task and a broker that restarts leave stages that nobody names: they are dropped, or expire after an hour.
+
+The next piece is collected while the last one is on its way; at most two are in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.client import Client
+from headrace.core.errors import AnswerLost, HeadraceError, TopicExists, TopicNotFound
+from headrace.spark.connection import Connection
+from headrace.spark.options import WriteOptions
+from headrace.spark.rows import Pieces, by_topic
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPiece:
+    """Rows that wait in the broker."""
+
+    topic: str
+    stage: str
+    rows: int
+
+
+Send = Callable[[Client, str, pa.RecordBatch], StagedPiece | None]
+
+
+def stage_rows(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> tuple[StagedPiece, ...]:
+    """Put rows aside; if that fails, what was put aside is dropped."""
+    sending = _Sending(options, _stage)
+    try:
+        sending.send(batches)
+    except BaseException:
+        drop(options.connection, sending.sent)
+        raise
+    return tuple(sending.sent)
+
+
+def publish_rows(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> None:
+    """Publish rows at once; those whose answer was lost are published again."""
+    _Sending(options, _publish).send(batches)
+
+
+def drop(connection: Connection, pieces: Iterable[StagedPiece]) -> None:
+    """Drop stages that will not be published. It is a courtesy: what cannot be dropped expires."""
+    stages: dict[str, list[str]] = {}
+    for piece in pieces:
+        stages.setdefault(piece.topic, []).append(piece.stage)
+    for topic, names in stages.items():
+        with contextlib.suppress(HeadraceError):
+            connection.client().drop_stages(topic, names)
+
+
+def make_topic(client: Client, topic: str, partitions: int | None) -> None:
+    """Make a topic, unless somebody else did."""
+    with contextlib.suppress(TopicExists):
+        client.create_topic(topic, partitions)
+
+
+class _Sending:
+    """Pieces on their way, one at a time, by a thread beside the one that collects them."""
+
+    def __init__(self, options: WriteOptions, send: Send) -> None:
+        self._options = options
+        self._send = send
+        self.sent: list[StagedPiece] = []
+
+    def send(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Send all rows; when it fails, `sent` has everything that may have come through."""
+        with ThreadPoolExecutor(1, "headrace-sending") as sender:
+            under_way: Future[None] | None = None
+            for topic, rows in _pieces(batches, self._options.topic):
+                if under_way is not None:
+                    under_way.result()
+                under_way = sender.submit(self._send_patiently, topic, rows)
+            if under_way is not None:
+                under_way.result()
+
+    def _send_patiently(self, topic: str, rows: pa.RecordBatch) -> None:
+        piece = self._options.connection.call(lambda client: self._attempt(client, topic, rows))
+        if piece is not None:
+            self.sent.append(piece)
+
+    def _attempt(self, client: Client, topic: str, rows: pa.RecordBatch) -> StagedPiece | None:
+        try:
+            return self._send(client, topic, rows)
+        except TopicNotFound:
+            if not self._options.create_topic:
+                raise
+            make_topic(client, topic, self._options.partitions)
+            return self._send(client, topic, rows)
+
+
+def _pieces(batches: Iterable[pa.RecordBatch], topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    pieces = Pieces()
+    for batch in batches:
+        for name, rows in by_topic(batch, topic):
+            piece = pieces.add(name, rows)
+            if piece is not None:
+                yield piece
+    yield from pieces.rest()
+
+
+def _stage(client: Client, topic: str, rows: pa.RecordBatch) -> StagedPiece:
+    name = f"spark-{uuid.uuid4().hex}"
+    try:
+        return StagedPiece(topic, name, client.stage(topic, name, [rows]).rows)
+    except AnswerLost:
+        with contextlib.suppress(HeadraceError):
+            client.drop_stages(topic, [name])
+        raise
+
+
+def _publish(client: Client, topic: str, rows: pa.RecordBatch) -> None:
+    with client.producer(topic, timeout=30.0) as producer:
+        producer.send_batch(rows)

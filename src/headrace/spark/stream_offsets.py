@@ -1,0 +1,37 @@
+"""The offsets of a stream as Spark keeps them in its checkpoint.
+
+Spark compares offsets by their JSON text, so there is one text for each: partitions in order, whole numbers, a version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from headrace.core.errors import InvalidInput
+
+VERSION: Final = 1
+
+
+def encode(topic: str, offsets: Mapping[int, int]) -> dict[str, Any]:
+    """Next offsets by partition as Spark wants them.
+
+    >>> encode("orders", {1: 7, 0: 3})
+    {'version': 1, 'topic': 'orders', 'offsets': {'0': 3, '1': 7}}
+    """
+    return {
+        "version": VERSION,
+        "topic": topic,
+        "offsets": {str(partition): offsets[partition] for partition in sorted(offsets)},
+    }
+
+
+def decode(topic: str, given: Mapping[str, Any]) -> dict[int, int]:
+    """Next offsets by partition out of a checkpoint, or an error if it is not one of this topic."""
+    if given.get("version") != VERSION:
+        rule = f"this Headrace reads version {VERSION}: upgrade it, or start with another checkpoint"
+        raise InvalidInput("checkpoint", f"of version {given.get('version')!r}"[:100], rule)
+    if str(given["topic"]).casefold() != topic.casefold():
+        rule = f"the query reads {topic!r} now: start with another checkpoint"
+        raise InvalidInput("checkpoint", f"of topic {given['topic']!r}", rule)
+    return {int(partition): int(offset) for partition, offset in given["offsets"].items()}

@@ -1,0 +1,161 @@
+"""Writing to topics: tasks put rows aside, and the driver publishes them in one commit per topic.
+
+    task    write(rows)  ─► stages ─► message that names them
+    driver  commit(messages, batch)  ─► publish all stages of a topic in one commit, with the key (sink, batch)
+
+The broker remembers the last batch of each sink: a commit with a key that it has seen publishes nothing. So whatever
+dies between the two, and however often Spark does a micro-batch again, its rows are published once.
+
+| what fails | what happens |
+|---|---|
+| a task, before or after staging | another attempt stages anew; only the one that Spark takes is named in the commit |
+| the driver before the commit | the stages expire; the batch is done again |
+| the driver after the commit, before Spark notes it | the batch is done again; its commit publishes nothing |
+| the broker | tasks and commit wait for it and try again |
+
+Spark makes a new writer for each commit of a stream, so nothing is kept in it; what the commit must know is in the
+messages.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from headrace.client import Client
+from headrace.core.descriptions import Staged
+from headrace.core.errors import InvalidInput, TopicNotFound
+from headrace.core.names import topic_key
+from headrace.spark.options import WriteOptions
+from headrace.spark.staging import StagedPiece, drop, make_topic, publish_rows, stage_rows
+
+_QUERY_ID = "sql.streaming.queryId"
+
+# Topics that this process found or made; a worker of Spark plans many micro-batches.
+_found: set[tuple[str, str]] = set()
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What one task put aside, and the query it was for."""
+
+    pieces: tuple[StagedPiece, ...]
+    query_id: str | None = None
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes one DataFrame; the same object, by way of pickle, is in the tasks and commits."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        _find_topic(options)
+        self._options = options
+        # Also one that is not named has a key of its own, so that its commit may be tried again.
+        self._writer = options.sink_id if options.sink_id is not None else f"spark-{uuid.uuid4().hex}"
+        self._number = options.batch_id or 0
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """In a task: put the rows of it aside."""
+        return Written(_write(self._options, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish what the tasks put aside."""
+        _publish(self._options, _pieces(messages), self._writer, self._number)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Drop what the tasks put aside."""
+        drop(self._options.connection, _pieces(messages))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes micro-batches."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        _find_topic(options)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """In a task: put the rows of it aside."""
+        context = TaskContext.get()
+        query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
+        return Written(_write(self._options, iterator), query_id)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Publish what the tasks put aside, unless this micro-batch was published before."""
+        pieces = _pieces(messages)
+        if not pieces:
+            return
+        writer = self._options.sink_id or _query_id(messages)
+        for topic, written, rows in _publish(self._options, pieces, writer, batchId):
+            if rows and not written:
+                self._check_newest(topic, writer, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Drop what the tasks put aside."""
+        drop(self._options.connection, _pieces(messages))
+
+    def _check_newest(self, topic: str, writer: str, number: int) -> None:
+        """A batch that is done again is the last one: an older number means a checkpoint that begins anew."""
+        last = self._options.connection.call(lambda client: client.last_commit(topic, writer))
+        if last is not None and last > number:
+            rule = (
+                f"its last batch in topic {topic!r} was {last} and this is {number}: the checkpoint is older than the "
+                f"sink. Give a new checkpoint a new sinkId; nothing of this batch was written"
+            )
+            raise InvalidInput("sinkId", repr(writer), rule)
+
+
+def _find_topic(options: WriteOptions) -> None:
+    """Refuse a topic that is not there before anything is written, or make it if that is asked for."""
+    topic = options.topic
+    if topic is None or (options.connection.url, topic_key(topic)) in _found:
+        return
+
+    def find(client: Client) -> None:
+        try:
+            client.describe_topic(topic)
+        except TopicNotFound:
+            if not options.create_topic:
+                raise
+            make_topic(client, topic, options.partitions)
+
+    options.connection.call(find)
+    _found.add((options.connection.url, topic_key(topic)))
+
+
+def _write(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> tuple[StagedPiece, ...]:
+    if options.delivery == "exactly-once":
+        return stage_rows(options, batches)
+    publish_rows(options, batches)
+    return ()
+
+
+def _pieces(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPiece]:
+    return [piece for message in messages if isinstance(message, Written) for piece in message.pieces]
+
+
+def _query_id(messages: Sequence[WriterCommitMessage | None]) -> str:
+    for message in messages:
+        if isinstance(message, Written) and message.query_id is not None:
+            return message.query_id
+    raise InvalidInput("sinkId", "not given", "Spark did not tell the id of the query: give a sinkId of your own")
+
+
+def _publish(
+    options: WriteOptions, pieces: Sequence[StagedPiece], writer: str, number: int
+) -> list[tuple[str, int, int]]:
+    """Publish stages, in one commit for each topic: its name, the messages written, and all that there were."""
+    by_key: dict[str, list[StagedPiece]] = {}
+    for piece in pieces:
+        by_key.setdefault(topic_key(piece.topic), []).append(piece)
+    return [_publish_to(options, staged, writer, number) for staged in by_key.values()]
+
+
+def _publish_to(options: WriteOptions, staged: Sequence[StagedPiece], writer: str, number: int) -> tuple[str, int, int]:
+    topic, stages = staged[0].topic, [Staged(piece.stage, piece.rows) for piece in staged]
+    written, duplicates = options.connection.call(lambda client: client.publish_staged(topic, stages, writer, number))
+    return topic, written, written + duplicates
