@@ -18,6 +18,7 @@ import pyarrow as pa
 import uvicorn
 
 from headrace.broker import Broker, BrokerSettings
+from headrace.broker.clock import Clock
 from headrace.rest.app import make_app
 from headrace.rest.draining import Draining
 from headrace.rest.formats import ARROW, stream_of
@@ -29,11 +30,10 @@ PATIENCE_SECONDS = 60.0
 class Site:
     """A running server."""
 
-    def __init__(self, directory: Path, settings: RestSettings | None = None, **broker_settings: Any) -> None:
+    def __init__(self, directory: Path, settings: RestSettings | None = None, clock: Clock | None = None) -> None:
         self.settings = settings or RestSettings()
-        self.broker = Broker.open(
-            f"file:{directory / 'store'}?durability=os&segment_frames=3", BrokerSettings(**broker_settings)
-        )
+        url = f"file:{directory / 'store'}?durability=os&segment_frames=3"
+        self.broker = Broker.open(url, BrokerSettings(), clock)
         self.access = self.broker.access
         self._clients: list[httpx.Client] = []
         self._draining = Draining()

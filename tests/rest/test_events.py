@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.rest.settings import RestSettings
+from tests.broker.background import PATIENCE_SECONDS, eventually
 from tests.rest.event_client import EventReader, subscribed
 from tests.rest.site import Site, create_topic, path_of, problem, publish
 
@@ -80,7 +81,7 @@ def test_only_the_partitions_asked_for_are_followed(shared_site: Site, client: h
     with shared_site.new_client() as other, subscribed(other, events_of("some"), partitions="2,0") as reader:
         for partition in (1, 0, 1, 2):
             publish(client, "some", str(partition), partition=partition)
-        assert values(reader.messages(2)) == ["0", "2"]
+        assert sorted(values(reader.messages(2))) == ["0", "2"]
 
 
 def test_partitions_that_are_added_are_followed_whole(shared_site: Site, client: httpx.Client) -> None:
@@ -184,14 +185,14 @@ def test_what_retention_dropped_is_told_as_a_gap(site: Site) -> None:
 
 
 def test_an_idle_subscription_is_kept_alive_by_comments(tmp_path: Path) -> None:
-    with Site(tmp_path, RestSettings(heartbeat_seconds=0.05, request_seconds_max=0.3, send_seconds_max=0.3)) as site:
-        create_topic(site.client, "idle")
+    with Site(tmp_path, RestSettings(heartbeat_seconds=0.05, request_seconds_max=1.0, send_seconds_max=1.0)) as site:
+        site.broker.create_topic("idle")
         with site.new_client() as other, subscribed(other, events_of("idle")) as reader:
             comments = 0
             begin = time.monotonic()
-            while comments < 10:
+            # It outlives the time that other requests have.
+            while comments < 10 or time.monotonic() - begin < 1.5:
                 comments += next(reader.lines).startswith(":")
-            assert 0.3 < time.monotonic() - begin < 10, "it outlives the time that other requests have"
             publish(site.client, "idle", "hello")
             assert values(reader.messages(1)) == ["hello"]
 
@@ -302,21 +303,18 @@ def test_a_thousand_idle_subscribers_share_one_watch_and_no_threads(site: Site) 
             member.sendall(request)
         for member in crowd:
             assert b"200" in member.recv(4096)
-        assert len(watches) == 1
+        eventually(lambda: len(watches) == 1)
         assert threading.active_count() < threads + 100, "no more than the pools have"
         publish(site.client, "crowd", "hello")
         for member in crowd:
-            member.settimeout(30)
+            member.settimeout(PATIENCE_SECONDS)
             text = b""
             while b"hello" not in text:
                 text += member.recv(4096)
     finally:
         for member in crowd:
             member.close()
-    deadline = time.monotonic() + 10
-    while len(watches):
-        assert time.monotonic() < deadline, "who left is forgotten"
-        time.sleep(0.01)
+    eventually(lambda: len(watches) == 0)
 
 
 def test_the_reader_of_these_tests_reads_as_the_standard_says() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 import threading
 import time
@@ -17,17 +18,18 @@ from litestar.types import Message, Receive, Scope, Send
 
 from headrace.rest.limits import PART_BYTES, with_limits
 from headrace.rest.settings import RestSettings
+from tests.broker.background import PATIENCE_SECONDS, eventually
 from tests.rest.event_client import subscribed
 from tests.rest.site import Site, checked, create_topic, path_of, problem, publish
 
-QUICK = RestSettings(body_bytes_max=10_000, request_seconds_max=1.0, send_seconds_max=1.0)
+QUICK = RestSettings(body_bytes_max=10_000, request_seconds_max=2.0, send_seconds_max=2.0)
 
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A server of little patience."""
     with Site(tmp_path_factory.mktemp("quick"), QUICK) as site:
-        create_topic(site.client, "t")
+        site.broker.create_topic("t")
         yield site
 
 
@@ -44,7 +46,7 @@ def test_a_body_that_does_not_come_is_given_up(quick: Site) -> None:
     with socket.create_connection(("127.0.0.1", quick.port)) as slow:
         slow.sendall(b"POST /v1/topics HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
         publish(quick.client, "t", "others go on")
-        slow.settimeout(10)
+        slow.settimeout(PATIENCE_SECONDS)
         answer = b""
         while part := slow.recv(4096):
             answer += part
@@ -57,8 +59,8 @@ def test_a_long_poll_may_take_longer_than_other_requests(quick: Site) -> None:
     path = path_of("topics", "t", "partitions", 0, "messages")
     end = quick.broker.offsets("t")[0][1]
     begin = time.monotonic()
-    checked(quick.client.get(path, params={"offset": end, "wait_seconds": 1.5}), 200)
-    assert time.monotonic() - begin >= 1.5
+    checked(quick.client.get(path, params={"offset": end, "wait_seconds": 2.5}), 200)
+    assert time.monotonic() - begin >= 2.5
 
 
 def test_an_answer_that_does_not_come_is_given_up(quick: Site) -> None:
@@ -68,12 +70,12 @@ def test_an_answer_that_does_not_come_is_given_up(quick: Site) -> None:
 
     def hold(_: Any) -> None:
         stuck.set()
-        release.wait(20)
+        release.wait(PATIENCE_SECONDS)
 
     holder = threading.Thread(target=lambda: topic.between_commits(hold))
     holder.start()
     try:
-        assert stuck.wait(10)
+        assert stuck.wait(PATIENCE_SECONDS)
         body = {"messages": [{"value": "late"}]}
         late = problem(quick.client.post(path_of("topics", "t", "messages"), json=body), 503, "request_timeout")
         assert late["retry"]
@@ -83,9 +85,9 @@ def test_an_answer_that_does_not_come_is_given_up(quick: Site) -> None:
         holder.join()
 
 
-def test_a_client_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
+def test_a_client_that_does_not_read_is_cut_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = RestSettings(send_seconds_max=0.5)
-    with Site(tmp_path, settings) as site:
+    with Site(tmp_path, settings) as site, caplog.at_level(logging.INFO, logger="headrace.rest.limits"):
         create_topic(site.client, "big")
         for _ in range(20):
             publish(site.client, "big", *["x" * 100_000] * 8)
@@ -95,8 +97,8 @@ def test_a_client_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
             path = path_of("topics", "big", "partitions", 0, "messages")
             stuck.sendall(f"GET {path}?offset=0 HTTP/1.1\r\nhost: x\r\n\r\n".encode())
             assert stuck.recv(12) == b"HTTP/1.1 200"
-            time.sleep(1.0)
-            stuck.settimeout(10)
+            eventually(lambda: "was not read in time" in caplog.text)
+            stuck.settimeout(PATIENCE_SECONDS)
             read = 0
             try:
                 while part := stuck.recv(1 << 20):
@@ -140,10 +142,8 @@ def test_a_hundred_stuck_clients_hold_nobody(quick: Site) -> None:
     try:
         for each in stuck:
             each.sendall(b"POST /v1/topics/t/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n")
-        begin = time.monotonic()
         for _ in range(20):
-            assert publish(quick.client, "t", "quick")
-        assert time.monotonic() - begin < 15
+            assert publish(quick.client, "t", "quick"), "none of them takes as long as those who are stuck"
     finally:
         for each in stuck:
             each.close()
@@ -165,11 +165,9 @@ def test_a_client_may_leave_at_any_time(quick: Site) -> None:
 
 def test_more_requests_than_allowed_are_refused_and_told_when_to_come_back(tmp_path: Path) -> None:
     with Site(tmp_path, RestSettings(connections_max=2)) as site:
-        create_topic(site.client, "t")
+        site.broker.create_topic("t")
         path = path_of("topics", "t", "events")
         first, second = site.new_client(), site.new_client()
         with subscribed(first, path), subscribed(second, path):
             assert problem(site.client.get("/v1/topics"), 503, "overloaded")["retry"]
-        deadline = time.monotonic() + 10
-        while site.client.get("/v1/topics").status_code != 200:
-            assert time.monotonic() < deadline, "who left makes room"
+        eventually(lambda: site.client.get("/v1/topics").status_code == 200)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from headrace.core.messages import PUBLISH_SCHEMA, READ_SCHEMA
 from headrace.rest.formats import ARROW, stream_of
+from tests.broker.background import PATIENCE_SECONDS, until_waiting
 from tests.rest.site import Site, checked, create_topic, path_of, problem, publish, publish_arrow
 
 _numbers = itertools.count()
@@ -119,14 +120,13 @@ def test_a_long_poll_ends_with_the_first_message_and_not_before_its_time(site: S
 
     def poll() -> None:
         with site.new_client() as other:
-            answers.append(fetch(other, "poll", wait_seconds=20))
+            answers.append(fetch(other, "poll", wait_seconds=60))
 
     thread = threading.Thread(target=poll)
     thread.start()
-    while not len(site.broker.reader("poll")._topic.watches):
-        time.sleep(0.005)
+    until_waiting(site.broker, "poll")
     publish(site.client, "poll", "hello")
-    thread.join(10)
+    thread.join(PATIENCE_SECONDS)
     assert [message["value"] for message in checked(answers[0], 200)["messages"]] == ["hello"]
 
 
