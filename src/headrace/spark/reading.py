@@ -3,8 +3,8 @@
     broker ── Flight ──► prefetch thread ── at most two batches ──► read() ──► Spark
 
 Memory is bounded by a few batches of a few megabytes, however large the split is. Columns are taken over without a
-copy; compressed values are decompressed, and `topic`, which is not stored, is added. A connection that breaks is made again,
-and reading goes on at the next offset.
+copy; compressed values are decompressed, and `topic`, which is not stored, is added. A connection that breaks is made
+again, and reading goes on at the next offset.
 
 Messages that retention took since the split was planned are lost: they are an error that names them or, if the reader
 says so, a line in the log.

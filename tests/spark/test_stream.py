@@ -1,0 +1,78 @@
+"""Streams on a real Spark: topic to topic, with limits, new partitions, groups, and from a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.client import Client
+from tests.spark.topics import PATIENCE_SECONDS, numbers, publish, read_stream, values_of, wait_until
+
+
+def start(
+    frame: DataFrame, url: str, topic: str, checkpoint: Path, now: bool = False, **options: str
+) -> StreamingQuery:
+    writing = (
+        frame.select("key", "value")
+        .writeStream.format("headrace")
+        .options(url=url, topic=topic, checkpointLocation=str(checkpoint), **options)
+    )
+    return (writing.trigger(availableNow=True) if now else writing).start()
+
+
+def finish(query: StreamingQuery) -> None:
+    assert query.awaitTermination(int(PATIENCE_SECONDS)), "the query did not end"
+
+
+def test_what_comes_goes_on_exactly_once_over_restarts(
+    spark: SparkSession, client: Client, url: str, topic: str, tmp_path: Path
+) -> None:
+    copied = f"{topic}-copied"
+    client.create_topic(topic, partitions=2)
+    client.create_topic(copied, partitions=3)
+    publish(client, topic, numbers(0, 100))
+    options = {"startingOffsets": "earliest", "group": "copying"}
+    query = start(read_stream(spark, url, topic, **options), url, copied, tmp_path / "checkpoint")
+    try:
+        wait_until(lambda: len(values_of(client, copied)) == 100, "the first hundred are there")
+        # A topic that grows meanwhile: the new partition is found without a restart.
+        client.alter_topic(topic, partitions=4)
+        publish(client, topic, numbers(100, 200))
+        wait_until(lambda: len(values_of(client, copied)) == 200, "the second hundred are there")
+        # The topic is quiet now, and the group is at its end all the same.
+        wait_until(lambda: client.describe_group(topic, "copying").lag_messages == 0, "the group is at the end")
+    finally:
+        query.stop()
+    publish(client, topic, numbers(200, 300))
+    finish(start(read_stream(spark, url, topic, **options), url, copied, tmp_path / "checkpoint", now=True))
+    assert sorted(values_of(client, copied), key=int) == numbers(0, 300)
+
+
+def test_available_now_honours_the_limits_and_ends(
+    spark: SparkSession, client: Client, url: str, topic: str, tmp_path: Path
+) -> None:
+    copied = f"{topic}-copied"
+    client.create_topic(topic, partitions=2)
+    client.create_topic(copied)
+    publish(client, topic, numbers(0, 100))
+    source = read_stream(spark, url, topic, startingOffsets="earliest", maxMessagesPerTrigger="40")
+    query = start(source, url, copied, tmp_path / "checkpoint", now=True)
+    finish(query)
+    assert [progress.numInputRows for progress in query.recentProgress if progress.numInputRows] == [40, 40, 20]
+    assert sorted(values_of(client, copied), key=int) == numbers(0, 100)
+
+
+def test_a_failing_query_tells_what_is_wrong(
+    spark: SparkSession, client: Client, url: str, topic: str, tmp_path: Path
+) -> None:
+    client.create_topic(topic)
+    client.create_topic(f"{topic}-small", message_bytes_max=5)
+    publish(client, topic, [b"too large for the other"])
+    source = read_stream(spark, url, topic, startingOffsets="earliest")
+    with pytest.raises(StreamingQueryException, match="at most 5 bytes"):
+        finish(start(source, url, f"{topic}-small", tmp_path / "checkpoint", now=True))
+    assert values_of(client, f"{topic}-small") == []
