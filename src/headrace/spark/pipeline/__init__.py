@@ -1,0 +1,15 @@
+"""Pipelines: source → deduplicate → SQL → sink, described in a TOML file and run on Spark.
+
+description   what a pipeline is          loading      from TOML, with variables
+checks        which keys fit together     preflight    what the broker must have
+source, typed, deduplication, steps       the DataFrame, from left to right
+destination, topic_destination, table_destination, landing, compaction   where rows go
+checkpoint    which query it belongs to   progress     how it is doing
+pipeline      all of it, run
+"""
+
+from headrace.spark.pipeline.failures import PipelineFailed
+from headrace.spark.pipeline.pipeline import Pipeline
+from headrace.spark.pipeline.progress import Progress, Summary
+
+__all__ = ["Pipeline", "PipelineFailed", "Progress", "Summary"]

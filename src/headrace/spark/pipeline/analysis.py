@@ -1,0 +1,39 @@
+"""What Spark says about a query that cannot work, as an error that names the key of the pipeline."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.errors import AnalysisException, PySparkException
+
+from headrace.core.errors import InvalidInput
+from headrace.spark.pipeline.failures import carried
+
+# Pyspark writes whatever it raises into this log too, with the frames of Java.
+_LOG: Final = "SQLQueryContextLogger"
+
+
+@contextmanager
+def analysis(field: str, value: str) -> Iterator[None]:
+    """While Spark analyses what a key asks for: its refusal is an error about that key."""
+    log = logging.getLogger(_LOG)
+    was_disabled, log.disabled = log.disabled, True
+    try:
+        yield
+    except AnalysisException as error:
+        known = carried(str(error))
+        if known is not None:
+            raise known from None
+        raise InvalidInput(field, " ".join(value.split())[:200], first_line(error)) from None
+    finally:
+        log.disabled = was_disabled
+
+
+def first_line(error: PySparkException) -> str:
+    """The sentence that says what is wrong, without the plan that stands behind it."""
+    text = str(error).strip()
+    sentence = text.split("SQLSTATE")[0].split("\n")[0]
+    return sentence.strip().rstrip(".;(") or type(error).__name__

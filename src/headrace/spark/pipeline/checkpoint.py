@@ -1,0 +1,119 @@
+"""A pipeline's own file beside Spark's checkpoint: which query made it, and the id its sinks publish under.
+
+    <checkpoint>/headrace-pipeline.json    fingerprint of the query, sink id
+    <checkpoint>/spark/                    Spark's offsets, commits and state
+
+Spark itself starts a changed query on an old checkpoint, and gives wrong rows or fails late. So what decides about rows
+is remembered part by part, and a change is refused by the name of the part. Addresses, limits, tokens and triggers are
+no part of it.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from headrace.core.errors import InvalidInput
+from headrace.core.names import topic_key
+from headrace.spark.pipeline.description import DeadTable, DeadTopic, Description, TableSink, TopicSink, TopicSource
+
+_FILE: Final = "headrace-pipeline.json"
+_VERSION: Final = 1
+
+
+class Remembered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the file says."""
+
+    version: int
+    sink_id: str
+    parts: dict[str, str]
+
+
+class Checkpoint:
+    """The checkpoint of a streaming pipeline."""
+
+    def __init__(self, description: Description) -> None:
+        assert description.run.checkpoint is not None
+        self._directory = Path(description.run.checkpoint).absolute()
+        self._parts = fingerprint(description)
+        self._found = self._read()
+        known = self._found.sink_id if self._found is not None else uuid.uuid4().hex
+        # The id that batches are published under: the same for as long as the checkpoint lives.
+        self.sink_id = getattr(description.sink, "sink_id", None) or known
+
+    @property
+    def spark(self) -> str:
+        """Where Spark keeps its own."""
+        return str(self._directory / "spark")
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no query has ever run on it."""
+        return self._found is None
+
+    def check(self, accept_change: bool = False) -> None:
+        """Refuse a query that is not the one that made the checkpoint."""
+        if self._found is None:
+            if (self._directory / "spark").exists() or (self._directory / "offsets").exists():
+                rule = "it is a checkpoint of something else: name another directory"
+                raise InvalidInput("run.checkpoint", str(self._directory), rule)
+            return
+        changed = [part for part, print_ in self._parts.items() if self._found.parts.get(part) != print_]
+        if changed and not accept_change:
+            rule = (
+                f"it was made by another query: {', '.join(changed)} changed since. Name another checkpoint, "
+                "or say --accept-change if the new query can go on from the state of the old one"
+            )
+            raise InvalidInput("run.checkpoint", str(self._directory), rule)
+
+    def store(self) -> None:
+        """Remember the query, once all checks are passed."""
+        self._found = Remembered(_VERSION, self.sink_id, self._parts)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        beside = self._directory / f"{_FILE}.new"
+        beside.write_bytes(msgspec.json.format(msgspec.json.encode(self._found), indent=2))
+        os.replace(beside, self._directory / _FILE)
+
+    def _read(self) -> Remembered | None:
+        try:
+            found = msgspec.json.decode((self._directory / _FILE).read_bytes(), type=Remembered)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise InvalidInput("run.checkpoint", str(self._directory), f"{_FILE} cannot be read: {error}") from None
+        if found.version != _VERSION:
+            rule = f"it is of version {found.version}, and this Headrace knows {_VERSION}: upgrade it"
+            raise InvalidInput("run.checkpoint", str(self._directory), rule)
+        return found
+
+
+def fingerprint(description: Description) -> dict[str, str]:
+    """What decides about rows, by part."""
+    source, sink = description.source, description.sink
+    parts: dict[str, Any] = {
+        "source": topic_key(source.topic) if isinstance(source, TopicSource) else [source.format, source.path],
+        "source.schema": source.schema,
+        "deduplicate": description.deduplicate,
+        "sink": _end(sink),
+        "dead_letters": _end(description.dead_letters),
+        "run.output_mode": description.run.output_mode,
+    }
+    for number, step in enumerate(description.steps):
+        parts[f"steps.{step.name}"] = [number, " ".join((step.sql or "").split()), step.function]
+    parts["steps"] = [step.name for step in description.steps]
+    return {part: sha256(msgspec.json.encode(value)).hexdigest()[:16] for part, value in parts.items()}
+
+
+def _end(end: Any) -> Any:
+    if isinstance(end, TopicSink):
+        return [topic_key(end.topic), end.sink_id]
+    if isinstance(end, TableSink):
+        return [end.format, end.path, end.sink_id, end.partition_by, end.partition_date]
+    if isinstance(end, DeadTopic):
+        return topic_key(end.topic)
+    return [end.format, end.path] if isinstance(end, DeadTable) else None

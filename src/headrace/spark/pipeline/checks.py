@@ -1,0 +1,211 @@
+"""Which keys of a pipeline fit together: rules that need neither Spark nor a broker.
+
+Everything that can be known to be wrong before anything is started is refused here, by the key that has to change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from headrace.core.errors import InvalidInput
+from headrace.core.limits import WINDOW_SECONDS_MAX
+from headrace.core.names import check_group_name, check_id, check_topic_name, topic_key
+from headrace.spark.pipeline.description import (
+    TABLE_FORMATS,
+    DeadTable,
+    DeadTopic,
+    Description,
+    FormatSource,
+    ReportSink,
+    Run,
+    TableSink,
+    TopicSink,
+    TopicSource,
+)
+
+# Views that are there without being made by a step.
+RESERVED_VIEWS: Final = frozenset({"source", "partitions"})
+MESSAGE_STRUCT: Final = "message"
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_STREAM_ONLY: Final = ("group", "max_messages_per_trigger", "max_bytes_per_trigger")
+_BATCH_ONLY: Final = ("ending_offsets", "ending_timestamp")
+# Formats whose rows are text that may not fit a schema.
+_TYPED_FORMATS: Final = frozenset({"json", "csv", "text"})
+
+
+def check(description: Description) -> None:
+    """Refuse what cannot work."""
+    _check_source(description)
+    _check_deduplication(description)
+    _check_steps(description)
+    _check_sink(description)
+    _check_dead_letters(description)
+    _check_run(description)
+    _check_loops(description)
+
+
+def _check_source(description: Description) -> None:
+    source = description.source
+    if isinstance(source, FormatSource):
+        if source.format == "headrace":
+            raise InvalidInput("source.format", "headrace", "a topic is named by source.topic")
+        return
+    _named("source.topic", source.topic, check_topic_name)
+    if source.group is not None:
+        _named("source.group", source.group, check_group_name)
+    refused, kind = (_BATCH_ONLY, "a stream") if description.is_stream else (_STREAM_ONLY, "a batch")
+    _refuse(source, refused, "source", f"it means nothing for {kind}")
+    for limit in ("max_messages_per_trigger", "max_bytes_per_trigger", "min_partitions"):
+        _positive(f"source.{limit}", getattr(source, limit))
+    if source.schema is not None and source.columns is not None and "value" not in source.columns:
+        raise InvalidInput("source.columns", ", ".join(source.columns), "a schema needs the column value")
+
+
+def _check_deduplication(description: Description) -> None:
+    asked = description.deduplicate
+    if asked is None:
+        return
+    if isinstance(asked.by, list) and not asked.by:
+        raise InvalidInput("deduplicate.by", "[]", "name at least one column")
+    if not 0 < asked.window_seconds <= WINDOW_SECONDS_MAX:
+        rule = f"it must be more than 0 and at most {WINDOW_SECONDS_MAX}"
+        raise InvalidInput("deduplicate.window_seconds", str(asked.window_seconds), rule)
+    if not isinstance(asked.by, list) and not isinstance(description.source, TopicSource):
+        raise InvalidInput("deduplicate.by", asked.by, "only messages of a topic have that: name columns")
+
+
+def _check_steps(description: Description) -> None:
+    seen = set(RESERVED_VIEWS)
+    for number, step in enumerate(description.steps):
+        place = f"steps.{number}"
+        if not _IDENTIFIER.fullmatch(step.name):
+            raise InvalidInput(f"{place}.name", repr(step.name)[:100], "letters, digits and underscores only")
+        if step.name.lower() in seen:
+            raise InvalidInput(f"{place}.name", step.name, "there is a view of this name: choose another")
+        seen.add(step.name.lower())
+        if (step.sql is None) == (step.function is None):
+            raise InvalidInput(place, step.name, "a step has either sql or function")
+        if step.function is not None and not _FUNCTION.fullmatch(step.function):
+            raise InvalidInput(f"{place}.function", step.function[:100], "write it as module:function")
+
+
+def _check_sink(description: Description) -> None:
+    sink = description.sink
+    if isinstance(sink, ReportSink):
+        if description.is_stream:
+            raise InvalidInput("sink.format", "report", 'a report needs an end: set source.mode = "batch"')
+        return
+    if sink.sink_id is not None:
+        if not description.is_stream:
+            raise InvalidInput(
+                "sink.sink_id", sink.sink_id[:100], "it means nothing for a batch, which is written once"
+            )
+        _named("sink.sink_id", sink.sink_id, lambda name: check_id("sink.sink_id", name))
+    if isinstance(sink, TopicSink):
+        _named("sink.topic", sink.topic, check_topic_name)
+        _positive("sink.partitions", sink.partitions)
+    else:
+        _check_table(sink)
+
+
+def _check_table(sink: TableSink) -> None:
+    if sink.format == "headrace":
+        raise InvalidInput("sink.format", "headrace", "a topic is named by sink.topic")
+    if sink.format in TABLE_FORMATS:
+        _check_path("sink.path", sink.path)
+        if sink.sink_id is not None and not _IDENTIFIER.fullmatch(sink.sink_id.replace("-", "_")):
+            raise InvalidInput("sink.sink_id", sink.sink_id[:100], "it names files: letters, digits, - and _ only")
+    elif sink.sink_id is not None:
+        raise InvalidInput("sink.sink_id", sink.sink_id[:100], f"{sink.format} is written at least once, without it")
+    if sink.compact_files is not None:
+        if sink.format not in ("parquet", "delta"):
+            raise InvalidInput("sink.compact_files", str(sink.compact_files), "only parquet and delta are compacted")
+        if sink.compact_files < 2:
+            raise InvalidInput("sink.compact_files", str(sink.compact_files), "it takes two files to make one")
+        _positive("sink.compact_bytes", sink.compact_bytes)
+    if sink.partition_date is not None and "date" in (name.lower() for name in sink.partition_by):
+        raise InvalidInput("sink.partition_date", sink.partition_date, "it makes the column date: do not name it too")
+
+
+def _check_dead_letters(description: Description) -> None:
+    dead, source = description.dead_letters, description.source
+    if dead is None:
+        return
+    if source.schema is None:
+        raise InvalidInput("dead_letters", "given", "without source.schema every row fits: give one, or leave it out")
+    if isinstance(source, FormatSource) and source.format not in _TYPED_FORMATS:
+        rule = f"rows of {source.format} always fit: only topics, {', '.join(sorted(_TYPED_FORMATS))} have dead letters"
+        raise InvalidInput("dead_letters", "given", rule)
+    if isinstance(dead, DeadTopic):
+        _named("dead_letters.topic", dead.topic, check_topic_name)
+        _positive("dead_letters.partitions", dead.partitions)
+        return
+    if dead.format not in ("parquet", "delta", "orc", "json"):
+        raise InvalidInput("dead_letters.format", dead.format, "it must be parquet, delta, orc or json")
+    _check_path("dead_letters.path", dead.path)
+
+
+def _check_run(description: Description) -> None:
+    run = description.run
+    if not description.is_stream:
+        _refuse(run, ("checkpoint", "trigger_seconds"), "run", "it means nothing for a batch")
+        if run.output_mode != Run().output_mode:
+            raise InvalidInput("run.output_mode", run.output_mode, "it means nothing for a batch")
+        return
+    _check_path("run.checkpoint", run.checkpoint)
+    if run.trigger_seconds is not None and run.trigger_seconds < 0:
+        raise InvalidInput("run.trigger_seconds", str(run.trigger_seconds), "it must not be negative")
+
+
+def _check_loops(description: Description) -> None:
+    """No end of a pipeline may be another of its ends. Names of topics ignore case, as the broker does."""
+    ends = dict(_ends(description))
+    for (one, place), (other, same) in ((a, b) for a in ends.items() for b in ends.items() if a[0] < b[0]):
+        if place == same:
+            shown = place[1] if isinstance(place, tuple) else str(place)
+            raise InvalidInput(other, shown, f"it is {one} too: a pipeline cannot write what it reads, or mix the two")
+
+
+def _ends(description: Description) -> Iterable[tuple[str, Any]]:
+    source, sink, dead = description.source, description.sink, description.dead_letters
+    if isinstance(source, TopicSource):
+        yield "source.topic", (description.url_of(source), topic_key(source.topic))
+    if isinstance(sink, TopicSink):
+        yield "sink.topic", (description.url_of(sink), topic_key(sink.topic))
+    if isinstance(dead, DeadTopic):
+        yield "dead_letters.topic", (description.url_of(dead), topic_key(dead.topic))
+    if isinstance(sink, TableSink) and sink.path is not None:
+        yield "sink.path", sink.path.rstrip("/")
+    if isinstance(dead, DeadTable):
+        yield "dead_letters.path", dead.path.rstrip("/")
+    if isinstance(source, FormatSource) and source.path is not None:
+        yield "source.path", source.path.rstrip("/")
+
+
+def _check_path(field: str, path: str | None) -> None:
+    if not path:
+        raise InvalidInput(field, "missing", "name a directory")
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path):
+        raise InvalidInput(field, path[:100], "it must be a path of this machine, or of a file system mounted on it")
+
+
+def _named(field: str, name: str, rule: Any) -> None:
+    """A rule about names, with the key of the file in its error."""
+    try:
+        rule(name)
+    except InvalidInput as error:
+        raise InvalidInput(field, error.value, error.rule) from None
+
+
+def _positive(field: str, number: int | None) -> None:
+    if number is not None and number < 1:
+        raise InvalidInput(field, str(number), "it must be at least 1")
+
+
+def _refuse(section: Any, keys: Iterable[str], place: str, rule: str) -> None:
+    for key in keys:
+        if getattr(section, key) is not None:
+            raise InvalidInput(f"{place}.{key}", str(getattr(section, key))[:100], rule)

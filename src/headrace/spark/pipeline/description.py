@@ -1,0 +1,183 @@
+"""What a pipeline is: source, deduplication, steps, sink, dead letters, and how it runs.
+
+    [source] ──► typed by a schema ──► [deduplicate] ──► [[steps]] ──► [sink]
+                       └── rows that do not fit ──► [dead_letters]
+
+Values only, as the TOML file has them. `loading` makes them, `checks` says whether they fit together, and neither knows
+Spark. docs/PIPELINES.md explains every key to users.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from headrace.core.limits import WINDOW_SECONDS_DEFAULT
+
+Mode = Literal["stream", "batch"]
+# Files of these formats are put into a table by Headrace itself, each micro-batch once.
+FILE_FORMATS: Final = frozenset({"parquet", "orc", "json", "csv", "text"})
+TABLE_FORMATS: Final = FILE_FORMATS | {"delta"}
+# What a row can be written with besides its value, each as an SQL expression.
+MESSAGE_COLUMNS: Final = (
+    "value",
+    "key",
+    "partition",
+    "producer_id",
+    "message_group_id",
+    "seqno",
+    "codec",
+    "created_at",
+)
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file."""
+
+
+class Server(Section, frozen=True, kw_only=True):
+    """The broker, for all parts that do not name another; without a token that of HEADRACE_TOKEN is used."""
+
+    url: str = "headrace://127.0.0.1:7071"
+    token: str | None = None
+    ca: str | None = None
+
+
+class TopicSource(Section, frozen=True, kw_only=True):
+    """Messages of a topic."""
+
+    topic: str
+    mode: Mode = "stream"
+    url: str | None = None
+    schema: str | None = None
+    group: str | None = None
+    starting_offsets: str | int | dict[str, int] | None = None
+    ending_offsets: str | int | dict[str, int] | None = None
+    starting_timestamp: str | int | None = None
+    ending_timestamp: str | int | None = None
+    max_messages_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    min_partitions: int | None = None
+    fail_on_data_loss: bool | None = None
+    decode: bool | None = None
+    columns: list[str] | None = None
+    options: dict[str, str] = {}
+
+
+class FormatSource(Section, frozen=True, kw_only=True):
+    """Anything else that Spark reads."""
+
+    format: str
+    mode: Mode = "batch"
+    path: str | None = None
+    schema: str | None = None
+    options: dict[str, str] = {}
+
+
+class Deduplicate(Section, frozen=True, kw_only=True):
+    """Which rows are the same: by payload, by source and seqno, or by columns; and for how long."""
+
+    by: Literal["payload", "source"] | list[str]
+    window_seconds: float = float(WINDOW_SECONDS_DEFAULT)
+    time: str | None = None
+
+
+class Step(Section, frozen=True, kw_only=True):
+    """SQL over what came before, or a function of a DataFrame."""
+
+    name: str
+    sql: str | None = None
+    function: str | None = None
+
+
+class TopicSink(Section, frozen=True, kw_only=True):
+    """A topic to publish to; columns of the message are SQL expressions, or columns of the last step."""
+
+    topic: str
+    url: str | None = None
+    value: str | None = None
+    key: str | None = None
+    attributes: dict[str, str] = {}
+    partition: str | None = None
+    producer_id: str | None = None
+    message_group_id: str | None = None
+    seqno: str | None = None
+    codec: str | None = None
+    created_at: str | None = None
+    order_by: list[str] = []
+    partitions: int | None = None
+    sink_id: str | None = None
+
+
+class TableSink(Section, frozen=True, kw_only=True):
+    """A table of files, or anything else that Spark writes."""
+
+    format: str
+    path: str | None = None
+    partition_by: list[str] = []
+    partition_date: str | None = None
+    order_by: list[str] = []
+    compact_files: int | None = None
+    compact_bytes: int = 128 << 20
+    sink_id: str | None = None
+    options: dict[str, str] = {}
+
+
+class ReportSink(Section, frozen=True, kw_only=True):
+    """Rows for people: printed; if any fulfils the condition, the pipeline ends as refused."""
+
+    format: Literal["report"]
+    fail_when: str | None = None
+    order_by: list[str] = []
+
+
+class DeadTopic(Section, frozen=True, kw_only=True):
+    """A topic for rows that do not fit the schema."""
+
+    topic: str
+    url: str | None = None
+    partitions: int | None = None
+
+
+class DeadTable(Section, frozen=True, kw_only=True):
+    """A table for rows that do not fit the schema."""
+
+    format: str
+    path: str
+
+
+class Run(Section, frozen=True, kw_only=True):
+    """How a streaming pipeline runs; a trigger of 0 seconds takes the next batch at once."""
+
+    checkpoint: str | None = None
+    trigger_seconds: float | None = None
+    output_mode: Literal["append", "update"] = "append"
+
+
+Source = TopicSource | FormatSource
+Sink = TopicSink | TableSink | ReportSink
+DeadLetters = DeadTopic | DeadTable
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole pipeline."""
+
+    name: str
+    server: Server
+    source: Source
+    deduplicate: Deduplicate | None
+    steps: list[Step]
+    sink: Sink
+    dead_letters: DeadLetters | None
+    run: Run
+    spark: dict[str, str]
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it goes on for ever, or until it is told to stop."""
+        return self.source.mode == "stream"
+
+    def url_of(self, part: TopicSource | TopicSink | DeadTopic) -> str:
+        """The broker of a part."""
+        return part.url or self.server.url

@@ -1,0 +1,95 @@
+"""Where rows go: what every sink can do, and the two that need little.
+
+`prepare` is called once, before anything runs: it gives the rows their final columns, or says what is wrong with them.
+`write` is called with the rows of a batch, and with its number if it is one of a stream: the same number again must not
+write again. A destination is used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from headrace.spark.pipeline.analysis import analysis
+from headrace.spark.pipeline.description import ReportSink, TableSink
+
+_ORDER: Final = "_headrace_order_"
+
+
+class Destination(Protocol):
+    """A sink at work."""
+
+    def prepare(self, rows: DataFrame) -> DataFrame:
+        """The rows as they are to be written."""
+
+    def write(self, rows: DataFrame, number: int | None) -> None:
+        """Write the rows of a batch; None if there is only one."""
+
+
+class AnyFormat:
+    """Whatever Spark writes: each batch at least once."""
+
+    def __init__(self, sink: TableSink) -> None:
+        self._sink = sink
+
+    def prepare(self, rows: DataFrame) -> DataFrame:
+        """As they are, with what they are sorted by."""
+        return with_order(rows, self._sink.order_by)
+
+    def write(self, rows: DataFrame, number: int | None) -> None:
+        """Append."""
+        writer = in_order(rows).write.format(self._sink.format).options(**self._sink.options).mode("append")
+        if self._sink.partition_by:
+            writer = writer.partitionBy(*self._sink.partition_by)
+        writer.save(self._sink.path)
+
+
+class Report:
+    """Rows that are kept for printing; `is_refused` if any of them fulfils the condition."""
+
+    def __init__(self, sink: ReportSink) -> None:
+        self._sink = sink
+        self.columns: list[str] = []
+        self.rows: list[list[object]] = []
+        self.is_refused = False
+
+    def prepare(self, rows: DataFrame) -> DataFrame:
+        """With a column that says whether a row is a bad one."""
+        condition = self._sink.fail_when or "false"
+        with analysis("sink.fail_when", condition):
+            return with_order(rows.withColumn("_headrace_failed", F.expr(condition)), self._sink.order_by)
+
+    def write(self, rows: DataFrame, number: int | None) -> None:
+        """Take the rows in."""
+        taken = in_order(rows).collect()
+        self.columns = [name for name in rows.columns if not name.startswith("_headrace_")]
+        self.rows = [[row[name] for name in self.columns] for row in taken]
+        self.is_refused = any(row["_headrace_failed"] for row in taken)
+
+
+def with_order(rows: DataFrame, order_by: list[str]) -> DataFrame:
+    """The rows with what they will be sorted by in columns of their own: a stream is sorted batch by batch."""
+    added = {}
+    for number, expression in enumerate(order_by):
+        bare, _, direction = expression.rpartition(" ")
+        is_descending = direction.upper() == "DESC" and bool(bare)
+        name = f"{_ORDER}{number}_{'desc' if is_descending else 'asc'}"
+        added[name] = F.expr(bare if is_descending else expression)
+    with analysis("sink.order_by", ", ".join(order_by)):
+        return rows.withColumns(added) if added else rows
+
+
+def in_order(rows: DataFrame) -> DataFrame:
+    """The rows sorted by those columns, and without them."""
+    names = order_columns(rows)
+    if not names:
+        return rows
+    keys = [F.col(name).desc() if name.endswith("_desc") else F.col(name).asc() for name in names]
+    return rows.orderBy(*keys).drop(*names)
+
+
+def order_columns(rows: DataFrame) -> list[str]:
+    """The columns that rows will be sorted by."""
+    return [name for name in rows.columns if name.startswith(_ORDER)]

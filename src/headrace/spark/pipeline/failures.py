@@ -1,0 +1,44 @@
+"""Errors that came through Spark: found again in the text that Java made of them.
+
+Spark carries what went wrong in a Python worker as text, with the frames of both languages around it. The errors of
+Headrace are written there by their full name, and are found by it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from headrace.core.errors import HeadraceError, all_errors
+
+_NAMED: Final = re.compile(r"headrace\.core\.errors\.(\w+): (.+)")
+_TOLD: Final = re.compile(r"(Caused by: |[\w.]+(Error|Exception): |\[[A-Z_.0-9]+\])")
+
+
+class PipelineFailed(Exception):
+    """A pipeline cannot run, or no longer; `kind` is the error of Headrace behind it, if there is one."""
+
+    def __init__(self, reason: str, kind: type[HeadraceError] | None = None) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+def failure_of(text: str) -> PipelineFailed:
+    """What a text of Spark says went wrong."""
+    return carried(text) or PipelineFailed(_reason_of(text))
+
+
+def carried(text: str) -> PipelineFailed | None:
+    """The last error of Headrace that is named in a text, or none."""
+    kinds = {kind.__name__: kind for kind in all_errors()}
+    named = [found for found in _NAMED.finditer(text) if found.group(1) in kinds]
+    if not named:
+        return None
+    return PipelineFailed(named[-1].group(2).strip(), kinds[named[-1].group(1)])
+
+
+def _reason_of(text: str) -> str:
+    """The line that says most about a failure."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if _TOLD.match(line)]
+    return (told[-1] if told else lines[-1] if lines else "no reason was given")[:500]

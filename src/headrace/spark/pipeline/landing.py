@@ -1,0 +1,139 @@
+"""Files of a table, put there batch by batch, each batch once.
+
+    Spark ──► _headrace/<writer>/stage-<id>/   whatever the tasks wrote, seen by no reader
+                     │
+                     ▼
+              _headrace/<writer>/manifest      which file goes where: from here on the batch is decided
+                     │
+                     ▼
+              part-<writer>-<number>-…         files in their places; then `last`, then the manifest goes
+
+A batch whose number is not above `last` is there and is not written again. After a kill, a stage without a manifest is
+dropped and the batch is written anew; one with a manifest is brought to its end. Names that begin with an underscore
+are passed over by everyone who reads tables. A reader that lists the directory while files are moved may see a part of
+a batch; Delta, whose log says which files count, has no such moment.
+
+One process at a time may write as one writer. Files and names only: this module knows neither Spark nor formats.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+STATE_DIRECTORY: Final = "_headrace"
+_SUFFIX: Final = re.compile(r"(\.[A-Za-z0-9]+)+$")
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What is still to be done for a batch: moves from the state's directory into the table, then removals."""
+
+    number: int
+    moves: list[tuple[str, str]]
+    removals: list[str]
+
+
+class Landing:
+    """The files of one writer in a table."""
+
+    def __init__(self, table: Path, writer: str) -> None:
+        self.table = table
+        self.prefix = f"part-{writer}-"
+        self._state = table / STATE_DIRECTORY / writer
+
+    def open(self, commit: Callable[[Manifest], None], finishes: Callable[[Manifest], bool]) -> None:
+        """Bring what was decided to its end, and drop what was not.
+
+        `finishes` says whether a manifest is to be finished. If not it is taken back: a batch that is no part of a
+        stream is run again as a whole.
+        """
+        self._state.mkdir(parents=True, exist_ok=True)
+        if self._manifest.exists():
+            manifest = msgspec.json.decode(self._manifest.read_bytes(), type=Manifest)
+            if finishes(manifest):
+                self._apply(manifest, commit)
+            else:
+                self._take_back(manifest)
+        for left in self._state.glob("stage-*"):
+            shutil.rmtree(left)
+
+    @property
+    def last(self) -> int:
+        """The number of the last batch that is there; -1 before the first."""
+        try:
+            return int((self._state / "last").read_text())
+        except FileNotFoundError:
+            return -1
+
+    def new_stage(self) -> Path:
+        """A directory to write to that does not exist."""
+        return self._state / f"stage-{uuid.uuid4().hex}"
+
+    def land(self, stage: Path, number: int, commit: Callable[[Manifest], None]) -> list[Path]:
+        """Put the files of a stage into the table as a batch: where they are now."""
+        moves = []
+        for place, file in enumerate(_data_files(stage)):
+            folder = file.parent.relative_to(stage)
+            name = f"{self.prefix}{number:010d}-{place:05d}{_suffix(file)}"
+            moves.append((str(file.relative_to(self._state)), str(folder / name)))
+        self.replace(Manifest(number, moves, []), commit)
+        shutil.rmtree(stage, ignore_errors=True)
+        return [self.table / place for _, place in moves]
+
+    def replace(self, manifest: Manifest, commit: Callable[[Manifest], None]) -> None:
+        """Do what a manifest says, so that it is done wholly even if we are killed now."""
+        _write(self._manifest, msgspec.json.encode(manifest))
+        self._apply(manifest, commit)
+
+    def relative(self, file: Path) -> str:
+        """A file of the state as manifests name it."""
+        return str(file.relative_to(self._state))
+
+    @property
+    def _manifest(self) -> Path:
+        return self._state / "manifest"
+
+    def _apply(self, manifest: Manifest, commit: Callable[[Manifest], None]) -> None:
+        for source, place in manifest.moves:
+            target = self.table / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            # What is no longer at its source was moved before we were killed.
+            if (self._state / source).exists():
+                os.replace(self._state / source, target)
+        commit(manifest)
+        for place in manifest.removals:
+            (self.table / place).unlink(missing_ok=True)
+        _write(self._state / "last", str(manifest.number).encode())
+        self._manifest.unlink()
+
+    def _take_back(self, manifest: Manifest) -> None:
+        for _, place in manifest.moves:
+            (self.table / place).unlink(missing_ok=True)
+        self._manifest.unlink()
+
+
+def _data_files(stage: Path) -> Iterable[Path]:
+    """The files that hold rows, in the order of the tasks that wrote them."""
+    return sorted(file for file in stage.rglob("*") if file.is_file() and file.name[0] not in "._")
+
+
+def _suffix(file: Path) -> str:
+    found = _SUFFIX.search(file.name)
+    return found.group().removeprefix(".c000") if found else ""
+
+
+def _write(file: Path, content: bytes) -> None:
+    """A file that is there whole, or not at all."""
+    beside = file.with_name(f"{file.name}.new")
+    with open(beside, "wb") as opened:
+        opened.write(content)
+        opened.flush()
+        os.fsync(opened.fileno())
+    os.replace(beside, file)

@@ -1,0 +1,180 @@
+"""From a TOML file to a `Description`: variables filled in, unknown keys refused by name.
+
+`${NAME}` in a value is a variable, `${NAME:-default}` one that need not be there, and `$${` stands for `${` itself. A
+value that a variable leaves empty counts as not given. Everything wrong is an `InvalidInput` that names the key as
+`section.key`; nothing is read but the file.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from headrace.core.errors import InvalidInput
+from headrace.spark.pipeline.checks import check
+from headrace.spark.pipeline.description import (
+    DeadTable,
+    DeadTopic,
+    Deduplicate,
+    Description,
+    FormatSource,
+    ReportSink,
+    Run,
+    Section,
+    Server,
+    Step,
+    TableSink,
+    TopicSink,
+    TopicSource,
+)
+
+_SECTIONS: Final = ("name", "server", "source", "deduplicate", "steps", "sink", "dead_letters", "run", "spark")
+_VARIABLE: Final = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+Kind = TypeVar("Kind", bound=Section)
+
+
+def load(file: Path, variables: Mapping[str, str]) -> Description:
+    """The pipeline in a file; its name is the file's, unless it says another."""
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput("pipeline", str(file), f"it cannot be read: {error}") from None
+    return parse(text, variables, file.stem)
+
+
+def parse(text: str, variables: Mapping[str, str], name: str = "pipeline") -> Description:
+    """The pipeline that a text describes."""
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput("pipeline", name, f"it is no TOML: {error}") from None
+    return describe(content, variables, name)
+
+
+def describe(content: Mapping[str, Any], variables: Mapping[str, str], name: str = "pipeline") -> Description:
+    """The pipeline that tables of values describe."""
+    _check_keys(content, _SECTIONS, "")
+    given = _filled(dict(content), variables, "")
+    for needed in ("source", "sink"):
+        if not isinstance(given.get(needed), dict):
+            raise InvalidInput(needed, "missing", f"a pipeline needs a table [{needed}]")
+    description = Description(
+        name=_text(given.get("name", name), "name"),
+        server=_section(given.get("server", {}), Server, "server"),
+        source=_source(given["source"]),
+        deduplicate=_section(given["deduplicate"], Deduplicate, "deduplicate") if "deduplicate" in given else None,
+        steps=_steps(given.get("steps", [])),
+        sink=_section(given["sink"], _sink_kind(given["sink"]), "sink"),
+        dead_letters=_dead_letters(given.get("dead_letters")),
+        run=_section(given.get("run", {}), Run, "run"),
+        spark=_configuration(given.get("spark", {})),
+    )
+    check(description)
+    return description
+
+
+def _source(given: Any) -> TopicSource | FormatSource:
+    return _section(given, TopicSource, "source") if "topic" in given else _section(given, FormatSource, "source")
+
+
+def _sink_kind(given: Mapping[str, Any]) -> type[TopicSink] | type[TableSink] | type[ReportSink]:
+    if "topic" in given:
+        return TopicSink
+    return ReportSink if given.get("format") == "report" else TableSink
+
+
+def _dead_letters(given: Any) -> DeadTopic | DeadTable | None:
+    if given is None:
+        return None
+    is_topic = isinstance(given, dict) and "topic" in given
+    return _section(given, DeadTopic, "dead_letters") if is_topic else _section(given, DeadTable, "dead_letters")
+
+
+def _steps(given: Any) -> list[Step]:
+    if not isinstance(given, list):
+        raise InvalidInput("steps", type(given).__name__, "steps are tables of their own: write [[steps]]")
+    return [_section(step, Step, f"steps.{number}") for number, step in enumerate(given)]
+
+
+def _configuration(given: Any) -> dict[str, str]:
+    """The settings of Spark, which TOML may have taken for nested tables: spark.sql.x = 1."""
+    if not isinstance(given, dict):
+        raise InvalidInput("spark", repr(given)[:100], "it must be a table of settings")
+    flat: dict[str, str] = {}
+    for key, value in given.items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{below}": text for below, text in _configuration(value).items()}
+        else:
+            flat[key] = str(value).lower() if isinstance(value, bool) else str(value)
+    return flat
+
+
+def _section(given: Any, kind: type[Kind], place: str) -> Kind:
+    if not isinstance(given, dict):
+        raise InvalidInput(place, repr(given)[:100], f"it must be a table: write [{place}]")
+    _check_keys(given, kind.__struct_fields__, f"{place}.")
+    if "options" in kind.__struct_fields__ and isinstance(given.get("options"), dict):
+        given = {**given, "options": _configuration(given["options"])}
+    types = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    for key, value in given.items():
+        try:
+            # Not strict: variables are text, also where a number is meant.
+            msgspec.convert(value, types[key], strict=False)
+        except msgspec.ValidationError as error:
+            raise InvalidInput(f"{place}.{key}", repr(value)[:100], str(error)) from None
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(place, "incomplete", str(error).replace("Object missing", "it needs the")) from None
+
+
+def _check_keys(given: Mapping[str, Any], known: Iterable[str], prefix: str) -> None:
+    names = list(known)
+    for key in given:
+        if key not in names:
+            close = get_close_matches(key, names, n=1, cutoff=0.6)
+            hint = f"did you mean {prefix}{close[0]}?" if close else f"known are {', '.join(names)}"
+            raise InvalidInput(f"{prefix}{key}", "unknown", f"there is no such key: {hint}")
+
+
+def _text(value: Any, place: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidInput(place, repr(value)[:100], "it must be text")
+    return value
+
+
+def _filled(value: Any, variables: Mapping[str, str], place: str) -> Any:
+    """A value with its variables replaced; keys that are left with nothing are dropped."""
+    if isinstance(value, str):
+        return _replaced(value, variables, place)
+    if isinstance(value, list):
+        return [_filled(each, variables, f"{place}.{number}") for number, each in enumerate(value)]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if not isinstance(value, dict):
+        return value
+    prefix = f"{place}." if place else ""
+    filled = {key: _filled(each, variables, prefix + key) for key, each in value.items()}
+    return {key: each for key, each in filled.items() if each != "" or value[key] == ""}
+
+
+def _replaced(text: str, variables: Mapping[str, str], place: str) -> str:
+    def value_of(match: re.Match[str]) -> str:
+        name, default = match.group(1), match.group(2)
+        if name is None:
+            return "${"
+        if name in variables:
+            return variables[name]
+        if default is None:
+            raise InvalidInput(place, match.group(), f"the variable {name} is not set: give it by --var {name}=…")
+        return default
+
+    return _VARIABLE.sub(value_of, text)

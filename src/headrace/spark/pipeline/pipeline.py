@@ -1,0 +1,250 @@
+"""A pipeline as an object: checked, built on Spark, and run to its end or until it is told to stop.
+
+    Pipeline.load("orders.toml").run()
+
+    source ─► typed ─► deduplicate ─► steps ─► sink          one DataFrame, built before anything runs
+                 └─► dead rows ──────────────► dead letters
+
+A stream is one query with one checkpoint, also when it has dead letters: both kinds of rows are in one DataFrame, and
+each batch is divided when it is written. So a row is in exactly one of the two ends, whatever is killed in between.
+
+What goes wrong before the first batch is an error of Headrace that names the key. What goes wrong later is
+`PipelineFailed`; the checkpoint stands, and the next run goes on from it.
+
+A pipeline may be run more than once, by one thread at a time; `stop` may be called by any thread and by a signal.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from headrace.spark.pipeline.analysis import analysis
+from headrace.spark.pipeline.checkpoint import Checkpoint
+from headrace.spark.pipeline.deduplication import deduplicate
+from headrace.spark.pipeline.description import (
+    TABLE_FORMATS,
+    DeadTopic,
+    Description,
+    ReportSink,
+    TableSink,
+    TopicSink,
+)
+from headrace.spark.pipeline.destination import AnyFormat, Destination, Report, order_columns
+from headrace.spark.pipeline.failures import failure_of
+from headrace.spark.pipeline.loading import describe, load
+from headrace.spark.pipeline.preflight import check_sink_id, check_topics
+from headrace.spark.pipeline.progress import Progress, Summary, Tally
+from headrace.spark.pipeline.source import connection_options, read_source
+from headrace.spark.pipeline.steps import run_steps
+from headrace.spark.pipeline.table_destination import DeltaDestination, TableDestination
+from headrace.spark.pipeline.topic_destination import DeadTopicDestination, TopicDestination
+from headrace.spark.pipeline.typed import METRICS, typed
+
+_ROW: Final = "_headrace_good"
+_DEAD: Final = "_headrace_dead"
+_LOOK_SECONDS: Final = 0.2
+_CONFIGURATION: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    # Timestamps as other readers of Parquet know them, Delta among them.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # A message that was a dead letter before has attributes that a second funeral writes anew.
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+}
+
+
+@dataclass(frozen=True)
+class _Built:
+    """A pipeline on Spark, ready to be started."""
+
+    rows: DataFrame
+    sink: Destination
+    dead: Destination | None
+    checkpoint: Checkpoint | None
+    counts: Observation | None
+
+    def write(self, batch: DataFrame, number: int | None) -> None:
+        """Write a batch to its ends. What is used twice is kept meanwhile, so that it is made and counted once."""
+        if self.dead is None and not order_columns(batch):
+            self.sink.write(batch, number)
+            return
+        batch.persist()
+        try:
+            if self.dead is None:
+                self.sink.write(batch, number)
+            else:
+                self.dead.write(batch.where(F.col(_DEAD).isNotNull()).select(f"{_DEAD}.*"), number)
+                self.sink.write(batch.where(F.col(_ROW).isNotNull()).select(f"{_ROW}.*"), number)
+        finally:
+            batch.unpersist()
+
+
+def _together(rows: DataFrame, dead: DataFrame) -> DataFrame:
+    """Rows of both kinds in one DataFrame."""
+    good = rows.select(F.struct("*").alias(_ROW), F.lit(None).cast(StructType(dead.schema.fields)).alias(_DEAD))
+    return good.unionAll(
+        dead.select(F.lit(None).cast(StructType(rows.schema.fields)).alias(_ROW), F.struct("*").alias(_DEAD))
+    )
+
+
+def _configure(spark: SparkSession, settings: Mapping[str, str]) -> None:
+    """Set what can be set for one session; what needs a session of its own must be so already."""
+    for name, value in settings.items():
+        if spark.conf.get(name, None) != value:
+            with analysis(f"spark.{name}", value):
+                spark.conf.set(name, value)
+
+
+def _file_name(name: str) -> str:
+    """The name of a pipeline as a part of file names, unlike that of any other."""
+    return f"{re.sub('[^A-Za-z0-9]+', '-', name)[:40]}-{sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _silent(progress: Progress) -> None:
+    pass
+
+
+class Pipeline:
+    """Source, deduplication, steps and sink, ready to run."""
+
+    def __init__(self, description: Description) -> None:
+        self.description = description
+        self.report: Report | None = None
+        self._stopping = threading.Event()
+
+    @classmethod
+    def load(cls, file: str | os.PathLike[str], variables: Mapping[str, str] | None = None) -> Pipeline:
+        """The pipeline in a TOML file; variables are those of the environment, unless others are given."""
+        return cls(load(Path(file), os.environ if variables is None else variables))
+
+    @classmethod
+    def of(cls, tables: Mapping[str, Any], name: str = "pipeline") -> Pipeline:
+        """The pipeline that tables of values describe, as they would stand in a file."""
+        return cls(describe(tables, {}, name))
+
+    def check(self, spark: SparkSession) -> None:
+        """Everything that is checked before a run, without running."""
+        self._build(spark.newSession(), accept_change=False)
+
+    def run(
+        self,
+        spark: SparkSession,
+        *,
+        once: bool = False,
+        accept_change: bool = False,
+        tell: Callable[[Progress], None] = _silent,
+    ) -> Summary:
+        """Run to the end: of a batch, of what is there now if `once`, else until `stop` is called."""
+        built = self._build(spark.newSession(), accept_change)
+        if built.checkpoint is None:
+            return self._run_batch(built)
+        built.checkpoint.store()
+        return self._wait(self._start(built, built.checkpoint, once), tell)
+
+    def stop(self) -> None:
+        """Ask a running stream to end; the batch under way is given up, and done again by the next run."""
+        self._stopping.set()
+
+    def _build(self, spark: SparkSession, accept_change: bool) -> _Built:
+        description = self.description
+        checkpoint = Checkpoint(description) if description.is_stream else None
+        if checkpoint is not None:
+            checkpoint.check(accept_change)
+        check_topics(description)
+        if checkpoint is not None and checkpoint.is_new:
+            check_sink_id(description, checkpoint.sink_id)
+        _configure(spark, _CONFIGURATION | description.spark)
+        writer = checkpoint.sink_id if checkpoint is not None else _file_name(description.name)
+        sink, dead = self._sink(writer), self._dead_letters(writer)
+        counts = Observation() if checkpoint is None else None
+        parts = typed(read_source(spark, description), description, counts or METRICS)
+        kept = deduplicate(parts.rows, description.deduplicate) if description.deduplicate else parts.rows
+        rows = sink.prepare(run_steps(spark, kept, description))
+        if dead is not None and parts.dead is not None:
+            rows = _together(rows, dead.prepare(parts.dead))
+        return _Built(rows, sink, dead, checkpoint, counts)
+
+    def _sink(self, writer: str) -> Destination:
+        sink = self.description.sink
+        if isinstance(sink, ReportSink):
+            self.report = Report(sink)
+            return self.report
+        if isinstance(sink, TopicSink):
+            options = connection_options(self.description.server, self.description.url_of(sink))
+            return TopicDestination(sink, options, writer)
+        return self._table(sink, writer, "sink") if sink.format in TABLE_FORMATS else AnyFormat(sink)
+
+    def _dead_letters(self, writer: str) -> Destination | None:
+        dead = self.description.dead_letters
+        if dead is None:
+            return None
+        if isinstance(dead, DeadTopic):
+            options = connection_options(self.description.server, self.description.url_of(dead))
+            return DeadTopicDestination(TopicSink(topic=dead.topic), options, writer)
+        return self._table(TableSink(format=dead.format, path=dead.path), writer, "dead_letters")
+
+    def _table(self, sink: TableSink, writer: str, field: str) -> Destination:
+        kind = DeltaDestination if sink.format == "delta" else TableDestination
+        return kind(sink, writer, self.description.is_stream, field)
+
+    def _run_batch(self, built: _Built) -> Summary:
+        try:
+            built.write(built.rows, None)
+        except PySparkException as error:
+            raise failure_of(str(error)) from None
+        assert built.counts is not None
+        return Summary(
+            pipeline=self.description.name,
+            batches=1,
+            messages=built.counts.get["rows"],
+            dead_letters=built.counts.get["dead"],
+            is_refused=self.report is not None and self.report.is_refused,
+        )
+
+    def _start(self, built: _Built, checkpoint: Checkpoint, once: bool) -> StreamingQuery:
+        run = self.description.run
+        writer = (
+            built.rows.writeStream.queryName(self.description.name)
+            .outputMode(run.output_mode)
+            .option("checkpointLocation", checkpoint.spark)
+            .foreachBatch(built.write)
+        )
+        if once:
+            writer = writer.trigger(availableNow=True)
+        elif run.trigger_seconds is not None:
+            writer = writer.trigger(processingTime=f"{int(run.trigger_seconds * 1000)} milliseconds")
+        with analysis("steps", self.description.name):
+            return writer.start()
+
+    def _wait(self, query: StreamingQuery, tell: Callable[[Progress], None]) -> Summary:
+        tally = Tally(self.description.name, tell, time.monotonic)
+        try:
+            while query.isActive and not self._stopping.wait(_LOOK_SECONDS):
+                tally.take(query.recentProgress)
+            if query.isActive:
+                query.stop()
+            query.awaitTermination()
+            tally.take(query.recentProgress, at_end=True)
+        except Exception as error:
+            # A signal to the whole process group ends Java too: then there is nobody left to ask.
+            if not self._stopping.is_set():
+                raise failure_of(str(error)) from None
+        return Summary(
+            pipeline=self.description.name,
+            batches=tally.batches,
+            messages=tally.messages,
+            dead_letters=tally.dead_letters,
+        )

@@ -1,0 +1,70 @@
+"""A look at the broker before anything runs: topics that are missing, and sink ids that would be taken for done.
+
+A token that may only publish cannot look at a topic; for sinks that is no reason to stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headrace.client import Client, connect
+from headrace.core.errors import Forbidden, InvalidInput
+from headrace.spark.pipeline.description import DeadTopic, Description, TopicSink, TopicSource
+
+_TIMEOUT_SECONDS = 10.0
+
+
+def check_topics(description: Description) -> None:
+    """Refuse what the broker does not have; make what is to be made."""
+    for part in (description.source, description.sink, description.dead_letters):
+        if isinstance(part, TopicSource | TopicSink | DeadTopic):
+            with _connected(description, part) as client:
+                _check_topic(client, part)
+
+
+def check_sink_id(description: Description, sink_id: str) -> None:
+    """Refuse an id that has published under another checkpoint.
+
+    Batches of a new checkpoint begin at 0, and the broker would take them for those that it has.
+    """
+    for part in (description.sink, description.dead_letters):
+        if isinstance(part, TopicSink | DeadTopic):
+            with _connected(description, part) as client:
+                _check_unused(client, part.topic, sink_id)
+
+
+def _check_topic(client: Client, part: TopicSource | TopicSink | DeadTopic) -> None:
+    if isinstance(part, TopicSource):
+        client.describe_topic(part.topic)
+        return
+    try:
+        if part.partitions is not None:
+            client.create_topic(part.topic, partitions=part.partitions)
+        else:
+            client.describe_topic(part.topic)
+    except Forbidden:
+        # It may publish all the same; if not, the first batch will say so.
+        return
+
+
+def _check_unused(client: Client, topic: str, sink_id: str) -> None:
+    try:
+        number = client.last_commit(topic, sink_id)
+    except Forbidden:
+        return
+    if number is not None:
+        rule = (
+            f"it has published up to batch {number} to {topic!r} from another checkpoint, and the batches of this one "
+            "would be taken for those: go on with that checkpoint, or choose another id"
+        )
+        raise InvalidInput("sink.sink_id", sink_id, rule)
+
+
+@contextmanager
+def _connected(description: Description, part: TopicSource | TopicSink | DeadTopic) -> Iterator[Client]:
+    server = description.server
+    with connect(
+        description.url_of(part), server.token, root_certificates=server.ca, timeout_seconds=_TIMEOUT_SECONDS
+    ) as client:
+        yield client

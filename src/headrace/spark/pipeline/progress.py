@@ -1,0 +1,122 @@
+"""How a running pipeline is doing: what Spark reports per batch, added up into at most a line a second."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from headrace.spark.pipeline.typed import METRICS
+
+LINE_SECONDS: Final = 1.0
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at a pipeline.
+
+    messages, dead_letters: since the pipeline was started. rate: messages a second since the last look. lag: messages
+    of the topic that wait; none if the source has no such thing. batch_seconds: how long the last batch took.
+    """
+
+    pipeline: str
+    batch: int
+    messages: int
+    rate: float
+    lag: int | None
+    batch_seconds: float
+    dead_letters: int
+
+    def line(self) -> str:
+        """For people."""
+        lag = "" if self.lag is None else f", lag {self.lag:,}"
+        dead = f", {self.dead_letters:,} dead letters" if self.dead_letters else ""
+        return (
+            f"{self.pipeline}: batch {self.batch}, {self.messages:,} messages, {self.rate:,.0f}/s{lag}, "
+            f"{self.batch_seconds:.2f} s a batch{dead}"
+        )
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pipeline did in one run."""
+
+    pipeline: str
+    batches: int
+    messages: int
+    dead_letters: int
+    is_refused: bool = False
+
+    def line(self) -> str:
+        """For people."""
+        dead = f", {self.dead_letters:,} dead letters" if self.dead_letters else ""
+        return f"{self.pipeline}: done, {self.messages:,} messages in {self.batches:,} batches{dead}"
+
+
+@dataclass
+class Tally:
+    """Adds up the reports of a query. Not thread-safe: the loop that waits for the query has it."""
+
+    pipeline: str
+    tell: Callable[[Progress], None]
+    clock: Callable[[], float]
+    batches: int = 0
+    messages: int = 0
+    dead_letters: int = 0
+    _batch: int = -1
+    _told_messages: int = 0
+    _told_at: float | None = None
+    _last: Any = None
+
+    def take(self, reports: Iterable[Any], at_end: bool = False) -> None:
+        """Take in what is new in the last reports of a query, and tell of it unless a line was told just now."""
+        for report in reports:
+            if report.batchId > self._batch and report.numInputRows > 0:
+                self._add(report)
+        now = self.clock()
+        is_due = self._told_at is None or now - self._told_at >= LINE_SECONDS
+        if self._last is not None and (is_due or at_end):
+            self._tell(now)
+
+    def _add(self, report: Any) -> None:
+        rows, dead = _counted(report)
+        self._batch, self._last = report.batchId, report
+        self.batches += 1
+        self.messages += rows
+        self.dead_letters += dead
+
+    def _tell(self, now: float) -> None:
+        since = None if self._told_at is None else now - self._told_at
+        seconds = self._last.durationMs.get("triggerExecution", 0) / 1000
+        elapsed = since or seconds or 1.0
+        self.tell(
+            Progress(
+                pipeline=self.pipeline,
+                batch=self._batch,
+                messages=self.messages,
+                rate=round((self.messages - self._told_messages) / elapsed, 1),
+                lag=_lag(self._last),
+                batch_seconds=seconds,
+                dead_letters=self.dead_letters,
+            )
+        )
+        self._told_at, self._told_messages, self._last = now, self.messages, None
+
+
+def _counted(report: Any) -> tuple[int, int]:
+    """Rows and dead rows; counted by ourselves, since Spark counts rows that are read for two ends twice."""
+    metrics = report.observedMetrics.get(METRICS)
+    if metrics is None:
+        return report.numInputRows, 0
+    return metrics["rows"], metrics["dead"]
+
+
+def _lag(report: Any) -> int | None:
+    """How many messages of the topic the last batch left."""
+    try:
+        source = report.sources[0]
+        end, latest = json.loads(source.endOffset)["offsets"], json.loads(source.latestOffset)["offsets"]
+    except (IndexError, KeyError, TypeError, ValueError):
+        return None
+    return max(0, sum(int(offset) - int(end.get(partition, 0)) for partition, offset in latest.items()))

@@ -1,0 +1,61 @@
+"""The steps between source and sink: SQL over views, or functions of a DataFrame.
+
+The rows that come in are the view `source`; each step is a view of its own name, which later steps may use. With a
+topic as source there is the view `partitions` too: one row per partition, with its offsets. The last step is what is
+written. SQL may call `fnv1a64(binary)` and `partition_for(binary, partitions)`, which are the broker's own.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.core.errors import InvalidInput
+from headrace.spark.pipeline.analysis import analysis
+from headrace.spark.pipeline.description import Description, Step, TopicSource
+from headrace.spark.pipeline.source import connection_options
+
+
+def run_steps(spark: SparkSession, rows: DataFrame, description: Description) -> DataFrame:
+    """The rows after all steps."""
+    rows.createOrReplaceTempView("source")
+    _add_partitions(spark, description)
+    for number, step in enumerate(description.steps):
+        rows = _run(spark, rows, step, f"steps.{number}")
+        rows.createOrReplaceTempView(step.name)
+    return rows
+
+
+def _run(spark: SparkSession, rows: DataFrame, step: Step, place: str) -> DataFrame:
+    if step.sql is not None:
+        with analysis(f"{place}.sql", step.sql):
+            return spark.sql(step.sql)
+    assert step.function is not None
+    with analysis(f"{place}.function", step.function):
+        made = _function(step.function, place)(rows)
+    if not isinstance(made, DataFrame):
+        raise InvalidInput(
+            f"{place}.function", step.function, f"it must give a DataFrame, and gave {type(made).__name__}"
+        )
+    return made
+
+
+def _function(name: str, place: str) -> Callable[[DataFrame], Any]:
+    module, _, function = name.partition(":")
+    try:
+        found: Callable[[DataFrame], Any] = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInput(f"{place}.function", name, f"it cannot be loaded: {error}") from None
+    return found
+
+
+def _add_partitions(spark: SparkSession, description: Description) -> None:
+    source = description.source
+    if not isinstance(source, TopicSource):
+        return
+    options = connection_options(description.server, description.url_of(source))
+    reader = spark.read.format("headrace").options(**options, topic=source.topic, metadata="partitions")
+    reader.load().createOrReplaceTempView("partitions")

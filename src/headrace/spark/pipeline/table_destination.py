@@ -1,0 +1,197 @@
+"""A table of files as sink: Spark's tasks write files, `landing` puts them into the table, each batch once.
+
+Delta: the same files, in a table whose log lists them. The entry of a batch carries the writer and the number of the
+batch, so that it is there once, whatever is tried again. It needs the package `deltalake`, and no Java of Delta's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from headrace.core.errors import InvalidInput
+from headrace.spark.pipeline.analysis import analysis
+from headrace.spark.pipeline.compaction import compact
+from headrace.spark.pipeline.description import TableSink
+from headrace.spark.pipeline.destination import in_order, with_order
+from headrace.spark.pipeline.landing import Landing, Manifest
+
+DATE: Final = "date"
+_NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+
+
+class TableDestination:
+    """Files of any format that Spark writes as files."""
+
+    def __init__(self, sink: TableSink, writer: str, is_stream: bool, field: str = "sink") -> None:
+        assert sink.path is not None
+        self._sink = sink
+        self._is_stream = is_stream
+        self._field = field
+        self._partition_by = list(sink.partition_by) + ([DATE] if sink.partition_date else [])
+        self._landing = Landing(Path(sink.path).absolute(), writer)
+        self._is_open = False
+
+    def prepare(self, rows: DataFrame) -> DataFrame:
+        """With the column of the date, if the table is divided by one."""
+        for name in self._sink.partition_by:
+            if name not in rows.columns:
+                rule = f"there is no such column: the rows have {', '.join(rows.columns)}"
+                raise InvalidInput(f"{self._field}.partition_by", name, rule)
+        if self._sink.partition_date is not None:
+            if DATE in rows.columns:
+                raise InvalidInput(f"{self._field}.partition_date", self._sink.partition_date, "there is a column date")
+            with analysis(f"{self._field}.partition_date", self._sink.partition_date):
+                rows = rows.withColumn(DATE, F.to_date(F.expr(self._sink.partition_date)))
+        return with_order(rows, self._sink.order_by)
+
+    def write(self, rows: DataFrame, number: int | None) -> None:
+        """Write the files, and put them into the table."""
+        ordered = in_order(rows)
+        commit = self.commit_of(ordered.schema)
+        if not self._is_open:
+            self._landing.open(commit, self.finishes)
+            self._is_open = True
+        place = self._landing.last + 1 if number is None else number
+        if place <= self._landing.last:
+            return
+        stage = self._landing.new_stage()
+        writer = ordered.write.format(self.file_format).options(**self._sink.options)
+        (writer.partitionBy(*self._partition_by) if self._partition_by else writer).save(str(stage))
+        _drop_empty(stage)
+        files = self._landing.land(stage, place, commit)
+        self.compact(files)
+
+    @property
+    def file_format(self) -> str:
+        """What Spark writes."""
+        return self._sink.format
+
+    def commit_of(self, schema: StructType) -> Callable[[Manifest], None]:
+        """What makes moved files count; in a plain directory they count by being there."""
+        return lambda manifest: None
+
+    def finishes(self, manifest: Manifest) -> bool:
+        """Whether a batch that was under way when we were killed is brought to its end: a stream never repeats it."""
+        return self._is_stream or bool(manifest.removals)
+
+    def compact(self, files: list[Path]) -> None:
+        """Merge small files where the batch put new ones."""
+        if self._sink.compact_files is not None:
+            compact(self._landing, [file.parent for file in files], self._sink.compact_files, self._sink.compact_bytes)
+
+
+class DeltaDestination(TableDestination):
+    """A Delta table."""
+
+    file_format = "parquet"
+
+    def __init__(self, sink: TableSink, writer: str, is_stream: bool, field: str = "sink") -> None:
+        super().__init__(sink, writer, is_stream, field)
+        try:
+            import deltalake  # noqa: F401
+        except ImportError:
+            rule = 'it needs the package deltalake: pip install "headrace[delta]"'
+            raise InvalidInput(f"{field}.format", "delta", rule) from None
+        self._writer = writer
+        self._batches = 0
+
+    def prepare(self, rows: DataFrame) -> DataFrame:
+        """The columns must be those of the table, if it is there."""
+        from deltalake import DeltaTable, Schema
+
+        prepared = super().prepare(rows)
+        written = in_order(prepared).schema
+        if DeltaTable.is_deltatable(str(self._landing.table)):
+            there = DeltaTable(str(self._landing.table)).schema()
+            named = {field.name: str(field.type) for field in there.fields}
+            asked = {field.name: str(field.type) for field in Schema.from_json(_nullable(written).json()).fields}
+            if named != asked:
+                raise InvalidInput(f"{self._field}.path", str(self._sink.path), f"the table has {named}, not {asked}")
+        return prepared
+
+    def commit_of(self, schema: StructType) -> Callable[[Manifest], None]:
+        """Add the files to the log, in an entry that is there once."""
+
+        def commit(manifest: Manifest) -> None:
+            from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+            from deltalake.transaction import create_table_with_add_actions
+
+            properties = CommitProperties(app_transactions=[Transaction(self._writer, manifest.number)])
+            columns = Schema.from_json(_nullable(schema).json())
+            actions = [self._action(place) for _, place in manifest.moves]
+            table = str(self._landing.table)
+            if not DeltaTable.is_deltatable(table):
+                create_table_with_add_actions(
+                    table, columns, actions, partition_by=self._partition_by, commit_properties=properties
+                )
+                return
+            present = DeltaTable(table)
+            version = present.transaction_version(self._writer)
+            if version is None or version < manifest.number:
+                present.create_write_transaction(
+                    actions, "append", columns, partition_by=self._partition_by, commit_properties=properties
+                )
+
+        return commit
+
+    def finishes(self, manifest: Manifest) -> bool:
+        """A batch that the log has is there."""
+        from deltalake import DeltaTable
+
+        if self._is_stream or not DeltaTable.is_deltatable(str(self._landing.table)):
+            return self._is_stream
+        version = DeltaTable(str(self._landing.table)).transaction_version(self._writer)
+        return version is not None and version >= manifest.number
+
+    def compact(self, files: list[Path]) -> None:
+        """Let Delta merge small files, now and then."""
+        from deltalake import DeltaTable, WriterProperties
+
+        self._batches += len(files)
+        if self._sink.compact_files is not None and self._batches >= self._sink.compact_files:
+            codec = pq.read_metadata(files[0]).row_group(0).column(0).compression
+            properties = WriterProperties(compression=codec)
+            table = DeltaTable(str(self._landing.table))
+            table.optimize.compact(target_size=self._sink.compact_bytes, writer_properties=properties)
+            self._batches = 0
+
+    def _action(self, place: str) -> Any:
+        from deltalake.transaction import AddAction
+
+        file = self._landing.table / place
+        entry = file.stat()
+        stats = json.dumps({"numRecords": pq.read_metadata(file).num_rows})
+        return AddAction(
+            quote(place, safe="/="), entry.st_size, _values(place), int(entry.st_mtime * 1000), True, stats
+        )
+
+
+def _values(place: str) -> dict[str, str | None]:
+    """The values of partition columns, which Spark wrote into the names of directories."""
+    pairs = [folder.split("=", 1) for folder in place.split("/")[:-1]]
+    return {unquote(name): None if value == _NO_VALUE else unquote(value) for name, value in pairs}
+
+
+def _nullable(schema: StructType) -> StructType:
+    """The schema as a table has it: rows of other batches may lack what those of this one have."""
+    made = StructType()
+    for field in schema.fields:
+        made.add(field.name, field.dataType, True)
+    return made
+
+
+def _drop_empty(stage: Path) -> None:
+    """Spark writes a file for a batch without rows too, so that it has a schema: a table needs none of them."""
+    for file in [file for file in stage.rglob("*") if file.is_file()]:
+        is_parquet = file.suffix == ".parquet" and file.name[0] not in "._"
+        if file.stat().st_size == 0 or (is_parquet and pq.read_metadata(file).num_rows == 0):
+            file.unlink()

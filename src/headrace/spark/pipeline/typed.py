@@ -1,0 +1,120 @@
+"""Values typed by a schema, and the rows that do not fit it.
+
+    rows ──► parse ──┬── fit ──► fields as columns; a message's own columns in the struct `message`
+                     └── do not ──► dead rows, with a reason
+
+A row does not fit if its value is no UTF-8 or no JSON object, if a field has another type, or if a field that is NOT
+NULL is missing. Fields that the schema does not name are passed over. Without dead letters the first row that does not
+fit ends the pipeline: nothing is dropped in silence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import BinaryType, StructType
+
+from headrace.core.errors import InvalidInput
+from headrace.spark.pipeline.checks import MESSAGE_STRUCT
+from headrace.spark.pipeline.description import Description, TopicSource
+from headrace.spark.pipeline.source import CORRUPT, schema_of
+
+METRICS: Final = "headrace"
+_PARSED: Final = "_headrace_parsed"
+_REASON: Final = "_headrace_reason"
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """The rows that fit, and those that do not if somebody wants them."""
+
+    rows: DataFrame
+    dead: DataFrame | None
+
+
+def typed(raw: DataFrame, description: Description, counts: Observation | str = METRICS) -> Typed:
+    """Apply the schema of the source, if it has one; rows and dead rows are counted as they pass."""
+    text = description.source.schema
+    rows = F.count(F.lit(1)).alias("rows")
+    if text is None or not _is_typed_here(description):
+        return Typed(raw.observe(counts, rows, F.count_if(F.lit(False)).alias("dead")), None)
+    schema = schema_of(text)
+    _check_names(schema, raw, text)
+    judged = _judged_file(raw, schema) if CORRUPT in raw.columns else _judged_value(raw, schema)
+    has_dead = description.dead_letters is not None
+    counted = judged.observe(counts, rows, F.count_if(F.col(_REASON).isNotNull()).alias("dead"))
+    good = counted.where(F.col(_REASON).isNull() if has_dead else _fits_or_fails(raw))
+    return Typed(_fields(good, schema, raw), _dead_rows(judged, raw) if has_dead else None)
+
+
+def _is_typed_here(description: Description) -> bool:
+    source = description.source
+    return isinstance(source, TopicSource) or source.format in ("json", "csv", "text")
+
+
+def _check_names(schema: StructType, raw: DataFrame, text: str) -> None:
+    if CORRUPT not in raw.columns and MESSAGE_STRUCT in (name.lower() for name in schema.names):
+        rule = f"the columns of the message itself are in the struct {MESSAGE_STRUCT}: select the field by another name"
+        raise InvalidInput("source.schema", text[:100], rule)
+
+
+def _judged_value(raw: DataFrame, schema: StructType) -> DataFrame:
+    """JSON in the column value."""
+    asked = StructType([*schema.fields]).add(CORRUPT, "string")
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    value = F.col("value")
+    is_bytes = isinstance(raw.schema["value"].dataType, BinaryType)
+    parsed = raw.withColumn(_PARSED, F.from_json(value.cast("string"), asked, options))
+    no_text = F.when(~F.is_valid_utf8(value), "the value is no UTF-8") if is_bytes else F.when(F.lit(False), "")
+    fields = F.col(_PARSED)
+    reason = no_text.when(fields.isNull() | fields[CORRUPT].isNotNull(), "the value is no JSON object of the schema")
+    return parsed.withColumn(_REASON, _with_missing(reason, schema, f"{_PARSED}."))
+
+
+def _judged_file(raw: DataFrame, schema: StructType) -> DataFrame:
+    """Rows that Spark's own reader of JSON or CSV has judged."""
+    reason = F.when(F.col(CORRUPT).isNotNull(), "the row does not fit the schema")
+    fields = F.struct(*(F.col(f"`{name}`") for name in schema.names))
+    return raw.withColumn(_PARSED, fields).withColumn(_REASON, _with_missing(reason, schema, f"{_PARSED}."))
+
+
+def _with_missing(reason: Column, schema: StructType, prefix: str) -> Column:
+    needed = [field.name for field in schema.fields if not field.nullable]
+    return reduce(
+        lambda so_far, name: so_far.when(F.col(f"{prefix}`{name}`").isNull(), f"the field {name} is missing"),
+        needed,
+        reason,
+    )
+
+
+def _fits_or_fails(raw: DataFrame) -> Column:
+    places = [name for name in ("topic", "partition", "offset") if name in raw.columns]
+    where = F.concat_ws(" ", *(F.concat(F.lit(f"{name} "), F.col(name).cast("string")) for name in places))
+    told = F.concat(
+        F.lit("a row does not fit source.schema ("), F.col(_REASON), F.lit(") "), where,
+        F.lit(": correct the schema, or name [dead_letters] for such rows"),
+    )  # fmt: skip
+    return F.when(F.col(_REASON).isNotNull(), F.raise_error(told).cast("boolean")).otherwise(True)
+
+
+def _fields(good: DataFrame, schema: StructType, raw: DataFrame) -> DataFrame:
+    fields = [F.col(f"{_PARSED}.`{name}`") for name in schema.names]
+    if CORRUPT in raw.columns:
+        return good.select(*fields)
+    return good.select(*fields, F.struct(*raw.columns).alias(MESSAGE_STRUCT))
+
+
+def _dead_rows(judged: DataFrame, raw: DataFrame) -> DataFrame:
+    """What is known of the rows that do not fit: all of a message, or the text of a row and its file."""
+    reason = F.col(_REASON).alias("reason")
+    dead = judged.where(F.col(_REASON).isNotNull())
+    if CORRUPT in raw.columns:
+        # The fields are named too since Spark refuses to read nothing but the text of a row.
+        text = F.coalesce(F.col(CORRUPT), F.to_json(_PARSED))
+        return dead.select(text.cast("binary").alias("value"), reason, F.input_file_name().alias("origin"))
+    columns = [F.col(name).cast("binary") if name == "value" else F.col(name) for name in raw.columns]
+    return dead.select(*columns, reason)
