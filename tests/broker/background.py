@@ -111,11 +111,11 @@ class GatedLog:
         self._log = log
         self._store = store
 
-    def commit(self, decide: Decide) -> None:
+    def commit(self, decide: Decide, store_wide: bool = False) -> None:
         assert self._store.gate.wait(PATIENCE_SECONDS)
         if self._store.error is not None:
             raise self._store.error
-        self._log.commit(decide)
+        self._log.commit(decide, store_wide)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
+from headrace.broker.group_book import KeptBook
 from headrace.core.descriptions import GroupDescription, Staged, TopicDescription
 from headrace.core.errors import HeadraceError, OffsetOutOfRange, StorageError
 from headrace.core.messages import PUBLISH_SCHEMA, message_sizes
@@ -388,7 +389,9 @@ class Pair:
         """Members do not survive a restart, so the broker that lives on must forget its own."""
         for opened in self.memory._topics.all():
             for group in opened.groups.all():
-                opened.groups._groups[group.name] = msgspec.structs.replace(group, members={})
+                book = opened.groups._book
+                assert isinstance(book, KeptBook)
+                book._groups[group.name] = msgspec.structs.replace(group, members={})
 
     def close(self) -> None:
         self._site.close()

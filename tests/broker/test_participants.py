@@ -297,10 +297,10 @@ def test_a_seek_between_looking_and_moving_is_not_overrun(broker: Broker, monkey
     groups = broker._topics.find("orders").groups
     commit, seeks = groups.commit, [{0: 0}]
 
-    def commit_after_seek(*arguments: Any) -> None:
+    def commit_after_seek(*arguments: Any) -> int:
         if seeks:
             groups.seek(group_name(consumer), seeks.pop())
-        commit(*arguments)
+        return commit(*arguments)
 
     monkeypatch.setattr(groups, "commit", commit_after_seek)
     assert read(broker, "orders", consumer) == [b"a", b"b", b"c"]

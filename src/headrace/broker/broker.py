@@ -36,11 +36,13 @@ from headrace.broker.chores import Chores
 from headrace.broker.clock import Clock, SystemClock
 from headrace.broker.counters import Counters
 from headrace.broker.descriptions import describe_group, describe_topic
+from headrace.broker.news import News
 from headrace.broker.participants import Participants
 from headrace.broker.producers import Producers
-from headrace.broker.queue import Request
+from headrace.broker.queue import Fence, Request
 from headrace.broker.reading import TopicReader
 from headrace.broker.settings import BrokerSettings
+from headrace.broker.shared_producers import open_shared_producer
 from headrace.broker.subscription import Delivery, Subscription
 from headrace.broker.topic import Topic
 from headrace.broker.topics import OpenTopic, Topics
@@ -80,6 +82,8 @@ class Broker:
         self._producers = Producers()
         self._delivery = Delivery()
         self.upkeep = Upkeep(Chores(store, self._topics, self.settings, self._clock, self.counters).tasks())
+        if store.signals is not None:
+            store.signals.listen(News(self._topics).hear)
         self._closing = threading.Lock()
         self._closed = False
 
@@ -140,7 +144,7 @@ class Broker:
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Start and end offset by partition."""
-        offsets = self._topics.find(topic).topic.log.offsets()
+        offsets = self._topics.find(topic).topic.offsets()
         return dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True)))
 
     def vitals(self) -> list[TopicVitals]:
@@ -207,8 +211,11 @@ class Broker:
         if check_text("producer_id", producer_id):
             source = (found.record.id, producer_id, check_text("message_group_id", message_group_id))
             patience, now_us = self._patience(None), self._clock.now_us()
-            opened = self._producers.open(found.record.name, source, epoch, now_us, patience)
-            last_seqno = self.last_seqno(topic, producer_id, message_group_id)
+            if found.is_shared:
+                opened, last_seqno = open_shared_producer(found, source[1:], epoch, now_us)
+            else:
+                opened = self._producers.open(found.record.name, source, epoch, now_us, patience)
+                last_seqno = self.last_seqno(topic, producer_id, message_group_id)
         settings = found.record.settings
         return ProducerOpening(
             opened,
@@ -224,6 +231,9 @@ class Broker:
     ) -> Receipts:
         """Publish as the producer that was opened with an epoch, unless another was opened since."""
         found = self._topics.find(topic).topic
+        if found.is_shared:
+            fence = Fence((producer_id, message_group_id), epoch)
+            return found.queue.publish(Request([check_batch(batch)], fence=fence), self._patience(None))
         source = (found.record.id, producer_id, message_group_id)
         with self._producers.writing(found.record.name, source, epoch):
             return self.publish(topic, batch)

@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 from headrace.broker.clock import Clock
 from headrace.broker.counters import Counters
+from headrace.broker.news import News
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics import OpenTopic, Topics
 from headrace.broker.upkeep import Task
 from headrace.core.errors import HeadraceError
-from headrace.core.limits import MICROSECONDS
+from headrace.core.limits import MICROSECONDS, PRODUCERS_MAX
 from headrace.core.planning import TopicState
 from headrace.storage.engine import Store
 
@@ -36,17 +37,47 @@ class Chores:
     def tasks(self) -> dict[Task, float]:
         """Every chore with its interval in seconds."""
         return {
+            self.look_around: self._settings.neighbours_check_seconds,
+            self.compare_topics: self._settings.topics_check_seconds,
             self.expire_members: self._settings.members_check_seconds,
             self.drop_outlived: self._settings.retention_check_seconds,
             self.seal_segments: self._settings.retention_check_seconds,
             self.clean_windows: self._settings.window_clean_seconds,
             self.expire_stages: self._settings.stages_check_seconds,
             self.forget_sources: self._settings.sources_check_seconds,
+            self.forget_producers: self._settings.sources_check_seconds,
         }
 
     def expire_members(self) -> None:
-        """Take out the members whose session ran out."""
-        self._for_each(lambda opened: self._count("members_expired", opened.groups.expire(self._clock.now_us())))
+        """Take out the members whose session ran out; in a shared store one look finds the groups that have such."""
+        now_us = self._clock.now_us()
+        if self._store.signals is None:
+            self._for_each(lambda opened: self._count("members_expired", opened.groups.expire(now_us)))
+            return
+        silent: dict[int, list[str]] = {}
+        for topic_id, group in self._store.catalog.silent_groups(now_us):
+            silent.setdefault(topic_id, []).append(group)
+
+        def expire(opened: OpenTopic) -> None:
+            for group in silent.get(opened.record.id, ()):
+                self._count("members_expired", opened.groups.expire_members(group, now_us))
+
+        self._for_each(expire)
+
+    def look_around(self) -> None:
+        """See what other servers wrote, whose word of it may have been lost."""
+        if self._store.signals is not None:
+            News(self._topics).look_around()
+
+    def compare_topics(self) -> None:
+        """See which topics other servers made, changed or deleted, whose word of it may have been lost."""
+        if self._store.signals is not None:
+            News(self._topics).compare_topics()
+
+    def forget_producers(self) -> None:
+        """Above the limit forget the producers that were opened longest ago; where nothing is shared none is stored."""
+        if self._store.signals is not None:
+            self._count("producers_forgotten", self._store.catalog.forget_producers(PRODUCERS_MAX))
 
     def drop_outlived(self) -> None:
         """Drop what is past retention and not held by an important group."""
@@ -72,7 +103,8 @@ class Chores:
 
     def _clean_window(self, opened: OpenTopic) -> None:
         after_us = self._clock.now_us() - opened.record.settings.deduplication_window_seconds * MICROSECONDS
-        if len(opened.topic.log.state.window):
+        state = opened.topic.log.peek()
+        if state is not None and len(state.window):
             cleaned = opened.topic.between_commits(lambda state: state.window.clean(after_us))
             self._count("payloads_cleaned", cleaned)
 
@@ -86,6 +118,8 @@ class Chores:
         self._for_each(self._forget_sources)
 
     def _forget_sources(self, opened: OpenTopic) -> None:
+        if opened.topic.log.peek() is None:
+            return
         now_us = self._clock.now_us()
 
         def forget(state: TopicState) -> tuple[int, int]:

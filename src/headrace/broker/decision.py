@@ -1,8 +1,8 @@
 """Deciding on the requests of a group commit together: checked in one go, planned as one batch, answered one by one.
 
 A request that breaks a rule gets its error and leaves the others alone. A request whose commit key was used before
-publishes nothing. What is too large for one frame is planned in pieces on a copy of the state; the frames become
-visible together.
+publishes nothing, nor does one of a producer that was fenced off. A store may ask twice, if its connection broke.
+What is too large for one frame is planned in pieces on a copy of the state; the frames become visible together.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from headrace.broker.queue import Request
-from headrace.core.errors import InvalidInput
+from headrace.broker.queue import Fence, Request
+from headrace.core.errors import InvalidInput, ProducerFenced
 from headrace.core.limits import FRAME_BYTES, FRAME_ROWS
 from headrace.core.messages import accept_all, join
 from headrace.core.planning import (
@@ -31,6 +31,7 @@ from headrace.core.planning import (
 )
 from headrace.core.settings import TopicSettings
 from headrace.core.window import PayloadWindow
+from headrace.storage.engine import SharedLog
 
 
 class Decision:
@@ -42,13 +43,14 @@ class Decision:
         self._settings = settings
         self._fresh: list[Request] = []
         self._receipts: Receipts | None = None
-        self._plain = [request for request in requests if request.key is None and not request.is_checked]
+        self._plain = [request for request in requests if _is_plain(request)]
         self._plain_batches = self._check(self._plain, partitions) if self._plain else []
-        self._keyed = [request for request in requests if request.key is not None or request.is_checked]
+        self._keyed = [request for request in requests if not _is_plain(request)]
         self._keyed_batches = [self._check_alone(request, partitions) for request in self._keyed]
 
     def decide(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> Sequence[Commit]:
         """Plan what is good and fresh of the requests."""
+        self.commits = []
         self._fresh = [request for request in self._plain if request.error is None]
         batches = list(self._plain_batches)
         keys = self._take_fresh_keyed(state, batches)
@@ -68,6 +70,25 @@ class Decision:
         if receipts:
             self._receipts = receipts[0] if len(receipts) == 1 else join_receipts(receipts)
         return self.commits
+
+    @property
+    def fences(self) -> list[Fence]:
+        """The producers among the publishers."""
+        return [request.fence for request in self._requests if request.fence is not None]
+
+    def check_fences(self, topic: str, log: SharedLog) -> None:
+        """Refuse what comes from producers that were taken over; one that is not known is taken at its word."""
+        newest = log.epochs([fence.source for fence in self.fences])
+        for request in self._requests:
+            fence = request.fence
+            if fence is None or request.error is not None:
+                continue
+            current = newest.get(fence.source, -1)
+            if fence.epoch < current:
+                request.error = ProducerFenced(topic, fence.source[0], fence.epoch, current)
+            elif fence.epoch > current:
+                newest[fence.source] = fence.epoch
+                log.put_epoch(fence.source, fence.epoch)
 
     @property
     def bytes(self) -> int:
@@ -121,6 +142,10 @@ class Decision:
             self._fresh.append(request)
             batches += rows
         return tuple(keys.values())
+
+
+def _is_plain(request: Request) -> bool:
+    return request.key is None and request.fence is None and not request.is_checked
 
 
 def _pieces(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:

@@ -14,8 +14,9 @@ from headrace.core.limits import MICROSECONDS
 def describe_topic(opened: OpenTopic) -> TopicDescription:
     """All about a topic."""
     record = opened.record
+    offsets = opened.topic.offsets()
     with opened.topic.using() as log:
-        offsets, bytes_stored = log.offsets(), log.bytes_stored()
+        bytes_stored = log.bytes_stored()
     return TopicDescription(
         name=record.name,
         id=record.id,

@@ -5,8 +5,9 @@ orders all messages, and what is written later stands behind everything that is 
 partitions' next messages is the next message of the topic.
 
 The group's committed offsets are the position and there is no other, so a seek counts from the next read on. The
-position is durable before the message is given out. A lock lets one read through at a time: no two get the same
-message, and none is left out. What is read ahead is kept by its offset, and so is right wherever the position goes.
+position is durable before the message is given out. A lock lets one read through at a time, and where servers share the
+store only the one that moves the position gives the message out: no two get the same, and none is left out. What is
+read ahead is kept by its offset, and so is right wherever the position goes.
 
 Lock order: this lock, then those of groups and log.
 """
@@ -39,6 +40,10 @@ class Taken:
 
     value: bytes
     codec: str | None
+
+
+class _Overtaken(Exception):
+    """Another server gave this message out."""
 
 
 class _Ahead:
@@ -85,7 +90,7 @@ class InOrder:
             while True:
                 try:
                     return self._take()
-                except (OffsetOutOfRange, StaleGeneration):
+                except (OffsetOutOfRange, StaleGeneration, _Overtaken):
                     # Retention dropped the message, or the group was moved, since the position was looked up.
                     continue
 
@@ -99,14 +104,15 @@ class InOrder:
         partition = waiting[0] if len(waiting) == 1 else self._earliest(waiting, offsets)
         offset = offsets[partition]
         message = self._read(partition, offset, len(waiting))
-        self._groups.commit(self._group, {partition: offset + 1}, None, generation, self._clock.now_us())
+        now_us = self._clock.now_us()
+        if not self._groups.commit(self._group, {partition: offset + 1}, None, generation, now_us):
+            raise _Overtaken
         return message
 
     def _look(self) -> tuple[Int64s, Int64s]:
         """Position and end of every partition."""
         # The ends first, and all at once: what is written meanwhile must not be seen in one partition only.
-        with self._topic.using() as log:
-            ends = log.offsets().end
+        ends = self._topic.offsets().end
         return self._groups.positions(self._group)[: len(ends)], ends
 
     def _earliest(self, partitions: list[int], offsets: list[int]) -> int:

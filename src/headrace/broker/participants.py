@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from headrace.broker.clock import Clock
 from headrace.broker.in_order import InOrder, Taken
 from headrace.broker.topics import OpenTopic, Topics
-from headrace.core.errors import IdNotFound, TopicExists, TopicNotFound
+from headrace.core.errors import IdNotFound, TopicNotFound
 from headrace.core.ids import Kind, check_id_of, make_id
 from headrace.storage.catalog import Catalog
 
@@ -50,10 +50,7 @@ class Participants:
 
     def create_topic(self, name: str, partitions: int | None = None) -> None:
         """Make a topic; one that is there is an error."""
-        with self._making:
-            if self.has_topic(name):
-                raise TopicExists(name)
-            self._topics.create(name, partitions, {})
+        self._topics.create(name, partitions, {}, must_be_new=True)
 
     def register_consumer(self, topic: str) -> int:
         """The id of a new consumer, which begins at the first message."""

@@ -34,6 +34,14 @@ def _locked() -> threading.Lock:
     return lock
 
 
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Who publishes: the producer that was opened with an epoch for a source. A newer one fences it off."""
+
+    source: tuple[str, str]
+    epoch: int
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """What one publisher wants written, and what came of it; staged rows were checked when they were staged."""
@@ -41,6 +49,7 @@ class Request:
     batches: Sequence[pa.RecordBatch]
     key: CommitKey | None = None
     is_checked: bool = False
+    fence: Fence | None = None
     rows: int = 0
     bytes: int = 0
     receipts: Receipts | None = None

@@ -65,13 +65,13 @@ class TopicReader:
 
     @property
     def partitions(self) -> int:
-        """How many partitions there are by now."""
-        return len(self.offsets().end)
+        """How many partitions there are by now, as far as this server has seen; an event loop may ask."""
+        seen = self._topic.seen_offsets()
+        return self._topic.record.partitions if seen is None else len(seen.end)
 
     def offsets(self) -> Offsets:
         """Start and end of every partition."""
-        with self._topic.using() as log:
-            return log.offsets()
+        return self._topic.offsets()
 
     @contextmanager
     def watching(self, wake: Callable[[], None]) -> Iterator[None]:
@@ -111,9 +111,12 @@ class TopicReader:
                 raise OffsetOutOfRange(self.name, partition, offset, start, end)
 
     def is_behind(self, positions: Mapping[int, int]) -> bool:
-        """Whether there is anything to read; takes no lock of writers and no disk, so an event loop may ask."""
-        ends = self.offsets().end
-        return any(offset < ends[partition] for partition, offset in positions.items())
+        """Whether there may be anything to read; takes no lock of writers and no disk, so an event loop may ask."""
+        seen = self._topic.seen_offsets()
+        if seen is None:
+            return True
+        ends = seen.end
+        return any(partition >= len(ends) or offset < ends[partition] for partition, offset in positions.items())
 
     def read(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
         """Messages from these positions on, each batch of one partition, in turns; at least one if there is one."""
@@ -148,10 +151,10 @@ class TopicReader:
             positions[batch.column("partition")[0].as_py()] = batch.column("offset")[-1].as_py() + 1
         return MemberRead(present.generation, positions, batches, _renew_seconds(present, member))
 
-    def generation(self, group: str) -> int:
-        """The generation of a group by now."""
+    def has_moved(self, group: str, generation: int) -> bool:
+        """Whether a group may be in another generation by now; an event loop may ask."""
         self._topic.check_alive()
-        return self._groups.get(group).generation
+        return self._groups.has_moved(group, generation)
 
     def _present(self, group: str, member: str) -> Group:
         """The group, with the member's session renewed."""

@@ -24,6 +24,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     subscription_messages: what is buffered for one subscriber that does not read.
     stage_idle_seconds: staged rows that nobody adds to or publishes for so long are dropped.
     sources_max: above so many sources a topic forgets those that are idle longest and have lost their link.
+    neighbours_check_seconds, topics_check_seconds: how late at most it is seen that another server of a shared store
+        wrote messages, or made or changed a topic, if its word of it is lost.
     members_check_seconds, retention_check_seconds, window_clean_seconds, stages_check_seconds, sources_check_seconds:
         how often upkeep looks; window cleaning every 60 s is what seed 000 has.
     """
@@ -34,6 +36,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     subscription_messages: int = SUBSCRIPTION_MESSAGES
     stage_idle_seconds: float = STAGE_IDLE_SECONDS
     sources_max: int = SOURCES_MAX
+    neighbours_check_seconds: float = 1.0
+    topics_check_seconds: float = 10.0
     members_check_seconds: float = 1.0
     retention_check_seconds: float = 60.0
     window_clean_seconds: float = 60.0

@@ -166,7 +166,7 @@ class Subscription:
 
     def _follow_group(self) -> None:
         """After a change of the group or of the partitions, deliver what is assigned now, and only that."""
-        group = self._groups.get(self.group)
+        group = self._groups.known(self.group)
         assigned = rules.assigned(group, self.consumer, self._topic.record.partitions)
         if group.generation == self._generation and len(assigned) == len(self._next):
             return
@@ -184,7 +184,7 @@ class Subscription:
 
     def _fill_buffer(self) -> None:
         """Take what is new; partitions take turns, so that none starves."""
-        ends = self._topic.log.offsets().end
+        ends = self._topic.offsets().end
         for partition, offset in list(self._next.items()):
             if offset < ends[partition]:
                 self._fill_from(partition)
@@ -205,7 +205,7 @@ class Subscription:
         """
         if self._error is not None:
             return 0.0
-        group = self._groups.get(self.group)
+        group = self._groups.known(self.group)
         if group.consumers is not None:
             return FETCH_WAIT_SECONDS_MAX
         member = group.members.get(self.consumer)

@@ -1,13 +1,18 @@
-"""A topic at work: its record, its log, the queue of its publishers and the watches of its readers."""
+"""A topic at work: its record, its log, the queue of its publishers and the watches of its readers.
+
+In a shared store other servers write to the log too. Start and end offsets as they were seen last are remembered for
+those who must not wait, such as an event loop; `offsets` looks.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.broker.clock import Clock
@@ -21,7 +26,7 @@ from headrace.core.measures import COUNTS, SECONDS, Histogram
 from headrace.core.planning import DUPLICATE_BY_PAYLOAD, DUPLICATE_BY_SOURCE, DUPLICATE_COMMIT, Commit, TopicState
 from headrace.core.window import PayloadWindow
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.engine import TopicLog
+from headrace.storage.engine import Offsets, SharedLog, TopicLog
 
 DUPLICATE_COUNTERS: Final = {
     DUPLICATE_BY_SOURCE: "duplicates_by_source",
@@ -45,8 +50,11 @@ class Topic:
         counters: Counters,
         store_window_lock: threading.Lock,
         other_windows: OtherWindows,
+        is_shared: bool = False,
     ) -> None:
         self.record = record
+        self.is_shared = is_shared
+        self._seen: Offsets | None = None
         self.log = log
         self.watches = Watches()
         self.ended: HeadraceError | None = None
@@ -98,6 +106,31 @@ class Topic:
             self.check_alive()
             raise StoreUnavailable(f"of topic {self.record.name!r}", str(error)) from error
 
+    def offsets(self) -> Offsets:
+        """Start and end of every partition by now."""
+        with self.using() as log:
+            offsets = log.offsets()
+        self._seen = offsets
+        return offsets
+
+    def seen_offsets(self) -> Offsets | None:
+        """The same as it was seen last, without waiting for anything; none if nobody has looked yet."""
+        return self._seen if self.is_shared else self.offsets()
+
+    def may_hold(self, offsets: Mapping[int, int]) -> bool:
+        """Whether these offsets are within what was seen last; if not they may be there all the same."""
+        seen = self.seen_offsets()
+        if seen is None:
+            return False
+        count, ends = len(seen.end), seen.end
+        return all(0 <= partition < count and 0 <= offset <= ends[partition] for partition, offset in offsets.items())
+
+    def heed(self) -> None:
+        """Another server wrote, or may have: whoever waits looks again."""
+        if len(self.watches):
+            self.offsets()
+            self.watches.wake_all()
+
     def fetch(
         self, partition: int, offset: int, messages_max: int, bytes_max: int, wait_seconds: float
     ) -> pa.RecordBatch:
@@ -132,7 +165,12 @@ class Topic:
 
         with self.using() as log:
             log.commit(decide)
-        return results[0]
+        # The last: what was decided on a connection that broke is decided again.
+        return results[-1]
+
+    def fencing(self) -> SharedLog:
+        """What is known of the epochs of producers; only inside a commit, and only in a shared store."""
+        return cast(SharedLog, self.log)
 
     def _commit(self, requests: Sequence[Request]) -> None:
         """Plan, persist and apply what some publishers want, and give each its receipts."""
@@ -140,16 +178,37 @@ class Topic:
         # Asked once: the settings may change at any time.
         shares_window = self.shares_window
         guard: AbstractContextManager[object] = self._store_window_lock if shares_window else nullcontext()
-        window = self.log.state.window
-        forgotten_before = window.forgotten_early
-        with guard:
+
+        def decide(state: TopicState) -> Sequence[Commit]:
             windows = self._other_windows(self) if shares_window else ()
-            self.log.commit(lambda state: decision.decide(state, self._clock.now_us(), windows))
-        self.counters.add("payloads_forgotten_early", window.forgotten_early - forgotten_before)
+            if decision.fences:
+                decision.check_fences(self.record.name, self.fencing())
+            return decision.decide(state, self._clock.now_us(), windows)
+
+        forgotten_before = self._forgotten_early()
+        with guard:
+            self.log.commit(decide, store_wide=shares_window)
+        self.counters.add("payloads_forgotten_early", max(0, self._forgotten_early() - forgotten_before))
         decision.answer()
         self._count(decision)
+        self._see(decision.commits)
         for commit in decision.commits:
             self.watches.wake(commit.directory.partition.tolist())
+
+    def _forgotten_early(self) -> int:
+        state = self.log.peek()
+        return 0 if state is None else state.window.forgotten_early
+
+    def _see(self, commits: Sequence[Commit]) -> None:
+        """Remember what this server has just written."""
+        if self._seen is None or not self.is_shared:
+            return
+        end = self._seen.end.copy()
+        for commit in commits:
+            partition, written = commit.directory.partition, commit.directory.first_offset + commit.directory.rows
+            is_known = partition < len(end)
+            end[partition[is_known]] = np.maximum(end[partition[is_known]], written[is_known])
+        self._seen = Offsets(self._seen.start, end)
 
     def _count(self, decision: Decision) -> None:
         duplicates = decision.duplicates()

@@ -2,21 +2,26 @@
 
 Finding takes no lock: the dictionary is replaced, never changed. Making, changing and deleting are ordered by one
 lock. A topic whose files cannot be opened is listed all the same, and every use of it says what is wrong.
+
+In a shared store other servers make, change and delete topics too. The catalog decides: it is asked before a topic is
+made, changed or deleted here, when one is not known here, and when another server says that it did something.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.broker.clock import Clock
 from headrace.broker.counters import Counters
+from headrace.broker.group_book import KeptBook, SharedBook
 from headrace.broker.groups import Groups
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topic import Topic
+from headrace.broker.words import TOPICS, group_word
 from headrace.core.errors import (
     Closed,
     HeadraceError,
@@ -26,6 +31,7 @@ from headrace.core.errors import (
     StorageError,
     StoreUnavailable,
     TopicDeleted,
+    TopicExists,
     TopicNotFound,
     again,
 )
@@ -76,6 +82,7 @@ class Topics:
         self._counters = counters
         self._lock = threading.Lock()
         self._store_window_lock = threading.Lock()
+        self._is_shared = store.signals is not None
         self._closed = False
         self._topics: dict[str, OpenTopic | BrokenTopic] = {}
         for record in store.catalog.topics():
@@ -87,11 +94,16 @@ class Topics:
         # A name that is its own key, as most are, need not be folded.
         found = self._topics.get(name) if isinstance(name, str) else None
         found = found or self._topics.get(topic_key(check_topic_name(name)))
-        if found is None:
-            raise TopicNotFound(name)
-        if isinstance(found, BrokenTopic):
-            raise again(found.error)
-        return found
+        if isinstance(found, OpenTopic):
+            return found
+        if found is None and self._is_shared:
+            with self._lock:
+                self._renew(topic_key(name))
+        return self._found(name)
+
+    def of_id(self, topic_id: int) -> OpenTopic | None:
+        """The topic at work with this id, or none."""
+        return next((opened for opened in self.all() if opened.record.id == topic_id), None)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -114,36 +126,64 @@ class Topics:
     def records(self) -> list[TopicRecord]:
         """All topics, those that could not be opened included."""
         self._check_open()
+        self.sync()
         return [topic.record for topic in self._topics.values()]
 
-    def create(self, name: str, partitions: int | None, settings: dict[str, Any]) -> OpenTopic:
-        """Make a topic; one that is there gets more partitions if so many are asked for."""
+    def sync(self) -> None:
+        """Take in what other servers did to the topics of a shared store."""
+        if not self._is_shared:
+            return
+        with self._lock:
+            if self._closed:
+                return
+            records = {record.key: record for record in self._store.catalog.topics()}
+            for key in {**self._topics, **records}:
+                self._take_in(key, records.get(key))
+
+    def create(
+        self, name: str, partitions: int | None, settings: dict[str, Any], must_be_new: bool = False
+    ) -> OpenTopic:
+        """Make a topic; one that is there gets more partitions if so many are asked for, or is an error."""
         name = check_topic_name(name)
         wanted = TopicSettings.make(**settings)
         with self._lock:
-            if topic_key(name) in self._topics:
-                self._open_again(topic_key(name))
-                found = self.find(name)
-                self._check_same(found.record, wanted, settings)
-                self._store_change(found, _grown(found.record, partitions))
-                return found
             self._check_open()
-            if len(self._topics) >= TOPICS_MAX:
-                raise InvalidInput("topics", str(len(self._topics)), f"a store holds at most {TOPICS_MAX} topics")
-            count = check_partitions(1 if partitions is None else partitions)
-            now_us = self._clock.now_us()
-            record = self._store.catalog.add_topic(
-                name, topic_key(name), count, wanted, now_us, lambda made: self._store.create_log(made, now_us)
-            )
-            self._topics = {**self._topics, record.key: self._open(record)}
-            return self.find(name)
+            is_there = self._renew(topic_key(name)) is not None
+            if not is_there:
+                try:
+                    self._add(name, check_partitions(1 if partitions is None else partitions), wanted)
+                except TopicExists:
+                    # Another server was quicker.
+                    is_there = self._renew(topic_key(name)) is not None
+            if is_there and must_be_new:
+                raise TopicExists(name)
+            found = self._found(name)
+            if is_there:
+                self._check_same(found.record, wanted, settings)
+                self._store_change(found, lambda record: _grown(record, partitions))
+            return found
+
+    def _add(self, name: str, partitions: int, settings: TopicSettings) -> None:
+        if len(self._topics) >= TOPICS_MAX:
+            raise InvalidInput("topics", str(len(self._topics)), f"a store holds at most {TOPICS_MAX} topics")
+        now_us = self._clock.now_us()
+        record = self._store.catalog.add_topic(
+            name, topic_key(name), partitions, settings, now_us, lambda made: self._store.create_log(made, now_us)
+        )
+        self._put(record.key, self._open(record))
+        self._announce(TOPICS)
 
     def alter(self, name: str, partitions: int | None, settings: dict[str, Any]) -> OpenTopic:
         """Change settings, or add partitions."""
+
+        def altered(record: TopicRecord) -> TopicRecord:
+            return replace(_grown(record, partitions), settings=record.settings.change(**settings))
+
         with self._lock:
-            found = self.find(name)
-            record = _grown(found.record, partitions)
-            self._store_change(found, replace(record, settings=record.settings.change(**settings)))
+            self._check_open()
+            self._renew(topic_key(check_topic_name(name)))
+            found = self._found(name)
+            self._store_change(found, altered)
             return found
 
     def delete(self, name: str) -> None:
@@ -151,7 +191,7 @@ class Topics:
         key = topic_key(check_topic_name(name))
         with self._lock:
             self._check_open()
-            doomed = self._topics.get(key)
+            doomed = self._renew(key)
             if doomed is None:
                 raise TopicNotFound(name)
             record, reason = doomed.record, TopicDeleted(doomed.record.name)
@@ -159,9 +199,13 @@ class Topics:
             self._topics = {**self._topics, key: BrokenTopic(record, reason)}
             if isinstance(doomed, OpenTopic):
                 doomed.end(reason)
-            self._store.catalog.remove_topic(record.id)
-            self._topics = {other: topic for other, topic in self._topics.items() if other != key}
+            was_there = self._store.catalog.remove_topic(record.id)
+            self._put(key, None)
+            if not was_there:
+                # Another server was quicker, and sees to the rest.
+                raise TopicNotFound(name)
             self._store.delete_log(record.id)
+            self._announce(TOPICS)
 
     def close(self) -> None:
         """End all topics; what was accepted is finished."""
@@ -170,18 +214,55 @@ class Topics:
             for opened in self.all():
                 opened.end(Closed("the broker"))
 
+    def _found(self, name: str) -> OpenTopic:
+        """A topic that the catalog was asked for just now; the caller holds the lock."""
+        found = self._topics.get(topic_key(name))
+        if found is None:
+            raise TopicNotFound(name)
+        if isinstance(found, BrokenTopic):
+            raise again(found.error)
+        return found
+
+    def _renew(self, key: str) -> OpenTopic | BrokenTopic | None:
+        """The topic as it is by now; the caller holds the lock."""
+        if self._is_shared and not self._closed:
+            self._take_in(key, self._store.catalog.topic(key))
+        broken = self._topics.get(key)
+        if isinstance(broken, BrokenTopic) and isinstance(broken.error, StoreUnavailable):
+            # Who creates a topic until it works must get it, even if it could not be opened when it was made.
+            self._put(key, self._open(broken.record))
+        return self._topics.get(key)
+
+    def _take_in(self, key: str, record: TopicRecord | None) -> None:
+        """Make what is known here of one topic what the catalog has; the caller holds the lock."""
+        present = self._topics.get(key)
+        if present is not None and (record is None or record.id != present.record.id):
+            self._put(key, None)
+            if isinstance(present, OpenTopic):
+                present.end(TopicDeleted(present.record.name))
+            present = None
+        if record is not None and present is None:
+            self._put(key, self._open(record))
+        elif record is not None and isinstance(present, OpenTopic) and record != present.record:
+            present.topic.change(record)
+
+    def _put(self, key: str, topic: OpenTopic | BrokenTopic | None) -> None:
+        """Know a topic, or no more, in the order they were made; the caller holds the lock."""
+        topics = {other: known for other, known in self._topics.items() if other != key}
+        if topic is not None:
+            topics[key] = topic
+        self._topics = dict(sorted(topics.items(), key=lambda item: item[1].record.id))
+
+    def _announce(self, word: str) -> None:
+        if self._store.signals is not None:
+            self._store.signals.announce(word)
+
     def _open(self, record: TopicRecord) -> OpenTopic | BrokenTopic:
         try:
             return OpenTopic(*self._parts(record))
         except StorageError as error:
             logger.error("topic %r cannot be opened: %s", record.name, error)
             return BrokenTopic(record, error)
-
-    def _open_again(self, key: str) -> None:
-        """Who creates a topic until it works must get it, even if it was made before and could not be opened then."""
-        broken = self._topics[key]
-        if isinstance(broken, BrokenTopic) and isinstance(broken.error, StoreUnavailable):
-            self._topics = {**self._topics, key: self._open(broken.record)}
 
     def _parts(self, record: TopicRecord) -> tuple[Topic, Groups]:
         log = self._store.open_log(record, self._clock.now_us())
@@ -193,17 +274,20 @@ class Topics:
             self._counters,
             self._store_window_lock,
             self._other_windows,
+            self._is_shared,
         )
-        return topic, Groups(topic, self._store.catalog)
+        book = (SharedBook if self._is_shared else KeptBook)(topic, self._store.catalog)
+        return topic, Groups(topic, book, lambda: self._announce(group_word(record.id)))
 
     def _other_windows(self, asking: Topic) -> Sequence[PayloadWindow]:
         """The windows of the other topics that share payloads with this one; the caller holds their common lock."""
         others = [opened.topic for opened in self.all() if opened.topic is not asking]
-        return [topic.log.state.window for topic in others if topic.shares_window]
+        return [topic.log.window() for topic in others if topic.shares_window]
 
-    def _store_change(self, found: OpenTopic, record: TopicRecord) -> None:
-        if record != found.record:
-            found.topic.change(self._store.catalog.change_topic(record, lambda _: record))
+    def _store_change(self, found: OpenTopic, rule: Callable[[TopicRecord], TopicRecord]) -> None:
+        if rule(found.record) != found.record:
+            found.topic.change(self._store.catalog.change_topic(found.record, rule))
+            self._announce(TOPICS)
 
     @staticmethod
     def _check_same(present: TopicRecord, wanted: TopicSettings, given: dict[str, Any]) -> None:

@@ -33,8 +33,11 @@ class TopicVitals:
 def vitals_of(opened: OpenTopic, now_us: int) -> TopicVitals:
     """How a topic is doing."""
     topic, log = opened.topic, opened.topic.log
+    offsets = topic.offsets()
     with topic.using():
-        offsets, bytes_stored = log.offsets(), log.bytes_stored()
+        bytes_stored = log.bytes_stored()
+    # In a shared store only a server that publishes to a topic has its state at hand, and no other loads it for this.
+    state = log.peek()
     return TopicVitals(
         name=topic.record.name,
         counters=topic.counters.snapshot(),
@@ -43,8 +46,8 @@ def vitals_of(opened: OpenTopic, now_us: int) -> TopicVitals:
         bytes_stored=bytes_stored,
         queued_messages=topic.queue.depth,
         waiting_readers=len(topic.watches),
-        window_payloads=len(log.state.window),
-        sources=len(log.state.sources),
+        window_payloads=0 if state is None else len(state.window),
+        sources=0 if state is None else len(state.sources),
         publish_seconds=topic.queue.seconds,
         fetch_seconds=topic.fetch_seconds,
         sync_seconds=log.sync_seconds,

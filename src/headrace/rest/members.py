@@ -191,7 +191,7 @@ class _Asked(msgspec.Struct, frozen=True):
 
     def has_news(self, found: MemberRead) -> bool:
         """Whether it is worth another look."""
-        return self.reader.is_behind(found.positions) or self.reader.generation(self.group) != found.generation
+        return self.reader.is_behind(found.positions) or self.reader.has_moved(self.group, found.generation)
 
 
 async def _fetch(asked: _Asked, crossing: Crossing, wakes: Wakes, wait_seconds: float) -> MemberRead:

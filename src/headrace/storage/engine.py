@@ -78,6 +78,17 @@ class TopicLog(Protocol):
     def close(self) -> None: ...
 
 
+class SharedLog(TopicLog, Protocol):
+    """The log of a shared store, which knows the newest epoch of each producer that was opened for a source.
+
+    Both are for a decision only: they belong to its commit, so no other server opens a producer meanwhile.
+    """
+
+    def epochs(self, sources: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]: ...
+
+    def put_epoch(self, source: tuple[str, str], epoch: int) -> None: ...
+
+
 class Stages(Protocol):
     """Rows that wait to be published together."""
 

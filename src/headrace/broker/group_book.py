@@ -1,0 +1,233 @@
+"""Where the groups of a topic are kept: by this server alone, or in a database that servers share.
+
+    kept      groups, members and offsets in memory; what must survive is stored in the catalog first. A lock orders
+              the changes; it is held while the catalog is written and while retention drops what no important group
+              needs. After a restart groups have no members: they notice and join again.
+    shared    nothing in memory counts: every change is a transaction under the lock of the group's row, and every look
+              a query. What was seen last is remembered for those who must not wait, and forgotten when a neighbour
+              says that it changed something.
+
+Both are safe for threads. A change that fails leaves everything as it was.
+Lock order of the kept book: its lock, then the log's or the catalog's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+import msgspec
+import numpy as np
+
+from headrace.broker.topic import Topic
+from headrace.core.groups import Group
+from headrace.core.hashing import Int64s
+from headrace.storage.catalog import Catalog
+from headrace.storage.group_row import Reach
+
+Result = TypeVar("Result")
+
+
+class GroupDraft(Protocol):
+    """One group while it is changed, and nobody else changes it."""
+
+    @property
+    def group(self) -> Group | None: ...
+
+    def put(self, group: Group, offsets: Mapping[int, int] | None = None) -> None: ...
+
+    def put_offsets(self, offsets: Mapping[int, int]) -> None: ...
+
+    def raise_offsets(self, offsets: Mapping[int, int]) -> int: ...
+
+    def remove(self) -> None: ...
+
+
+class GroupBook(Protocol):
+    """All groups of one topic. `known` does not wait, and may be behind in a shared store."""
+
+    def all(self) -> list[Group]: ...
+
+    def find(self, name: str) -> Group | None: ...
+
+    def known(self, name: str) -> Group | None: ...
+
+    def offsets(self, name: str) -> dict[int, int]: ...
+
+    def change(self, name: str, reach: Reach, work: Callable[[GroupDraft], Result]) -> Result: ...
+
+    def drop_outlived(self, now_us: int) -> int: ...
+
+    def forget(self) -> None: ...
+
+    def settle(self) -> None: ...
+
+
+class KeptBook:
+    """The groups of a topic that only this server has."""
+
+    def __init__(self, topic: Topic, catalog: Catalog) -> None:
+        self._topic = topic
+        self._catalog = catalog
+        self._lock = threading.Lock()
+        self._groups = {group.name: group for group in catalog.groups(topic.record.id)}
+        # Offsets by group as the catalog has them, once they were asked for; replaced, never changed.
+        self._offsets: dict[str, dict[int, int]] = {}
+
+    def all(self) -> list[Group]:
+        """All groups by name."""
+        groups = self._groups.copy()
+        return [groups[name] for name in sorted(groups)]
+
+    def find(self, name: str) -> Group | None:
+        """A group, or none."""
+        return self._groups.get(name)
+
+    known = find
+
+    def offsets(self, name: str) -> dict[int, int]:
+        """The committed offset of each partition that has one."""
+        offsets = self._offsets.get(name)
+        if offsets is None:
+            with self._lock:
+                offsets = self.offsets_of(name)
+        return offsets.copy()
+
+    def offsets_of(self, name: str) -> dict[int, int]:
+        """The same, not to be changed; the caller holds the lock."""
+        offsets = self._offsets.get(name)
+        if offsets is None:
+            offsets = self._catalog.offsets(self._topic.record.id, name)
+            if name in self._groups:
+                self._offsets[name] = offsets
+        return offsets
+
+    def change(self, name: str, reach: Reach, work: Callable[[GroupDraft], Result]) -> Result:
+        """One change at a time, and none after the topic has ended."""
+        with self._lock:
+            self._topic.check_alive()
+            return work(_KeptGroup(self, name))
+
+    def put(self, group: Group, offsets: Mapping[int, int] | None) -> None:
+        """Store what must survive of a group, and take it in; the caller holds the lock."""
+        before = self._groups.get(group.name)
+        if before is None or msgspec.structs.replace(before, members={}) != msgspec.structs.replace(group, members={}):
+            self._catalog.put_group(self._topic.record.id, group, offsets)
+        self._groups[group.name] = group
+        if before is None:
+            self._offsets[group.name] = dict(offsets or {})
+
+    def put_offsets(self, name: str, offsets: Mapping[int, int]) -> None:
+        """Store committed offsets; the caller holds the lock."""
+        present = self.offsets_of(name)
+        try:
+            self._catalog.put_offsets(self._topic.record.id, name, offsets)
+        except BaseException:
+            # Nobody knows now what the catalog has: it is asked again.
+            self._offsets.pop(name, None)
+            raise
+        self._offsets[name] = {**present, **offsets}
+
+    def remove(self, name: str) -> None:
+        """Remove a group with its offsets; the caller holds the lock."""
+        self._catalog.remove_group(self._topic.record.id, name)
+        del self._groups[name]
+        self._offsets.pop(name, None)
+
+    def drop_outlived(self, now_us: int) -> int:
+        """Drop what is past retention and read by all important groups; no group moves back meanwhile."""
+        with self._lock, self._topic.using() as log:
+            return log.drop_outlived(self._topic.record.settings, self._held(), now_us)
+
+    def _held(self) -> Int64s | None:
+        """Per partition the lowest offset that an important group has yet to read; none without such groups."""
+        important = [group.name for group in self.all() if group.important]
+        if not important:
+            return None
+        held = np.full(self._topic.record.partitions, np.iinfo(np.int64).max)
+        for name in important:
+            committed = self.offsets_of(name)
+            held = np.minimum(held, [committed.get(partition, 0) for partition in range(len(held))])
+        return held
+
+    def forget(self) -> None:
+        """Nothing here can be behind."""
+
+    def settle(self) -> None:
+        """Wait for the change under way; after the end of the topic it was the last."""
+        with self._lock:
+            pass
+
+
+class _KeptGroup:
+    """One group of a kept book, whose lock is held."""
+
+    def __init__(self, book: KeptBook, name: str) -> None:
+        self._book = book
+        self._name = name
+
+    @property
+    def group(self) -> Group | None:
+        return self._book.find(self._name)
+
+    def put(self, group: Group, offsets: Mapping[int, int] | None = None) -> None:
+        self._book.put(group, offsets)
+
+    def put_offsets(self, offsets: Mapping[int, int]) -> None:
+        self._book.put_offsets(self._name, offsets)
+
+    def raise_offsets(self, offsets: Mapping[int, int]) -> int:
+        present = self._book.offsets_of(self._name)
+        risen = {partition: offset for partition, offset in offsets.items() if offset > present.get(partition, -1)}
+        self._book.put_offsets(self._name, risen)
+        return len(risen)
+
+    def remove(self) -> None:
+        self._book.remove(self._name)
+
+
+class SharedBook:
+    """The groups of a topic in a database that several servers change."""
+
+    def __init__(self, topic: Topic, catalog: Catalog) -> None:
+        self._topic = topic
+        self._catalog = catalog
+        # What was seen last, for those who must not wait; replaced as a whole when it is forgotten.
+        self._seen: dict[str, Group] = {}
+
+    def all(self) -> list[Group]:
+        """All groups by name."""
+        return self._catalog.groups(self._topic.record.id)
+
+    def find(self, name: str) -> Group | None:
+        """A group as it is now, or none."""
+        seen, group = self._seen, self._catalog.group(self._topic.record.id, name)
+        if group is not None:
+            seen[name] = group
+        return group
+
+    def known(self, name: str) -> Group | None:
+        """A group as it was seen last, or none."""
+        return self._seen.get(name)
+
+    def offsets(self, name: str) -> dict[int, int]:
+        """The committed offset of each partition that has one."""
+        return self._catalog.offsets(self._topic.record.id, name)
+
+    def change(self, name: str, reach: Reach, work: Callable[[GroupDraft], Result]) -> Result:
+        """One change of a group at a time among all servers."""
+        self._topic.check_alive()
+        return self._catalog.change_group(self._topic.record, name, reach, work)
+
+    def drop_outlived(self, now_us: int) -> int:
+        """Drop what is past retention; the log itself looks at the groups, while none of them can move back."""
+        with self._topic.using() as log:
+            return log.drop_outlived(self._topic.record.settings, None, now_us)
+
+    def forget(self) -> None:
+        """A neighbour changed something."""
+        self._seen = {}
+
+    def settle(self) -> None:
+        """Nothing to wait for: a change after the end of the topic finds no topic."""
