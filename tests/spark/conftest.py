@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.broker import Broker
+from headrace.broker.clock import SystemClock
 from headrace.client import Client, connect
+from headrace.core.limits import MICROSECONDS
 from headrace.flight.server import FlightServer
 from tests.spark.sessions import shared_session
 
@@ -24,9 +26,28 @@ def spark() -> SparkSession:
     return shared_session()
 
 
+class AdvancingClock(SystemClock):
+    """The time of day, and as much later as a test says."""
+
+    def __init__(self) -> None:
+        self._ahead_us = 0
+
+    def now_us(self) -> int:
+        return super().now_us() + self._ahead_us
+
+    def step(self, seconds: int) -> None:
+        """Let time pass."""
+        self._ahead_us += seconds * MICROSECONDS
+
+
 @pytest.fixture(scope="session")
-def broker() -> Iterator[Broker]:
-    with Broker.open("memory:") as opened:
+def clock() -> AdvancingClock:
+    return AdvancingClock()
+
+
+@pytest.fixture(scope="session")
+def broker(clock: AdvancingClock) -> Iterator[Broker]:
+    with Broker.open("memory:", clock=clock) as opened:
         yield opened
 
 
