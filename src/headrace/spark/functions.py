@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql.functions import col
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 
 from headrace.core.errors import InvalidInput
 from headrace.core.hashing import fnv1a64 as hashes_of
@@ -25,7 +25,7 @@ def fnv1a64(column: Column | str) -> Column:
         found = pa.array(hashes_of(_bytes(values)).view("int64"), pa.int64())
         return pc.if_else(values.is_valid(), found, None)
 
-    hashes = arrow_udf(hashed, "bigint", ArrowUDFType.SCALAR)
+    hashes = arrow_udf(hashed, "bigint")  # type: ignore[call-overload]
     result: Column = hashes(_column(column))
     return result
 
@@ -39,7 +39,7 @@ def partition_for(key: Column | str, partitions: int) -> Column:
         keys = KeyRows.of(pa.record_batch({"key": _bytes(values)}))
         return pc.if_else(pa.array(keys.keyed), pa.array(keys.partitions(partitions), pa.int32()), None)
 
-    choose = arrow_udf(chosen, "int", ArrowUDFType.SCALAR)
+    choose = arrow_udf(chosen, "int")  # type: ignore[call-overload]
     result: Column = choose(_column(key))
     return result
 

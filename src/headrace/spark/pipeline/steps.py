@@ -17,10 +17,12 @@ from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.analysis import analysis
 from headrace.spark.pipeline.description import Description, Step, TopicSource
 from headrace.spark.pipeline.source import connection_options
+from headrace.spark.pipeline.sql_functions import register
 
 
 def run_steps(spark: SparkSession, rows: DataFrame, description: Description) -> DataFrame:
     """The rows after all steps."""
+    register(spark)
     rows.createOrReplaceTempView("source")
     _add_partitions(spark, description)
     for number, step in enumerate(description.steps):

@@ -1,0 +1,189 @@
+"""`headrace pipeline`: run a pipeline from a TOML file on Spark, or only check it.
+
+Progress goes to stderr as lines for people, or to stdout as JSON lines; a report goes to stdout. SIGTERM and Ctrl-C end
+a stream as an operator wants it: with exit code 0, and a checkpoint that the next run goes on from.
+
+Spark is imported when a command runs and not before: every other command would wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+import typer
+
+from headrace.cli.client import Json
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.output import print_line, print_note, print_table
+from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput, ServerFailed, Unreachable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.spark.pipeline import Pipeline, Progress, Summary
+
+app = typer.Typer(
+    help="Run pipelines on Spark: a topic or files in, SQL, a topic or a table out.", no_args_is_help=True
+)
+
+EXAMPLES: Final = (
+    "Examples: headrace pipeline run orders.toml --once · "
+    "headrace pipeline run pipelines/audit.toml --var TOPIC=orders --json"
+)
+
+File = Annotated[Path, typer.Argument(help="The pipeline, in TOML.", metavar="FILE")]
+Master = Annotated[str, typer.Option(help="Where Spark runs.", metavar="URL")]
+Variables = Annotated[
+    list[str] | None,
+    typer.Option("--var", help="A variable of the file; others come from the environment.", metavar="NAME=VALUE"),
+]
+
+
+@app.command("run", epilog=EXAMPLES)
+def run(
+    file: File,
+    master: Master = "local[*]",
+    once: Annotated[bool, typer.Option("--once", help="Take what is there now, then end.")] = False,
+    var: Variables = None,
+    accept_change: Annotated[
+        bool, typer.Option("--accept-change", help="Let a changed query go on from an old checkpoint.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a pipeline: a batch to its end, a stream until it is stopped.
+
+    A stream that was stopped or killed goes on exactly where it was. Exit code 1 if a report found something.
+    """
+    with _failures():
+        pipeline = _loaded(file, var)
+        with _stopping(pipeline), _spark(pipeline, file, master) as spark:
+            summary = pipeline.run(spark, once=once, accept_change=accept_change, tell=_teller(as_json))
+        _show_report(pipeline, as_json)
+        _tell_end(summary, as_json)
+    if summary.is_refused:
+        raise Failure(Exit.REFUSED, f"the report of {summary.pipeline} has rows that must not be there")
+
+
+@app.command("check")
+def check(file: File, master: Master = "local[*]", var: Variables = None) -> None:
+    """Check a pipeline as before a run: its keys, the topics, every column. Nothing is run."""
+    with _failures():
+        pipeline = _loaded(file, var)
+        with _spark(pipeline, file, master) as spark:
+            pipeline.check(spark)
+    print_line(f"{pipeline.description.name} is ready to run")
+
+
+def _loaded(file: Path, var: list[str] | None) -> Pipeline:
+    try:
+        from headrace.spark.pipeline import Pipeline
+    except ImportError as error:
+        raise Failure(Exit.USAGE, f'pipelines need Spark ({error}): pip install "headrace[spark]"') from None
+    return Pipeline.load(file, {**os.environ, **dict(_assigned(each) for each in var or [])})
+
+
+def _assigned(assignment: str) -> tuple[str, str]:
+    name, separator, value = assignment.partition("=")
+    if not separator or not name:
+        raise Failure(Exit.USAGE, f"--var {assignment}: write it as --var NAME=VALUE")
+    return name, value
+
+
+@contextmanager
+def _spark(pipeline: Pipeline, file: Path, master: str) -> Iterator[SparkSession]:
+    """A session of the pipeline's own, with functions beside the file found by it and by its workers."""
+    from headrace.spark.session import session
+
+    beside = str(file.absolute().parent)
+    sys.path.insert(0, beside)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (beside, os.environ.get("PYTHONPATH"))))
+    spark = session(master, pipeline.description.name, pipeline.description.spark)
+    try:
+        yield spark
+    finally:
+        try:
+            spark.stop()
+        except Exception as error:
+            # Java may have been ended by the same signal as we were; what it did is in the checkpoint.
+            print_note(f"Spark did not end well: {type(error).__name__}")
+
+
+@contextmanager
+def _stopping(pipeline: Pipeline) -> Iterator[None]:
+    """SIGTERM and Ctrl-C ask a stream to end; a batch is just ended by them, and has written all or nothing."""
+    numbers = (signal.SIGTERM, signal.SIGINT) if pipeline.description.is_stream else ()
+    before = [signal.signal(number, lambda number, frame: pipeline.stop()) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _teller(as_json: bool) -> Any:
+    def tell(progress: Progress) -> None:
+        if as_json:
+            _print_event("progress", progress)
+        else:
+            print_note(progress.line())
+
+    return tell
+
+
+def _tell_end(summary: Summary, as_json: bool) -> None:
+    if as_json:
+        _print_event("done", summary)
+    else:
+        print_note(summary.line())
+
+
+def _print_event(event: str, value: Progress | Summary) -> None:
+    fields = msgspec.structs.asdict(value)
+    sys.stdout.write(msgspec.json.encode({"event": event} | fields).decode() + "\n")
+    sys.stdout.flush()
+
+
+def _show_report(pipeline: Pipeline, as_json: bool) -> None:
+    report = pipeline.report
+    if report is None:
+        return
+    if not as_json:
+        print_table(report.columns, report.rows)
+        return
+    rows = [dict(zip(report.columns, row, strict=True)) for row in report.rows]
+    sys.stdout.write(msgspec.json.encode({"event": "report", "rows": rows}, enc_hook=str).decode() + "\n")
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Whatever keeps a pipeline from running, as one line and an exit code."""
+    try:
+        yield
+    except HeadraceError as error:
+        raise Failure(_exit_of(type(error)), str(error)) from None
+    except Failure:
+        raise
+    except Exception as error:
+        from headrace.spark.pipeline import PipelineFailed
+
+        if not isinstance(error, PipelineFailed):
+            raise
+        exit = Exit.REFUSED if error.kind is None else _exit_of(error.kind)
+        raise Failure(exit, " ".join(str(error).split())) from None
+
+
+def _exit_of(kind: type[HeadraceError]) -> Exit:
+    if issubclass(kind, InvalidInput):
+        return Exit.USAGE
+    if issubclass(kind, Unreachable):
+        return Exit.UNREACHABLE
+    if issubclass(kind, AccessDenied):
+        return Exit.DENIED
+    return Exit.FAILING if kind.retry or issubclass(kind, ServerFailed) else Exit.REFUSED
