@@ -211,6 +211,49 @@ class DiskPlace:
         self.store.close()
 
 
+class PostgresPlace:
+    """A schema of a database, used by one store after another; or, if `shared`, also by the one before it."""
+
+    def __init__(self, url: str, shared: bool = False) -> None:
+        self.url = url
+        self._shared = shared
+        self._logs: dict[int, TopicLog] = {}
+        self._others: list[Store] = []
+        self.store = open_store(url)
+
+    def log(self, topic_id: int) -> TopicLog:
+        return self._logs[topic_id]
+
+    def opened(self, topic: TopicRecord, now_us: int) -> TopicLog:
+        self._logs[topic.id] = self.store.open_log(topic, now_us)
+        return self._logs[topic.id]
+
+    def forget(self, topic_id: int) -> None:
+        del self._logs[topic_id]
+
+    def reopen(self, now_us: int = NOW_US) -> None:
+        """Another server takes over; the one before it is ended only if the store is not shared."""
+        if self._shared:
+            self._others.append(self.store)
+            self._logs.clear()
+        else:
+            self._end()
+        self.store = open_store(self.url)
+        for topic in self.store.catalog.topics():
+            self.opened(topic, now_us)
+
+    def close(self) -> None:
+        self._end()
+        for store in self._others:
+            store.close()
+
+    def _end(self) -> None:
+        for log in self._logs.values():
+            log.close()
+        self._logs.clear()
+        self.store.close()
+
+
 class Topic:
     """A topic in a place: its log is looked up anew each time, since reopening changes it."""
 

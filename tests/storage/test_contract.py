@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.builders import DiskPlace, MemoryPlace, Place
+from tests.postgres_server import PostgresServer
+from tests.storage.builders import DiskPlace, MemoryPlace, Place, PostgresPlace
 from tests.storage.contract import EngineContract, LogContract
 
 
@@ -45,5 +46,25 @@ class TestDiskInOneSegment(LogContract):
     @pytest.fixture
     def place(self, tmp_path: Path) -> Iterator[Place]:
         place = DiskPlace(tmp_path / "store", options="durability=os")
+        yield place
+        place.close()
+
+
+class TestPostgres(EngineContract):
+    """Closed and opened again, in segments of three commits."""
+
+    @pytest.fixture
+    def place(self, postgres: PostgresServer) -> Iterator[Place]:
+        place = PostgresPlace(postgres.fresh_url("segment_commits=3"))
+        yield place
+        place.close()
+
+
+class TestPostgresShared(EngineContract):
+    """Taken over by another server while the one before it is still there."""
+
+    @pytest.fixture
+    def place(self, postgres: PostgresServer) -> Iterator[Place]:
+        place = PostgresPlace(postgres.fresh_url("segment_commits=3"), shared=True)
         yield place
         place.close()

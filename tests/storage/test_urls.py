@@ -53,12 +53,11 @@ def test_a_path_without_a_root_is_meant_from_here(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("url", "rule"),
     [
-        ("", "begin with file: or memory:"),
-        ("memory", "begin with file: or memory:"),
-        ("file", "begin with file: or memory:"),
-        ("/var/lib/headrace", "begin with file: or memory:"),
-        ("postgres:x", "begin with file: or memory:"),
-        ("FILE:/x", "begin with file: or memory:"),
+        ("", "begin with file:, postgresql: or memory:"),
+        ("memory", "begin with file:, postgresql: or memory:"),
+        ("file", "begin with file:, postgresql: or memory:"),
+        ("/var/lib/headrace", "begin with file:, postgresql: or memory:"),
+        ("FILE:/x", "begin with file:, postgresql: or memory:"),
         ("memory:x", "takes no path and no options"),
         ("memory:?durability=os", "takes no path and no options"),
         ("file:", "write it as file:DIRECTORY"),

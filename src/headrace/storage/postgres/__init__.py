@@ -1,0 +1,1 @@
+"""The PostgreSQL engine: topics in tables of a database that any number of servers share."""

@@ -1,0 +1,160 @@
+"""Connections to the database: a bounded set, one per thread at a time.
+
+A thread that has a connection and asks again gets the same one: nobody holds one connection and waits for another,
+so the set can be small and cannot lock itself up. The catalog lends its connection in the same way (`lend`), so that a
+topic's tables are made in the transaction that makes its row.
+
+    run(work)    work(connection) in a transaction of its own, again on a new connection if the old one was lost
+    read(work)   the same, each statement by itself
+    transact()   a transaction without a second try
+
+Failure: errors of the database come out as those of `failures`. After a lost connection the idle ones are thrown
+away, since they went the same way. Safe for threads.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import sql
+
+from headrace.core.errors import Closed, StoreUnavailable
+from headrace.storage.postgres.failures import failure_of, is_lost
+from headrace.storage.postgres.options import Address, PostgresOptions
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+Result = TypeVar("Result")
+
+RETRY_PAUSE_SECONDS = 0.05
+
+
+class Connections:
+    """All connections of a store but those of the catalog."""
+
+    def __init__(self, address: Address, options: PostgresOptions) -> None:
+        self.address = address
+        self.options = options
+        self._idle: list[Connection] = []
+        self._lock = threading.Lock()
+        self._room = threading.Semaphore(options.connections)
+        self._mine = threading.local()
+        self._closed = False
+
+    def connect(self) -> Connection:
+        """A new connection that finds our tables and answers a commit only once it is on the device.
+
+        Each statement is a transaction of its own, but inside `transaction()`.
+        """
+        options = self.options
+        parameters = {"connect_timeout": str(max(2, round(options.retry_seconds)))} | self.address.parameters
+        connection = psycopg.connect(**parameters, autocommit=True)
+        settings: dict[str, str] = {
+            "search_path": sql.Identifier(options.schema).as_string(connection),
+            "synchronous_commit": "on",
+            "lock_timeout": f"{round(options.lock_timeout_seconds * 1000)}ms",
+            "statement_timeout": f"{round(options.statement_timeout_seconds * 1000)}ms",
+            "client_encoding": "UTF8",
+            "timezone": "UTC",
+            # Messages are found by their primary key; fresh tables have no statistics that would say so.
+            "enable_seqscan": "off",
+            "enable_bitmapscan": "off",
+            "jit": "off",
+        }
+        columns = ", ".join(f"set_config('{name}', %({name})s, false)" for name in settings)
+        try:
+            connection.execute(f"SELECT {columns}", settings)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def run(self, work: Callable[[Connection], Result]) -> Result:
+        """Do work that may be done twice in one transaction, on a new connection if the first was lost."""
+        return self._persist(self.transact, work)
+
+    def read(self, work: Callable[[Connection], Result]) -> Result:
+        """Do work that only reads, statement by statement, on a new connection if the first was lost."""
+        return self._persist(self._using, work)
+
+    def _persist(
+        self, using: Callable[[], AbstractContextManager[Connection]], work: Callable[[Connection], Result]
+    ) -> Result:
+        deadline = time.monotonic() + self.options.retry_seconds
+        while True:
+            try:
+                with using() as connection:
+                    return work(connection)
+            except psycopg.Error as error:
+                nested = getattr(self._mine, "connection", None) is not None
+                if nested or not is_lost(error) or time.monotonic() > deadline:
+                    raise failure_of(error, self.address) from error
+                time.sleep(RETRY_PAUSE_SECONDS)
+
+    @contextmanager
+    def transact(self) -> Iterator[Connection]:
+        """A connection in a transaction; errors of the database come out as they are."""
+        with self._using() as connection, connection.transaction():
+            yield connection
+
+    def lend(self, connection: Connection) -> None:
+        """Let this thread work on this connection until it is taken back."""
+        self._mine.connection = connection
+
+    def take_back(self) -> None:
+        """Let this thread have no connection."""
+        self._mine.connection = None
+
+    def close(self) -> None:
+        """Close the idle ones now, and the others when they are given back."""
+        with self._lock:
+            self._closed = True
+        self._drop_idle()
+
+    @contextmanager
+    def _using(self) -> Iterator[Connection]:
+        mine = getattr(self._mine, "connection", None)
+        if mine is not None:
+            yield mine
+            return
+        if not self._room.acquire(timeout=self.options.lock_timeout_seconds):
+            reason = f"all {self.options.connections} connections are in use: give more by connections in the URL"
+            raise StoreUnavailable(self.address.name, reason)
+        try:
+            connection = self._take()
+            self.lend(connection)
+            try:
+                yield connection
+            finally:
+                self.take_back()
+                self._give_back(connection)
+        finally:
+            self._room.release()
+
+    def _take(self) -> Connection:
+        with self._lock:
+            if self._closed:
+                raise Closed("the store")
+            if self._idle:
+                return self._idle.pop()
+        return self.connect()
+
+    def _give_back(self, connection: Connection) -> None:
+        is_idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        with self._lock:
+            if is_idle and not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+        if not is_idle:
+            self._drop_idle()
+
+    def _drop_idle(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()

@@ -1,0 +1,116 @@
+"""The PostgreSQL store: a schema of a database, used by any number of servers at once.
+
+Opening makes or upgrades the tables while no other server does, and drops what a deleted topic left behind. The
+catalog has connections of its own, through SQLAlchemy; what it does in a transaction and what the topics do there in
+the same thread is one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import psycopg
+from sqlalchemy import Engine, create_engine, event
+
+from headrace.storage.catalog import Catalog, TopicRecord
+from headrace.storage.postgres import schema
+from headrace.storage.postgres.connections import Connection, Connections
+from headrace.storage.postgres.failures import failure_of
+from headrace.storage.postgres.log import PostgresLog
+from headrace.storage.postgres.options import Address, PostgresOptions
+from headrace.storage.postgres.signals import PostgresSignals
+from headrace.storage.postgres.stages import PostgresStages
+
+
+class PostgresStore:
+    """An open PostgreSQL store."""
+
+    def __init__(self, address: Address, options: PostgresOptions) -> None:
+        self._connections = Connections(address, options)
+        with ExitStack() as undo:
+            undo.callback(self._connections.close)
+            self.catalog = _open_catalog(self._connections)
+            undo.callback(self.catalog.close)
+            self.stages = PostgresStages(self._connections)
+            self.signals = PostgresSignals(self._connections)
+            for topic_id in self._connections.read(schema.stray_topics):
+                self.delete_log(topic_id)
+            undo.pop_all()
+
+    def create_log(self, topic: TopicRecord, now_us: int) -> None:
+        """Make the tables of a topic, in the transaction that puts it into the catalog."""
+        self._connections.run(lambda connection: schema.make_topic(connection, topic.id, topic.key, now_us))
+
+    def open_log(self, topic: TopicRecord, now_us: int) -> PostgresLog:
+        """The log of a topic; the database is asked when it is used."""
+        return PostgresLog(self._connections, self.signals, topic)
+
+    def delete_log(self, topic_id: int) -> None:
+        """Drop the tables of a topic."""
+        self._connections.run(lambda connection: schema.drop_topic(connection, topic_id))
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.signals.close()
+        self.catalog.close()
+        self._connections.close()
+
+
+def open_postgres_catalog(address: Address, options: PostgresOptions) -> Catalog:
+    """Open the catalog of a store, making it if it is new, whoever else has the store open."""
+    return _open_catalog(Connections(address, options))
+
+
+def _open_catalog(connections: Connections) -> Catalog:
+    """Make or upgrade all tables, and open the catalog."""
+    database = _engine(connections)
+    with ExitStack() as undo:
+        undo.callback(database.dispose)
+        with _first_connection(connections) as connection, schema.making_tables(connection):
+            schema.make_schema(connection, connections.options.schema)
+            catalog = Catalog(database, connections.address.name)
+            schema.make_tables(connection, connections.address.name)
+        undo.pop_all()
+    return catalog
+
+
+@contextmanager
+def _first_connection(connections: Connections) -> Iterator[Connection]:
+    """A connection that shows at once what is wrong with the address."""
+    try:
+        with connections.connect() as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise failure_of(error, connections.address) from error
+
+
+def _engine(connections: Connections) -> Engine:
+    """The catalog's own connections, lent to the topics while a transaction of the catalog runs in the same thread."""
+
+    def connect() -> Connection:
+        connection = connections.connect()
+        # SQLAlchemy says itself when a transaction ends.
+        connection.autocommit = False
+        return connection
+
+    engine = create_engine(
+        "postgresql+psycopg://",
+        creator=connect,
+        pool_size=5,
+        max_overflow=10,
+        pool_timeout=connections.options.lock_timeout_seconds,
+        pool_pre_ping=True,
+    )
+
+    @event.listens_for(engine, "begin")
+    def lend(connection: Any) -> None:
+        connections.lend(connection.connection.driver_connection)
+
+    @event.listens_for(engine, "commit")
+    @event.listens_for(engine, "rollback")
+    def take_back(connection: Any) -> None:
+        connections.take_back()
+
+    return engine

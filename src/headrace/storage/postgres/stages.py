@@ -1,0 +1,79 @@
+"""Stages in a table: a row per piece, the piece as an Arrow stream. Any server may write, read and drop any stage."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pyarrow as pa
+
+from headrace.storage.postgres.connections import Connection, Connections
+
+_EXPIRE = """
+WITH idle AS (
+    SELECT topicid, stage FROM topic_stages GROUP BY topicid, stage HAVING max(touched_us) <= %s
+), dropped AS (
+    DELETE FROM topic_stages USING idle WHERE topic_stages.topicid = idle.topicid AND topic_stages.stage = idle.stage
+    RETURNING topic_stages.topicid, topic_stages.stage
+)
+SELECT count(*) FROM (SELECT DISTINCT topicid, stage FROM dropped) AS stages"""
+
+
+class PostgresStages:
+    """All stages of a store. Safe for threads and between servers."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def write(self, topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int) -> int:
+        """Add rows to a stage; the rows it has now."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write_batch(rows)
+        messages = memoryview(sink.getvalue())
+
+        def add(connection: Connection) -> int:
+            place = [topic_id, _digest(stage)]
+            insert = "INSERT INTO topic_stages (topicid, stage, rows, touched_us, messages) VALUES (%s, %s, %s, %s, %b)"
+            connection.execute(insert, [*place, rows.num_rows, now_us, messages])
+            query = "SELECT sum(rows)::bigint FROM topic_stages WHERE topicid = %s AND stage = %s"
+            total = connection.execute(query, place).fetchone()
+            assert total is not None
+            return int(total[0])
+
+        return self._connections.run(add)
+
+    def read(self, topic_id: int, stage: str) -> list[pa.RecordBatch] | None:
+        """The rows of a stage in the order written, or none if there is no such stage."""
+        query = "SELECT messages FROM topic_stages WHERE topicid = %s AND stage = %s ORDER BY piece"
+
+        def pieces(connection: Connection) -> list[tuple[bytes]]:
+            return connection.cursor(binary=True).execute(query, [topic_id, _digest(stage)]).fetchall()
+
+        found = self._connections.read(pieces)
+        return [pa.ipc.open_stream(messages).read_next_batch() for (messages,) in found] or None
+
+    def drop(self, topic_id: int, stage: str) -> bool:
+        """Drop a stage; whether there was one."""
+        query = "DELETE FROM topic_stages WHERE topicid = %s AND stage = %s"
+        return self._connections.run(
+            lambda connection: connection.execute(query, [topic_id, _digest(stage)]).rowcount > 0
+        )
+
+    def drop_topic(self, topic_id: int) -> None:
+        """Drop all stages of a topic."""
+        query = "DELETE FROM topic_stages WHERE topicid = %s"
+        self._connections.run(lambda connection: connection.execute(query, [topic_id]))
+
+    def expire(self, idle_since_us: int) -> int:
+        """Drop the stages that nobody has written to since; say how many."""
+
+        def expire(connection: Connection) -> int:
+            count = connection.execute(_EXPIRE, [idle_since_us]).fetchone()
+            assert count is not None
+            return int(count[0])
+
+        return self._connections.run(expire)
+
+
+def _digest(stage: str) -> bytes:
+    return hashlib.blake2b(stage.encode(), digest_size=20).digest()
