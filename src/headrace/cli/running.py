@@ -25,7 +25,7 @@ from headrace.rest import server
 from headrace.rest.app import make_app
 from headrace.rest.draining import Draining
 from headrace.storage.catalog import Catalog
-from headrace.storage.urls import open_store
+from headrace.storage.urls import open_store, shown
 
 OFF: Final = "off"
 
@@ -53,7 +53,7 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
 
                 def say_ready() -> None:
                     where = " and ".join(urls + flight_urls)
-                    print_line(f"headrace {VERSION} is ready on {where} with store {settings.store}")
+                    print_line(f"headrace {VERSION} is ready on {where} with store {shown(settings.store)}")
                     sys.stdout.flush()
                     _tell_systemd("READY=1")
 
@@ -131,7 +131,7 @@ def _opened(settings: ServeSettings) -> Iterator[tuple[Broker, Catalog]]:
             store.close()
             raise
     except HeadraceError as error:
-        raise Failure(Exit.USAGE, f"cannot serve {settings.store}: {error}") from None
+        raise Failure(Exit.USAGE, f"cannot serve {shown(settings.store)}: {error}") from None
     with broker:
         broker.upkeep.start()
         yield broker, store.catalog
