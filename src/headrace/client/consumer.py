@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
+from typing import Final
 
 import pyarrow as pa
 
@@ -27,6 +28,8 @@ from headrace.core.descriptions import GroupDescription
 from headrace.core.errors import Closed, InvalidInput, MemberNotFound, PartitionNotOwned, StaleGeneration
 from headrace.core.limits import FETCH_MESSAGES_DEFAULT
 from headrace.wire.operations import Commit, Committed, DescribeGroup, RegisterGroup
+
+_TOGETHER_MESSAGES: Final = 4_096
 
 PartitionsChanged = Callable[[list[int]], object]
 
@@ -138,11 +141,12 @@ class Consumer:
                 return NO_ROWS
 
     def _gathered(self, max_messages: int, timeout: float | None) -> pa.RecordBatch | None:
-        """What is there, up to so many messages, waiting for the first."""
+        """What is there, up to so many messages, waiting for the first. Small batches are put together, large ones are
+        given as they came, since putting together is copying."""
         assert self._prefetch is not None, "the consumer is open"
         parts: list[pa.RecordBatch] = []
         rows = 0
-        while rows < max_messages:
+        while rows < min(max_messages, _TOGETHER_MESSAGES):
             packed = self._left if self._left is not None else self._prefetch.take(0.0 if parts else timeout)
             if packed is None:
                 break

@@ -20,13 +20,14 @@ from headrace.client.backoff import Backoff
 from headrace.client.progress import positions_behind
 from headrace.client.transport import ReadStream, Transport
 from headrace.core.errors import Closed, HeadraceError, OffsetOutOfRange, ServerFailed, Unreachable, again
-from headrace.core.limits import FETCH_BYTES_DEFAULT
+from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_MAX
 from headrace.wire.tickets import Follow
 
 logger = logging.getLogger(__name__)
 
-# A server's batch is at most this part of the buffer, so that one is read while another is used.
-_SHARE: Final = 4
+# One reading of the server is at most this part of the buffer, so that one is made while another is used. It is divided
+# among the partitions, and a batch of a few hundred messages costs the server as much as one of thousands.
+_SHARE: Final = 2
 
 
 class Prefetch:
@@ -129,7 +130,8 @@ class Prefetch:
     def _follow(self) -> bool:
         """Read one stream to its end; whether it gave anything."""
         share = max(1, min(FETCH_BYTES_DEFAULT, self._bytes_max // _SHARE))
-        stream = self._transport.read(Follow(self._topic, self._positions, max_bytes=share, mixed=self._mixed))
+        follow = Follow(self._topic, self._positions, FETCH_MESSAGES_MAX, share, self._mixed)
+        stream = self._transport.read(follow)
         with self._changed:
             self._stream = stream
         if self._stop.is_set():
