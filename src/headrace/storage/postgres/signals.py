@@ -9,6 +9,8 @@ whoever listens hears None after each new connection, which says that anything m
 from __future__ import annotations
 
 import logging
+import select
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,7 +23,7 @@ from headrace.storage.postgres.failures import reason_of
 
 CHANNEL: Final = "'headrace_' || md5(current_schema())"
 RECONNECT_SECONDS: Final = 0.5
-# How long a listener waits before it looks whether it is to end.
+# How long a listener waits before it looks whether its connection is still there.
 HEARING_SECONDS: Final = 0.5
 
 logger = logging.getLogger(__name__)
@@ -36,6 +38,8 @@ class PostgresSignals:
         self._words: dict[str, None] = {}
         self._threads: list[threading.Thread] = []
         self._closed = threading.Event()
+        # Closing one end makes the other readable: so a listener need not wait for its time to be over.
+        self._end, self._ending = socket.socketpair()
         self._is_announcing = False
 
     def announce(self, word: str) -> None:
@@ -58,9 +62,11 @@ class PostgresSignals:
         """Say what is still to be said, and end the threads."""
         with self._lock:
             self._closed.set()
+            self._end.close()
             self._lock.notify_all()
         for thread in self._threads:
             thread.join()
+        self._ending.close()
 
     def _start(self, name: str, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work, name=name, daemon=True)
@@ -105,10 +111,9 @@ class PostgresSignals:
 
     def _hear(self, connection: Connection, hear: Callable[[str | None], None]) -> None:
         while not self._closed.is_set():
-            for notification in connection.notifies(timeout=HEARING_SECONDS):
+            select.select([connection, self._ending], [], [], HEARING_SECONDS)
+            for notification in connection.notifies(timeout=0):
                 _tell(hear, notification.payload)
-                if self._closed.is_set():
-                    return
 
 
 def _tell(hear: Callable[[str | None], None], word: str | None) -> None:
