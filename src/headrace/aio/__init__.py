@@ -5,12 +5,15 @@
             receipt = await producer.send(b"one loaf")
         async with await client.consumer("orders", group="billing") as consumer:
             async for message in consumer: ...
+        async with await client.follow("orders") as batches:
+            async for batch in batches: ...
 
 Nothing is written twice: each method is the client's own, run in a thread, with its own types.
 """
 
 from headrace.aio.client import AsyncClient, connect
 from headrace.aio.consumer import AsyncConsumer
+from headrace.aio.following import AsyncFollowing
 from headrace.aio.producer import AsyncProducer
 
-__all__ = ["AsyncClient", "AsyncConsumer", "AsyncProducer", "connect"]
+__all__ = ["AsyncClient", "AsyncConsumer", "AsyncFollowing", "AsyncProducer", "connect"]

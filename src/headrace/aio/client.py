@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from headrace.aio.consumer import AsyncConsumer
-from headrace.aio.crossing import Crossing, awaited, wrapping
+from headrace.aio.crossing import Crossing, awaited, streamed, wrapping
+from headrace.aio.following import AsyncFollowing
 from headrace.aio.producer import AsyncProducer
 from headrace.client import connecting
 from headrace.client.client import Client
@@ -30,6 +31,7 @@ class AsyncClient(Crossing[Client]):
     describe_topic = awaited(Client.describe_topic)
     list_topics = awaited(Client.list_topics)
     offsets = awaited(Client.offsets)
+    await_offsets = awaited(Client.await_offsets)
     offset_at = awaited(Client.offset_at)
     last_seqno = awaited(Client.last_seqno)
     register_group = awaited(Client.register_group)
@@ -40,6 +42,8 @@ class AsyncClient(Crossing[Client]):
     commit = awaited(Client.commit)
     seek = awaited(Client.seek)
     read = awaited(Client.read)
+    scan = streamed(Client.scan)
+    follow = wrapping(Client.follow, AsyncFollowing)
     stage = awaited(Client.stage)
     publish_staged = awaited(Client.publish_staged)
     drop_stages = awaited(Client.drop_stages)

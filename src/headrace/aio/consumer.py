@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from functools import partial
 
+import pyarrow as pa
+
 from headrace.aio.crossing import Crossing, awaited
+from headrace.aio.outliving import CALL_SECONDS, Outliving
 from headrace.client.consumer import Consumer
 from headrace.client.message import Message
-
-_IDLE_SECONDS = 0.5
+from headrace.core.errors import Closed
+from headrace.core.limits import FETCH_MESSAGES_DEFAULT
 
 
 class AsyncConsumer(Crossing[Consumer]):
-    """Reads one topic. Callbacks of the consumer are called in a thread."""
+    """Reads one topic. Callbacks of the consumer are called in a thread.
 
-    poll = awaited(Consumer.poll)
+    A poll that is cancelled loses nothing: what it would have given is given to the next one.
+    """
+
+    _threads_max = 1
+
+    def __init__(self, wrapped: Consumer) -> None:
+        super().__init__(wrapped)
+        self._takes: Outliving[pa.RecordBatch] = Outliving(self._submit)
+
     commit = awaited(Consumer.commit)
     seek = awaited(Consumer.seek)
     positions = awaited(Consumer.positions)
@@ -25,10 +37,21 @@ class AsyncConsumer(Crossing[Consumer]):
         """The partitions that are read."""
         return self._wrapped.assignment
 
+    async def poll(self, max_messages: int = FETCH_MESSAGES_DEFAULT, timeout: float | None = 1.0) -> pa.RecordBatch:
+        """The next messages, of one or several partitions, waiting so long for the first; maybe none."""
+        batch = await self._take(max_messages, timeout)
+        self._wrapped.give(batch)
+        return batch
+
     async def messages(self, idle_seconds: float | None = None) -> AsyncIterator[Message]:
-        """Messages one by one; ends when none came for so long, or never."""
+        """Messages one by one; ends when none came for so long, or never, or when the consumer is closed."""
         while True:
-            batch = await self._run(partial(self._wrapped.take, timeout=idle_seconds or _IDLE_SECONDS))
+            try:
+                batch = await self._take(FETCH_MESSAGES_DEFAULT, idle_seconds)
+            except Closed:
+                if self._is_over:
+                    return
+                raise
             for message in self._wrapped.one_by_one(batch):
                 yield message
             if not batch.num_rows and idle_seconds is not None:
@@ -36,3 +59,19 @@ class AsyncConsumer(Crossing[Consumer]):
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.messages()
+
+    async def close(self) -> None:
+        """End: commit what was given out if that is automatic, leave the group, read no more."""
+        try:
+            await super().close()
+        finally:
+            await self._takes.end()
+
+    async def _take(self, max_messages: int, timeout: float | None) -> pa.RecordBatch:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = CALL_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
+            take = partial(self._wrapped.take, max_messages, min(left, CALL_SECONDS))
+            batch = await self._takes.run(take)
+            if batch.num_rows or (deadline is not None and time.monotonic() >= deadline):
+                return batch

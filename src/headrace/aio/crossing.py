@@ -1,16 +1,19 @@
 """The crossing from asyncio into threads: `awaited` turns a method of the client into one that is awaited.
 
-Each object has a few threads of its own, so that one that waits for messages does not keep others from calling.
+Each object has threads of its own, so that one that waits for messages does not keep others from calling. What may be
+used by one thread at a time has one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
+
+from headrace.core.errors import Closed
 
 _THREADS: Final = 4
 
@@ -31,19 +34,35 @@ Wrapper = TypeVar("Wrapper")
 class Crossing(Generic[Wrapped]):
     """Something of the client, used from asyncio."""
 
+    _threads_max = _THREADS
+
     def __init__(self, wrapped: Wrapped) -> None:
         self._wrapped = wrapped
-        self._threads = ThreadPoolExecutor(_THREADS, f"headrace-aio-{type(wrapped).__name__.lower()}")
+        self._threads = ThreadPoolExecutor(self._threads_max, f"headrace-aio-{type(wrapped).__name__.lower()}")
+
+        self._is_over = False
+
+    def _submit(self, function: Callable[[], Result]) -> asyncio.Future[Result]:
+        if self._is_over:
+            raise Closed(f"the {type(self._wrapped).__name__.lower()}")
+        return asyncio.get_running_loop().run_in_executor(self._threads, function)
 
     async def _run(self, function: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+        return await self._submit(function)
 
     async def close(self) -> None:
         """End, as the wrapped one does."""
-        try:
-            await self._run(self._wrapped.close)
-        finally:
-            self._threads.shutdown(wait=False)
+        await self._end(self._wrapped.close)
+
+    async def _end(self, function: Callable[[], None]) -> None:
+        """The last thing that is done; later ones have nothing to do."""
+        if not self._is_over:
+            ending = self._submit(function)
+            self._is_over = True
+            try:
+                await ending
+            finally:
+                self._threads.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
         return self
@@ -76,3 +95,20 @@ def wrapping(
         return kind(await self._run(partial(method, self._wrapped, *args, **kwargs)))
 
     return crossing
+
+
+def streamed(
+    method: Callable[Concatenate[Any, Given], Iterator[Result]],
+) -> Callable[Concatenate[Any, Given], AsyncIterator[Result]]:
+    """The iterator that a method of the wrapped object gives, each step of it run in a thread."""
+
+    @wraps(method)
+    async def crossing(self: Crossing[Any], /, *args: Given.args, **kwargs: Given.kwargs) -> AsyncIterator[Result]:
+        steps = await self._run(partial(method, self._wrapped, *args, **kwargs))
+        while (step := await self._run(partial(next, steps, _END))) is not _END:
+            yield step
+
+    return crossing
+
+
+_END: Final[Any] = object()

@@ -39,7 +39,4 @@ class AsyncProducer(Crossing[Producer]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            await self._run(partial(self._wrapped.__exit__, kind, error, trace))
-        finally:
-            self._threads.shutdown(wait=False)
+        await self._end(partial(self._wrapped.__exit__, kind, error, trace))

@@ -91,9 +91,13 @@ class Consumer:
         if max_messages < 1:
             raise InvalidInput("max_messages", str(max_messages), "it must be 1 or more")
         batch = self.take(max_messages, timeout)
+        self.give(batch)
+        return batch
+
+    def give(self, batch: pa.RecordBatch) -> None:
+        """A batch that was taken is given out as a whole."""
         if batch.num_rows:
             self._progress.give(batch)
-        return batch
 
     def messages(self, idle_seconds: float | None = None) -> Iterator[Message]:
         """Messages one by one; ends when none came for so long, or never, or when the consumer is closed."""
@@ -101,7 +105,7 @@ class Consumer:
             try:
                 batch = self.take(FETCH_MESSAGES_DEFAULT, idle_seconds)
             except Closed:
-                if self._is_closed():
+                if self.is_closed:
                     return
                 raise
             if batch.num_rows:
@@ -124,7 +128,7 @@ class Consumer:
                 return
 
     def take(self, max_messages: int = FETCH_MESSAGES_DEFAULT, timeout: float | None = 1.0) -> pa.RecordBatch:
-        """As `poll`, for those who give the messages out `one_by_one`."""
+        """As `poll`, for those who `give` the messages out themselves, or `one_by_one`."""
         if self._closed:
             raise Closed("the consumer")
         if self._settings.auto_commit:
@@ -290,7 +294,9 @@ class Consumer:
         if self._session is not None:
             self._session.close()
 
-    def _is_closed(self) -> bool:
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, maybe by another thread."""
         return self._closed
 
     def __enter__(self) -> Consumer:

@@ -30,13 +30,25 @@ class Following:
 
     def next(self, timeout: float | None = None) -> pa.RecordBatch | None:
         """The next batch, or none after so long."""
+        batch = self.take(timeout)
+        if batch is None and self._closed:
+            raise StopIteration
+        return batch
+
+    def take(self, timeout: float | None = None) -> pa.RecordBatch | None:
+        """The next batch, or none after so long or when it is closed."""
         try:
             batch = self._prefetch.take(timeout)
         except Closed:
             if self._closed:
-                raise StopIteration from None
+                return None
             raise
         return batch if batch is None or not self._decode else decoded(batch)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more will come."""
+        return self._closed
 
     def close(self) -> None:
         """Follow no more."""

@@ -1,0 +1,39 @@
+"""Following for asyncio: the batches of some partitions as they come."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pyarrow as pa
+
+from headrace.aio.crossing import Crossing
+from headrace.aio.outliving import CALL_SECONDS, Outliving
+from headrace.client.following import Following
+
+
+class AsyncFollowing(Crossing[Following]):
+    """Batches for ever, each of one partition, until it is closed; one that is cancelled loses none."""
+
+    _threads_max = 1
+
+    def __init__(self, wrapped: Following) -> None:
+        super().__init__(wrapped)
+        self._takes: Outliving[pa.RecordBatch | None] = Outliving(self._submit)
+
+    def __aiter__(self) -> AsyncFollowing:
+        return self
+
+    async def __anext__(self) -> pa.RecordBatch:
+        while not self._wrapped.is_closed:
+            batch = await self._takes.run(partial(self._wrapped.take, CALL_SECONDS))
+            if batch is not None:
+                return batch
+        raise StopAsyncIteration
+
+    async def close(self) -> None:
+        """Follow no more."""
+        # Not in the thread: that may just be waiting for a batch, and closing does not wait.
+        self._wrapped.close()
+        await self._takes.end()
+        self._is_over = True
+        self._threads.shutdown(wait=False)
