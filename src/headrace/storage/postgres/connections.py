@@ -14,6 +14,7 @@ away, since they went the same way. Safe for threads.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -39,6 +40,7 @@ class Connections:
     def __init__(self, address: Address, options: PostgresOptions) -> None:
         self.address = address
         self.options = options
+        self._parameters = _parameters(address, options)
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
         self._room = threading.Semaphore(options.connections)
@@ -50,28 +52,7 @@ class Connections:
 
         Each statement is a transaction of its own, but inside `transaction()`.
         """
-        options = self.options
-        parameters = {"connect_timeout": str(max(2, round(options.retry_seconds)))} | self.address.parameters
-        connection = psycopg.connect(**parameters, autocommit=True)
-        settings: dict[str, str] = {
-            "search_path": sql.Identifier(options.schema).as_string(connection),
-            "synchronous_commit": "on",
-            "lock_timeout": f"{round(options.lock_timeout_seconds * 1000)}ms",
-            "statement_timeout": f"{round(options.statement_timeout_seconds * 1000)}ms",
-            "client_encoding": "UTF8",
-            "timezone": "UTC",
-            # Messages are found by their primary key; fresh tables have no statistics that would say so.
-            "enable_seqscan": "off",
-            "enable_bitmapscan": "off",
-            "jit": "off",
-        }
-        columns = ", ".join(f"set_config('{name}', %({name})s, false)" for name in settings)
-        try:
-            connection.execute(f"SELECT {columns}", settings)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        return psycopg.connect(**self._parameters, autocommit=True)
 
     def run(self, work: Callable[[Connection], Result]) -> Result:
         """Do work that may be done twice in one transaction, on a new connection if the first was lost."""
@@ -158,3 +139,35 @@ class Connections:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+
+
+def _parameters(address: Address, options: PostgresOptions) -> dict[str, Any]:
+    """What libpq is told: the URL first, and what every connection of ours needs."""
+    settings = {
+        "search_path": sql.Identifier(options.schema).as_string(),
+        "synchronous_commit": "on",
+        "lock_timeout": f"{round(options.lock_timeout_seconds * 1000)}",
+        "statement_timeout": f"{round(options.statement_timeout_seconds * 1000)}",
+        "timezone": "UTC",
+        # Messages are found by their primary key; fresh tables have no statistics that would say so.
+        "enable_seqscan": "off",
+        "enable_bitmapscan": "off",
+        "jit": "off",
+    }
+    given = str(address.parameters.get("options", ""))
+    flags = [f"-c {name}={_escaped(value)}" for name, value in settings.items()]
+    defaults = {
+        "connect_timeout": str(max(2, round(options.retry_seconds))),
+        # A peer that vanished without a word is noticed within a minute.
+        "keepalives_idle": "30",
+        "keepalives_interval": "10",
+        "keepalives_count": "3",
+        "tcp_user_timeout": "60000",
+        "application_name": "headrace",
+    }
+    return defaults | address.parameters | {"options": " ".join([given, *flags]).strip(), "client_encoding": "UTF8"}
+
+
+def _escaped(value: str) -> str:
+    """A value inside the options that libpq sends: blanks and backslashes are marked."""
+    return re.sub(r"([\\\s])", r"\\\1", value)

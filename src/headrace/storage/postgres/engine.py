@@ -102,6 +102,7 @@ def _engine(connections: Connections) -> Engine:
         max_overflow=10,
         pool_timeout=connections.options.lock_timeout_seconds,
         pool_pre_ping=True,
+        use_native_hstore=False,
     )
 
     @event.listens_for(engine, "begin")

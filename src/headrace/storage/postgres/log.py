@@ -253,7 +253,7 @@ class PostgresLog:
             state = self._known(connection, head)
             self._deciding = connection, writing.epochs
             writing.commits, writing.base = writing.decide(state), head.commits
-        elif head.commits != writing.base:
+        elif writing.commits and head.commits != writing.base:
             raise overtaken(store)
         put_epochs(connection, topic.id, writing.epochs)
         if not writing.commits:

@@ -9,7 +9,7 @@ whoever listens hears None after each new connection, which says that anything m
 from __future__ import annotations
 
 import logging
-import select
+import selectors
 import socket
 import threading
 from collections.abc import Callable
@@ -110,10 +110,13 @@ class PostgresSignals:
                 self._closed.wait(RECONNECT_SECONDS)
 
     def _hear(self, connection: Connection, hear: Callable[[str | None], None]) -> None:
-        while not self._closed.is_set():
-            select.select([connection, self._ending], [], [], HEARING_SECONDS)
-            for notification in connection.notifies(timeout=0):
-                _tell(hear, notification.payload)
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(connection, selectors.EVENT_READ)
+            waiting.register(self._ending, selectors.EVENT_READ)
+            while not self._closed.is_set():
+                waiting.select(HEARING_SECONDS)
+                for notification in connection.notifies(timeout=0):
+                    _tell(hear, notification.payload)
 
 
 def _tell(hear: Callable[[str | None], None], word: str | None) -> None:
