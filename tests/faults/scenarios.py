@@ -13,6 +13,9 @@ from tests.faults.invariants import TINY, Message
 ONE_SEGMENT = DiskOptions()
 UNSYNCED = DiskOptions(durability="os", segment_bytes=TINY.segment_bytes, segment_frames=TINY.segment_frames)
 
+# Zeros are written ahead of the third small commit, and of those after it.
+WITH_ROOM = DiskOptions(segment_bytes=6000, segment_frames=4, room_bytes=16 << 10)
+
 
 def numbered(source: str, seqnos: Sequence[int], key: bytes | None = None, group: str | None = None) -> list[Message]:
     """Messages of one source."""
@@ -53,6 +56,12 @@ def live(session: Session) -> None:
 def publish_one(session: Session) -> None:
     session.ledger.publish(session.broker, "t", plain("one", 1))
     session.ledger.publish(session.broker, "t", plain("two", 1))
+
+
+def enter_room(session: Session) -> None:
+    """With what was there before, the newest segment has three frames and zeros behind them."""
+    session.ledger.publish(session.broker, "t", plain("room", 1))
+    session.ledger.publish(session.broker, "t", plain("more room", 1))
 
 
 def publish_over_partitions(session: Session) -> None:
@@ -194,6 +203,9 @@ SCENARIOS = [
     Scenario("publish by payload", by_payload, live, publish_payloads),
     Scenario("roll", three_partitions, fill, publish_and_roll, segments_made=1),
     Scenario("roll without syncs", three_partitions, fill, publish_and_roll, options=UNSYNCED, segments_made=1),
+    Scenario("make room and use it", one_partition, live, publish_one, options=WITH_ROOM, seeds=4),
+    Scenario("use room and roll", one_partition, enter_room, publish_one, options=WITH_ROOM, seeds=3, segments_made=1),
+    Scenario("seal and close with room", one_partition, enter_room, close, options=WITH_ROOM),
     Scenario("seal and close", three_partitions, live, close),
     Scenario("seal and close a full segment", three_partitions, fill, close),
     Scenario("retention", kept_for_readers, live, retain, segments_made=1),

@@ -92,7 +92,7 @@ def has_failed(broker: Broker, topic: str) -> bool:
 CASES = [(scenario, ONCE) for scenario in WORK]
 CASES += [(scenario, FROM_THEN_ON) for scenario in WORK if not scenario.name.startswith("publish to")]
 IDS = [f"{scenario.name}, {'once' if times == ONCE else 'from then on'}" for scenario, times in CASES]
-CLOSING = {"seal and close", "seal and close a full segment"}
+CLOSING = {"seal and close", "seal and close a full segment", "seal and close with room"}
 
 
 def check_going_on(session: Session, outcome: HeadraceError | None) -> None:

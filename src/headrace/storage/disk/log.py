@@ -37,6 +37,7 @@ from headrace.storage.disk.filesystem import FileSystem
 from headrace.storage.disk.index import GrowingIndex
 from headrace.storage.disk.options import DiskOptions
 from headrace.storage.disk.recovery import Recovered
+from headrace.storage.disk.room import Room
 from headrace.storage.disk.segment import Segment, SegmentHeader, file_name, header_bytes
 from headrace.storage.disk.tail import Tail
 from headrace.storage.engine import Decide, Offsets
@@ -74,6 +75,7 @@ class DiskLog:
         self.sync_seconds = Histogram(SECONDS)
         self._write_lock = threading.Lock()
         self._tail = Tail()
+        self._room = Room(files, options)
         self._mapped: OrderedDict[Segment, None] = OrderedDict()
         self._mapped_lock = threading.Lock()
         self.damage = recovered.damage
@@ -253,6 +255,7 @@ class DiskLog:
                 return
             if self._failure is None:
                 try:
+                    self._room.cut(self._handle, self._end)
                     self._segments[-1].seal()
                     if self._snapshot_number != self._state.next_number:
                         self._write_snapshot()
@@ -290,6 +293,7 @@ class DiskLog:
                 written.append((position, header, commit.directory, buffers[1]))
                 position += header.bytes
             self._write(frames, written[-1][0])
+            self._room.extend(self._handle, position, position - self._end)
         except OSError as error:
             self._undo(error)
         try:
@@ -319,6 +323,7 @@ class DiskLog:
 
     def _undo(self, error: OSError) -> None:
         """Cut off what a failed write may have left; if that fails too, the tail is unknown."""
+        self._room.forget()
         try:
             self._files.truncate(self._handle, self._end)
             # Once the log has rolled, nothing would tell a part that a power cut brings back from damage.
@@ -344,6 +349,8 @@ class DiskLog:
         """Begin a new segment, then seal the old one; a seal that fails is made up for when the index is needed."""
         state = self._state
         header = SegmentHeader(self._topic.id, state.next_number, state.last_time_us, state.end_offsets.copy())
+        # In a complete segment zeros would be damage.
+        self._room.cut(self._handle, self._end)
         try:
             segment, handle = create_segment(self._files, self._directory, header)
         except Damaged as error:

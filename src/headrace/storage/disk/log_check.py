@@ -20,7 +20,7 @@ from headrace.storage.disk import frame, snapshot
 from headrace.storage.disk.filesystem import FileSystem, write_whole
 from headrace.storage.disk.findings import Finding, Kind, Repair, Report
 from headrace.storage.disk.index import GrowingIndex
-from headrace.storage.disk.scan import Scanned, scan
+from headrace.storage.disk.scan import Scanned, is_room, scan
 from headrace.storage.disk.segment import SegmentHeader, file_names, header_bytes, load_index
 
 
@@ -94,7 +94,7 @@ class LogCheck:
         self._check_start(path, header)
         self._check_frames(path, view, scanned)
         self._check_index(path, view, scanned, is_newest)
-        if scanned.end < len(view):
+        if scanned.end < len(view) and not is_room(view, scanned.end):
             self._check_tail(path, scanned.end, len(view))
 
     def _was_just_begun(self, path: Path, view: memoryview) -> bool:

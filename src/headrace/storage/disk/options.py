@@ -6,7 +6,14 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from headrace.core.limits import SEGMENT_BYTES, SEGMENT_BYTES_MAX, SEGMENT_FRAMES, SEGMENT_FRAMES_MAX
+from headrace.core.limits import (
+    ROOM_BYTES,
+    ROOM_BYTES_MAX,
+    SEGMENT_BYTES,
+    SEGMENT_BYTES_MAX,
+    SEGMENT_FRAMES,
+    SEGMENT_FRAMES_MAX,
+)
 
 
 class DiskOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -16,8 +23,11 @@ class DiskOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         survives the death of the process and not that of the machine.
     segment_bytes: a segment is complete above this size; retention drops whole segments.
     segment_frames: or above so many commits; this bounds the time to open a store after a crash.
+    room_bytes: a segment that small commits go to is filled with zeros so far ahead of them, so that their syncs are
+        quicker; 0 for not at all. Room is disk that a topic takes beyond its messages.
     """
 
     durability: Literal["sync", "os"] = "sync"
     segment_bytes: Annotated[int, msgspec.Meta(ge=1, le=SEGMENT_BYTES_MAX)] = SEGMENT_BYTES
     segment_frames: Annotated[int, msgspec.Meta(ge=1, le=SEGMENT_FRAMES_MAX)] = SEGMENT_FRAMES
+    room_bytes: Annotated[int, msgspec.Meta(ge=0, le=ROOM_BYTES_MAX)] = ROOM_BYTES

@@ -2,12 +2,15 @@
 
 A frame that cannot be read with nothing intact behind it is a torn tail: it was being written when the process or
 the machine died, was never acknowledged, and is cut. One with intact frames behind it, or in a part of the file that
-is known to have been complete, is damage: it is reported, never passed over in silence.
+is known to have been complete, is damage: it is reported, never passed over in silence. Zeros up to the end are room
+that was made for more frames.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from headrace.storage.disk import frame
 from headrace.storage.disk.frame import ALIGNMENT, MAGIC, Header
@@ -47,6 +50,8 @@ def scan(view: memoryview, start: int, topic_id: int, file: str, complete_bytes:
     while position < len(view):
         header = frame.read_intact(view, position, topic_id, file)
         if header is None:
+            if is_room(view, position):
+                break
             following = _next_intact(view, position + ALIGNMENT, topic_id, file)
             if following is None:
                 break
@@ -61,6 +66,11 @@ def scan(view: memoryview, start: int, topic_id: int, file: str, complete_bytes:
         result.holes.append(Hole(result.end, complete_bytes))
         result.end = complete_bytes
     return result
+
+
+def is_room(view: memoryview, position: int) -> bool:
+    """Whether nothing but zeros follows: room for more frames, or nothing."""
+    return not np.frombuffer(view, np.uint8, offset=position).any()
 
 
 def _next_intact(view: memoryview, position: int, topic_id: int, file: str) -> int | None:

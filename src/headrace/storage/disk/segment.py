@@ -108,7 +108,8 @@ class Segment:
         self.growing = index
         self._files = files
         self._sealed: SealedIndex | None = None
-        self._view: memoryview = memoryview(b"")
+        # The file as it was mapped last, and how much of it was written by then; what follows may be room.
+        self._mapping: tuple[memoryview, int] = (memoryview(b""), 0)
         self._verified: npt.NDArray[np.bool_] = np.zeros(0, bool)
 
     @property
@@ -160,7 +161,7 @@ class Segment:
     def release(self) -> None:
         """Let go of the mapped files; readers that are at it keep them until they are done."""
         self._sealed = None
-        self._view = memoryview(b"")
+        self._mapping = memoryview(b""), 0
 
     @property
     def index_path(self) -> Path:
@@ -211,9 +212,13 @@ class Segment:
 
     def _mapped(self, length: int) -> memoryview:
         """The file's content, at least up to `length`."""
-        view = self._view
-        if len(view) < length:
-            view = self._view = self._map()
+        view, written = self._mapping
+        if written < length:
+            growing = self.growing
+            # Asked before the file is mapped: what is written meanwhile may be in it or not.
+            covered = growing.covered_bytes if growing is not None else None
+            view = self._map()
+            self._mapping = view, len(view) if covered is None else covered
         return view
 
     def _decode(self, numbers: Any, first_row: Int64s, rows: Int64s, frames: Mapping[str, Any]) -> pa.RecordBatch:
