@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import SEGMENT_BYTES_MAX
@@ -63,9 +63,14 @@ def parse(url: str) -> tuple[Address, PostgresOptions]:
     try:
         for option, value in parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)):
             (ours if option in PostgresOptions.__struct_fields__ else theirs)[option] = value
-        parameters = conninfo_to_dict(location, **theirs)
+        parameters = conninfo_to_dict(make_conninfo(location, **theirs))
     except (ValueError, psycopg.Error):
         raise _refused(f"write it as {FORM}") from None
+    # What stands at a wrong place may be a part of the password, and places are shown.
+    if any("@" in str(parameters.get(place, "")) for place in ("host", "port", "dbname")):
+        raise _refused(f"write it as {FORM}, and in the password %40 for @, %2F for /, %3A for :, %3F for ?")
+    if not str(parameters.get("port", "1")).isdecimal():
+        raise _refused(f"write it as {FORM}, with a number as port")
     try:
         options = msgspec.convert(ours, PostgresOptions, strict=False)
     except msgspec.ValidationError as error:
