@@ -20,10 +20,6 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def aim(self, port: int) -> None:
-        """Let what connects from now on go to another port."""
-        self._target = port
-
     def cut(self) -> None:
         """Break all connections now; new ones are let through."""
         with self._lock:
