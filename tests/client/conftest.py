@@ -22,7 +22,7 @@ def broker() -> Iterator[Broker]:
 def server(broker: Broker) -> Iterator[FlightServer]:
     served = FlightServer(broker, broker.access, "grpc+tcp://127.0.0.1:0")
     yield served
-    assert served.stop(10.0)
+    assert served.stop(60.0)
 
 
 @pytest.fixture(params=["embedded", "flight"])
@@ -32,5 +32,5 @@ def client(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Client]:
             yield made
     else:
         port = request.getfixturevalue("server").port
-        with connect(f"headrace://127.0.0.1:{port}", timeout_seconds=5.0) as made:
+        with connect(f"headrace://127.0.0.1:{port}", timeout_seconds=60.0) as made:
             yield made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -13,6 +12,7 @@ import pytest
 from headrace.broker import Broker
 from headrace.client import Client, Consumer
 from headrace.core.errors import Closed, InvalidInput, InvalidMessage, StaleGeneration, TopicDeleted, TopicNotFound
+from tests.broker.background import PATIENCE_SECONDS, eventually
 
 
 def fill(client: Client, topic: str, count: int, first: int = 0) -> None:
@@ -24,10 +24,18 @@ def fill(client: Client, topic: str, count: int, first: int = 0) -> None:
 def take(consumer: Consumer, count: int) -> list[bytes]:
     """Poll until there are so many."""
     values: list[bytes] = []
-    deadline = time.monotonic() + 10
-    while len(values) < count and time.monotonic() < deadline:
-        values += consumer.poll(timeout=0.2).column("value").to_pylist()
+    while len(values) < count:
+        batch = consumer.poll(timeout=PATIENCE_SECONDS)
+        assert batch.num_rows, f"only {len(values)} of {count} came"
+        values += batch.column("value").to_pylist()
     return values
+
+
+def until_read_ahead(consumer: Consumer, count: int) -> None:
+    """Wait until so many messages are here before they are asked for."""
+    prefetch = consumer._prefetch
+    assert prefetch is not None
+    eventually(lambda: sum(batch.num_rows for batch in list(prefetch._batches)) == count)
 
 
 def test_consumer_without_a_group_reads_all_partitions_and_what_comes(client: Client) -> None:
@@ -49,9 +57,9 @@ def test_poll_gives_at_most_what_is_asked_for_and_several_partitions_at_once(cli
     client.create_topic("orders", partitions=4)
     fill(client, "orders", 100)
     with client.consumer("orders") as consumer:
-        time.sleep(0.3)
-        assert [consumer.poll(7, timeout=5).num_rows for _ in range(10)] == [7] * 10
-        assert consumer.poll(1_000, timeout=5).num_rows == 30
+        until_read_ahead(consumer, 100)
+        assert [consumer.poll(7).num_rows for _ in range(10)] == [7] * 10
+        assert consumer.poll(1_000).num_rows == 30
         with pytest.raises(InvalidInput):
             consumer.poll(0)
 
@@ -60,9 +68,9 @@ def test_group_goes_on_where_it_committed(client: Client) -> None:
     client.create_topic("orders", partitions=2)
     fill(client, "orders", 20)
     with client.consumer("orders", group="billing") as consumer:
-        first = consumer.poll(12, timeout=5).column("value").to_pylist()
+        first = consumer.poll(12, timeout=PATIENCE_SECONDS).column("value").to_pylist()
         consumer.commit()
-        consumer.poll(3, timeout=5)
+        consumer.poll(3, timeout=PATIENCE_SECONDS)
     with client.consumer("orders", group="billing") as consumer:
         rest = take(consumer, 20 - len(first))
     assert sorted(first + rest) == sorted(b"%d" % number for number in range(20))
@@ -87,9 +95,9 @@ def test_automatic_commit_covers_what_was_given_out_before(client: Client) -> No
     client.create_topic("orders")
     fill(client, "orders", 20)
     with client.consumer("orders", group="billing", auto_commit=True) as consumer:
-        consumer.poll(5, timeout=5)
+        consumer.poll(5, timeout=PATIENCE_SECONDS)
         assert client.committed("orders", "billing") == {}
-        consumer.poll(5, timeout=5)
+        consumer.poll(5, timeout=PATIENCE_SECONDS)
         assert client.committed("orders", "billing") == {0: 5}
     assert client.committed("orders", "billing") == {0: 10}
 
@@ -98,9 +106,12 @@ def test_iterating_ends_after_an_idle_time_and_when_closed(client: Client) -> No
     client.create_topic("orders")
     fill(client, "orders", 3)
     with client.consumer("orders") as consumer:
+        until_read_ahead(consumer, 3)
         assert [message.offset for message in consumer.messages(idle_seconds=0.3)] == [0, 1, 2]
-        threading.Timer(0.2, consumer.close).start()
+        closing = threading.Timer(0.2, consumer.close)
+        closing.start()
         assert list(consumer) == []
+        closing.join()
 
 
 @pytest.mark.parametrize(
@@ -129,10 +140,12 @@ def test_seek_goes_forth_and_back_even_within_a_loop(client: Client) -> None:
     fill(client, "orders", 10)
     with client.consumer("orders") as consumer:
         seen = []
-        for message in consumer.messages(idle_seconds=0.3):
+        for message in consumer.messages(idle_seconds=PATIENCE_SECONDS):
             seen.append(message.offset)
             if len(seen) == 3:
                 consumer.seek(8)
+            if len(seen) == 5:
+                break
         assert seen == [0, 1, 2, 8, 9]
         consumer.seek({0: 5})
         assert take(consumer, 5) == [b"5", b"6", b"7", b"8", b"9"]
@@ -144,31 +157,42 @@ def test_seek_goes_forth_and_back_even_within_a_loop(client: Client) -> None:
             consumer.seek({3: 1})
 
 
+def until_assigned(consumer: Consumer, partitions: int) -> None:
+    """Wait until a member that polls has taken up that so many partitions are its own."""
+
+    def has_them() -> bool:
+        consumer.poll(timeout=0.1)
+        return len(consumer.assignment) == partitions
+
+    eventually(has_them)
+
+
 def test_members_share_the_partitions_and_hand_them_over(client: Client) -> None:
     client.create_topic("orders", partitions=4)
     events: list[tuple[str, list[int]]] = []
     with client.consumer(
         "orders",
         group="billing",
-        session_timeout_seconds=0.6,
+        session_timeout_seconds=600,
         on_assigned=lambda partitions: events.append(("assigned", partitions)),
         on_revoked=lambda partitions: events.append(("revoked", partitions)),
     ) as first:
         assert first.assignment == [0, 1, 2, 3]
-        with client.consumer("orders", group="billing", session_timeout_seconds=0.6) as second:
-            deadline = time.monotonic() + 5
-            while len(first.assignment) > 2 and time.monotonic() < deadline:
-                first.poll(timeout=0.1)
+        with client.consumer("orders", group="billing", session_timeout_seconds=600) as second:
+            until_assigned(first, 2)
             assert sorted(first.assignment + second.assignment) == [0, 1, 2, 3]
             fill(client, "orders", 100)
             values = take(first, 1)
-            while len(values) < 100 and time.monotonic() < deadline:
-                values += first.poll(timeout=0.1).column("value").to_pylist()
-                values += second.poll(timeout=0.1).column("value").to_pylist()
+
+            def all_came() -> bool:
+                for consumer in (first, second):
+                    values.extend(consumer.poll(timeout=0.1).column("value").to_pylist())
+                return len(values) >= 100
+
+            eventually(all_came)
             assert len(set(values)) == len(values) == 100
             second.commit()
-        while len(first.assignment) < 4 and time.monotonic() < deadline + 5:
-            first.poll(timeout=0.1)
+        until_assigned(first, 4)
         first.commit()
         assert client.describe_group("orders", "billing").lag_messages == 0
     assert [kind for kind, partitions in events] == ["assigned", "revoked", "assigned"]
@@ -190,7 +214,7 @@ def test_commit_of_partitions_that_others_have_now_is_refused_and_the_rest_is_ke
 def test_member_whose_session_ran_out_joins_again_by_itself(client: Client, broker: Broker) -> None:
     client.create_topic("orders", partitions=2)
     fill(client, "orders", 10)
-    with client.consumer("orders", group="billing", member_id="me", session_timeout_seconds=0.6) as consumer:
+    with client.consumer("orders", group="billing", member_id="me", session_timeout_seconds=600) as consumer:
         values = take(consumer, 10)
         broker.leave_group("orders", "billing", "me")
         fill(client, "orders", 10, first=10)
@@ -208,7 +232,7 @@ def test_value_that_cannot_be_unpacked_is_met_again_until_a_seek_leads_around_it
     with client.consumer("orders") as consumer:
         for _ in range(2):
             with pytest.raises(InvalidMessage):
-                consumer.poll(timeout=5)
+                consumer.poll(timeout=PATIENCE_SECONDS)
         consumer.seek(1)
         assert take(consumer, 1) == [b"good"]
     with client.consumer("orders", decode=False) as consumer:

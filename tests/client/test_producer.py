@@ -48,7 +48,7 @@ def test_every_field_of_a_message_arrives(client: Client) -> None:
         producer.send(b"plain")
         receipt = producer.send(
             bytearray(b"full"), key=b"k", attributes={"kind": b"sale"}, partition=3, created_at=created
-        ).result(10)
+        ).result(60)
     row = client.read("orders", 3, receipt.offset or 0).to_pylist()[0]
     assert (row["value"], row["key"], row["attributes"], row["partition"]) == (b"full", b"k", [("kind", b"sale")], 3)
     assert (row["producer_id"], row["message_group_id"], row["seqno"]) == ("till-7", "lane-1", 2)
@@ -74,24 +74,24 @@ def test_seqnos_go_on_where_the_last_producer_ended(client: Client) -> None:
     client.create_topic("orders")
     for run in range(3):
         with client.producer("orders", producer_id="p") as producer:
-            assert producer.send(b"%d" % run).result(10).status == "written"
+            assert producer.send(b"%d" % run).result(60).status == "written"
     assert client.last_seqno("orders", "p") == 3
 
 
 def test_second_producer_takes_over_and_the_first_is_told(client: Client) -> None:
     client.create_topic("orders")
     first = client.producer("orders", producer_id="p")
-    first.send(b"1").result(10)
+    first.send(b"1").result(60)
     with client.producer("orders", producer_id="p") as second:
-        assert second.send(b"2").result(10).status == "written"
+        assert second.send(b"2").result(60).status == "written"
         with pytest.raises(ProducerFenced) as fenced:
-            first.send(b"never").result(10)
+            first.send(b"never").result(60)
         assert fenced.value.producer_id == "p"
         with pytest.raises(ProducerFenced):
             first.send(b"never")
         with pytest.raises(ProducerFenced):
             first.flush()
-        second.send(b"3").result(10)
+        second.send(b"3").result(60)
     first.close()
     assert values_of(client, "orders") == [b"1", b"2", b"3"]
 
@@ -110,7 +110,7 @@ def test_faulty_messages_are_refused_where_they_are_sent(client: Client) -> None
             producer.send("text")  # type: ignore[arg-type]
         with pytest.raises(InvalidMessage):
             producer.send(b"x", attributes={"a": 1})  # type: ignore[dict-item]
-        producer.send(b"good").result(10)
+        producer.send(b"good").result(60)
     with pytest.raises(CodecNotAllowed):
         client.producer("orders", codec="zstd")
     with pytest.raises(TopicNotFound):
@@ -122,7 +122,7 @@ def test_faulty_batch_is_refused_alone(client: Client) -> None:
     client.create_topic("orders", message_bytes_max=10)
     with client.producer("orders", producer_id="p") as producer:
         sent = [producer.submit_batch(batch_of(b"%d" % n if n % 3 else b"x" * 11, b"y")) for n in range(30)]
-        outcomes = [future.exception(10) for future in sent]
+        outcomes = [future.exception(60) for future in sent]
         with pytest.raises(MessageTooLarge):
             producer.flush()
     assert [error is not None for error in outcomes] == [n % 3 == 0 for n in range(30)]
@@ -149,18 +149,24 @@ def test_values_are_compressed_on_the_way_and_plain_for_the_reader(client: Clien
 def test_futures_are_futures_for_everyone(client: Client) -> None:
     client.create_topic("orders")
     called = threading.Event()
-    with client.producer("orders", linger_seconds=0.05) as producer:
+    # What is collected waits for longer than this test lasts, unless it is sent off.
+    with client.producer("orders", linger_seconds=600) as producer:
         futures = [producer.send(b"%d" % number) for number in range(10)]
         futures[0].add_done_callback(lambda future: called.set())
         assert not futures[0].cancel()
         assert not futures[0].done()
-        done, pending = concurrent.futures.wait(futures, timeout=10)
+        flushing = threading.Thread(target=producer.flush)
+        flushing.start()
+        done, pending = concurrent.futures.wait(futures, timeout=60)
         assert (len(done), len(pending)) == (10, 0)
-        assert called.wait(10)
-        assert {future.result().offset for future in concurrent.futures.as_completed(futures, 10)} == set(range(10))
+        assert called.wait(60)
+        assert {future.result().offset for future in concurrent.futures.as_completed(futures, 60)} == set(range(10))
+        flushing.join()
 
         async def one_more() -> Receipt:
-            return await asyncio.wrap_future(producer.send(b"more"))
+            awaited = asyncio.wrap_future(producer.send(b"more"))
+            await asyncio.to_thread(producer.flush)
+            return await awaited
 
         assert asyncio.run(one_more()).offset == 10
         assert "finished" in repr(futures[3])
@@ -199,8 +205,8 @@ def test_closed_producer_takes_nothing(client: Client) -> None:
 def test_deleted_topic_ends_the_producer(client: Client) -> None:
     client.create_topic("orders")
     producer = client.producer("orders", producer_id="p")
-    producer.send(b"1").result(10)
+    producer.send(b"1").result(60)
     client.delete_topic("orders")
     with pytest.raises(TopicNotFound):
-        producer.send(b"2").result(10)
+        producer.send(b"2").result(60)
     producer.close()

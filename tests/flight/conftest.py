@@ -21,7 +21,7 @@ def broker() -> Iterator[Broker]:
 def server(broker: Broker) -> Iterator[FlightServer]:
     served = FlightServer(broker, broker.access, "grpc+tcp://127.0.0.1:0")
     yield served
-    assert served.stop(10.0)
+    assert served.stop(60.0)
 
 
 @pytest.fixture(scope="module")

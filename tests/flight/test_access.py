@@ -26,7 +26,7 @@ def broker() -> Iterator[Broker]:
 def url(broker: Broker) -> Iterator[str]:
     server = FlightServer(broker, broker.access, "grpc+tcp://127.0.0.1:0")
     yield f"headrace://127.0.0.1:{server.port}"
-    assert server.stop(10.0)
+    assert server.stop(60.0)
 
 
 def test_rights_count_for_every_way_in(broker: Broker, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def test_rights_count_for_every_way_in(broker: Broker, url: str, monkeypatch: py
     with connect(url) as till:
         assert till.list_topics() == ["orders"]
         with till.producer("orders", producer_id="p") as producer:
-            assert producer.send(b"sale").result(10).offset == 0
+            assert producer.send(b"sale").result(60).offset == 0
         with pytest.raises(Forbidden) as forbidden:
             till.read("orders")
         assert (forbidden.value.caller, forbidden.value.right) == ("till", "read")
@@ -65,4 +65,4 @@ def test_tls_with_a_certificate_that_is_trusted(broker: Broker, tmp_path: Path) 
     other = trustme.CA().cert_pem.bytes()
     with connect(url, root_certificates=other, timeout_seconds=0.1) as client, pytest.raises(Unreachable):
         client.list_topics()
-    assert server.stop(10.0)
+    assert server.stop(60.0)

@@ -236,10 +236,12 @@ class Delivery:
             self._fail(parcel, OutcomeUnknown(self._topic, str(error)))
 
     def _give_up(self, error: HeadraceError, for_ever: bool) -> None:
+        # Refused first: whoever hears of the end of one message sends no other.
+        refused = self._outbox.refuse(error if for_ever else None)
         while (parcel := self._first_unanswered()) is not None:
             is_unknown = parcel.was_sent and _may_pass(error)
             self._fail(parcel, OutcomeUnknown(self._topic, str(error)) if is_unknown else error)
-        for parcel in self._outbox.refuse(error if for_ever else None):
+        for parcel in refused:
             self._fail(parcel, error)
 
     def _first_unanswered(self) -> Parcel | None:
