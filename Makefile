@@ -5,6 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
+# Two processes share out the test files. A test that hangs fails, with the stacks of all threads.
+PARALLEL := $(PYTEST) --numprocesses=2 --dist=loadfile --timeout=300
+# Each of those processes starts a Java of its own, so these tests come by themselves.
+ON_SPARK := $(wildcard tests/spark tests/pipeline)
 COVERED := --cov-branch --cov-report=term --cov-fail-under=100
 
 help:  ## list the commands
@@ -18,16 +22,21 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: install  ## a server on a temporary store, account transactions, two groups, a retry: about ten seconds
+demo: install  ## a server on a temporary store, account transactions, two groups, a retry, and balances on Spark: a minute
 	$(BIN)/python examples/demo.py
 
 run: install  ## run a server on ./headrace-data and 127.0.0.1:7070 until Ctrl-C
 	$(BIN)/headrace serve
 
 test: check  ## check the code, then run all tests; core and storage must be covered to the last branch by their own
-	$(PYTEST) tests/core --cov=src/headrace/core $(COVERED)
-	$(PYTEST) tests/storage --cov=src/headrace/storage $(COVERED)
-	$(PYTEST) tests --ignore=tests/core --ignore=tests/storage
+	@echo '== 1 of 4: core'
+	$(PARALLEL) tests/core --cov=src/headrace/core $(COVERED)
+	@echo '== 2 of 4: storage'
+	$(PARALLEL) tests/storage --cov=src/headrace/storage $(COVERED)
+	@echo '== 3 of 4: all but core, storage and Spark'
+	$(PARALLEL) tests $(addprefix --ignore=,tests/core tests/storage $(ON_SPARK))
+	@echo '== 4 of 4: Spark'
+	$(PARALLEL) $(ON_SPARK)
 
 check: install  ## lint, types and import contracts
 	$(BIN)/ruff check .

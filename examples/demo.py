@@ -1,4 +1,4 @@
-"""The first five minutes: a real server, account transactions in, two groups out, a retry, a stop and a restart.
+"""The first five minutes: a server, account transactions in, two groups out, a retry, a stop, a restart, and Spark.
 
 `make demo` runs it. It starts `headrace serve` on a temporary store and a free port, talks to it over plain HTTP as a
 program in any language would, and removes everything at its end.
@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
+from balances.demo import run as settle_on_spark
 from rich.console import Console
 from rich.table import Table
 
@@ -31,8 +32,8 @@ console = Console()
 
 
 @contextmanager
-def server(store: Path) -> Iterator[httpx.Client]:
-    """A running server, and a client for it; stopped as an operator would stop it."""
+def server(store: Path) -> Iterator[tuple[httpx.Client, str]]:
+    """A running server: a client of its HTTP, and its address for Spark; stopped as an operator would stop it."""
     command = [str(HEADRACE), "serve", "--store", f"file:{store}", "--http", "127.0.0.1:0"]
     command += ["--flight", "127.0.0.1:0", "--log-level", "warning"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -44,7 +45,7 @@ def server(store: Path) -> Iterator[httpx.Client]:
         console.print(f"[green]$[/] headrace serve --store file:{store}\n[dim]{ready}[/]")
         url = next(word for word in ready.split() if word.startswith("http"))
         with httpx.Client(base_url=f"{url}/v1", timeout=30) as client:
-            yield client
+            yield client, next(word for word in ready.split() if word.startswith("headrace://"))
         process.send_signal(signal.SIGTERM)
         if process.wait(20) != 0:
             sys.exit("the server did not stop cleanly")
@@ -121,7 +122,7 @@ def show_groups(client: httpx.Client) -> None:
 
 def run(store: Path) -> None:
     messages = transactions()
-    with server(store) as client:
+    with server(store) as (client, _):
         call(client, "POST", "topics", {"name": "transactions", "partitions": 4})
         started = time.perf_counter()
         receipts = [
@@ -160,11 +161,14 @@ def run(store: Path) -> None:
         show_groups(client)
 
     console.print("\nThe server was stopped. Started again on the same store:\n")
-    with server(store) as client:
+    with server(store) as (client, flight):
         audited += sum(1 for _ in read_as(client, "audit", "auditor-1", len(messages)))
         assert audited == len(messages), f"the audit saw {audited} of {len(messages)} transactions"
         show_groups(client)
-    console.print(f"\nThe audit went on where it was: {audited:,} transactions, each once. Now the store, offline:\n")
+        console.print(f"\nThe audit went on where it was: {audited:,} transactions, each once.")
+        console.print("\n[bold]Balances kept by Spark[/], with payments published live:", highlight=False)
+        settle_on_spark(flight, store.parent / "spark", lambda line: console.print(line, highlight=False))
+    console.print("\nNow the store, offline:\n")
     doctor = subprocess.run([HEADRACE, "doctor", store], check=True, capture_output=True, text=True)
     console.print(f"[green]$[/] headrace doctor {store}\n{doctor.stdout.strip()}", highlight=False)
     console.print("\nNext: [bold]make run[/], then README.md.")
