@@ -1,33 +1,186 @@
-"""Batches: a topic read as a DataFrame, and a DataFrame written to a topic."""
+"""Batches on a real Spark: a topic read as a DataFrame, and a DataFrame written to a topic."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import Any
+
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import col, lit
 
 from headrace.client import Client
+from headrace.spark.schema import READ_COLUMNS
+from tests.spark.topics import numbers, publish, read, values_of
+
+CREATED = datetime(2026, 11, 15, 12, 30, 0, 123456, tzinfo=UTC)
+PUSHING = "spark.sql.python.filterPushdown.enabled"
 
 
-def read(spark: SparkSession, url: str, topic: str, **options: str) -> DataFrame:
-    return spark.read.format("headrace").options(url=url, topic=topic, **options).load()
-
-
-def publish(client: Client, topic: str, batch: pa.RecordBatch) -> None:
+def test_every_column_comes_back_as_it_was_published(spark: SparkSession, client: Client, url: str, topic: str) -> None:
+    client.create_topic(topic, partitions=2)
     with client.producer(topic) as producer:
-        producer.send_batch(batch)
+        producer.send_batch(
+            pa.record_batch(
+                {
+                    "value": pa.array([b"full", b"bare"], pa.binary()),
+                    "key": pa.array([b"k", None], pa.binary()),
+                    "attributes": pa.array([[("kind", b"sale")], None], pa.map_(pa.string(), pa.binary())),
+                    "created_at": pa.array([CREATED, None], pa.timestamp("us", "UTC")),
+                    "producer_id": ["till-7", None],
+                    "message_group_id": ["shop", None],
+                    "seqno": pa.array([3, None], pa.int64()),
+                    "partition": pa.array([1, 1], pa.int32()),
+                }
+            )
+        )
+    frame = read(spark, url, topic)
+    assert tuple(frame.columns) == READ_COLUMNS
+    full, bare = (row.asDict() for row in frame.orderBy("offset").collect())
+    stamps = [row.pop("timestamp") for row in (full, bare)]
+    assert stamps[0] == stamps[1]
+    created = full.pop("created_at")
+    assert created.astimezone(UTC) == CREATED
+    assert full == {
+        "key": b"k",
+        "value": b"full",
+        "topic": topic,
+        "partition": 1,
+        "offset": 0,
+        "attributes": {"kind": b"sale"},
+        "producer_id": "till-7",
+        "message_group_id": "shop",
+        "seqno": 3,
+        "codec": None,
+    }
+    assert bare.pop("value") == b"bare"
+    assert {name for name, value in bare.items() if value is not None} == {"topic", "partition", "offset"}
 
 
-def test_everything_that_was_published_is_read(spark: SparkSession, client: Client, url: str, topic: str) -> None:
+def test_a_range_is_read_in_as_many_tasks_as_asked_for(
+    spark: SparkSession, client: Client, url: str, topic: str
+) -> None:
     client.create_topic(topic, partitions=2)
-    publish(client, topic, pa.record_batch({"value": pa.array([b"%d" % n for n in range(10)])}))
-    rows = read(spark, url, topic).orderBy("value").collect()
-    assert [bytes(row.value) for row in rows] == [b"%d" % n for n in range(10)]
-    assert {row.topic for row in rows} == {topic}
+    publish(client, topic, numbers(0, 100))
+    some = read(spark, url, topic, startingOffsets='{"0": 40}', endingOffsets="-10", columns="offset,partition")
+    assert sorted((row.partition, row.offset) for row in some.collect()) == [(1, offset) for offset in range(40)]
+    split = read(spark, url, topic, columns="value", minPartitions="6")
+    assert split.rdd.getNumPartitions() == 6
+    assert sorted((bytes(row.value) for row in split.collect()), key=int) == numbers(0, 100)
 
 
-def test_rows_are_written(spark: SparkSession, client: Client, url: str, topic: str) -> None:
+def test_times_bound_what_is_read(spark: SparkSession, client: Client, url: str, topic: str) -> None:
+    client.create_topic(topic)
+    for value in (b"old", b"middle", b"new"):
+        publish(client, topic, [value])
+    stamps = [stamp.as_py() for stamp in client.read(topic).column("timestamp")]
+    middle = read(spark, url, topic, startingTimestamp=stamps[1].isoformat(), endingTimestamp=stamps[2].isoformat())
+    assert [bytes(row.value) for row in middle.collect()] == [b"middle"]
+
+
+def test_an_empty_topic_is_an_empty_frame(spark: SparkSession, client: Client, url: str, topic: str) -> None:
+    client.create_topic(topic)
+    assert read(spark, url, topic).collect() == []
+
+
+@pytest.mark.parametrize("pushing", ["true", "false"])
+def test_filters_give_the_same_rows_whether_spark_may_push_them_or_not(
+    spark: SparkSession, client: Client, url: str, topic: str, pushing: str
+) -> None:
+    client.create_topic(topic, partitions=3)
+    publish(client, topic, numbers(0, 90))
+    stamp = client.read(topic, 0).column("timestamp")[0].as_py()
+    before = spark.conf.get(PUSHING)
+    spark.conf.set(PUSHING, pushing)
+    try:
+        frame = read(spark, url, topic)
+        few = frame.where((col("partition") == 1) & (col("offset") >= 5) & (col("offset") < 8))
+        tasks, rows = few.rdd.getNumPartitions(), few.collect()
+        at = frame.where((col("timestamp") == lit(stamp)) & (col("offset") == 0)).count()
+        none = frame.where(col("timestamp") > lit(stamp)).count()
+    finally:
+        spark.conf.set(PUSHING, before or "false")
+    assert [(row.partition, row.offset) for row in rows] == [(1, 5), (1, 6), (1, 7)]
+    assert tasks == (1 if pushing == "true" else 3)
+    assert (at, none) == (3, 0)
+
+
+def test_rows_of_every_column_are_written(spark: SparkSession, client: Client, url: str, topic: str) -> None:
     client.create_topic(topic, partitions=2)
-    frame = spark.range(100).selectExpr("cast(id as string) as value", "cast(id % 7 as string) as key")
-    frame.write.format("headrace").options(url=url, topic=topic).mode("append").save()
-    assert sum(end for _, end in client.offsets(topic).values()) == 100
-    assert read(spark, url, topic).count() == 100
+    row: dict[str, Any] = {
+        "VALUE": "text",
+        "key": "k",
+        "attributes": {"kind": "sale"},
+        "partition": 1,
+        "producer_id": "till-7",
+        "message_group_id": "shop",
+        "seqno": 3,
+        "created_at": CREATED,
+    }
+    schema = (
+        "VALUE string, key string, attributes map<string,string>, partition int, producer_id string, "
+        "message_group_id string, seqno bigint, created_at timestamp"
+    )
+    frame = spark.createDataFrame([row], schema)
+    for _ in range(2):
+        # The source and its seqno say that this is the same message.
+        frame.write.format("headrace").options(url=url, topic=topic).mode("append").save()
+    (written,) = client.read(topic, 1).to_pylist()
+    assert (written["value"], written["key"], written["attributes"]) == (b"text", b"k", [("kind", b"sale")])
+    assert (written["producer_id"], written["message_group_id"], written["seqno"]) == ("till-7", "shop", 3)
+    assert written["created_at"] == CREATED
+
+
+def test_a_batch_is_written_once_and_to_the_topics_that_rows_name(
+    spark: SparkSession, client: Client, url: str, topic: str
+) -> None:
+    frame = spark.range(100).selectExpr(
+        "cast(id as string) as value", f"if(id % 2 = 0, '{topic}', '{topic.upper()}') as topic"
+    )
+    writing = frame.write.format("headrace").mode("append").options(url=url, createTopic="true", partitions="2")
+    for _ in range(2):
+        writing.options(sinkId="nightly", batchId="1").save()
+    assert sorted(values_of(client, topic), key=int) == numbers(0, 100)
+
+
+def test_metadata_are_tables(spark: SparkSession, client: Client, url: str, topic: str) -> None:
+    client.create_topic(topic, partitions=2)
+    publish(client, topic, numbers(0, 10))
+    client.register_group(topic, "billing", important=True)
+    client.commit(topic, "billing", {0: 3})
+
+    def table(kind: str) -> list[dict[str, Any]]:
+        loaded = spark.read.format("headrace").options(url=url, metadata=kind).load()
+        return [row.asDict() for row in loaded.where(col("topic") == topic).collect()]
+
+    (described,) = table("topics")
+    assert (described["partitions"], described["messages"], described["groups"]) == (2, 10, 1)
+    assert [(row["partition"], row["start_offset"], row["end_offset"]) for row in table("partitions")] == [
+        (0, 0, 5),
+        (1, 0, 5),
+    ]
+    groups = table("groups")
+    assert [(row["group"], row["partition"], row["committed"], row["lag_messages"]) for row in groups] == [
+        ("billing", 0, 3, 2),
+        ("billing", 1, None, 5),
+    ]
+    assert all(row["important"] for row in groups)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"startingOfsets": "earliest"}, "there is startingOffsets"),
+        ({"topic": "no-such-topic"}, "topic 'no-such-topic' does not exist"),
+        ({"startingOffsets": '{"9": 1}'}, "the topic has partitions 0 to 0"),
+    ],
+)
+def test_errors_reach_the_user(
+    spark: SparkSession, client: Client, url: str, topic: str, options: dict[str, str], said: str
+) -> None:
+    client.create_topic(topic)
+    with pytest.raises(PySparkException) as failed:
+        spark.read.format("headrace").options(**{"url": url, "topic": topic, **options}).load().collect()
+    assert said in str(failed.value)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -34,7 +35,8 @@ from headrace.core.names import topic_key
 from headrace.spark.options import WriteOptions
 from headrace.spark.staging import StagedPiece, drop, make_topic, publish_rows, stage_rows
 
-_QUERY_ID = "sql.streaming.queryId"
+_QUERY_ID: Final = "sql.streaming.queryId"
+_NOBODY: Final = "spark"
 
 # Topics that this process found or made; a worker of Spark plans many micro-batches.
 _found: set[tuple[str, str]] = set()
@@ -117,7 +119,8 @@ def _find_topic(options: WriteOptions) -> None:
 
     def find(client: Client) -> None:
         try:
-            client.describe_topic(topic)
+            # Asked in a way that needs no other right than to publish.
+            client.last_commit(topic, _NOBODY)
         except TopicNotFound:
             if not options.create_topic:
                 raise

@@ -1,0 +1,147 @@
+"""Run all Spark benchmarks: `python -m bench.spark [--quick] [--directory DIR]`."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import time
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from bench.report import Report
+from bench.spark.site import Site, best_seconds, open_site, to_nowhere, watching_workers
+
+LITTLE = 100
+IDLE_SECONDS = 10.0
+
+
+def writing(report: Report, site: Site, rows: DataFrame, count: int) -> None:
+    """Batch writes beside Spark's own to Parquet."""
+    parquet = rows.write.option("compression", "none").mode("overwrite")
+    own = best_seconds(lambda: parquet.parquet(str(site.root / "written")))
+    report.line("write Parquet, uncompressed", count / own, "rows/s")
+    seconds = {}
+    for delivery in ("exactly-once", "at-least-once"):
+
+        def write(delivery: str = delivery) -> None:
+            site.write(rows, site.topic("written"), delivery=delivery)
+
+        seconds[delivery] = best_seconds(write)
+        report.line(f"write a topic, {delivery}", count / seconds[delivery], "rows/s")
+    report.line("  exactly once of Parquet", own / seconds["exactly-once"], "times", least=0.4)
+    report.line("  of at least once", seconds["at-least-once"] / seconds["exactly-once"], "times", least=0.7)
+
+
+def reading(report: Report, site: Site, count: int) -> None:
+    """Batch reads and available-now beside Spark's own of the same rows from Parquet."""
+    path = str(site.root / "read")
+    site.read("full").write.option("compression", "none").mode("overwrite").parquet(path)
+    own = best_seconds(lambda: to_nowhere(site.spark.read.parquet(path)))
+    report.line("read Parquet, uncompressed", count / own, "rows/s")
+    batch = best_seconds(lambda: to_nowhere(site.read("full")))
+    report.line("read a topic", count / batch, "rows/s")
+    report.line("  of Parquet", own / batch, "times", least=0.5)
+    narrow = best_seconds(lambda: to_nowhere(site.read("full", columns="key,value")))
+    report.line("read a topic, columns key and value", count / narrow, "rows/s")
+    stream = best_seconds(partial(_available_now, site))
+    report.line("read a topic, streaming available-now", count / stream, "rows/s")
+    report.line("  of Parquet", own / stream, "times", least=0.4)
+
+
+def _available_now(site: Site) -> None:
+    checkpoint = site.root / "checkpoint"
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    writing = site.read_stream("full").writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    writing.trigger(availableNow=True).start().awaitTermination()
+
+
+def memory(report: Report, site: Site, count: int) -> None:
+    """What a Python worker holds while it reads a partition, short or long."""
+    rows = site.rows(count)
+    for share in (10, 1):
+        site.write(rows.limit(count // share), site.topic("single", 1))
+        with watching_workers() as most:
+            to_nowhere(site.read("single", maxMessagesPerSplit=str(count)))
+        report.line(f"memory of a worker that reads {count // share:,} messages in one task", most(), "MB", most=300)
+    rows.unpersist()
+
+
+def idle(report: Report, site: Site) -> None:
+    """What a query asks the broker while nothing happens, with a group."""
+    site.topic("idle")
+    query = site.read_stream("idle", group="idle").writeStream.format("noop")
+    running = query.option("checkpointLocation", str(site.root / "idle-checkpoint")).start()
+    try:
+        while site.server.calls == 0 or running.lastProgress is None:
+            time.sleep(0.1)
+        time.sleep(1.0)
+        before = site.server.calls
+        time.sleep(IDLE_SECONDS)
+        asked = (site.server.calls - before) / IDLE_SECONDS
+    finally:
+        running.stop()
+    report.line("requests of an idle query", asked, "requests/s", most=5)
+
+
+def little(report: Report, site: Site, batches: int) -> None:
+    """The time of a micro-batch with little data, beside Spark's own rate source."""
+    rate = site.spark.readStream.format("rate").option("rowsPerSecond", str(LITTLE)).load()
+    own = _micro_batch_ms(site, rate, batches, available_now=False)
+    site.topic("little")
+    site.write(site.spark.range(LITTLE * batches).selectExpr("cast(id as string) as value"), "little")
+    ours = _micro_batch_ms(
+        site, site.read_stream("little", maxMessagesPerTrigger=str(LITTLE)), batches, available_now=True
+    )
+    report.line("micro-batch, rate source to noop", own, "ms")
+    report.line("micro-batch, topic to noop", ours, "ms")
+    report.line("  of the rate source", ours / own, "times", most=1.3)
+
+
+def _micro_batch_ms(site: Site, source: DataFrame, batches: int, available_now: bool) -> float:
+    """The median time of the micro-batches that had rows, without the first two."""
+    checkpoint = site.root / "little-checkpoint"
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    writing = source.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    query = (writing.trigger(availableNow=True) if available_now else writing).start()
+    if available_now:
+        query.awaitTermination()
+    seen: list[Any] = []
+    try:
+        while len(seen) < batches:
+            seen = [progress for progress in query.recentProgress if progress.numInputRows > 0]
+            if available_now:
+                break
+            time.sleep(0.2)
+    finally:
+        query.stop()
+    return float(statistics.median(progress.durationMs["triggerExecution"] for progress in seen[2:]))
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of everything: to see that it runs")
+    parser.add_argument("--directory", type=Path, help="where stores are made")
+    arguments = parser.parse_args()
+    count = 500_000 if arguments.quick else 5_000_000
+    report = Report(f"bench-spark: {count:,} messages of 100-byte values with keys, local[2], warm, best of three")
+    report.begin()
+    with TemporaryDirectory(dir=arguments.directory, prefix="bench-") as directory, open_site(Path(directory)) as site:
+        rows = site.rows(count)
+        writing(report, site, rows, count)
+        site.write(rows, site.topic("full"))
+        rows.unpersist()
+        reading(report, site, count)
+        memory(report, site, count)
+        idle(report, site)
+        little(report, site, 6 if arguments.quick else 12)
+    report.end()
+
+
+if __name__ == "__main__":
+    main()

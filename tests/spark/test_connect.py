@@ -1,0 +1,40 @@
+"""Spark Connect: the source knows nothing of Spark's Java, so it works through a Connect server as well."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from headrace.client import Client
+from tests.spark.driver import ROOT
+from tests.spark.topics import contents_of, numbers, publish
+
+PATIENCE_SECONDS = 600.0
+
+
+def test_a_connect_client_reads_writes_and_streams(client: Client, url: str, topic: str, tmp_path: Path) -> None:
+    for name in (topic, f"{topic}-batch", f"{topic}-stream"):
+        client.create_topic(name, partitions=2)
+    publish(client, topic, numbers(0, 20), [b"key-%d" % number for number in range(20)])
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.spark.connect_client", url, topic, str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    told = json.loads(ended.stdout.splitlines()[-1])
+    assert told == {"is_connect": True, "values": sorted(str(number) for number in range(20)), "placed": True}
+    contents = contents_of(client, topic)
+    for copy in (f"{topic}-batch", f"{topic}-stream"):
+        found = contents_of(client, copy)
+        assert {partition: sorted(rows) for partition, rows in found.items()} == {
+            partition: sorted(rows) for partition, rows in contents.items()
+        }

@@ -1,0 +1,191 @@
+"""Exactly once, with real executors: every scenario copies a topic while something dies, and counts what arrived."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.client import Client, connect
+from tests.client.serving import ServerProcess
+from tests.spark.driver import ROOT
+from tests.spark.topics import contents_of, numbers, publish, values_of, wait_until
+
+MESSAGES = 200
+
+
+class Driver:
+    """A driver and its executors; they live and die together."""
+
+    def __init__(self) -> None:
+        self._directory = tempfile.mkdtemp(prefix="headrace-driver-")
+        path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+        self._errors = open(Path(self._directory) / "errors", "w+b")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.driver", self._directory],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._answer() == {"ready": True}
+
+    def begin(self, **query: str) -> None:
+        """Start a query."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(query) + "\n")
+        self._process.stdin.flush()
+
+    def finish(self) -> None:
+        """Wait for the end of the query, which must be a good one."""
+        assert self._answer() == {"error": None}
+
+    def kill(self) -> None:
+        """Kill the driver with its Java and all executors, as a power cut does."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(60)
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            assert stream is not None
+            stream.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._errors.seek(0)
+            raise AssertionError(self._errors.read().decode()[-4000:])
+        return json.loads(line)
+
+
+class Site:
+    """A broker that can be killed, and two topics in it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.server = ServerProcess(f"file:{directory / 'store'}")
+        self.client: Client = connect(self.server.url, timeout_seconds=60.0)
+        for topic in ("source", "sink"):
+            self.client.create_topic(topic, partitions=2)
+        publish(self.client, "source", numbers(0, MESSAGES), [b"key-%d" % (n % 7) for n in range(MESSAGES)])
+
+    def query(self, fault: str) -> dict[str, str]:
+        return {
+            "url": self.server.url,
+            "source": "source",
+            "sink": "sink",
+            "fault": fault,
+            "directory": str(self.directory),
+            "checkpoint": str(self.directory / "checkpoint"),
+        }
+
+    def wait_for(self, moment: str) -> None:
+        wait_until((self.directory / f"reached-{moment}").exists, f"reached {moment}")
+
+    def open(self, moment: str) -> None:
+        (self.directory / f"gate-{moment}").touch()
+
+    def check(self) -> None:
+        """Everything arrived once, and each key in the partition that it chooses."""
+        assert sorted(values_of(self.client, "sink"), key=int) == numbers(0, MESSAGES)
+        sets = {
+            topic: {partition: set(rows) for partition, rows in contents_of(self.client, topic).items()}
+            for topic in ("source", "sink")
+        }
+        assert sets["sink"] == sets["source"]
+
+    def close(self) -> None:
+        self.client.close()
+        self.server.stop()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    made.close()
+
+
+class Cluster:
+    """The driver that all scenarios use, or a new one after it was killed."""
+
+    def __init__(self) -> None:
+        self._driver: Driver | None = None
+
+    @property
+    def driver(self) -> Driver:
+        if self._driver is None:
+            self._driver = Driver()
+        return self._driver
+
+    def kill(self) -> None:
+        if self._driver is not None:
+            self._driver.kill()
+            self._driver = None
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    made = Cluster()
+    yield made
+    made.kill()
+
+
+def test_a_task_fails_after_staging(cluster: Cluster, site: Site) -> None:
+    cluster.driver.begin(**site.query("task-fails-after-staging"))
+    cluster.driver.finish()
+    assert (site.directory / "first-failed").exists()
+    site.check()
+
+
+def test_a_speculative_twin_stages_the_same_rows(cluster: Cluster, site: Site) -> None:
+    """Spark starts no real twin on one machine, so each task stages twice."""
+    cluster.driver.begin(**site.query("stage-twice"))
+    cluster.driver.finish()
+    site.check()
+
+
+def test_an_executor_is_killed_after_staging(cluster: Cluster, site: Site) -> None:
+    cluster.driver.begin(**site.query("executor-killed"))
+    cluster.driver.finish()
+    assert (site.directory / "first-killed").exists()
+    site.check()
+
+
+@pytest.mark.parametrize(("fault", "moment"), [("pause-before-stage", "stage"), ("pause-before-commit", "commit")])
+def test_the_broker_is_killed_and_started_again(cluster: Cluster, site: Site, fault: str, moment: str) -> None:
+    cluster.driver.begin(**site.query(fault))
+    site.wait_for(moment)
+    site.server.kill()
+    site.open(moment)
+    site.server.start()
+    cluster.driver.finish()
+    site.check()
+
+
+@pytest.mark.parametrize(
+    ("fault", "moment", "published"), [("pause-before-commit", "commit", 0), ("pause-after-commit", "committed", 100)]
+)
+def test_the_driver_is_killed(cluster: Cluster, site: Site, fault: str, moment: str, published: int) -> None:
+    """Between stage and commit, and between commit and checkpoint; the rows come in another order after it."""
+    cluster.driver.begin(**site.query(fault))
+    site.wait_for(moment)
+    assert len(values_of(site.client, "sink")) == published
+    cluster.kill()
+    assert len(values_of(site.client, "sink")) == published
+    site.open(moment)
+    cluster.driver.begin(**site.query(fault))
+    cluster.driver.finish()
+    site.check()
