@@ -157,7 +157,7 @@ def _parameters(address: Address, options: PostgresOptions) -> dict[str, Any]:
     given = str(address.parameters.get("options", ""))
     flags = [f"-c {name}={_escaped(value)}" for name, value in settings.items()]
     defaults = {
-        "connect_timeout": str(max(2, round(options.retry_seconds))),
+        "connect_timeout": "10",
         # A peer that vanished without a word is noticed within a minute.
         "keepalives_idle": "30",
         "keepalives_interval": "10",

@@ -68,8 +68,9 @@ def _open_catalog(connections: Connections) -> Catalog:
     database = _engine(connections)
     with ExitStack() as undo:
         undo.callback(database.dispose)
-        with _first_connection(connections) as connection, schema.making_tables(connection):
-            schema.make_schema(connection, connections.options.schema)
+        name = connections.options.schema
+        with _first_connection(connections) as connection, schema.making_tables(connection, name):
+            schema.make_schema(connection, name)
             catalog = Catalog(database, connections.address.name)
             schema.make_tables(connection, connections.address.name)
         undo.pop_all()

@@ -63,7 +63,7 @@ CREATE OR REPLACE FUNCTION headrace_publish(
     OUT partition integer, OUT "offset" bigint)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    found record;
+    head record;
     size bigint;
     place bigint;
     now_us bigint;
@@ -75,36 +75,36 @@ BEGIN
     IF cardinality(attributes) % 2 <> 0 OR array_position(attributes, NULL) IS NOT NULL THEN
         RAISE EXCEPTION 'attributes must be names and values in turn, none of them null';
     END IF;
-    SELECT t.*, t.settings::jsonb AS rules INTO found FROM all_topics t
+    SELECT t.*, t.settings::jsonb AS rules INTO head FROM all_topics t
         WHERE t.topickey IN (topic, lower(topic)) OR t.topicname = topic
         ORDER BY t.topickey = topic DESC LIMIT 1 FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'topic % does not exist: create it first', quote_literal(topic);
     END IF;
-    IF found.rules ->> 'deduplication' = 'payload' THEN
+    IF head.rules ->> 'deduplication' = 'payload' THEN
         RAISE EXCEPTION 'topic % drops repeated payloads: publish to it through a server', quote_literal(topic);
     END IF;
-    IF NOT found.rules -> 'codecs' ? 'raw' THEN
+    IF NOT head.rules -> 'codecs' ? 'raw' THEN
         RAISE EXCEPTION 'topic % takes no raw values: publish to it through a server', quote_literal(topic);
     END IF;
     size := octet_length(value) + coalesce(octet_length(key), 0)
         + coalesce((SELECT sum(octet_length(part)) FROM unnest(attributes) AS part), 0);
-    IF size > (found.rules ->> 'message_bytes_max')::bigint THEN
+    IF size > (head.rules ->> 'message_bytes_max')::bigint THEN
         RAISE EXCEPTION 'the message has % bytes: topic % takes at most %',
-            size, quote_literal(topic), found.rules ->> 'message_bytes_max';
+            size, quote_literal(topic), head.rules ->> 'message_bytes_max';
     END IF;
     IF given IS NULL THEN
-        partition := found.round_robin % found.partitions;
+        partition := head.round_robin % head.partitions;
     ELSE
-        partition := headrace_partition(given, found.partitions);
+        partition := headrace_partition(given, head.partitions);
     END IF;
-    "offset" := coalesce(found.ends[partition + 1], 0);
-    place := coalesce(found.byte_ends[partition + 1], 0);
+    "offset" := coalesce(head.ends[partition + 1], 0);
+    place := coalesce(head.byte_ends[partition + 1], 0);
     now_us := greatest(
-        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, found.last_time_us + 1, found.created_us + 1);
+        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, head.last_time_us + 1, head.created_us + 1);
     EXECUTE format(
         'INSERT INTO %I (partition, "offset", time_us, bytes_before, value, key, attributes) '
-        'VALUES ($1, $2, $3, $4, $5, $6, $7)', 'topic_' || found.topicid || '_' || found.segment)
+        'VALUES ($1, $2, $3, $4, $5, $6, $7)', 'topic_' || head.topicid || '_' || head.segment)
         USING partition, "offset", now_us, place, value, key, attributes;
     UPDATE all_topics t SET
         tailid = t.tailid + 1,
@@ -113,8 +113,8 @@ BEGIN
         round_robin = t.round_robin + (given IS NULL)::integer,
         ends = headrace_moved(t.ends, headrace_publish.partition, 1),
         byte_ends = headrace_moved(t.byte_ends, headrace_publish.partition, size)
-        WHERE t.topicid = found.topicid;
-    PERFORM pg_notify('headrace_' || md5(current_schema()), 'topic:' || found.topicid);
+        WHERE t.topicid = head.topicid;
+    PERFORM pg_notify('headrace_' || md5(current_schema()), 'topic:' || head.topicid);
 END $$;
 
 CREATE OR REPLACE FUNCTION headrace_publish(topic text, key text, value text,

@@ -261,8 +261,8 @@ class PostgresLog:
         if is_full(sight.segments[-1], head, self._connections.options):
             sight = Sight(head, (*sight.segments, begin_segment(connection, topic.id, head)))
         writing.transaction = persist(connection, topic, head, writing.commits)
-        if writing.base // TRIM_COMMITS < head.commits // TRIM_COMMITS and self._state is not None:
-            knowledge.trim(connection, topic.id, head, self._state)
+        if writing.base // TRIM_COMMITS < head.commits // TRIM_COMMITS:
+            knowledge.trim(connection, topic.id, head, self.state)
         return sight
 
     def _known(self, connection: Connection, head: Head) -> TopicState:

@@ -154,14 +154,16 @@ def make_schema(connection: Connection, schema: str) -> None:
 
 
 @contextmanager
-def making_tables(connection: Connection) -> Iterator[None]:
-    """While no other server makes tables in this schema; `connection` commits each statement."""
-    lock = f"{LOCK_SPACE}, hashtext(current_schema())"
-    connection.execute(f"SELECT pg_advisory_lock({lock})")
+def making_tables(connection: Connection, schema: str) -> Iterator[None]:
+    """While no other server makes tables in this schema, which may not be there yet.
+
+    `connection` commits each statement.
+    """
+    connection.execute("SELECT pg_advisory_lock(%s::integer, hashtext(%s))", [LOCK_SPACE, schema])
     try:
         yield
     finally:
-        connection.execute(f"SELECT pg_advisory_unlock({lock})")
+        connection.execute("SELECT pg_advisory_unlock(%s::integer, hashtext(%s))", [LOCK_SPACE, schema])
 
 
 def make_tables(connection: Connection, store: str) -> None:

@@ -1,0 +1,298 @@
+"""The database fails in every way it can: a clear error or a retry that ends, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from headrace.core.errors import Closed, DiskFull, OutcomeUnknown, StoreUnavailable
+from headrace.core.planning import CommitKey
+from headrace.storage.postgres.connections import Connections
+from headrace.storage.postgres.failures import failure_of, is_lost
+from headrace.storage.postgres.options import parse
+from tests.postgres_server import PostgresServer
+from tests.storage.builders import EVERYTHING, NOW_US, publish, state_of, values, values_in
+from tests.storage.postgres.proxy import Proxy
+from tests.storage.postgres.sites import Site, create, log_of, wait_until
+
+# Long enough that a slow machine does not run out of it where a retry is to succeed.
+PATIENT = "retry_seconds=60&lock_timeout_seconds=60"
+IMPATIENT = "retry_seconds=0.01"
+
+
+@pytest.fixture
+def proxy(postgres: PostgresServer) -> Iterator[Proxy]:
+    proxy = Proxy(postgres.port)
+    yield proxy
+    proxy.close()
+
+
+class TestLostConnections:
+    @pytest.mark.parametrize("word", [b"FOR NO KEY UPDATE", b"COPY", b"UPDATE all_topics SET", b"COMMIT"])
+    def test_a_commit_that_was_cut_off_before_the_database_had_it_is_written_once(
+        self, site: Site, proxy: Proxy, word: bytes
+    ) -> None:
+        store = site.open(PATIENT, proxy.port)
+        log = log_of(store, create(store))
+        publish(log, values(b"a"))
+        proxy.cut_at(word, "before")
+        receipts = publish(log, values(b"b"), keys=(CommitKey("w", 1),))
+        assert proxy.has_cut.is_set()
+        assert receipts[0].offset.tolist() == [1]
+        assert values_in(log) == [b"a", b"b"]
+        publish(log, values(b"c"))
+        assert state_of(log) == state_of(log_of(site.open(), store.catalog.topics()[0]))
+
+    def test_a_commit_whose_answer_was_lost_is_found_and_not_written_again(self, site: Site, proxy: Proxy) -> None:
+        store = site.open(PATIENT, proxy.port)
+        log = log_of(store, create(store))
+        publish(log, values(b"a"))
+        proxy.cut_at(b"COMMIT", "after")
+        receipts = publish(log, values(b"b", b"c", partition=None), values(b"d"), keys=(CommitKey("w", 1),))
+        assert proxy.has_cut.is_set()
+        assert len(receipts) == 2
+        publish(log, values(b"e"))
+        assert sorted(values_in(log) + values_in(log, 1)) == [b"a", b"b", b"c", b"d", b"e"]
+        assert state_of(log) == state_of(log_of(site.open(), store.catalog.topics()[0]))
+
+    def test_a_commit_whose_answer_was_lost_is_found_although_others_committed_since(
+        self, site: Site, proxy: Proxy
+    ) -> None:
+        store, other = site.open(PATIENT, proxy.port), site.open()
+        topic = create(other)
+        log, theirs = log_of(store, topic), log_of(other, topic)
+        publish(log, values(b"a"))
+        proxy.cut_at(b"COMMIT", "after", stays_down=True)
+        with ThreadPoolExecutor(1) as threads:
+            publishing = threads.submit(publish, log, values(b"b"))
+            assert proxy.has_cut.wait(60)
+            publish(theirs, values(b"c"))
+            proxy.come_back()
+            assert publishing.result(60)[0].offset.tolist() == [1]
+        publish(log, values(b"d"))
+        assert values_in(log) == [b"a", b"b", b"c", b"d"]
+
+    def test_a_commit_that_others_overtook_is_refused_and_nothing_of_it_is_there(
+        self, site: Site, proxy: Proxy
+    ) -> None:
+        for word in (b"COPY", b"COMMIT"):
+            store, other = site.open(PATIENT, proxy.port), site.open()
+            topic = create(other, word.decode())
+            log, theirs = log_of(store, topic), log_of(other, topic)
+            publish(log, values(b"a"))
+            proxy.cut_at(word, "before", stays_down=True)
+            with ThreadPoolExecutor(1) as threads:
+                publishing = threads.submit(publish, log, values(b"b"))
+                assert proxy.has_cut.wait(60)
+                publish(theirs, values(b"c"))
+                proxy.come_back()
+                with pytest.raises(StoreUnavailable, match="nothing was written"):
+                    publishing.result(60)
+            publish(log, values(b"b"))
+            assert values_in(log) == [b"a", b"c", b"b"]
+
+    def test_keys_alone_that_others_overtook_leave_it_open(self, site: Site, proxy: Proxy) -> None:
+        store, other = site.open(PATIENT, proxy.port), site.open()
+        topic = create(other)
+        log, theirs = log_of(store, topic), log_of(other, topic)
+        publish(log, values(b"a"))
+        proxy.cut_at(b"COMMIT", "after", stays_down=True)
+        with ThreadPoolExecutor(1) as threads:
+            publishing = threads.submit(publish, log, values(), keys=(CommitKey("w", 1),))
+            assert proxy.has_cut.wait(60)
+            publish(theirs, values(b"c"))
+            proxy.come_back()
+            with pytest.raises(OutcomeUnknown, match="no trace"):
+                publishing.result(60)
+        log.commit(lambda state: [])
+        assert log.state.is_repeated(CommitKey("w", 1))
+
+    def test_an_outcome_that_cannot_be_found_out_in_time_is_unknown(self, site: Site, proxy: Proxy) -> None:
+        store = site.open(IMPATIENT, proxy.port)
+        topic = create(store)
+        log = log_of(store, topic)
+        publish(log, values(b"a"))
+        proxy.cut_at(b"COMMIT", "after", stays_down=True)
+        with pytest.raises(OutcomeUnknown, match="no answer to COMMIT"):
+            publish(log, values(b"b"))
+        proxy.come_back()
+        publish(log, values(b"c"))
+        assert values_in(log) == [b"a", b"b", b"c"]
+
+    def test_a_look_that_lost_its_answer_is_no_failure(self, site: Site, proxy: Proxy) -> None:
+        store, other = site.open(PATIENT, proxy.port), site.open()
+        topic = create(other)
+        log = log_of(store, topic)
+        looked: list[int] = []
+        proxy.cut_at(b"COMMIT", "after")
+        log.commit(lambda state: looked.append(state.next_number) or [])  # type: ignore[func-returns-value]
+        assert looked == [0]
+
+    def test_a_server_that_is_down_is_a_clear_error_in_the_end(self, site: Site, proxy: Proxy) -> None:
+        store = site.open(IMPATIENT, proxy.port)
+        topic = create(store)
+        log = log_of(store, topic)
+        publish(log, values(b"a"))
+        proxy.cut_at(b"FOR NO KEY UPDATE", "before", stays_down=True)
+        with pytest.raises(StoreUnavailable):
+            publish(log, values(b"b"))
+        with pytest.raises(StoreUnavailable):
+            log.offsets()
+        proxy.come_back()
+        publish(log, values(b"c"))
+        assert values_in(log) == [b"a", b"c"]
+
+
+class TestHeldLocks:
+    def test_a_session_that_idles_in_its_transaction_makes_publishers_fail_in_time(self, site: Site) -> None:
+        topic = create(site.open())
+        log = log_of(site.open("lock_timeout_seconds=0.05"), topic)
+        publish(log, values(b"a"))
+        with site.plain() as idle, idle.transaction():
+            idle.execute("SELECT 1 FROM all_topics FOR UPDATE")
+            with pytest.raises(StoreUnavailable, match="idle in transaction"):
+                publish(log, values(b"b"))
+            assert values_in(log) == [b"a"]
+            assert log.bytes_stored() > 0
+        publish(log, values(b"b"))
+        assert values_in(log) == [b"a", b"b"]
+
+    def test_a_statement_that_is_cancelled_is_a_clear_error(self, site: Site) -> None:
+        """As the database itself does after statement_timeout."""
+        store = site.open(PATIENT)
+        log = log_of(store, create(store))
+        waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'headrace'"
+        with site.plain() as idle, idle.transaction(), ThreadPoolExecutor(1) as threads:
+            idle.execute("SELECT 1 FROM all_topics FOR UPDATE")
+            publishing = threads.submit(publish, log, values(b"a"))
+            wait_until(lambda: bool(site.ask(waiting)), "the publisher")
+            site.ask("SELECT pg_cancel_backend(%s)", list(site.ask(waiting)[0]))
+            with pytest.raises(StoreUnavailable, match="took too long"):
+                publishing.result(60)
+        assert values_in(log) == []
+
+    def test_nobody_waits_for_a_connection_for_ever(self, site: Site) -> None:
+        topic = create(site.open())
+        store = site.open("connections=1&lock_timeout_seconds=0.05")
+        log, other = log_of(store, topic), log_of(store, topic)
+        entered, leave = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            def decide(state: object) -> list[object]:
+                # The thread that has the only connection may ask again.
+                assert other.offsets().end.tolist() == [0, 0]
+                entered.set()
+                assert leave.wait(60)
+                return []
+
+            log.commit(decide)  # type: ignore[arg-type]
+
+        with ThreadPoolExecutor(1) as threads:
+            holding = threads.submit(hold)
+            try:
+                assert entered.wait(60)
+                with pytest.raises(StoreUnavailable, match="all 1 connections are in use"):
+                    other.offsets()
+            finally:
+                leave.set()
+            holding.result(60)
+        assert other.offsets().end.tolist() == [0, 0]
+
+
+class TestReadOnly:
+    def test_a_read_only_database_can_be_read(self, site: Site) -> None:
+        store = site.open()
+        topic = create(store)
+        log = log_of(store, topic)
+        publish(log, values(b"a"))
+        reading = site.open("options=-c%20default_transaction_read_only%3Don")
+        log = log_of(reading, topic)
+        assert values_in(log) == [b"a"]
+        with pytest.raises(StoreUnavailable, match="read-only"):
+            publish(log, values(b"b"))
+
+    def test_what_a_full_disk_means(self, site: Site) -> None:
+        address, _ = parse("postgresql://host/db")
+        error = failure_of(errors.DiskFull("no space left"), address, "Orders")
+        assert isinstance(error, DiskFull)
+        assert (error.topic, error.reason) == ("Orders", "no space left")
+
+
+class TestConnections:
+    def test_what_is_worth_another_try(self) -> None:
+        assert is_lost(psycopg.OperationalError("server closed the connection unexpectedly"))
+        assert is_lost(errors.AdminShutdown())
+        assert not is_lost(errors.DiskFull())
+        assert not is_lost(errors.UniqueViolation())
+
+    def test_a_nested_failure_is_not_retried_inside(self, site: Site, proxy: Proxy) -> None:
+        store = site.open(PATIENT, proxy.port)
+        topic = create(store)
+        log, other = log_of(store, topic), log_of(store, topic)
+
+        def decide(state: object) -> list[object]:
+            proxy.cut()
+            other.offsets()
+            return []
+
+        with pytest.raises(StoreUnavailable):
+            log.commit(decide)  # type: ignore[arg-type]
+        assert log.offsets().end.tolist() == [0, 0]
+
+    def test_a_connection_that_is_in_use_at_the_end_is_closed_when_it_comes_back(
+        self, postgres: PostgresServer
+    ) -> None:
+        connections = Connections(*parse(postgres.url()))
+        with connections.transact() as connection:
+            connections.close()
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+        assert connection.closed
+        with pytest.raises(Closed), connections.transact():
+            pass
+
+    def test_options_of_the_url_come_first(self, postgres: PostgresServer) -> None:
+        url = postgres.url(options="schema=a%20b%5Cc%22d&options=-c%20work_mem%3D5MB")
+        connection = Connections(*parse(url)).connect()
+        with connection:
+            assert connection.execute("SHOW work_mem").fetchone() == ("5MB",)
+            assert connection.execute("SHOW search_path").fetchone() == ('"a b\\c""d"',)
+            assert connection.execute("SHOW lock_timeout").fetchone() == ("10s",)
+
+
+def test_a_killed_database_loses_nothing_that_was_acknowledged() -> None:
+    server = PostgresServer()
+    try:
+        from headrace.storage.urls import open_store
+
+        store = open_store(server.fresh_url(PATIENT))
+        topic = create(store)  # type: ignore[arg-type]
+        log = store.open_log(topic, NOW_US)
+        acknowledged: list[bytes] = []
+        enough = threading.Event()
+
+        def write() -> None:
+            for number in range(60):
+                publish(log, values(b"%d" % number))
+                acknowledged.append(b"%d" % number)
+                if number == 20:
+                    enough.set()
+
+        with ThreadPoolExecutor(1) as threads:
+            writing = threads.submit(write)
+            try:
+                assert enough.wait(60)
+            finally:
+                server.kill()
+                server.start()
+            writing.result(120)
+        wait_until(lambda: len(acknowledged) == 60, "the last message")
+        assert values_in(log) == acknowledged
+        assert log.read(0, 59, 10, EVERYTHING).num_rows == 1
+        store.close()
+    finally:
+        server.stop()

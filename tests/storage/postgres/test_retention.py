@@ -1,0 +1,124 @@
+"""Dropping segments in a database that others use: what they hold, what they read, what is left for later."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from headrace.core.errors import OffsetOutOfRange, StoreUnavailable
+from headrace.core.groups import Group
+from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.storage.catalog import TopicRecord
+from headrace.storage.postgres.engine import PostgresStore
+from tests.storage.builders import EVERYTHING, NOW_US, publish, values, values_in
+from tests.storage.postgres.sites import Site, create, log_of
+
+SECOND_US = 1_000_000
+LATER_US = NOW_US + 1000 * SECOND_US
+SETTINGS = DEFAULT_SETTINGS.change(retention_seconds=10)
+SEGMENTS = "segment_commits=2"
+
+
+def filled(store: PostgresStore, commits: int = 8) -> TopicRecord:
+    topic = create(store, settings=SETTINGS)
+    log = log_of(store, topic)
+    for number in range(commits):
+        publish(log, values(b"%d" % number), now_us=NOW_US + number * SECOND_US)
+    return topic
+
+
+def tables(site: Site, topic: TopicRecord) -> int:
+    return len(site.ask("SELECT inhrelid FROM pg_inherits WHERE inhparent = %s::regclass", [f"topic_{topic.id}"]))
+
+
+def test_tables_are_dropped_and_not_emptied(site: Site) -> None:
+    store = site.open(SEGMENTS)
+    topic = filled(store)
+    assert tables(site, topic) == 4
+    assert log_of(store, topic).drop_outlived(SETTINGS, None, LATER_US) == 4
+    assert tables(site, topic) == 1
+    assert site.ask("SELECT count(*) FROM topic_segments") == [(1,)]
+
+
+def test_what_important_groups_have_yet_to_read_is_looked_up_in_the_database(site: Site) -> None:
+    store = site.open(SEGMENTS)
+    topic = filled(store)
+    log = log_of(store, topic)
+    store.catalog.put_group(topic.id, Group("billing", important=True), {0: 3})
+    store.catalog.put_group(topic.id, Group("other"), {0: 0})
+    assert log.drop_outlived(SETTINGS, None, LATER_US) == 1
+    assert log.offsets().start.tolist() == [2, 0]
+    store.catalog.put_group(topic.id, Group("late", important=True))
+    assert log.drop_outlived(SETTINGS, None, LATER_US) == 0
+    store.catalog.put_offsets(topic.id, "late", {0: 8})
+    store.catalog.put_offsets(topic.id, "billing", {0: 8})
+    assert log.drop_outlived(SETTINGS, None, LATER_US) == 3
+    assert values_in(log) == []
+
+
+def test_a_server_that_does_not_know_of_it_yet_finds_out(site: Site) -> None:
+    store, other = site.open(SEGMENTS), site.open()
+    topic = filled(store)
+    log, stale = log_of(store, topic), log_of(other, topic)
+    assert len(values_in(stale)) == 8
+    assert log.drop_outlived(SETTINGS, np.array([4, 0]), LATER_US) == 2
+    with pytest.raises(OffsetOutOfRange) as caught:
+        stale.read(0, 1, 1, EVERYTHING)
+    assert (caught.value.start, caught.value.end) == (4, 8)
+    assert stale.read(0, 4, 1, EVERYTHING)["value"].to_pylist() == [b"4"]
+    assert log.drop_outlived(SETTINGS, np.array([6, 0]), LATER_US) == 1
+    assert stale.time_of(0, 4) is None
+    assert stale.first_at(0, 0) == 6
+
+
+def test_a_table_that_somebody_reads_goes_later(site: Site) -> None:
+    store = site.open(SEGMENTS)
+    topic = filled(store)
+    log = log_of(store, topic)
+    with site.plain() as reader, reader.transaction():
+        reader.execute(f"SELECT count(*) FROM topic_{topic.id}")
+        assert log.drop_outlived(SETTINGS, None, LATER_US) == 4
+        # The reader still has what it reads, and publishing goes on.
+        assert reader.execute(f"SELECT count(*) FROM topic_{topic.id}").fetchone() == (8,)
+        publish(log, values(b"new"), now_us=LATER_US)
+        assert values_in(log) == [b"new"]
+    assert tables(site, topic) > 1
+    assert log.drop_outlived(SETTINGS, None, LATER_US) == 0
+    assert tables(site, topic) == 1
+    assert values_in(log) == [b"new"]
+
+
+def test_a_row_that_is_held_does_not_hold_up_retention_for_long(site: Site) -> None:
+    store = site.open(SEGMENTS)
+    topic = filled(store)
+    log = log_of(store, topic)
+    with site.plain() as idle, idle.transaction():
+        idle.execute("SELECT 1 FROM all_topics FOR UPDATE")
+        with pytest.raises(StoreUnavailable, match="idle in transaction"):
+            log.drop_outlived(SETTINGS, None, LATER_US)
+    assert log.drop_outlived(SETTINGS, None, LATER_US) == 4
+
+
+def test_a_segment_that_only_grew_by_sql_is_completed_too(site: Site) -> None:
+    store = site.open("segment_bytes=100")
+    topic = create(store)
+    log = log_of(store, topic)
+    with site.plain() as user:
+        for _ in range(3):
+            user.execute("SELECT headrace_publish('orders', 'key', repeat('x', 100))")
+    settings = DEFAULT_SETTINGS.change(retention_bytes=1)
+    assert log.drop_outlived(settings, None, NOW_US) == 0
+    assert tables(site, topic) == 2
+    assert int(log.offsets().start.sum()) == 0
+    publish(log, values(b"y" * 100))
+    assert log.drop_outlived(settings, None, NOW_US) == 1
+    assert sum(len(values_in(log, partition)) for partition in (0, 1)) == 1
+
+
+def test_rows_that_every_commit_changes_can_stay_on_their_page(site: Site) -> None:
+    """A new version of a row stays beside the old one if there is room and no index has a column that changed."""
+    site.open()
+    indexed = """SELECT DISTINCT attname FROM pg_index
+        JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey) WHERE indrelid = 'all_topics'::regclass"""
+    assert {name for (name,) in site.ask(indexed)} == {"topicid", "topickey"}
+    assert "fillfactor=20" in site.ask("SELECT reloptions FROM pg_class WHERE oid = 'all_topics'::regclass")[0][0]
