@@ -6,11 +6,13 @@ import json
 import signal
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 
 from headrace.cli.exits import Failure
 from headrace.cli.formats import parse_format
 from headrace.cli.positions import Time, parse_place
+from headrace.core.messages import READ_SCHEMA
 from tests.cli.processes import Running, Server, eventually
 
 
@@ -73,9 +75,11 @@ def test_formats(server: Server, numbers: str) -> None:
 
 
 def test_fields_that_messages_may_lack() -> None:
-    line = parse_format("{key}|{attributes}|{timestamp}|{seqno}", "t")
     row = {"key": None, "attributes": [("a", b"1"), ("b", b"2")], "timestamp": datetime(2026, 7, 1, tzinfo=UTC)}
-    assert line(row | {"seqno": 7}) == b"|a=1,b=2|2026-07-01T00:00:00+00:00|7\n"
+    table = pa.Table.from_pylist([row | {"seqno": 7, "partition": 0, "offset": 0, "value": b""}] * 2, READ_SCHEMA)
+    line = parse_format("{key}|{attributes}|{timestamp}|{seqno}|{topic}", "t")
+    assert list(line.lines(table)) == [b"|a=1,b=2|2026-07-01T00:00:00+00:00|7|t\n"] * 2
+    assert list(parse_format("{{}}", "t").lines(table)) == [b"{}\n"] * 2
 
 
 @pytest.mark.parametrize("text", ["{nope}", "{", "}", "{}"])

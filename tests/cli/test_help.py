@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.metadata import version
 
 import pytest
@@ -44,6 +46,13 @@ def test_examples() -> None:
 def test_version() -> None:
     assert execute("version").out.startswith(f"headrace {version('headrace')} (Python ")
     assert execute("version", "--json").json()["headrace"] == version("headrace")
+
+
+def test_what_is_heavy_is_loaded_only_by_commands_that_need_it() -> None:
+    heavy = "httpx", "litestar", "numpy", "pandas", "pyarrow", "pyspark", "rich", "sqlalchemy"
+    told = f"import sys, headrace.cli.main; print([name for name in {heavy} if name in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, timeout=60, check=True)
+    assert loaded.stdout == "[]\n"
 
 
 def test_wrong_usage() -> None:

@@ -65,6 +65,16 @@ def test_a_chosen_partition(server: Server, topic: str) -> None:
     assert "this topic has 0 to 1" in server.run("produce", topic, "--partition", "7", stdin="a\n").refused(1)
 
 
+def test_attributes_and_a_codec(server: Server, topic: str) -> None:
+    options = ("--attribute", "kind=sale", "--attribute", "shop=a=b", "--codec", "zstd", "--key-separator", ":")
+    assert server.run("produce", topic, *options, stdin="k:one\n").code == 0
+    (message,) = messages(server, topic)
+    assert (message["key"], message["value"]) == ("k", "one")
+    assert message["attributes"] == {"kind": "sale", "shop": "a=b"}
+    stored = json.loads(server.run("consume", topic, "--json", "--no-decode").out)
+    assert stored["codec"] == "zstd" and stored["encoding"] == "base64"
+
+
 def test_a_line_that_is_refused_is_named(server: Server, topic: str) -> None:
     server.run("topic", "alter", topic, "--message-bytes-max", "10")
     line = server.run("produce", topic, "--batch", "2", stdin="a\nb\nc\nmuch too long for it\n").refused(1)
@@ -76,6 +86,8 @@ def test_wrong_usage(server: Server) -> None:
     assert "--producer-id" in server.run("produce", "x", "--producer-id", "").refused(2)
     assert "does not exist" in server.run("produce", "nowhere", stdin="a\n").refused(1)
     assert "--batch" in server.run("produce", "x", "--batch", "0").refused(2)
+    assert "--attribute is 'kind'" in server.run("produce", "x", "--attribute", "kind").refused(2)
+    assert "--codec is 'brotli'" in server.run("produce", "x", "--codec", "brotli").refused(2)
 
 
 def test_lines_are_sent_while_more_may_come(server: Server, topic: str) -> None:

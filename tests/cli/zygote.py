@@ -84,7 +84,12 @@ class Forked:
 def serve(path: str) -> None:
     """Become whatever is asked for."""
     # Imported by the commands themselves only when they are needed.
-    import headrace.cli.running  # noqa: F401
+    import headrace.cli.consuming
+    import headrace.cli.doctor
+    import headrace.cli.producing
+    import headrace.cli.running
+    import headrace.load.running
+    import headrace.storage.disk.doctor  # noqa: F401
 
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
-from headrace.cli.client import Ca, Json, Token
 from headrace.cli.exits import Exit, Failure
+from headrace.cli.options import Ca, Json, Token
 from headrace.cli.output import print_json, print_line, print_table
 from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput, Unauthenticated, Unreachable
 

@@ -12,43 +12,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Final
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import msgspec
-import pyarrow as pa
-import typer
 
 from headrace.cli.exits import Exit, Failure
-from headrace.rest.formats import ARROW
+from headrace.cli.options import DEFAULT_URL, is_flight
 
-DEFAULT_URL: Final = "http://127.0.0.1:7070"
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ARROW: Final = "application/vnd.apache.arrow.stream"
+
 # Beyond the time that a request asks to wait for messages.
 _TIMEOUT_SECONDS: Final = 60.0
-
-Url = Annotated[str, typer.Option("--url", envvar="HEADRACE_URL", help="The server.", rich_help_panel="Server")]
-Token = Annotated[
-    str | None,
-    typer.Option(
-        "--token",
-        envvar="HEADRACE_TOKEN",
-        help="Who you are. Better in the environment.",
-        show_envvar=True,
-        rich_help_panel="Server",
-    ),
-]
-Ca = Annotated[
-    Path | None,
-    typer.Option(
-        "--ca",
-        envvar="HEADRACE_CA",
-        help="PEM file of who signed the server's certificate.",
-        metavar="FILE",
-        rich_help_panel="Server",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +61,6 @@ def _exit_of(status: int) -> Exit:
     return Exit.FAILING if status >= 500 or status == 429 else Exit.REFUSED
 
 
-def path_of(*parts: str | int) -> str:
-    """A path under /v1 with each part quoted, so that any name can be in it."""
-    return "/v1/" + "/".join(_quoted(str(part)) for part in parts)
-
-
-def _quoted(part: str) -> str:
-    # A part of nothing but dots would be taken for a step up, or for none.
-    return quote(part, safe="") if part.strip(".") else part.replace(".", "%2E")
-
-
 class Client:
     """A connection to one server."""
 
@@ -101,6 +69,8 @@ class Client:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
             # Whom to trust takes a while to load, and matters for HTTPS only; redirects are not followed.
+            if is_flight(self.url):
+                raise Failure(Exit.USAGE, f"--url {url!r} is for produce, consume and bench: write it as {DEFAULT_URL}")
             is_plain = self.url.startswith("http://") and ca is None
             verify: Any = not is_plain if ca is None else ssl.create_default_context(cafile=ca)
             self._http = httpx.Client(base_url=self.url, headers=headers, verify=verify, timeout=_TIMEOUT_SECONDS)
@@ -139,6 +109,8 @@ class Client:
 
     def post_arrow(self, path: str, batch: pa.RecordBatch) -> pa.Table:
         """Give a batch to a path; a table comes back."""
+        import pyarrow as pa
+
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
@@ -148,6 +120,8 @@ class Client:
 
     def get_arrow(self, path: str, wait_seconds: float = 0.0, **query: Any) -> pa.Table:
         """A table from a path, which the server may wait so long for."""
+        import pyarrow as pa
+
         params = _given(query | {"wait_seconds": wait_seconds})
         timeout = _TIMEOUT_SECONDS + wait_seconds
         answer = self._send("GET", path, params=params, headers={"Accept": ARROW}, timeout=timeout)

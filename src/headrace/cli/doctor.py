@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from headrace.cli.client import Json
 from headrace.cli.exits import Exit, Failure
+from headrace.cli.options import Json
 from headrace.cli.output import bytes_shown, print_json, print_line, print_table
 from headrace.core.errors import HeadraceError
-from headrace.storage.disk.doctor import examine
-from headrace.storage.disk.findings import Report
+
+if TYPE_CHECKING:
+    from headrace.storage.disk.findings import Report
 
 EXAMPLES: Final = """
 Exit code 0: no damage, or all of it was mended. 1: damage was found. 2: the store cannot be checked.
@@ -35,6 +36,8 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Check every frame, index, snapshot and catalog row of a store while no server runs on it."""
+    from headrace.storage.disk.doctor import examine
+
     try:
         report = examine(directory.absolute(), repair)
     except HeadraceError as error:

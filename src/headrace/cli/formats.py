@@ -3,29 +3,44 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
+from headrace.cli.consume import FIELDS
 from headrace.cli.exits import Exit, Failure
 from headrace.rest.formats import messages_of
-
-FIELDS: Final = (
-    "partition", "offset", "timestamp", "key", "value", "attributes", "codec", "created_at",
-    "producer_id", "message_group_id", "seqno", "topic",
-)  # fmt: skip
-DEFAULT: Final = "{value}"
 
 _PART: Final = re.compile(r"\{\{|\}\}|\{([a-z_]*)\}|[{}]")
 _ESCAPES: Final = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
 _ESCAPE: Final = re.compile(r"\\[tnr0\\]")
 
-Line = Callable[[dict[str, Any]], bytes]
+
+class LineFormat:
+    """How a message is printed: literals with fields between them."""
+
+    def __init__(self, literals: list[bytes], fields: list[str], topic: str) -> None:
+        self._literals = literals
+        self._fields = fields
+        self._topic = topic
+
+    def lines(self, table: pa.Table) -> Iterator[bytes]:
+        """A line for each message; only columns that are printed are looked at."""
+        columns: list[Iterable[bytes]] = [repeat(self._literals[0], table.num_rows)]
+        for field, literal in zip(self._fields, self._literals[1:], strict=True):
+            columns += (self._column(field, table), repeat(literal))
+        yield from map(b"".join, zip(*columns, repeat(b"\n"), strict=False))
+
+    def _column(self, field: str, table: pa.Table) -> Iterable[bytes]:
+        if field == "topic":
+            return repeat(self._topic.encode())
+        return map(_shown, table[field].to_pylist())
 
 
-def parse_format(text: str, topic: str) -> Line:
+def parse_format(text: str, topic: str) -> LineFormat:
     """How to print a message; `\\t` and the like are known, and `{{` is a brace."""
     literals: list[bytes] = [b""]
     fields: list[str] = []
@@ -41,21 +56,13 @@ def parse_format(text: str, topic: str) -> Line:
         else:
             raise Failure(Exit.USAGE, f"--format has {match[0]!r}: fields are {', '.join(FIELDS)}, a brace is doubled")
     literals[-1] += _literal(text[end:])
-
-    def line(row: dict[str, Any]) -> bytes:
-        row["topic"] = topic
-        parts = [literals[0]]
-        for field, literal in zip(fields, literals[1:], strict=True):
-            parts += (_shown(row[field]), literal)
-        return b"".join(parts) + b"\n"
-
-    return line
+    return LineFormat(literals, fields, topic)
 
 
-def lines_of(table: pa.Table, line: Line | None) -> Iterator[bytes]:
+def lines_of(table: pa.Table, line: LineFormat | None) -> Iterator[bytes]:
     """The lines of some messages: by a format, or, without one, as JSON."""
     if line is not None:
-        yield from map(line, table.to_pylist())
+        yield from line.lines(table)
         return
     for batch in table.to_batches():
         for message in messages_of(batch, 0, "text").messages:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from headrace.cli.client import DEFAULT_URL, Ca, Client, Json, Token, Url, path_of
 from headrace.cli.exits import Exit, Failure
+from headrace.cli.options import DEFAULT_URL, Ca, Json, Token, Url, connected
 from headrace.cli.output import print_json, print_line, print_table, time_shown
-from headrace.cli.positions import Time, parse_place
+from headrace.cli.paths import path_of
+from headrace.cli.positions import Time, offset_at, parse_place
 
 app = typer.Typer(help="Look at the groups that read topics, move and delete them.", no_args_is_help=True)
 
@@ -23,7 +24,7 @@ def list_groups(
     topic: Topic, as_json: Json = False, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None
 ) -> None:
     """List the groups of a topic with their lag."""
-    with Client(url, token, ca) as client:
+    with connected(url, token, ca) as client:
         names = client.get(path_of("topics", topic, "groups"))["groups"]
         groups = [client.get(path_of("topics", topic, "groups", name)) for name in names]
     if as_json:
@@ -45,7 +46,7 @@ def describe(
     topic: Topic, group: Name, as_json: Json = False, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None
 ) -> None:
     """Show a group's consumers, its position and its lag by partition."""
-    with Client(url, token, ca) as client:
+    with connected(url, token, ca) as client:
         found = client.get(path_of("topics", topic, "groups", group))
     if as_json:
         print_json(found)
@@ -99,7 +100,7 @@ def seek(
 ) -> None:
     """Move a group, forward or back."""
     to = parse_place(place, "the place")
-    with Client(url, token, ca) as client:
+    with connected(url, token, ca) as client:
         if not partition and not isinstance(to, int):
             wanted = to.us if isinstance(to, Time) else {"earliest": "start", "latest": "end"}[to]
             body: dict[str, Any] = {"to": wanted}
@@ -114,18 +115,18 @@ def seek(
         print_table(("partition", "next offset"), [(at["partition"], at["offset"]) for at in moved["offsets"]])
 
 
-def _offsets(partitions: list[dict[str, Any]], to: str | int, only: list[int]) -> list[dict[str, int]]:
+def _offsets(
+    partitions: list[dict[str, Any]], to: Literal["earliest", "latest"] | int, only: list[int]
+) -> list[dict[str, int]]:
     """An offset for each partition: where there are fewer messages, the nearest that there is."""
     unknown = [number for number in only if number not in {each["partition"] for each in partitions}]
     if unknown:
         raise Failure(Exit.REFUSED, f"partition {unknown[0]} does not exist: there are {len(partitions)}")
-    offsets = []
-    for each in partitions:
-        start, end = each["start_offset"], each["end_offset"]
-        wanted = {"earliest": start, "latest": end}[to] if isinstance(to, str) else to if to >= 0 else end + to
-        if not only or each["partition"] in only:
-            offsets.append({"partition": each["partition"], "offset": min(max(wanted, start), end)})
-    return offsets
+    return [
+        {"partition": each["partition"], "offset": offset_at(to, each["start_offset"], each["end_offset"])}
+        for each in partitions
+        if not only or each["partition"] in only
+    ]
 
 
 @app.command("delete")
@@ -142,6 +143,6 @@ def delete(
         if not sys.stdin.isatty():
             raise Failure(Exit.USAGE, "deleting a group forgets how far it has read: say --yes")
         typer.confirm(f"Delete group {group} of topic {topic}?", abort=True)
-    with Client(url, token, ca) as client:
+    with connected(url, token, ca) as client:
         client.delete(path_of("topics", topic, "groups", group))
     print_line(f"group {group} of topic {topic} is deleted")

@@ -5,13 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+
+_WIDTH_ELSEWHERE: Final = 10_000
 
 
 def print_json(value: Any) -> None:
@@ -32,6 +30,12 @@ def print_note(text: str) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
     """A table; numbers to the right. Elsewhere than on a terminal it is as wide as it needs to be."""
+    # Loaded here: what prints no table is quicker without.
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     given = [list(row) for row in rows]
     has_header = any(columns)
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_header=has_header)
@@ -41,12 +45,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: st
     for row in given:
         # As text: names may have brackets, which would else be taken for markup.
         table.add_row(*(Text(shown(cell)) for cell in row))
-    _console().print(table)
-
-
-def _console() -> Console:
-    is_terminal = sys.stdout.isatty()
-    return Console(file=sys.stdout, width=None if is_terminal else 10_000, highlight=False)
+    width = None if sys.stdout.isatty() else _WIDTH_ELSEWHERE
+    Console(file=sys.stdout, width=width, highlight=False).print(table)
 
 
 def shown(value: Any) -> str:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from headrace.cli.client import Json
 from headrace.cli.exits import Exit, Failure
+from headrace.cli.options import Json
 from headrace.cli.output import print_line, print_note, print_table
 from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput, ServerFailed, Unreachable
 

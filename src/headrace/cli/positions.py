@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
 from headrace.cli.exits import Exit, Failure
+from headrace.cli.output import print_note
 
 _NUMBER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _AGO: Final = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
@@ -44,3 +46,26 @@ def parse_place(text: str, option: str = "--from") -> Place:
         known = "earliest, latest, an offset, -N for the last N, a time such as 2026-07-01T12:00:00Z, or 15m ago as 15m"
         raise Failure(Exit.USAGE, f"{option} is {text!r}: it can be {known}")
     return Time(us)
+
+
+def offset_at(place: Literal["earliest", "latest"] | int, start: int, end: int, whose: str | None = None) -> int:
+    """The offset that a place means in a partition; where there are fewer messages, the nearest that there is.
+
+    Who is named is told if messages before it are gone.
+    """
+    if place == "earliest":
+        return start
+    if place == "latest":
+        return end
+    if whose is not None and 0 <= place < start:
+        print_note(f"{whose} begins at {start} now, not at {place}")
+    return min(max(start, end + place if place < 0 else place), end)
+
+
+def chosen_partitions(topic: str, partitions: Iterable[int], known: Collection[int]) -> list[int]:
+    """The partitions that were asked for, which must be there, or all."""
+    chosen = list(partitions) or list(known)
+    for partition in chosen:
+        if partition not in known:
+            raise Failure(Exit.REFUSED, f"partition {partition} of {topic} does not exist: it has {len(known)}")
+    return chosen

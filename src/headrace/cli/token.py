@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from headrace.broker.access import Access
-from headrace.cli.client import Json
 from headrace.cli.exits import Exit, Failure
+from headrace.cli.options import Json
 from headrace.cli.output import print_json, print_line, print_note, print_table, time_shown
 from headrace.core.errors import HeadraceError
 from headrace.core.rights import Right
-from headrace.storage.catalog import TokenRecord
-from headrace.storage.urls import open_catalog
+
+if TYPE_CHECKING:
+    from headrace.broker.access import Access
+    from headrace.storage.catalog import TokenRecord
 
 app = typer.Typer(help="Say who may come in; works beside a running server too.", no_args_is_help=True)
 
@@ -95,6 +96,10 @@ def revoke(
 
 @contextmanager
 def _access(store: str) -> Iterator[Access]:
+    # Loaded here: the other commands need nothing of it, and are quicker without.
+    from headrace.broker.access import Access
+    from headrace.storage.urls import open_catalog
+
     try:
         catalog = open_catalog(store)
         try:

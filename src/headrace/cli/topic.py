@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.client import DEFAULT_URL, Ca, Client, Json, Token, Url, path_of
 from headrace.cli.exits import Exit, Failure
+from headrace.cli.options import DEFAULT_URL, Ca, Json, Token, Url, connected
 from headrace.cli.output import bytes_shown, print_json, print_line, print_table, time_shown
+from headrace.cli.paths import path_of
 
 app = typer.Typer(help="Make topics, look at them, change and delete them.", no_args_is_help=True)
 
@@ -53,7 +54,7 @@ def create(
         retention, retention_bytes, deduplication, deduplication_window, deduplication_scope, codecs, message_bytes_max
     )
     body: dict[str, Any] = {"name": topic, "partitions": partitions, "settings": settings}
-    with Client(url, token, ca) as client:
+    with connected(url, token, ca) as client:
         made = client.post(path_of("topics"), body)
     if as_json:
         print_json(made)
@@ -64,7 +65,7 @@ def create(
 @app.command("list")
 def list_topics(as_json: Json = False, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None) -> None:
     """List the topics that you have any right on."""
-    with Client(url, token, ca) as client:
+    with connected(url, token, ca) as client:
         names = client.get(path_of("topics"))["topics"]
         if as_json:
             print_json(names)
@@ -91,7 +92,7 @@ def list_topics(as_json: Json = False, url: Url = DEFAULT_URL, token: Token = No
 @app.command("describe", epilog="Example: headrace topic describe orders --json")
 def describe(topic: Name, as_json: Json = False, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None) -> None:
     """Show partitions with their offsets, settings, size and groups."""
-    with Client(url, token, ca) as client:
+    with connected(url, token, ca) as client:
         found = client.get(path_of("topics", topic))
     if as_json:
         print_json(found)
@@ -136,7 +137,7 @@ def alter(
     )
     if partitions is None and not settings:
         raise Failure(Exit.USAGE, "nothing to change: say what, see headrace topic alter --help")
-    with Client(url, token, ca) as client:
+    with connected(url, token, ca) as client:
         changed = client.patch(path_of("topics", topic), {"partitions": partitions, "settings": settings})
     if as_json:
         print_json(changed)
@@ -153,7 +154,7 @@ def delete(
     ca: Ca = None,
 ) -> None:
     """Delete a topic with all its messages and groups, and give its disk back. On a terminal it asks first."""
-    with Client(url, token, ca) as client:
+    with connected(url, token, ca) as client:
         if not yes:
             _ask(client.get(path_of("topics", topic)))
         client.delete(path_of("topics", topic))

@@ -1,0 +1,103 @@
+"""Reading over Flight, for `headrace consume`: partitions by themselves, or as a member of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import pyarrow as pa
+
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.output import print_note
+from headrace.cli.positions import Place, Time, chosen_partitions, offset_at
+from headrace.client import Client, Consumer
+from headrace.core.errors import StaleGeneration
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# How long a group's reader that does not follow waits for more: another member may just have left.
+_LINGER_SECONDS: Final = 0.5
+
+
+class FlightReader:
+    """Reads partitions by themselves."""
+
+    def __init__(self, client: Client, topic: str, place: Place, partitions: list[int], is_following: bool) -> None:
+        self._client = client
+        self._topic = topic
+        self._follow = is_following
+        known = client.offsets(topic)
+        self._ends = {partition: known[partition][1] for partition in chosen_partitions(topic, partitions, known)}
+        self._begins = {partition: self._begin(partition, known[partition], place) for partition in self._ends}
+
+    def tables(self, limit: int) -> Iterator[pa.Table]:
+        """What is there, partition by partition; then, if it follows, what comes."""
+        for partition, end in self._ends.items():
+            begin = self._begins[partition]
+            for batch in self._client.scan(self._topic, partition, begin, end, max_messages=limit):
+                yield pa.Table.from_batches([batch])
+        if self._follow:
+            with self._client.follow(self._topic, self._ends, start=self._ends, decode=False) as batches:
+                for batch in batches:
+                    yield pa.Table.from_batches([batch])
+
+    def printed(self, table: pa.Table) -> None:
+        """Nobody needs to know."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _begin(self, partition: int, offsets: tuple[int, int], place: Place) -> int:
+        if isinstance(place, Time):
+            return self._client.offset_at(self._topic, partition, _EPOCH + timedelta(microseconds=place.us))
+        return offset_at(place, *offsets, f"partition {partition}")
+
+
+class FlightMember:
+    """Reads as a member of a group."""
+
+    def __init__(self, client: Client, topic: str, group: str, place: Place | None, is_following: bool) -> None:
+        self._client = client
+        self._topic = topic
+        self._follow = is_following
+        if place is not None:
+            self._begin_at(place, group)
+        self._consumer: Consumer = client.consumer(topic, group, decode=False)
+
+    def tables(self, limit: int) -> Iterator[pa.Table]:
+        """What is left for the group, and what comes if it follows."""
+        while True:
+            batch = self._consumer.poll(limit, timeout=_LINGER_SECONDS)
+            if batch.num_rows:
+                yield pa.Table.from_batches([batch])
+            elif not self._follow and self._has_everything():
+                return
+
+    def printed(self, table: pa.Table) -> None:
+        """Commit what was printed; where the group has moved on meanwhile, someone else prints it again."""
+        try:
+            self._consumer.commit()
+        except StaleGeneration:
+            print_note("the group has changed meanwhile: what was printed last may be printed by another member too")
+
+    def close(self) -> None:
+        """Leave, so that others get the partitions at once."""
+        self._consumer.close()
+
+    def _has_everything(self) -> bool:
+        """Whether nothing is left in the partitions of this member; what is on its way is not here yet."""
+        ends = self._client.offsets(self._topic)
+        return all(offset >= ends[partition][1] for partition, offset in self._consumer.positions().items())
+
+    def _begin_at(self, place: Place, group: str) -> None:
+        """Make the group begin there, if it is new."""
+        if isinstance(place, int):
+            raise Failure(
+                Exit.USAGE, "a group begins at earliest, latest or a time; then move it by `headrace group seek`"
+            )
+        if group.casefold() in (known.casefold() for known in self._client.list_groups(self._topic)):
+            print_note(f"group {group} is there already and goes on where it was: --from is for new groups")
+        elif isinstance(place, Time):
+            self._client.register_group(self._topic, group, read_from=_EPOCH + timedelta(microseconds=place.us))
+        else:
+            self._client.register_group(self._topic, group, read_from=place)

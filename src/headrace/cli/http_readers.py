@@ -1,0 +1,136 @@
+"""Reading over HTTP, for `headrace consume`: partitions by themselves, or as a member of a group."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.cli.client import Client, Refused
+from headrace.cli.events import follow
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.output import print_note
+from headrace.cli.paths import path_of
+from headrace.cli.positions import Place, Time, chosen_partitions, offset_at
+
+_FOLLOW_SECONDS: Final = 20.0
+# How long a group's reader that does not follow waits for more: another member may just have left.
+_LINGER_SECONDS: Final = 0.5
+
+
+class HttpReader:
+    """Reads partitions by themselves."""
+
+    def __init__(self, client: Client, topic: str, place: Place, partitions: list[int], is_following: bool) -> None:
+        self._client = client
+        self._topic = topic
+        self._follow = is_following
+        self._is_all = not partitions
+        known = {each["partition"]: each for each in client.get(path_of("topics", topic))["partitions"]}
+        chosen = [known[partition] for partition in chosen_partitions(topic, partitions, known)]
+        self._ends = {each["partition"]: each["end_offset"] for each in chosen}
+        self._next = {each["partition"]: self._begin(each, place) for each in chosen}
+
+    def tables(self, limit: int) -> Iterator[pa.Table]:
+        """What is there, partition by partition; then, if it follows, what comes."""
+        for partition, end in self._ends.items():
+            while self._next[partition] < end:
+                yield from self._fetch(partition, min(limit, end - self._next[partition]), 0.0)
+        if self._follow:
+            yield from follow(self._client, path_of("topics", self._topic, "events"), self._next, self._is_all)
+
+    def printed(self, table: pa.Table) -> None:
+        """Nobody needs to know."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _fetch(self, partition: int, limit: int, wait_seconds: float) -> Iterator[pa.Table]:
+        path = path_of("topics", self._topic, "partitions", partition, "messages")
+        table = self._client.get_arrow(path, wait_seconds, offset=self._next[partition], max_messages=limit)
+        self._next[partition] += table.num_rows
+        if table.num_rows:
+            yield table
+
+    def _begin(self, partition: dict[str, Any], place: Place) -> int:
+        start, end = int(partition["start_offset"]), int(partition["end_offset"])
+        if isinstance(place, Time):
+            path = path_of("topics", self._topic, "partitions", partition["partition"], "messages")
+            first = self._client.get_arrow(path, time_us=place.us, max_messages=1)
+            return int(first["offset"][0].as_py()) if first.num_rows else end
+        return offset_at(place, start, end, f"partition {partition['partition']}")
+
+
+class HttpMember:
+    """Reads as a member of a group, under a name of its own."""
+
+    def __init__(self, client: Client, topic: str, group: str, place: Place | None, is_following: bool) -> None:
+        self._client = client
+        self._follow = is_following
+        self._group = path_of("topics", topic, "groups", group)
+        self._me = f"{socket.gethostname()}-{os.getpid()}"
+        self._path = f"{self._group}/members/{path_of(self._me).rsplit('/', 1)[1]}"
+        self._generation = 0
+        if place is not None:
+            self._begin_at(place, group)
+        self._join()
+
+    def tables(self, limit: int) -> Iterator[pa.Table]:
+        """What is left for the group, and what comes if it follows."""
+        wait_seconds = _FOLLOW_SECONDS if self._follow else _LINGER_SECONDS
+        while True:
+            try:
+                table = self._client.get_arrow(f"{self._path}/messages", wait_seconds, max_messages=limit)
+            except Refused as refused:
+                if refused.problem.code != "member_not_found":
+                    raise
+                self._join()
+                continue
+            if table.num_rows:
+                yield table
+            elif not self._follow:
+                return
+
+    def printed(self, table: pa.Table) -> None:
+        """Commit what was printed; where the group has moved on meanwhile, someone else prints it again."""
+        # The rows of a partition are in order, so what was printed of it ends with its last row.
+        partitions, last = np.unique(np.asarray(table["partition"])[::-1], return_index=True)
+        ends = np.asarray(table["offset"])[::-1][last] + 1
+        offsets = [
+            {"partition": partition, "offset": end}
+            for partition, end in zip(partitions.tolist(), ends.tolist(), strict=True)
+        ]
+        try:
+            self._client.post(f"{self._group}/offsets", {"offsets": offsets, "member": self._me})
+        except Refused as refused:
+            if refused.problem.code not in ("member_not_found", "partition_not_owned", "stale_generation"):
+                raise
+            print_note("the group has changed meanwhile: what was printed last may be printed by another member too")
+
+    def close(self) -> None:
+        """Leave, so that others get the partitions at once."""
+        # If the server is away or has forgotten us, there is nothing to leave.
+        with suppress(Failure):
+            self._client.delete(self._path)
+
+    def _begin_at(self, place: Place, group: str) -> None:
+        """Make the group begin there, if it is new."""
+        if isinstance(place, int):
+            raise Failure(
+                Exit.USAGE, "a group begins at earliest, latest or a time; then move it by `headrace group seek`"
+            )
+        try:
+            self._client.get(self._group)
+            print_note(f"group {group} is there already and goes on where it was: --from is for new groups")
+        except Refused as refused:
+            if refused.problem.code != "group_not_found":
+                raise
+            self._client.put(self._group, {"read_from": place.us if isinstance(place, Time) else place})
+
+    def _join(self) -> None:
+        self._client.put(self._path, {})

@@ -1,0 +1,65 @@
+"""Lines of a file as columns of bytes, many at a time: no Python runs per line.
+
+What is there is given at once, so that typing works too; a batch that is incomplete waits a moment for more.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_READ_BYTES: Final = 1 << 20
+# A batch is given at this size too, whatever lines it has: bodies have a limit.
+_BATCH_BYTES: Final = 8 << 20
+_MORE_INPUT_SECONDS: Final = 0.05
+_NEWLINE: Final = 10
+
+
+def batches_of(source: int, size: int) -> Iterator[pa.Array]:
+    """The lines of an open file, as many at a time as are there, at most `size`."""
+    text = rest = b""
+    lines = 0
+    while chunk := os.read(source, _READ_BYTES):
+        whole, newline, unfinished = (rest + chunk).rpartition(b"\n")
+        text, rest = text + whole + newline, unfinished
+        lines += whole.count(b"\n") + len(newline)
+        while lines >= size:
+            end = int(np.flatnonzero(np.frombuffer(text, np.uint8) == _NEWLINE)[size - 1]) + 1
+            yield column_of(text[:end])
+            text, lines = text[end:], lines - size
+        if lines and (len(text) >= _BATCH_BYTES or not _has_more(source)):
+            yield column_of(text)
+            text, lines = b"", 0
+    if rest:
+        text += rest + b"\n"
+    if text:
+        yield column_of(text)
+
+
+def column_of(text: bytes) -> pa.Array:
+    """Whole lines as a column, without their ends."""
+    data = np.frombuffer(text, np.uint8)
+    ends = np.flatnonzero(data == _NEWLINE)
+    offsets = np.zeros(len(ends) + 1, np.int32)
+    offsets[1:] = ends - np.arange(len(ends))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[data != _NEWLINE])]
+    return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
+
+
+def split_keys(lines: pa.Array, separator: bytes) -> tuple[pa.Array, pa.Array]:
+    """Keys and values; a line without the separator has no key."""
+    parts = pc.split_pattern(lines, separator, max_splits=1)
+    first = np.asarray(parts.offsets)[:-1]
+    has_key = np.asarray(pc.list_value_length(parts)) == 2
+    keys = parts.values.take(pa.array(first, mask=~has_key))
+    return keys, parts.values.take(pa.array(first + has_key))
+
+
+def _has_more(source: int) -> bool:
+    return bool(select.select([source], [], [], _MORE_INPUT_SECONDS)[0])

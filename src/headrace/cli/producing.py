@@ -1,0 +1,175 @@
+"""Publishing lines: what `headrace produce` does, apart from its options."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.cli import flight
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.lines import batches_of, split_keys
+from headrace.cli.options import connected, is_flight
+from headrace.cli.output import print_note
+from headrace.cli.senders import FlightSender, HttpSender, RowRefused, Sender
+from headrace.core import codecs
+from headrace.core.errors import HeadraceError
+from headrace.core.messages import ATTRIBUTES
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What lines become: how they are divided, and what every message gets."""
+
+    separator: bytes | None
+    producer_id: str | None
+    partition: int | None
+    attributes: Mapping[str, bytes]
+    codec: str
+
+    def batch(self, lines: pa.Array, first_seqno: int) -> pa.RecordBatch:
+        """Lines as a batch to publish."""
+        rows, columns = len(lines), {"value": lines}
+        if self.separator is not None:
+            columns["key"], columns["value"] = split_keys(lines, self.separator)
+        if self.attributes:
+            columns["attributes"] = self._attributes(rows)
+        if self.codec != "raw":
+            columns["value"] = codecs.encode(columns["value"], self.codec)
+            columns["codec"] = pa.repeat(self.codec, rows)
+        if self.producer_id is not None:
+            columns["producer_id"] = pa.repeat(self.producer_id, rows)
+            columns["seqno"] = pa.array(np.arange(first_seqno, first_seqno + rows, dtype=np.int64))
+        if self.partition is not None:
+            columns["partition"] = pa.array(np.full(rows, self.partition, np.int32))
+        return pa.record_batch(columns)
+
+    def _attributes(self, rows: int) -> pa.Array:
+        """The same attributes in every row."""
+        one = pa.array([list(self.attributes.items())], ATTRIBUTES)
+        return one.take(pa.array(np.zeros(rows, np.int64)))
+
+
+class Publishing:
+    """Sends batches one after another and counts what became of them."""
+
+    def __init__(self, sender: Sender, shape: Shape) -> None:
+        self._sender = sender
+        self._shape = shape
+        self.lines = 0
+        self.written = 0
+        self.duplicates = 0
+
+    def send(self, lines: pa.Array) -> None:
+        """Publish some lines in one commit; a refusal that names a row names the line."""
+        try:
+            statuses = self._sender.send(self._shape.batch(lines, self.lines + 1))
+        except RowRefused as refused:
+            raise Failure(refused.exit, f"line {self.lines + refused.row + 1}: {refused}") from None
+        written = int(pc.sum(pc.equal(statuses, "written")).as_py())
+        self.lines += len(lines)
+        self.written += written
+        self.duplicates += len(lines) - written
+
+    def told(self) -> str:
+        """What was done so far."""
+        duplicates = f", {self.duplicates:,} were there before" if self.duplicates else ""
+        return f"{self.written:,} of {self.lines:,} lines written{duplicates}"
+
+
+def publish_stdin(
+    topic: str, shape: Shape, batch: int, retry_seconds: float, url: str, token: str | None, ca: Path | None
+) -> Publishing:
+    """Publish every line of stdin."""
+    _check_codec(shape.codec)
+    with _sender(topic, shape, retry_seconds, url, token, ca) as sender, _progress(topic) as progress:
+        publishing = Publishing(sender, shape)
+        try:
+            for lines in batches_of(sys.stdin.fileno(), batch):
+                publishing.send(lines)
+                progress.advance(len(lines), lines.nbytes)
+        except Failure as failure:
+            raise Failure(failure.exit, f"{failure} ({publishing.told()})") from None
+    return publishing
+
+
+def _check_codec(codec: str) -> None:
+    """Before anything is sent: the codec is known, and its library is there."""
+    try:
+        codecs.compress(b"", codec)
+    except HeadraceError as error:
+        raise Failure(Exit.USAGE, f"--{error}") from None
+
+
+@contextmanager
+def _sender(
+    topic: str, shape: Shape, retry_seconds: float, url: str, token: str | None, ca: Path | None
+) -> Iterator[Sender]:
+    if is_flight(url):
+        with (
+            flight.connected(url, token, ca, retry_seconds) as client,
+            closing(FlightSender(client, topic, retry_seconds)) as sender,
+        ):
+            yield sender
+    else:
+        with connected(url, token, ca) as http:
+            yield HttpSender(http, topic, shape.producer_id is not None, retry_seconds)
+
+
+class Progress(Protocol):
+    """Told how far it is."""
+
+    def advance(self, lines: int, size: int) -> None: ...
+
+
+class _NoProgress:
+    def advance(self, lines: int, size: int) -> None:
+        """Nobody looks."""
+
+
+class _Bar:
+    """A bar with a rate, if the size of the input is known, else only the rate."""
+
+    def __init__(self, topic: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        size = os.fstat(sys.stdin.fileno()).st_size or None
+        columns = [BarColumn()] if size else [SpinnerColumn()]
+        self.shown = Progress(
+            TextColumn("{task.description}"),
+            *columns,
+            TextColumn("{task.fields[lines]:,} lines, {task.fields[rate]:,.0f}/s"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+        )
+        self._task = self.shown.add_task(topic, total=size, lines=0, rate=0.0)
+        self._lines = 0
+        self._started = time.monotonic()
+
+    def advance(self, lines: int, size: int) -> None:
+        self._lines += lines
+        rate = self._lines / max(time.monotonic() - self._started, 1e-9)
+        self.shown.update(self._task, advance=size, lines=self._lines, rate=rate)
+
+
+@contextmanager
+def _progress(topic: str) -> Iterator[Progress]:
+    """A bar on a terminal that is not being typed on, nothing elsewhere."""
+    if not sys.stderr.isatty() or sys.stdin.isatty():
+        if sys.stdin.isatty():
+            print_note("every line is a message; Ctrl-D ends")
+        yield _NoProgress()
+        return
+    bar = _Bar(topic)
+    with bar.shown:
+        yield bar

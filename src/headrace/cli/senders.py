@@ -1,0 +1,86 @@
+"""Ways to publish a batch of lines: over HTTP, or over Flight. Each tries again where that is safe and may help."""
+
+from __future__ import annotations
+
+import time
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from headrace.cli import client as http
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.flight import exit_of
+from headrace.cli.paths import path_of
+from headrace.client import Client
+from headrace.core.errors import HeadraceError, InvalidMessage
+
+_RETRY_PAUSE_SECONDS: Final = 0.5
+
+
+class RowRefused(Failure):
+    """One row of a batch is at fault."""
+
+    def __init__(self, exit: Exit, line: str, row: int) -> None:
+        super().__init__(exit, line.removeprefix(f"row {row}: "))
+        self.row = row
+
+
+class Sender(Protocol):
+    """Publishes batches one after another."""
+
+    def send(self, batch: pa.RecordBatch) -> pa.Array:
+        """Publish a batch in one commit; what became of each row."""
+
+
+class HttpSender:
+    """Over HTTP, a request a batch."""
+
+    def __init__(self, client: http.Client, topic: str, is_repeatable: bool, retry_seconds: float) -> None:
+        self._client = client
+        self._path = path_of("topics", topic, "messages")
+        self._is_repeatable = is_repeatable
+        self._retry_seconds = retry_seconds
+
+    def send(self, batch: pa.RecordBatch) -> pa.Array:
+        """Publish, again and again for a while if that is safe and may help."""
+        deadline = time.monotonic() + self._retry_seconds
+        while True:
+            try:
+                return self._client.post_arrow(self._path, batch)["status"]
+            except http.Refused as refused:
+                if not self._may_retry(refused) or time.monotonic() >= deadline:
+                    raise _placed(refused) from None
+            except http.Unreachable:
+                # Without a producer id a message that was written before the answer got lost would be written twice.
+                if not self._is_repeatable or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_RETRY_PAUSE_SECONDS)
+
+    def _may_retry(self, refused: http.Refused) -> bool:
+        is_unknown = refused.problem.code == "outcome_unknown"
+        return refused.problem.retry and (self._is_repeatable or not is_unknown)
+
+
+def _placed(refused: http.Refused) -> Failure:
+    row = refused.problem.fields.get("row")
+    return RowRefused(refused.exit, str(refused), row) if isinstance(row, int) else refused
+
+
+class FlightSender:
+    """Over Flight, by a producer that knows what may be sent again."""
+
+    def __init__(self, client: Client, topic: str, retry_seconds: float) -> None:
+        self._producer = client.producer(topic, linger_seconds=0.0, timeout=retry_seconds)
+
+    def send(self, batch: pa.RecordBatch) -> pa.Array:
+        """Publish, and wait for the receipts."""
+        try:
+            return self._producer.send_batch(batch).column("status")
+        except InvalidMessage as error:
+            raise RowRefused(Exit.REFUSED, str(error), error.row) from None
+        except HeadraceError as error:
+            raise Failure(exit_of(error), str(error)) from None
+
+    def close(self) -> None:
+        """Let go of the stream."""
+        self._producer.close()
