@@ -13,9 +13,12 @@ _FEW = 4
 _MANY = 1_000
 
 
-def followed(plain: flight.FlightClient, topic: str, rows: int, mixed: bool) -> list[pa.RecordBatch]:
+def followed(
+    plain: flight.FlightClient, topic: str, rows: int, mixed: bool, max_messages: int = 10_000
+) -> list[pa.RecordBatch]:
     """The batches in which so many messages come."""
-    reader = plain.do_get(flight.Ticket(encode(Follow(topic, {0: 0, 1: 0, 2: 0}, mixed=mixed))))
+    follow = Follow(topic, {0: 0, 1: 0, 2: 0}, max_messages, mixed=mixed)
+    reader = plain.do_get(flight.Ticket(encode(follow)))
     batches: list[pa.RecordBatch] = []
     while sum(batch.num_rows for batch in batches) < rows:
         batches.append(reader.read_chunk().data)
@@ -52,3 +55,23 @@ def test_what_comes_later_comes_once(broker: Broker, plain: flight.FlightClient)
         {"partition": 1, "offset": 1, "value": b"new"}
     ]
     reader.cancel()
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_each_partition_fills_batches_up_to_what_is_asked_for(
+    broker: Broker, plain: flight.FlightClient, mixed: bool
+) -> None:
+    topic = f"filled-{mixed}"
+    publish(broker, topic, 3 * _MANY)
+    batches = followed(plain, topic, 3 * _MANY, mixed, max_messages=400)
+    assert sorted(batch.num_rows for batch in batches) == [200] * 3 + [400] * 6
+
+
+@pytest.mark.parametrize("max_messages", [0, -1, (1 << 20) + 1])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_wrong_number_of_messages_is_refused(
+    broker: Broker, plain: flight.FlightClient, mixed: bool, max_messages: int
+) -> None:
+    broker.create_topic("refused", partitions=3)
+    with pytest.raises(flight.FlightServerError, match="max_messages"):
+        followed(plain, "refused", 1, mixed, max_messages)

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.broker import Broker
 from headrace.core.errors import InvalidInput
+from headrace.core.limits import FETCH_MESSAGES_MAX
 from headrace.core.messages import READ_SCHEMA
 from headrace.wire.tickets import Follow, Read, Reading
 
@@ -55,17 +56,30 @@ def _read(broker: Broker, read: Read, is_over: Callable[[], bool]) -> Iterator[p
 def _followed(broker: Broker, follow: Follow, is_over: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
     reader, positions, news = broker.reader(follow.topic), dict(follow.positions), threading.Event()
     reader.check_reached(positions)
+    # Each partition that is behind may fill a batch: a share of one would make many small ones.
+    # What is out of bounds stays so, and is refused.
+    bound = max(follow.max_messages, FETCH_MESSAGES_MAX)
+    messages_max = min(follow.max_messages * max(1, len(positions)), bound)
+    send = _mixed if follow.mixed else _cut
     with reader.watching(news.set):
         while not is_over():
             news.clear()
-            batches = reader.read(positions, follow.max_messages, follow.max_bytes)
+            batches = reader.read(positions, messages_max, follow.max_bytes)
             for batch in batches:
                 positions[batch.column("partition")[0].as_py()] += batch.num_rows
-            yield from _mixed(batches) if follow.mixed else batches
+            yield from send(batches, follow.max_messages)
             if not batches:
                 news.wait(_PATIENCE_SECONDS)
 
 
-def _mixed(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    is_small = sum(batch.num_rows for batch in batches) <= _MIXED_MESSAGES
-    return [pa.concat_batches(batches)] if len(batches) > 1 and is_small else batches
+def _mixed(batches: list[pa.RecordBatch], messages_max: int) -> Iterator[pa.RecordBatch]:
+    """A few messages of several partitions in one batch; more of them each in its own."""
+    is_few = sum(batch.num_rows for batch in batches) <= min(messages_max, _MIXED_MESSAGES)
+    return iter([pa.concat_batches(batches)]) if len(batches) > 1 and is_few else _cut(batches, messages_max)
+
+
+def _cut(batches: list[pa.RecordBatch], messages_max: int) -> Iterator[pa.RecordBatch]:
+    """The batches, in pieces of at most so many messages."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, messages_max):
+            yield batch.slice(start, messages_max)
