@@ -1,0 +1,84 @@
+"""What the broker is asked before Spark is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.broker import Broker
+from headrace.client import Client
+from headrace.core.errors import Forbidden, InvalidInput, TopicNotFound, Unreachable
+from headrace.flight.server import FlightServer
+from headrace.spark.pipeline.description import Description
+from headrace.spark.pipeline.loading import describe
+from headrace.spark.pipeline.preflight import check_sink_id, check_topics
+
+
+def described(url: str, topic: str, **parts: Any) -> Description:
+    tables: dict[str, Any] = {
+        "server": {"url": url},
+        "source": {"topic": topic},
+        "sink": {"topic": f"{topic}-out"},
+        "run": {"checkpoint": "cp"},
+    }
+    return describe(tables | parts, {})
+
+
+def test_topics_that_are_missing(url: str, client: Client, topic: str) -> None:
+    with pytest.raises(TopicNotFound) as missing:
+        check_topics(described(url, topic))
+    assert missing.value.topic == topic
+    client.create_topic(topic)
+    with pytest.raises(TopicNotFound) as missing:
+        check_topics(described(url, topic))
+    assert missing.value.topic == f"{topic}-out"
+    client.create_topic(f"{topic}-OUT")
+    check_topics(described(url, topic))
+
+
+def test_topics_are_made_if_asked_for(url: str, client: Client, topic: str) -> None:
+    client.create_topic(topic)
+    parts = {
+        "source": {"topic": topic, "schema": "a INT"},
+        "sink": {"topic": f"{topic}-out", "partitions": 3},
+        "dead_letters": {"topic": f"{topic}-dead", "partitions": 1},
+    }
+    check_topics(described(url, topic, **parts))
+    assert len(client.offsets(f"{topic}-out")) == 3 and len(client.offsets(f"{topic}-dead")) == 1
+
+
+def test_a_token_needs_no_more_than_to_read_the_source_and_to_publish() -> None:
+    with Broker.open("memory:") as broker:
+        for name in ("in", "in-out", "in-dead"):
+            broker.create_topic(name)
+        _, token = broker.access.create("pipeline", [("in", ["read"]), ("in-*", ["publish"])])
+        served = FlightServer(broker, broker.access, "grpc+tcp://127.0.0.1:0")
+        server = {"url": f"headrace://127.0.0.1:{served.port}", "token": token}
+        sink = {"topic": "in-out", "partitions": 1}
+        parts = {"source": {"topic": "in", "schema": "a INT"}, "dead_letters": {"topic": "in-dead"}, "sink": sink}
+        check_topics(described("", "in", server=server, **parts))
+        check_sink_id(described("", "in", server=server), "mine")
+        with pytest.raises(TopicNotFound):
+            check_topics(described("", "in", server=server, sink={"topic": "in-missing", "partitions": 1}))
+        with pytest.raises(Forbidden):
+            check_topics(described("", "in-out", server=server, sink={"topic": "in-dead"}))
+        with pytest.raises(Forbidden):
+            check_topics(described("", "in", server=server, sink={"topic": "elsewhere"}))
+        assert served.stop(10.0)
+
+
+def test_an_id_that_has_published_from_another_checkpoint(url: str, client: Client, topic: str) -> None:
+    client.create_topic(f"{topic}-out")
+    check_sink_id(described(url, topic), "mine")
+    client.publish_staged(f"{topic}-out", [], "mine", 4)
+    assert client.last_commit(f"{topic}-out", "mine") == 4
+    with pytest.raises(InvalidInput) as refused:
+        check_sink_id(described(url, topic), "mine")
+    assert refused.value.field == "sink.sink_id" and "batch 4" in refused.value.rule
+
+
+def test_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.spark.pipeline.preflight._TIMEOUT_SECONDS", 0.2)
+    with pytest.raises(Unreachable):
+        check_topics(described("headrace://127.0.0.1:1", "x"))
