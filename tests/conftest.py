@@ -1,4 +1,5 @@
-"""What all tests stand on, however they were started: Ctrl-C works, and files are in memory where there is room.
+"""What all tests stand on, however and wherever they were started: Ctrl-C works, files are in memory where there is
+room, and generated examples are the same each time and may take as long as they like.
 
 A process that was started in the background by a shell without job control ignores SIGINT, and so do all its
 children. Tests send that signal, so here it means again what it means in a terminal.
@@ -13,6 +14,8 @@ import os
 import shutil
 import signal
 from pathlib import Path
+
+from hypothesis import HealthCheck, settings
 
 from tests.postgres_server import postgres
 
@@ -33,3 +36,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if "PYTEST_DEBUG_TEMPROOT" not in os.environ and _has_room():
     os.environ["PYTEST_DEBUG_TEMPROOT"] = str(MEMORY)
+settings.register_profile(
+    "headrace",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("headrace")
