@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 # Two processes share out the test files. A test that hangs fails, with the stacks of all threads.
 PARALLEL := $(PYTEST) --numprocesses=2 --dist=loadfile --timeout=300
 # Each of those processes starts a Java of its own, so these tests come by themselves.
-ON_SPARK := $(wildcard tests/spark tests/pipeline)
+ON_SPARK := tests/spark $(wildcard tests/pipeline) tests/cli/test_demo.py
 COVERED := --cov-branch --cov-report=term --cov-fail-under=100
 
 help:  ## list the commands
