@@ -226,8 +226,8 @@ def test_lost_messages_are_skipped_and_counted_if_so_told(
     publish(client, topic, numbers(5, 7))
     end = latest(reader, start)
     assert offsets(end) == {"0": 7}
-    assert "skipped 5 messages" in caplog.text
     assert planned(reader, start, end) == [(0, 5, 7)]
+    assert caplog.text.count("skipped 5 messages") == 1
     # A task that was planned before reads what is left.
     rows = [row for batch in reader.read(Split(0, 0, 7)) for row in batch.column("value").to_pylist()]
     assert rows == [b"5", b"6"]

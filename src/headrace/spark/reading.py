@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -30,6 +31,8 @@ from headrace.spark.splits import Split
 _BATCH_MESSAGES: Final = 1 << 16
 _BATCH_BYTES: Final = 8 << 20
 _AHEAD_BATCHES: Final = 2
+# A thread that waits for a broker that is away is left behind; it ends with its process.
+_LEAVE_SECONDS: Final = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +114,8 @@ class _Prefetch:
     def __exit__(self, *ended: object) -> None:
         """A reader that wants no more, as with a limit, leaves before the end."""
         self._over.set()
-        while self._thread.is_alive():
+        deadline = time.monotonic() + _LEAVE_SECONDS
+        while self._thread.is_alive() and time.monotonic() < deadline:
             try:
                 self._ready.get_nowait()
             except queue.Empty:

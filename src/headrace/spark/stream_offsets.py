@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from headrace.core.errors import InvalidInput
+from headrace.core.names import topic_key
 
 VERSION: Final = 1
 
@@ -31,7 +32,7 @@ def decode(topic: str, given: Mapping[str, Any]) -> dict[int, int]:
     if given.get("version") != VERSION:
         rule = f"this Headrace reads version {VERSION}: upgrade it, or start with another checkpoint"
         raise InvalidInput("checkpoint", f"of version {given.get('version')!r}"[:100], rule)
-    if str(given["topic"]).casefold() != topic.casefold():
+    if topic_key(str(given["topic"])) != topic_key(topic):
         rule = f"the query reads {topic!r} now: start with another checkpoint"
         raise InvalidInput("checkpoint", f"of topic {given['topic']!r}", rule)
     return {int(partition): int(offset) for partition, offset in given["offsets"].items()}

@@ -124,13 +124,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._options.connection.call(lambda client: client.await_offsets(self._topic, known, wait_seconds))
 
     def _face_losses(self, known: dict[int, int], present: Bounds) -> None:
+        """Fail at once if anything is gone. Where it is to be skipped, the batch that skips it says so."""
         lost = {}
         for partition, offset in known.items():
             oldest, newest = present.get(partition, (0, 0))
-            if offset < oldest:
-                lost[partition] = (offset, oldest)
-            elif offset > newest:
+            if offset > newest:
+                # Another topic has the name now: nobody knows what became of the rest.
                 lost[partition] = (newest, offset)
+            elif offset < oldest and self._options.fail_on_data_loss:
+                lost[partition] = (offset, oldest)
         Losses(lost).face(self._topic, self._options.fail_on_data_loss)
 
     def _limited(self, ranges: Ranges, limit: ReadLimit) -> Ranges:
