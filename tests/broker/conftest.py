@@ -11,7 +11,7 @@ import pytest
 
 from headrace.broker import Broker
 from tests.broker.clock import SettableClock
-from tests.broker.sites import DURABLE_ENGINES, ENGINES, Site
+from tests.broker.sites import DISK, DURABLE_ENGINES, ENGINES, POSTGRES, Site
 
 # A directory in memory, and the room that must be free in it.
 MEMORY = Path("/dev/shm")
@@ -31,17 +31,33 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     """A store of each engine."""
-    place = Site(request.param, tmp_path / "store")
+    place = Site.make(request.param, tmp_path / "store", request.getfixturevalue)
     yield place
-    place.close()
+    place.close_all()
+
+
+@pytest.fixture
+def disk_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    """A store on disk, for what only files have."""
+    place = Site.make(DISK, tmp_path / "store", request.getfixturevalue)
+    yield place
+    place.close_all()
+
+
+@pytest.fixture
+def shared_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    """A store that several brokers open at once."""
+    place = Site.make(POSTGRES, tmp_path / "store", request.getfixturevalue)
+    yield place
+    place.close_all()
 
 
 @pytest.fixture(params=DURABLE_ENGINES, ids=lambda engine: engine.name)
 def durable_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     """A store of each engine that keeps what it has over a restart."""
-    place = Site(request.param, tmp_path / "store")
+    place = Site.make(request.param, tmp_path / "store", request.getfixturevalue)
     yield place
-    place.close()
+    place.close_all()
 
 
 @pytest.fixture

@@ -19,18 +19,27 @@ from tests.broker.clock import SettableClock
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine as the tests see it: the URL of a store in a directory, and whether it survives a restart."""
+    """An engine as the tests see it: what it needs of the fixtures to make the URL of a store in a directory.
+
+    A durable store survives a restart. A shared one may be opened by several brokers at once, and its members survive.
+    """
 
     name: str
-    url: Callable[[Path], str]
-    is_durable: bool
+    url: Callable[[Path, Callable[[str], Any]], str]
+    is_durable: bool = False
+    is_shared: bool = False
 
 
 # Segments are tiny, so that a few commits roll; what `sync` adds is the matter of the storage tests.
-ENGINES = (
-    Engine("memory", lambda directory: "memory:", is_durable=False),
-    Engine("disk", lambda directory: f"file:{directory}?durability=os&segment_frames=3", is_durable=True),
+MEMORY = Engine("memory", lambda directory, fixture: "memory:")
+DISK = Engine("disk", lambda directory, fixture: f"file:{directory}?durability=os&segment_frames=3", is_durable=True)
+POSTGRES = Engine(
+    "postgres",
+    lambda directory, fixture: str(fixture("postgres").fresh_url("segment_commits=3")),
+    is_durable=True,
+    is_shared=True,
 )
+ENGINES = (MEMORY, DISK, POSTGRES)
 DURABLE_ENGINES = tuple(engine for engine in ENGINES if engine.is_durable)
 
 
@@ -40,12 +49,17 @@ class Site:
 
     engine: Engine
     directory: Path
+    url: str
     clock: SettableClock = field(default_factory=SettableClock)
     _open: list[Broker] = field(default_factory=list)
+    _neighbours: list[Site] = field(default_factory=list)
 
-    @property
-    def url(self) -> str:
-        return self.engine.url(self.directory)
+    @classmethod
+    def make(
+        cls, engine: Engine, directory: Path, fixture: Callable[[str], Any], clock: SettableClock | None = None
+    ) -> Site:
+        """A store that nobody used."""
+        return cls(engine, directory, engine.url(directory, fixture), clock or SettableClock())
 
     def open(self, store: Any = None, **settings: Any) -> Broker:
         """A broker on this store, or on what a test put around it, whose upkeep runs when the test says so."""
@@ -61,9 +75,18 @@ class Site:
 
     def crashed(self, directory: Path) -> Site:
         """This store as a process finds it that starts after the broker of now died: nothing was closed."""
+        if self.engine.is_shared:
+            self._neighbours.append(Site(self.engine, self.directory, self.url, self.clock))
+            return self._neighbours[-1]
         shutil.copytree(self.directory, directory)
-        return Site(self.engine, directory, self.clock)
+        return Site(self.engine, directory, self.url.replace(str(self.directory), str(directory)), self.clock)
 
     def close(self) -> None:
+        """Close every broker that was opened here."""
         for broker in self._open:
             broker.close()
+
+    def close_all(self) -> None:
+        """And those that were opened after a crash."""
+        for site in (self, *self._neighbours):
+            site.close()

@@ -42,10 +42,8 @@ def put_a_directory_in_place(site: Site, topic_id: int) -> None:
 
 
 @pytest.mark.parametrize("break_it", [remove_files, spoil_files, put_a_directory_in_place])
-def test_it_is_listed_and_every_use_says_what_is_wrong(
-    durable_site: Site, break_it: Callable[[Site, int], None]
-) -> None:
-    broker = broken(durable_site, break_it)
+def test_it_is_listed_and_every_use_says_what_is_wrong(disk_site: Site, break_it: Callable[[Site, int], None]) -> None:
+    broker = broken(disk_site, break_it)
     assert broker.list_topics() == ["Broken", "fine"]
     assert list(broker.failing_topics()) == ["Broken"]
     for use in (
@@ -64,30 +62,30 @@ def test_it_is_listed_and_every_use_says_what_is_wrong(
 
 
 @pytest.mark.parametrize("break_it", [remove_files, spoil_files])
-def test_the_other_topics_work(durable_site: Site, break_it: Callable[[Site, int], None]) -> None:
-    broker = broken(durable_site, break_it)
+def test_the_other_topics_work(disk_site: Site, break_it: Callable[[Site, int], None]) -> None:
+    broker = broken(disk_site, break_it)
     assert content(broker, "fine") == {0: [b"a"], 1: [b"b"]}
     broker.publish("fine", batch(b"c"))
     broker.upkeep.run_all()
     broker.create_topic("new")
-    broker = durable_site.reopen(broker)
+    broker = disk_site.reopen(broker)
     assert broker.list_topics() == ["Broken", "fine", "new"]
     assert content(broker, "fine") == {0: [b"a", b"c"], 1: [b"b"]}
 
 
 @pytest.mark.parametrize("break_it", [remove_files, spoil_files])
-def test_it_can_be_deleted_and_made_anew(durable_site: Site, break_it: Callable[[Site, int], None]) -> None:
-    broker = broken(durable_site, break_it)
+def test_it_can_be_deleted_and_made_anew(disk_site: Site, break_it: Callable[[Site, int], None]) -> None:
+    broker = broken(disk_site, break_it)
     broker.delete_topic("BROKEN")
     assert broker.list_topics() == ["fine"]
     broker.create_topic("broken")
     broker.publish("broken", batch(b"new"))
-    assert content(durable_site.reopen(broker), "broken") == {0: [b"new"]}
+    assert content(disk_site.reopen(broker), "broken") == {0: [b"new"]}
 
 
-def test_the_error_does_not_grow_with_its_uses(durable_site: Site) -> None:
+def test_the_error_does_not_grow_with_its_uses(disk_site: Site) -> None:
     """An error that is kept and raised again would keep the frames of all who met it."""
-    broker = broken(durable_site, remove_files)
+    broker = broken(disk_site, remove_files)
 
     def depth() -> int:
         with pytest.raises(HeadraceError) as caught:

@@ -194,12 +194,12 @@ def test_a_change_that_comes_after_the_deletion_of_its_topic_is_not_stored(site:
     assert broker._store.catalog.groups(record.id) == []
 
 
-def test_leaving_the_block_closes(durable_site: Site) -> None:
-    with Broker.open(durable_site.url) as broker:
+def test_leaving_the_block_closes(disk_site: Site) -> None:
+    with Broker.open(disk_site.url) as broker:
         broker.create_topic("orders")
         with pytest.raises(StoreUnavailable, match="has it open"):
-            Broker.open(durable_site.url)
-    with Broker.open(durable_site.url) as broker:
+            Broker.open(disk_site.url)
+    with Broker.open(disk_site.url) as broker:
         assert broker.list_topics() == ["orders"]
 
 

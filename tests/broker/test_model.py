@@ -1,9 +1,10 @@
-"""A random life of a disk broker and of a memory broker side by side: every answer must be the same.
+"""A random life of a durable broker and of a memory broker side by side: every answer must be the same.
 
-The memory engine says what is right, since it is too plain to be wrong in the ways the disk engine can be. A seed gives
+The memory engine says what is right, since it is too plain to be wrong in the ways the others can be. A seed gives
 the whole life: publishes of many shapes, reads, groups, members, altered and deleted topics, time, upkeep, and restarts
-and crashes of the disk broker. Where engines may differ they are held to what must be true of both: retention drops
-segments on disk and commits in memory, and a limit in bytes is met by whole messages counted with or without overhead.
+and crashes of the durable broker. On a database two servers take turns, step by step. Where engines may differ they are
+held to what must be true of both: retention drops segments on disk and commits in memory, and a limit in bytes is met
+by whole messages counted with or without overhead.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ import pytest
 
 from headrace.broker import Broker
 from headrace.broker.group_book import KeptBook
+from headrace.broker.news import News
 from headrace.core.descriptions import GroupDescription, Staged, TopicDescription
 from headrace.core.errors import HeadraceError, OffsetOutOfRange, StorageError
 from headrace.core.messages import PUBLISH_SCHEMA, message_sizes
 from headrace.core.planning import CommitKey, Receipts
 from tests.broker.clock import SettableClock
-from tests.broker.sites import ENGINES, Site
+from tests.broker.sites import DISK, DURABLE_ENGINES, MEMORY, POSTGRES, Engine, Site
 
 DAY_SECONDS = 24 * 3600
 STEPS = 160
@@ -359,34 +361,43 @@ def is_same(left: Any, right: Any) -> bool:
 
 
 class Pair:
-    """The two brokers, and how the disk one is restarted."""
+    """The two brokers, and how the durable one is restarted; of a shared store two servers take turns as that one."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, engine: Engine, directory: Path, fixture: Callable[[str], Any]) -> None:
         self.clock = SettableClock()
-        memory, disk = ENGINES
         self._directory = directory
         self._lives = 0
-        self._site = Site(disk, directory / "0", self.clock)
-        self._memory_site = Site(memory, directory, self.clock)
+        self._site = Site.make(engine, directory / "0", fixture, self.clock)
+        self._memory_site = Site.make(MEMORY, directory, fixture, self.clock)
         self.memory = self._memory_site.open()
         self.disk = self._site.open()
+        self._neighbour = self._site.open() if engine.is_shared else None
 
     def restart(self) -> None:
-        """Close the disk broker and open it again."""
+        """Close the durable broker and open it again."""
         self.disk = self._site.reopen(self.disk)
         self._forget_members()
 
     def crash(self) -> None:
-        """Open what the disk broker would have left if it had died just now."""
+        """Open what the durable broker would have left if it had died just now."""
         self._lives += 1
         after = self._site.crashed(self._directory / str(self._lives))
+        self.disk = after.open()
+        self._neighbour = after.open() if self._neighbour is not None else None
         self._site.close()
         self._site = after
-        self.disk = after.open()
         self._forget_members()
 
+    def turn(self) -> None:
+        """Let the other server go on, once it has heard what this one did."""
+        if self._neighbour is not None:
+            self.disk, self._neighbour = self._neighbour, self.disk
+            News(self.disk._topics).hear(None)
+
     def _forget_members(self) -> None:
-        """Members do not survive a restart, so the broker that lives on must forget its own."""
+        """Members do not survive a restart of the only server, so the broker that lives on must forget its own."""
+        if self._neighbour is not None:
+            return
         for opened in self.memory._topics.all():
             for group in opened.groups.all():
                 book = opened.groups._book
@@ -468,12 +479,13 @@ def disturb(pair: Pair, life: Life) -> str | None:
     return None
 
 
-def live(seed: int, directory: Path) -> None:
+def live(seed: int, steps: int, engine: Engine, directory: Path, fixture: Callable[[str], Any]) -> None:
     """One whole life; a failure names the seed and its last steps."""
-    pair, life = Pair(directory), Life(seed)
+    pair, life = Pair(engine, directory, fixture), Life(seed)
     names: list[str] = []
     try:
-        for _ in range(STEPS):
+        for _ in range(steps):
+            pair.turn()
             if disturbance := disturb(pair, life):
                 names.append(disturbance)
                 pair.compare_everything()
@@ -493,11 +505,21 @@ def live(seed: int, directory: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_disk_broker_answers_like_a_memory_broker(seed: int, tmp_path: Path) -> None:
-    live(seed, tmp_path)
+def test_a_disk_broker_answers_like_a_memory_broker(seed: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    live(seed, STEPS, DISK, tmp_path, request.getfixturevalue)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_servers_on_one_database_answer_like_one_memory_broker(
+    seed: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    live(seed, STEPS // 2, POSTGRES, tmp_path, request.getfixturevalue)
 
 
 @pytest.mark.campaign
+@pytest.mark.parametrize("engine", DURABLE_ENGINES, ids=lambda engine: engine.name)
 @pytest.mark.parametrize("seed", range(1000, 1300))
-def test_a_disk_broker_answers_like_a_memory_broker_for_many_lives(seed: int, tmp_path: Path) -> None:
-    live(seed, tmp_path)
+def test_a_durable_broker_answers_like_a_memory_broker_for_many_lives(
+    seed: int, engine: Engine, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    live(seed, STEPS, engine, tmp_path, request.getfixturevalue)

@@ -217,15 +217,15 @@ def test_a_topic_deleted_after_the_commit_does_not_undo_its_receipts(site: Site)
     deleting.result()
 
 
-def test_stages_survive_the_death_of_the_process(durable_site: Site, tmp_path: Path) -> None:
-    broker = durable_site.open()
+def test_stages_survive_the_death_of_the_process(disk_site: Site, tmp_path: Path) -> None:
+    broker = disk_site.open()
     broker.create_topic("orders", partitions=2)
     broker.stage("orders", batch(b"a", b"b"), "s")
     staged = broker.stage("orders", batch(b"c", key=b"k"), "s")
-    after = durable_site.crashed(tmp_path / "after")
+    after = disk_site.crashed(tmp_path / "after")
     assert statuses(after.open().publish_staged("orders", [staged])) == ["written"] * 3
     after.close()
-    assert statuses(durable_site.reopen(broker).publish_staged("orders", [staged])) == ["written"] * 3
+    assert statuses(disk_site.reopen(broker).publish_staged("orders", [staged])) == ["written"] * 3
 
 
 def test_a_commit_over_many_frames_is_seen_whole_or_not_at_all(broker: Broker) -> None:

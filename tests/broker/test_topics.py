@@ -256,8 +256,8 @@ def test_deleting_ends_readers_that_wait(broker: Broker) -> None:
             reader.result()
 
 
-def test_deleting_frees_the_disk(durable_site: Site) -> None:
-    broker = durable_site.open()
+def test_deleting_frees_the_disk(disk_site: Site) -> None:
+    broker = disk_site.open()
     broker.create_topic("orders", partitions=2)
     broker.create_topic("kept")
     for _ in range(10):
@@ -267,12 +267,12 @@ def test_deleting_frees_the_disk(durable_site: Site) -> None:
     topic_id = broker.describe_topic("orders").id
     assert broker.describe_topic("orders").bytes_stored > 10_000
     broker.delete_topic("orders")
-    left = [path for path in durable_site.directory.rglob("*") if f"{topic_id:09d}" in str(path)]
+    left = [path for path in disk_site.directory.rglob("*") if f"{topic_id:09d}" in str(path)]
     assert left == []
-    assert list((durable_site.directory / "stages").iterdir()) == []
+    assert list((disk_site.directory / "stages").iterdir()) == []
     broker.create_topic("orders")
     assert broker.drop_stages("orders", [staged.stage]) == 0
-    assert durable_site.reopen(broker).list_topics() == ["kept", "orders"]
+    assert disk_site.reopen(broker).list_topics() == ["kept", "orders"]
 
 
 def test_a_topic_that_the_catalog_keeps_can_be_deleted_again(site: Site) -> None:

@@ -70,8 +70,8 @@ def test_what_was_dropped_stays_dropped_after_a_restart(durable_site: Site) -> N
     ]
 
 
-def test_complete_segments_are_sealed_and_counted(durable_site: Site) -> None:
-    broker = durable_site.open()
+def test_complete_segments_are_sealed_and_counted(disk_site: Site) -> None:
+    broker = disk_site.open()
     broker.create_topic("orders")
     for _ in range(10):
         broker.publish("orders", batch(b"a"))

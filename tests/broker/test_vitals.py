@@ -78,12 +78,12 @@ def test_a_topic_whose_log_failed_says_why_and_can_be_read(durable_site: Site) -
     assert [vitals.name for vitals in broker.vitals()] == ["orders", "fine"]
 
 
-def test_a_file_that_cannot_be_asked_for_is_an_error_of_the_store(durable_site: Site) -> None:
-    broker = durable_site.open()
+def test_a_file_that_cannot_be_asked_for_is_an_error_of_the_store(disk_site: Site) -> None:
+    broker = disk_site.open()
     broker.create_topic("orders")
     for _ in range(8):
         broker.publish("orders", batch(b"a"))
-    next(durable_site.directory.rglob("00000000000000000000.log")).unlink()
+    next(disk_site.directory.rglob("00000000000000000000.log")).unlink()
     for ask in (partial(broker.describe_topic, "orders"), broker.vitals):
         with pytest.raises(StoreUnavailable, match="'orders'"):
             ask()

@@ -198,10 +198,12 @@ class SharedBook:
 
     def all(self) -> list[Group]:
         """All groups by name."""
+        self._topic.check_alive()
         return self._catalog.groups(self._topic.record.id)
 
     def find(self, name: str) -> Group | None:
         """A group as it is now, or none."""
+        self._topic.check_alive()
         seen, group = self._seen, self._catalog.group(self._topic.record.id, name)
         if group is not None:
             seen[name] = group
@@ -213,6 +215,7 @@ class SharedBook:
 
     def offsets(self, name: str) -> dict[int, int]:
         """The committed offset of each partition that has one."""
+        self._topic.check_alive()
         return self._catalog.offsets(self._topic.record.id, name)
 
     def change(self, name: str, reach: Reach, work: Callable[[GroupDraft], Result]) -> Result:

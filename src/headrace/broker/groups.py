@@ -148,10 +148,11 @@ class Groups:
         """The next offset to read of every partition: the committed one, or the oldest kept."""
         # Committed offsets first: the partitions they name are there by the time the log is asked.
         committed = self.committed(name)
-        start = self._topic.offsets().start.copy()
-        for partition, offset in committed.items():
-            start[partition] = max(start[partition], offset)
-        return start
+        return _positions(self._topic.offsets().start, committed)
+
+    def positions_in(self, name: str, start: Int64s) -> Int64s:
+        """The same for the partitions of which the oldest kept is known, and for a group that is."""
+        return _positions(start, self._book.offsets(name))
 
     def commit(
         self, name: str, offsets: Mapping[int, int], member: str | None, generation: int | None, now_us: int
@@ -194,6 +195,14 @@ class Groups:
     def drop_outlived(self, now_us: int) -> int:
         """Drop what is past retention and read by all important groups."""
         return self._book.drop_outlived(now_us)
+
+
+def _positions(start: Int64s, committed: Mapping[int, int]) -> Int64s:
+    positions = start.copy()
+    for partition, offset in committed.items():
+        if partition < len(positions):
+            positions[partition] = max(positions[partition], offset)
+    return positions
 
 
 def _put(draft: GroupDraft, group: Group, offsets: Mapping[int, int] | None = None) -> _Step:

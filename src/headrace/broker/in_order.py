@@ -81,6 +81,7 @@ class InOrder:
 
     def left(self) -> int:
         """How many messages there are yet to read."""
+        self._groups.get(self._group)
         positions, ends = self._look()
         return int(np.maximum(ends - positions, 0).sum())
 
@@ -112,8 +113,8 @@ class InOrder:
     def _look(self) -> tuple[Int64s, Int64s]:
         """Position and end of every partition."""
         # The ends first, and all at once: what is written meanwhile must not be seen in one partition only.
-        ends = self._topic.offsets().end
-        return self._groups.positions(self._group)[: len(ends)], ends
+        offsets = self._topic.offsets()
+        return self._groups.positions_in(self._group, offsets.start), offsets.end
 
     def _earliest(self, partitions: list[int], offsets: list[int]) -> int:
         return min(partitions, key=lambda partition: (self._time_us(partition, offsets[partition]), partition))

@@ -57,7 +57,7 @@ class News:
         if is_group:
             opened.groups.forget()
         try:
-            opened.topic.heed()
+            opened.topic.heed(everyone=is_group)
         except TopicDeleted:
             self.compare_topics()
         except HeadraceError as error:

@@ -115,6 +115,7 @@ class Topic:
 
     def seen_offsets(self) -> Offsets | None:
         """The same as it was seen last, without waiting for anything; none if nobody has looked yet."""
+        self.check_alive()
         return self._seen if self.is_shared else self.offsets()
 
     def may_hold(self, offsets: Mapping[int, int]) -> bool:
@@ -125,11 +126,15 @@ class Topic:
         count, ends = len(seen.end), seen.end
         return all(0 <= partition < count and 0 <= offset <= ends[partition] for partition, offset in offsets.items())
 
-    def heed(self) -> None:
-        """Another server wrote, or may have: whoever waits looks again."""
-        if len(self.watches):
-            self.offsets()
+    def heed(self, everyone: bool) -> None:
+        """Another server wrote, or may have: whoever waits for that looks again, or everyone who waits."""
+        if not len(self.watches):
+            return
+        before, after = self._seen, self.offsets()
+        if everyone or before is None or len(before.end) != len(after.end):
             self.watches.wake_all()
+        else:
+            self.watches.wake(np.flatnonzero(before.end != after.end).tolist())
 
     def fetch(
         self, partition: int, offset: int, messages_max: int, bytes_max: int, wait_seconds: float

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 logger = logging.getLogger(__name__)
@@ -54,9 +54,9 @@ class Watches:
         finally:
             self.remove(partition, event.set)
 
-    def wake(self, partitions: Iterable[int]) -> None:
+    def wake(self, partitions: Sequence[int]) -> None:
         """Something came for these partitions."""
-        if not self._by_partition:
+        if not self._by_partition or not partitions:
             return
         with self._lock:
             called = [wake for partition in partitions for wake in self._by_partition.get(partition, ())]

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -87,6 +87,8 @@ class Catalog:
         self._is_postgres = engine.dialect.name == "postgresql"
         self._upsert: Any = postgresql.insert if self._is_postgres else sqlite.insert
         self._lock: AbstractContextManager[object] = nullcontext() if self._is_postgres else threading.Lock()
+        self._idle = threading.Condition()
+        self._at_work = 0
         self._closed = False
         # Made once: offsets change more often than all else.
         row = self._upsert(all_consumers)
@@ -280,25 +282,38 @@ class Catalog:
 
     def close(self) -> None:
         """Close all connections; the engine would open new ones, so nothing more is let in."""
-        with self._lock:
+        with self._idle:
             self._closed = True
-            self._engine.dispose()
+            while self._at_work:
+                self._idle.wait()
+        self._engine.dispose()
 
     def _do(self, work: Callable[[Connection], Result]) -> Result:
         """Do work in one transaction, again if its connection broke, until that takes too long."""
         deadline = time.monotonic() + self._patience_seconds
         while True:
             try:
-                with self._lock:
-                    if self._closed:
-                        raise Closed("the store")
-                    with self._engine.begin() as connection:
-                        return work(connection)
+                with self._working(), self._lock, self._engine.begin() as connection:
+                    return work(connection)
             except (DBAPIError, PoolTimeout) as error:
                 reason = str(error.orig) if isinstance(error, DBAPIError) else "all connections are in use"
                 if not self._may_pass(error) or time.monotonic() >= deadline:
                     raise StoreUnavailable(self._name, reason) from error
                 time.sleep(_PAUSE_SECONDS)
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """As long as someone is at work the connections stay."""
+        with self._idle:
+            if self._closed:
+                raise Closed("the store")
+            self._at_work += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._at_work -= 1
+                self._idle.notify_all()
 
     def _may_pass(self, error: DBAPIError | PoolTimeout) -> bool:
         """Whether another connection may fare better: this one broke, was not let in, or ran into another."""
