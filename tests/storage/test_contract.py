@@ -9,7 +9,7 @@ import pytest
 
 from tests.postgres_server import PostgresServer
 from tests.storage.builders import DiskPlace, MemoryPlace, Place, PostgresPlace
-from tests.storage.contract import EngineContract, LogContract
+from tests.storage.contract import EngineContract, LogContract, RetentionContract
 
 
 class TestMemory(EngineContract):
@@ -60,7 +60,7 @@ class TestPostgres(EngineContract):
         place.close()
 
 
-class TestPostgresShared(EngineContract):
+class TestPostgresShared(LogContract, RetentionContract):
     """Taken over by another server while the one before it is still there."""
 
     @pytest.fixture

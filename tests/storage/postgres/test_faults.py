@@ -143,6 +143,8 @@ class TestLostConnections:
             publish(log, values(b"b"))
         with pytest.raises(StoreUnavailable):
             log.offsets()
+        with pytest.raises(StoreUnavailable):
+            log.read(0, 0, 1, EVERYTHING)
         proxy.come_back()
         publish(log, values(b"c"))
         assert values_in(log) == [b"a", b"c"]

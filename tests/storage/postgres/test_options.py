@@ -87,6 +87,8 @@ def test_what_is_wrong_is_said_without_the_url(query: str, rule: str) -> None:
         f"postgresql://ann:a:{SECRET}@host:1:2/db",
         f"postgresql://ann:a@{SECRET}@host/db?colour=red",
         f"postgresql://ann:a/{SECRET}@host/db?colour=red",
+        f"postgresql://ann:a/{SECRET}@host/db",
+        f"postgresql://ann:a@{SECRET}@host/db",
         f"postgresql://ann:a?{SECRET}@host/db?colour=red",
         f"postgresql://ann:a#{SECRET}@host/db?colour=red",
         f"postgresql:host=x password={SECRET}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,8 @@ from headrace.core.errors import OffsetOutOfRange, StoreUnavailable
 from headrace.core.groups import Group
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import TopicRecord
+from headrace.storage.postgres import head as heads
+from headrace.storage.postgres import segments
 from headrace.storage.postgres.engine import PostgresStore
 from tests.storage.builders import EVERYTHING, NOW_US, publish, values, values_in
 from tests.storage.postgres.sites import Site, create, log_of
@@ -69,6 +73,45 @@ def test_a_server_that_does_not_know_of_it_yet_finds_out(site: Site) -> None:
     assert log.drop_outlived(SETTINGS, np.array([6, 0]), LATER_US) == 1
     assert stale.time_of(0, 4) is None
     assert stale.first_at(0, 0) == 6
+
+
+def test_retention_between_a_look_and_a_read_is_met_by_another_look(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = site.open(SEGMENTS), site.open()
+    topic = filled(store)
+    log, theirs = log_of(store, topic), log_of(other, topic)
+    held = [4, 6]
+
+    def look_late(*arguments: Any) -> Any:
+        seen = segments.look(*arguments)
+        if held:
+            assert theirs.drop_outlived(SETTINGS, np.array([held.pop(0), 0]), LATER_US) > 0
+        return seen
+
+    monkeypatch.setattr("headrace.storage.postgres.log.look", look_late)
+    assert log.first_at(0, 0) == 6
+    assert held == []
+
+
+def test_a_row_and_its_segments_are_of_one_moment(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, other = site.open(SEGMENTS), site.open()
+    topic = filled(store)
+    theirs = log_of(other, topic)
+    real = heads.look
+    interfered: list[int] = []
+
+    def look_late(*arguments: Any) -> Any:
+        seen = real(*arguments)
+        if not interfered:
+            interfered.append(0)
+            interfered[0] = theirs.drop_outlived(SETTINGS, np.array([6, 0]), LATER_US)
+        return seen
+
+    monkeypatch.setattr(heads, "look", look_late)
+    log = log_of(store, topic)
+    assert log.offsets().start.tolist() == [6, 0]
+    assert interfered == [3]
 
 
 def test_a_table_that_somebody_reads_goes_later(site: Site) -> None:

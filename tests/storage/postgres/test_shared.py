@@ -15,7 +15,7 @@ from headrace.core.planning import Commit, CommitKey, TopicState
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.postgres import knowledge
 from headrace.storage.postgres.engine import PostgresStore
-from headrace.storage.urls import open_store
+from headrace.storage.urls import open_catalog, open_store
 from tests.postgres_server import PostgresServer
 from tests.storage.builders import EVERYTHING, NOW_US, batch_of, publish, state_of, values, values_in
 from tests.storage.postgres.sites import Site, create, log_of, wait_until
@@ -119,6 +119,14 @@ class TestState:
         other.commit(lambda state: [])
         assert list(other.state.writers) == ["w6", "w7", "w8"]
 
+    def test_where_there_is_nothing_to_trim_nothing_is_asked(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("headrace.storage.postgres.log.TRIM_COMMITS", 2)
+        store = site.open()
+        log = log_of(store, create(store))
+        for number in range(5):
+            publish(log, values(b"%d" % number))
+        assert values_in(log) == [b"0", b"1", b"2", b"3", b"4"]
+
 
 class TestStoreWide:
     def test_store_wide_commits_see_what_the_others_wrote(self, site: Site) -> None:
@@ -169,6 +177,9 @@ class TestReading:
         log = log_of(store, create(store))
         for number in range(5):
             publish(log, values(*(b"%d" % (4 * number + row) for row in range(4))))
+            # Some segments have nothing of this partition.
+            for _ in range(number):
+                publish(log, values(b"elsewhere", partition=1))
         assert values_in(log) == [b"%d" % number for number in range(20)]
         assert log.read(0, 2, 11, EVERYTHING).num_rows == 11
         assert log.read(0, 2, 11, 0).num_rows == 1
@@ -275,6 +286,12 @@ class TestOpening:
         finally:
             site.do("ALTER ROLE postgres RESET synchronous_commit")
 
+    def test_the_catalog_alone_is_there_for_tokens(self, site: Site) -> None:
+        catalog = open_catalog(site.url)
+        assert catalog.tokens() == []
+        catalog.close()
+        assert site.open().catalog.topics() == []
+
 
 class TestSignals:
     def test_words_reach_every_server(self, site: Site) -> None:
@@ -321,6 +338,7 @@ class TestSignals:
         store = site.open()
         heard: list[str | None] = []
         store.signals.listen(heard.append)
+        wait_until(lambda: None in heard, "the first word")
         store.signals.announce("before")
         wait_until(lambda: "before" in heard, "a word")
         terminate_all(site)
