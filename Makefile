@@ -1,4 +1,4 @@
-.PHONY: help install demo run test check bench-engine bench-http bench-flight bench-peers campaign clean
+.PHONY: help install demo run test check bench-engine bench-http bench-flight bench-peers kafka-jars campaign clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -53,9 +53,12 @@ bench-http: install  ## measure the HTTP server beside an empty POST
 bench-flight: install  ## measure the client and the Flight server; --soak 10 in BENCH_FLIGHT for ten minutes more
 	$(BIN)/python -m bench.flight $(BENCH_FLIGHT)
 
-bench-peers: install  ## Headrace beside Redis Streams and NATS JetStream, where they are installed
+bench-peers: install  ## Headrace beside Redis Streams, NATS JetStream and Apache Kafka, where they are installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
-	$(BIN)/python -m bench.peers
+	$(BIN)/python -m bench.peers $(BENCH_PEERS)
+
+kafka-jars:  ## fetch Apache Kafka for bench-peers, with Maven
+	mvn -q -B -f bench/peers/kafka_jars/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=target
 
 campaign: install  ## long randomised model and crash runs
 	$(PYTEST) -m campaign

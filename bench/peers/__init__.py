@@ -1,1 +1,1 @@
-"""Headrace beside Redis Streams and NATS JetStream: the same work, in one run, each through its usual Python client."""
+"""Headrace beside Redis Streams, NATS JetStream and Apache Kafka: the same work, each through its own Python client."""

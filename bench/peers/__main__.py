@@ -6,20 +6,23 @@ import argparse
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bench.peers import processes
 from bench.peers.headrace_peer import Headrace
+from bench.peers.kafka_broker import Kafka
 from bench.peers.nats_jetstream import NatsJetStream
 from bench.peers.redis_streams import RedisStreams
 from bench.peers.work import LATENCY_RATE, Missing, Peer, Result, measure
 from bench.report import machine
 
-# Kafka is not among them: a broker needs its jars and a JVM, which this project does not bring.
 PEERS: tuple[Peer, ...] = (
     Headrace(synced=True),
     RedisStreams(synced=True),
     NatsJetStream(synced=True),
+    Kafka(synced=True),
     Headrace(synced=False),
     RedisStreams(synced=False),
     NatsJetStream(synced=False),
+    Kafka(synced=False),
 )
 
 
@@ -44,6 +47,8 @@ def main() -> None:
                 print(f"  measured {peer.name}", flush=True)
             except Missing as missing:
                 print(f"  missing: {missing}", flush=True)
+            finally:
+                processes.stop_all()
     print()
     for line in table(results):
         print(line)

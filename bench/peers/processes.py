@@ -10,6 +10,12 @@ from pathlib import Path
 
 from bench.peers.work import Missing
 
+START_SECONDS = 60.0
+END_SECONDS = 30.0
+
+
+_running: list[subprocess.Popen[bytes]] = []
+
 
 class NotStarted(Exception):
     """A server ended or did not listen, with the end of its log."""
@@ -29,12 +35,20 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def run(command: list[str], directory: Path) -> None:
+    """Run something to its end that must succeed."""
+    ended = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120)
+    if ended.returncode:
+        raise NotStarted(f"{command[0]} ended with {ended.returncode}: {(ended.stdout + ended.stderr)[-500:]}")
+
+
 def start(command: list[str], port: int, directory: Path) -> subprocess.Popen[bytes]:
     """Start a server and wait until it listens."""
     log = (directory / "log").open("wb")
     process = subprocess.Popen(command, cwd=directory, stdout=log, stderr=log)
+    _running.append(process)
     log.close()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=0.2).close()
@@ -49,4 +63,15 @@ def start(command: list[str], port: int, directory: Path) -> subprocess.Popen[by
 def stop(process: subprocess.Popen[bytes]) -> None:
     """End a server that was started here."""
     process.terminate()
-    process.wait(20)
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    _running.remove(process)
+
+
+def stop_all() -> None:
+    """End what was started and not stopped: a peer that failed at its start leaves nothing behind."""
+    for process in _running:
+        stop(process)

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
+from bench.report import percentiles_ms
 
 VALUE = os.urandom(100)
 LATENCY_RATE = 500
@@ -77,8 +77,8 @@ def measure(peer: Peer, directory: Path, messages: int, seconds: float) -> Resul
         times = _latencies(peer, seconds)
     finally:
         peer.stop()
-    p50, p99 = np.percentile(times, [50, 99])
-    return Result(peer.name, published, read, float(p50) * 1e3, float(p99) * 1e3)
+    taken = percentiles_ms(times)
+    return Result(peer.name, published, read, taken["p50"], taken["p99"])
 
 
 def _latencies(peer: Peer, seconds: float) -> list[float]:
