@@ -38,6 +38,11 @@ def doctor(
     """Check every frame, index, snapshot and catalog row of a store while no server runs on it."""
     from headrace.storage.disk.doctor import examine
 
+    if str(directory).startswith(("postgres:", "postgresql:")):
+        # Not quoted: there may be a password in it.
+        raise Failure(
+            Exit.USAGE, "a store in PostgreSQL has no files to check: its own tools do it, such as pg_amcheck"
+        )
     try:
         report = examine(directory.absolute(), repair)
     except HeadraceError as error:
