@@ -27,6 +27,7 @@ from headrace.core.messages import (
     TIMESTAMP,
     accept,
     accept_all,
+    content_bytes,
     join,
     message_sizes,
     pad,
@@ -236,6 +237,9 @@ def test_size_of_a_message_is_value_key_and_attributes(
     ]
     assert message_sizes(batch.column(0), batch.column(1), batch.column(2)).tolist() == sizes
     assert message_sizes(batch.column(0), None, None).tolist() == [len(value) for value in batch.column(0).to_pylist()]
+    assert content_bytes(batch) == sum(sizes)
+    assert content_bytes(batch.slice(1)) == sum(sizes[1:])
+    assert content_bytes(batch.select(["value"])) == sum(message_sizes(batch.column(0), None, None).tolist())
 
 
 # What is refused

@@ -32,7 +32,7 @@ def publish(broker: Broker, topic: str, rows: int) -> None:
     broker.publish(topic, pa.record_batch({"value": [b"%d" % row for row in range(rows)], "partition": partitions}))
 
 
-@pytest.mark.parametrize(("mixed", "rows", "count"), [(False, _FEW, 3), (True, _FEW, 1), (True, 3 * _MANY, 3)])
+@pytest.mark.parametrize(("mixed", "rows", "count"), [(False, _FEW, 3), (True, _FEW, 1), (True, 12 * _MANY, 3)])
 def test_a_few_messages_share_a_batch_where_that_is_asked_for(
     broker: Broker, plain: flight.FlightClient, mixed: bool, rows: int, count: int
 ) -> None:

@@ -24,6 +24,7 @@ from headrace.core import groups as rules
 from headrace.core.errors import OffsetOutOfRange, PartitionNotFound, PartitionNotOwned, StaleGeneration
 from headrace.core.groups import Group, ReadFrom
 from headrace.core.limits import FETCH_BYTES_MAX, FETCH_MESSAGES_MAX, MICROSECONDS, SESSION_TIMEOUT_SECONDS_MAX
+from headrace.core.messages import content_bytes
 from headrace.core.names import check_group_name, check_id
 from headrace.storage.engine import Offsets
 from headrace.storage.ranges import check_range
@@ -218,4 +219,4 @@ class _Turns:
                 self._batches.append(batch)
             self._next[partition] += batch.num_rows
             self._messages_left -= batch.num_rows
-            self._bytes_left -= batch.nbytes
+            self._bytes_left -= content_bytes(batch)

@@ -23,6 +23,7 @@ from headrace.broker.settings import BrokerSettings
 from headrace.broker.watching import Watches
 from headrace.core.errors import HeadraceError, StorageError, StoreUnavailable, again
 from headrace.core.measures import COUNTS, SECONDS, Histogram
+from headrace.core.messages import content_bytes
 from headrace.core.planning import DUPLICATE_BY_PAYLOAD, DUPLICATE_BY_SOURCE, DUPLICATE_COMMIT, Commit, TopicState
 from headrace.core.window import PayloadWindow
 from headrace.storage.catalog import TopicRecord
@@ -157,7 +158,7 @@ class Topic:
             batch = log.read(partition, offset, messages_max, bytes_max)
         if batch.num_rows:
             self.fetch_seconds.observe(time.perf_counter() - began)
-            self.counters.add_all({"messages_read": batch.num_rows, "bytes_read": batch.nbytes})
+            self.counters.add_all({"messages_read": batch.num_rows, "bytes_read": content_bytes(batch)})
         return batch
 
     def between_commits(self, look: Callable[[TopicState], Result]) -> Result:

@@ -128,12 +128,18 @@ def message_sizes(value: pa.Array, key: pa.Array | None, attributes: pa.Array | 
     sizes = _lengths(value)
     if key is not None:
         sizes = sizes + _lengths(key)
-    if attributes is not None:
-        items = _lengths(_map_keys(attributes)) + _lengths(_map_items(attributes))
-        ends = np.concatenate([[0], np.cumsum(items)])
-        bounds = _map_bounds(attributes)
-        sizes = sizes + (ends[bounds[1:]] - ends[bounds[:-1]])
-    return sizes
+    return sizes if attributes is None else sizes + _map_sizes(attributes)
+
+
+def content_bytes(batch: pa.RecordBatch) -> int:
+    """The bytes that all messages of a stored or read batch count, without a look at each of them."""
+    total = 0
+    for name in ("value", "key", "attributes"):
+        place = batch.schema.get_field_index(name)
+        column = batch.column(place) if place >= 0 else None
+        if column is not None and column.null_count < len(column):
+            total += column.total_values_length if name != "attributes" else int(_map_sizes(column).sum())
+    return total
 
 
 def pad(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -374,6 +380,14 @@ def _first(mask: pa.Array) -> int:
 
 def _lengths(column: pa.Array) -> Int64s:
     return byte_rows(column)[2]
+
+
+def _map_sizes(column: pa.Array) -> Int64s:
+    """The bytes of each row's names and values."""
+    ends = np.concatenate([[0], np.cumsum(_lengths(_map_keys(column)) + _lengths(_map_items(column)))])
+    bounds = _map_bounds(column)
+    sizes: Int64s = ends[bounds[1:]] - ends[bounds[:-1]]
+    return sizes
 
 
 def _map_bounds(column: pa.Array) -> Int64s:

@@ -14,7 +14,7 @@ from headrace.core.messages import READ_SCHEMA
 from headrace.wire.tickets import Follow, Read, Reading
 
 # Up to so many messages of several partitions go out together: a batch of its own costs more than joining them.
-_MIXED_MESSAGES = 1_000
+_MIXED_MESSAGES = 10_000
 # A follower looks so often whether anyone is still there.
 _PATIENCE_SECONDS = 0.5
 

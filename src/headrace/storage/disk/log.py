@@ -26,7 +26,7 @@ import pyarrow as pa
 from headrace.core.errors import Damaged, DiskFull, HeadraceError, LogFailed, OutcomeUnknown
 from headrace.core.hashing import Int64s
 from headrace.core.measures import SECONDS, Histogram
-from headrace.core.messages import NO_MESSAGES, join, message_sizes, read_batch
+from headrace.core.messages import NO_MESSAGES, content_bytes, join, message_sizes, read_batch
 from headrace.core.planning import Commit, TopicState
 from headrace.core.retention import Piece, droppable, outlived
 from headrace.core.settings import TopicSettings
@@ -153,10 +153,10 @@ class DiskLog:
             batches.append(stored)
             times.append(stored_times)
             position += stored.num_rows
-            bytes_left -= stored.nbytes
+            bytes_left -= content_bytes(stored)
         if not batches:
             return NO_MESSAGES, np.zeros(0, np.int64)
-        return join(batches), np.concatenate(times)
+        return join(batches), times[0] if len(times) == 1 else np.concatenate(times)
 
     def first_at(self, partition: int, time_us: int) -> int:
         """The first offset of a partition at or after a time; its end offset if all is older."""
@@ -433,13 +433,13 @@ def create_segment(files: FileSystem, directory: Path, header: SegmentHeader) ->
 
 
 def _widened(offsets: Int64s, partitions: int) -> Int64s:
-    return np.concatenate([offsets, np.zeros(partitions - len(offsets), np.int64)])
+    missing = partitions - len(offsets)
+    return np.concatenate([offsets, np.zeros(missing, np.int64)]) if missing else offsets
 
 
 def _within_bytes(batch: pa.RecordBatch, bytes_max: int) -> pa.RecordBatch:
     """The first messages that fit, at least one."""
-    # The buffers as they are bound what their slices hold, and cost far less to ask for.
-    if batch.get_total_buffer_size() <= bytes_max or batch.nbytes <= bytes_max:
+    if content_bytes(batch) <= bytes_max:
         return batch
     sizes = message_sizes(batch.column("value"), batch.column("key"), batch.column("attributes"))
     return batch.slice(0, max(1, int(np.searchsorted(np.cumsum(sizes), bytes_max, side="right"))))

@@ -259,6 +259,8 @@ def load_index(files: FileSystem, path: Path) -> SealedIndex | None:
 
 def _within_limits(run: Run, frames: Mapping[str, Any], skip: int, messages_max: int, bytes_max: int) -> Run:
     """The entries needed for the limits, up to a gap that a damaged frame left: the last one may exceed the limits."""
+    if len(run) == 1:
+        return run
     run = run.first(messages_max + 1)
     rows = run.rows.astype(np.int64)
     rows_before = np.cumsum(rows) - rows
