@@ -10,7 +10,7 @@ partitions, since two commits of one group may run side by side. Not safe for th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from sqlalchemy import Connection, delete, func, select
@@ -23,6 +23,17 @@ from headrace.storage.tables import all_consumers, all_groups, all_members, all_
 Reach = Literal["offsets", "group", "back"]
 
 KEYS = ["topicid", "groupname"]
+
+# As text, which costs less than putting it together, and in one statement, however many partitions: offsets change more
+# often than all else.
+_FIND_GROUP: Final = """
+SELECT groupname, consumers, important, read_from, generation, members
+FROM all_groups JOIN all_members USING (topicid, groupname) WHERE topicid = %s AND groupname = %s"""
+_PUT_OFFSETS: Final = """
+INSERT INTO all_consumers (topicid, groupname, "partition", queueoffset)
+SELECT %s, %s, * FROM unnest(%s::integer[], %s::bigint[])
+ON CONFLICT (topicid, groupname, "partition") DO UPDATE SET queueoffset = excluded.queueoffset"""
+_IF_ABOVE: Final = "WHERE excluded.queueoffset > all_consumers.queueoffset"
 
 
 class TopicGone(Exception):
@@ -63,11 +74,11 @@ class GroupRow:
     def put_offsets(self, offsets: Mapping[int, int]) -> None:
         """Store committed offsets."""
         if offsets:
-            self._connection.execute(_PUT_OFFSETS, self._rows(offsets))
+            self._write_offsets(_PUT_OFFSETS, offsets)
 
     def raise_offsets(self, offsets: Mapping[int, int]) -> int:
         """Store those that are above the present ones; how many were."""
-        return self._connection.execute(_RAISE_OFFSETS, self._rows(offsets)).rowcount if offsets else 0
+        return self._write_offsets(f"{_PUT_OFFSETS} {_IF_ABOVE}", offsets)
 
     def remove(self) -> None:
         """Remove the group with its members and offsets."""
@@ -75,9 +86,8 @@ class GroupRow:
             self._connection.execute(delete(table).where(*self._of(table)))
 
     def _locked(self, is_shared: bool) -> Group | None:
-        joined = all_groups.join(all_members, _same_group())
-        query = select(all_groups, all_members.c.members).select_from(joined).where(*self._of(all_groups))
-        row = self._connection.execute(query.with_for_update(read=is_shared)).one_or_none()
+        query = f"{_FIND_GROUP} FOR {'SHARE' if is_shared else 'UPDATE'}"
+        row = self._connection.exec_driver_sql(query, tuple(self._key.values())).one_or_none()
         return None if row is None else group_of(row)
 
     def _lock_topic(self, topic_id: int) -> None:
@@ -97,9 +107,10 @@ class GroupRow:
         row = upsert(table).values(**self._key, **values)
         self._connection.execute(row.on_conflict_do_update(index_elements=KEYS, set_=values))
 
-    def _rows(self, offsets: Mapping[int, int]) -> list[dict[str, Any]]:
-        in_order = sorted(offsets.items())
-        return [{**self._key, "partition": partition, "queueoffset": offset} for partition, offset in in_order]
+    def _write_offsets(self, statement: str, offsets: Mapping[int, int]) -> int:
+        partitions = sorted(offsets)
+        values = (*self._key.values(), partitions, [offsets[partition] for partition in partitions])
+        return self._connection.exec_driver_sql(statement, values).rowcount
 
 
 def group_values(group: Group) -> dict[str, Any]:
@@ -127,18 +138,3 @@ def groups_query(topic_id: int) -> Any:
     """All groups of a topic with their members, in no order."""
     joined = all_groups.outerjoin(all_members, _same_group())
     return select(all_groups, all_members.c.members).select_from(joined).where(all_groups.c.topicid == topic_id)
-
-
-def _offsets_statement(only_raise: bool) -> Any:
-    """Made once: offsets change more often than all else."""
-    row = upsert(all_consumers)
-    new = row.excluded.queueoffset
-    return row.on_conflict_do_update(
-        index_elements=[*KEYS, "partition"],
-        set_={"queueoffset": new},
-        where=new > all_consumers.c.queueoffset if only_raise else None,
-    )
-
-
-_PUT_OFFSETS = _offsets_statement(only_raise=False)
-_RAISE_OFFSETS = _offsets_statement(only_raise=True)

@@ -102,7 +102,6 @@ def _engine(connections: Connections) -> Engine:
         pool_size=5,
         max_overflow=10,
         pool_timeout=connections.options.lock_timeout_seconds,
-        pool_pre_ping=True,
         use_native_hstore=False,
     )
 

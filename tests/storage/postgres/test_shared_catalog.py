@@ -1,0 +1,256 @@
+"""The catalog of a shared store: groups that servers change under the lock of a row, epochs, and broken connections."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from headrace.core import groups as rules
+from headrace.core.errors import MemberNotFound, StoreUnavailable, TopicDeleted, TopicExists
+from headrace.core.groups import Group, Member
+from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.storage.catalog import Catalog
+from headrace.storage.engine import SharedLog
+from headrace.storage.group_row import GroupRow
+from headrace.storage.postgres.engine import PostgresStore
+from tests.postgres_server import PostgresServer
+from tests.storage.postgres.sites import Site, create, log_of
+
+SECOND_US = 1_000_000
+
+
+@pytest.fixture
+def two(site: Site) -> tuple[PostgresStore, PostgresStore]:
+    return site.open(), site.open()
+
+
+def put(group: Group, offsets: dict[int, int] | None = None) -> Callable[[GroupRow], None]:
+    return lambda row: row.put(group, offsets)
+
+
+def joined(row: GroupRow, member: str, now_us: int = 0) -> Group:
+    group = rules.join(row.group or Group("g"), member, 30, now_us)
+    row.put(group)
+    return group
+
+
+class TestGroups:
+    def test_a_group_is_the_same_through_both(self, two: tuple[PostgresStore, PostgresStore]) -> None:
+        first, second = (store.catalog for store in two)
+        topic = create(two[0], partitions=3)
+        members = {"ann": Member(5 * SECOND_US, 9), "b\N{GREEK SMALL LETTER OMEGA}b '\"\\": Member(SECOND_US, 7)}
+        group = Group("g", None, True, 77, 4, members)
+        first.change_group(topic, "g", "back", put(group, {0: 5, 2: 6}))
+        assert second.group(topic.id, "g") == group
+        assert second.groups(topic.id) == [group]
+        assert second.offsets(topic.id, "g") == {0: 5, 2: 6}
+        assert second.change_group(topic, "g", "offsets", lambda row: row.offsets()) == {0: 5, 2: 6}
+        assert second.group(topic.id, "other") is None
+        changed = replace_members(group, {"ann": members["ann"]})
+        second.change_group(topic, "g", "group", put(changed))
+        assert first.group(topic.id, "g") == changed
+        renewed = rules.register(changed, None, important=False)
+        second.change_group(topic, "g", "back", put(renewed))
+        assert first.group(topic.id, "g") == renewed != changed
+
+    def test_a_commit_raises_and_never_lowers_and_says_how_many(self, two: tuple[PostgresStore, PostgresStore]) -> None:
+        first, second = (store.catalog for store in two)
+        topic = create(two[0], partitions=3)
+        first.change_group(topic, "g", "back", put(Group("g"), {0: 5, 1: 5}))
+
+        def commit(offsets: dict[int, int]) -> Callable[[GroupRow], int]:
+            return lambda row: row.raise_offsets(offsets)
+
+        assert second.change_group(topic, "g", "offsets", commit({2: 1, 1: 4, 0: 6})) == 2
+        assert first.change_group(topic, "g", "offsets", commit({0: 6})) == 0
+        assert first.change_group(topic, "g", "offsets", commit({})) == 0
+        assert first.offsets(topic.id, "g") == {0: 6, 1: 5, 2: 1}
+
+    def test_a_removed_group_is_gone_with_all_that_it_had(self, two: tuple[PostgresStore, PostgresStore]) -> None:
+        first, second = (store.catalog for store in two)
+        topic = create(two[0])
+        first.change_group(topic, "g", "group", lambda row: joined(row, "ann"))
+        first.change_group(topic, "g", "back", lambda row: row.put_offsets({0: 0}))
+        second.change_group(topic, "g", "group", lambda row: row.remove())
+        assert (first.groups(topic.id), first.offsets(topic.id, "g")) == ([], {})
+        assert first.silent_groups(1 << 60) == []
+
+    def test_a_rule_that_refuses_changes_nothing(self, two: tuple[PostgresStore, PostgresStore]) -> None:
+        first, second = (store.catalog for store in two)
+        topic = create(two[0])
+
+        def refuse(row: GroupRow) -> None:
+            row.put(Group("g"), {0: 0})
+            raise MemberNotFound("g", "ann")
+
+        with pytest.raises(MemberNotFound):
+            first.change_group(topic, "g", "group", refuse)
+        assert (second.groups(topic.id), second.offsets(topic.id, "g")) == ([], {})
+
+    def test_members_that_join_a_new_group_at_once_through_all_servers_are_all_in_it(self, site: Site) -> None:
+        stores = [site.open() for _ in range(3)]
+        topic = create(stores[0])
+        barrier = threading.Barrier(9)
+
+        def join(number: int) -> int:
+            barrier.wait(60)
+            catalog = stores[number % 3].catalog
+            return catalog.change_group(topic, "g", "group", lambda row: joined(row, f"m{number}")).generation
+
+        with ThreadPoolExecutor(9) as threads:
+            generations = sorted(threads.map(join, range(9)))
+        assert generations == list(range(1, 10))
+        group = stores[0].catalog.group(topic.id, "g")
+        assert group is not None
+        assert (group.generation, sorted(group.members)) == (9, [f"m{number}" for number in range(9)])
+
+    def test_groups_with_a_silent_member_are_found(self, two: tuple[PostgresStore, PostgresStore]) -> None:
+        first, second = (store.catalog for store in two)
+        topic = create(two[0])
+        first.change_group(topic, "g", "group", lambda row: joined(row, "ann", 0))
+        first.change_group(topic, "g", "group", lambda row: joined(row, "bob", 20 * SECOND_US))
+        first.change_group(topic, "fixed", "back", put(Group("fixed", consumers=2)))
+        assert second.silent_groups(30 * SECOND_US - 1) == []
+        assert second.silent_groups(30 * SECOND_US) == [(topic.id, "g")]
+
+    def test_a_topic_that_is_gone_is_said_to_be(self, two: tuple[PostgresStore, PostgresStore]) -> None:
+        first, second = (store.catalog for store in two)
+        topic = create(two[0])
+        first.change_group(topic, "g", "group", lambda row: joined(row, "ann"))
+        assert first.remove_topic(topic.id) is True
+        assert second.remove_topic(topic.id) is False
+        for name in ("g", "new"):
+            with pytest.raises(TopicDeleted):
+                second.change_group(topic, name, "group", lambda row: joined(row, "ann"))
+        with pytest.raises(TopicDeleted):
+            second.change_topic(topic, lambda record: replace(record, partitions=7))
+
+
+def replace_members(group: Group, members: dict[str, Member]) -> Group:
+    return Group(group.name, group.consumers, group.important, group.read_from, group.generation, members)
+
+
+class TestTopics:
+    def test_changes_of_two_servers_are_both_kept(self, two: tuple[PostgresStore, PostgresStore]) -> None:
+        first, second = (store.catalog for store in two)
+        topic = create(two[0])
+        first.change_topic(topic, lambda record: replace(record, partitions=4))
+        settings = DEFAULT_SETTINGS.change(retention_seconds=9)
+        second.change_topic(topic, lambda record: replace(record, settings=settings))
+        assert second.change_topic(topic, lambda record: record).partitions == 4
+        assert first.topic(topic.key) == replace(topic, partitions=4, settings=settings)
+        assert first.topic("none") is None
+        with pytest.raises(TopicExists):
+            second.add_topic(topic.name, topic.key, 1, DEFAULT_SETTINGS, 0, lambda record: None)
+
+
+def epochs(log: SharedLog, source: tuple[str, str], put: int | None = None) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+
+    def decide(state: Any) -> list[Any]:
+        found.update(log.epochs([source]))
+        if put is not None:
+            log.put_epoch(source, put)
+        return []
+
+    log.commit(decide)
+    return found
+
+
+class TestEpochs:
+    def test_the_newest_epoch_is_known_to_all_and_none_goes_back(
+        self, two: tuple[PostgresStore, PostgresStore]
+    ) -> None:
+        topic = create(two[0])
+        first, second = (cast(SharedLog, log_of(store, topic)) for store in two)
+        source, other = ("p\0" + "x" * 5000, ""), ("p", "\0")
+        assert epochs(first, source, put=5) == {}
+        assert epochs(second, source, put=3) == {source: 5}
+        assert epochs(first, source) == {source: 5}
+        assert epochs(second, other) == {}
+
+    def test_the_oldest_producers_are_forgotten_above_the_limit(self, two: tuple[PostgresStore, PostgresStore]) -> None:
+        for name in ("one", "two"):
+            log = cast(SharedLog, log_of(two[0], create(two[0], name)))
+            for number in range(5):
+                epochs(log, (f"p{number}", ""), put=10 - number)
+        assert two[1].catalog.forget_producers(5) == 0
+        assert two[1].catalog.forget_producers(2) == 6
+        assert epochs(log, ("p1", "")) == {("p1", ""): 9}
+        assert epochs(log, ("p2", "")) == {}
+
+
+def end_connections(postgres: PostgresServer) -> int:
+    """End every connection to the database but our own."""
+    with postgres.connect() as connection:
+        query = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        found = connection.execute(query + " AND backend_type = 'client backend'").fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+class TestConnections:
+    def test_a_transaction_whose_connection_was_ended_is_done_again(self, site: Site, postgres: PostgresServer) -> None:
+        store = site.open()
+        topic = create(store)
+        attempts = 0
+
+        def join(row: GroupRow) -> Group:
+            nonlocal attempts
+            attempts += 1
+            if attempts == 1:
+                assert end_connections(postgres) > 0
+            return joined(row, "ann")
+
+        assert store.catalog.change_group(topic, "g", "group", join).generation == 1
+        assert attempts == 2
+
+    def test_what_does_not_pass_is_an_error_of_the_store_at_once(self, site: Site) -> None:
+        catalog = site.open().catalog
+        with pytest.raises(StoreUnavailable, match="division by zero"):
+            catalog._do(lambda connection: connection.execute(text("SELECT 1/0")))
+
+    def test_a_pool_without_room_is_an_error_of_the_store(self, site: Site) -> None:
+        def work(connection: Connection) -> None:
+            raise PoolTimeout
+
+        with pytest.raises(StoreUnavailable, match="all connections are in use"):
+            site.open().catalog._do(work)
+
+    def test_a_database_that_stays_away_is_an_error_of_the_store_after_a_while(self, site: Site) -> None:
+        catalog = site.open().catalog
+        attempts: list[float] = []
+        patient = Catalog(catalog._engine, "the store", patience_seconds=0.3)
+
+        def work(connection: Connection) -> None:
+            attempts.append(time.monotonic())
+            connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+
+        with pytest.raises(StoreUnavailable, match="the store"):
+            patient._do(work)
+        assert len(attempts) > 1
+
+    def test_closing_waits_for_those_at_work(self, site: Site) -> None:
+        catalog = site.open().catalog
+        working, go_on = threading.Event(), threading.Event()
+
+        def work(connection: Connection) -> int:
+            working.set()
+            assert go_on.wait(60)
+            return int(connection.execute(text("SELECT 1")).scalar_one())
+
+        with ThreadPoolExecutor(2) as threads:
+            result = threads.submit(catalog._do, work)
+            assert working.wait(60)
+            closing = threads.submit(catalog.close)
+            go_on.set()
+            assert result.result(60) == 1
+            closing.result(60)
