@@ -90,6 +90,9 @@ def plot(results: list[Result], path: Path) -> None:
     for axis, (title, values, scale) in zip(axes, bars, strict=True):
         axis.barh(names, values, color="#9ecae1" if scale == "linear" else "#3182bd")
         axis.set_xscale(scale)
+        if scale == "log":
+            # The same beginning for all, which a logarithmic scale does not have by itself.
+            axis.set_xlim(left=1_000)
         axis.set_title(title)
     axes[2].barh(names, [result.p50_ms for result in results], color="#3182bd")
     axes[0].invert_yaxis()

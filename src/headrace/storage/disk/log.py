@@ -44,7 +44,7 @@ from headrace.storage.engine import Decide, Offsets
 from headrace.storage.ranges import check_range
 
 # Complete segments whose files stay mapped; each is address space and, while read, page cache.
-MAPPED_SEGMENTS_MAX: Final = 4
+MAPPED_SEGMENTS_MAX: Final = 2
 # A snapshot is written once the log has grown by this many times the snapshot's own size.
 SNAPSHOT_GROWTH: Final = 4
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE})
