@@ -1,4 +1,4 @@
-.PHONY: help install demo run test check bench-engine bench-http bench-flight bench-peers kafka-jars campaign clean
+.PHONY: help install demo run test check bench-engine bench-http bench-flight bench-postgres bench-peers kafka-jars campaign clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -52,6 +52,9 @@ bench-http: install  ## measure the HTTP server beside an empty POST
 
 bench-flight: install  ## measure the client and the Flight server; --soak 10 in BENCH_FLIGHT for ten minutes more
 	$(BIN)/python -m bench.flight $(BENCH_FLIGHT)
+
+bench-postgres: install  ## measure Headrace on PostgreSQL beside PostgreSQL itself; --quick in BENCH_POSTGRES for a first look
+	$(BIN)/python -m bench.postgres $(BENCH_POSTGRES)
 
 bench-peers: install  ## Headrace beside Redis Streams, NATS JetStream and Apache Kafka, where they are installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'

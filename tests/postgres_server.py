@@ -50,10 +50,11 @@ _SETTINGS: Final = {
 class PostgresServer:
     """One server. Made by `start`; `kill` and `restart` are for the tests of faults."""
 
-    def __init__(self, settings: dict[str, str] | None = None) -> None:
+    def __init__(self, settings: dict[str, str] | None = None, room: str | None = None) -> None:
+        """Start a server, with its files where `room` says; else wherever they cost least."""
         self._settings = _SETTINGS | (settings or {})
         self._owner = _owner()
-        self.directory = Path(tempfile.mkdtemp(prefix="headrace-pg-", dir=_room(self._owner)))
+        self.directory = Path(tempfile.mkdtemp(prefix="headrace-pg-", dir=room or _room(self._owner)))
         self._data = self.directory / "data"
         self._numbers = itertools.count(1)
         self._held = socket.socket()
