@@ -48,6 +48,8 @@ def test_a_file() -> None:
         checkpoint = "cp"
         [spark.sql.shuffle]
         partitions = 4
+        [spark]
+        "spark.ui.enabled" = true
         """,
         {},
         "orders",
@@ -57,7 +59,7 @@ def test_a_file() -> None:
     assert described.source.starting_timestamp == "2026-11-01T00:00:00+00:00"
     assert described.source.options == {"timeoutSeconds": "9", "important": "true"}
     assert described.deduplicate is not None and described.deduplicate.window_seconds == 1800
-    assert described.spark == {"sql.shuffle.partitions": "4"}
+    assert described.spark == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "true"}
 
 
 def test_kinds_follow_from_keys() -> None:

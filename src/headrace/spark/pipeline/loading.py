@@ -75,7 +75,7 @@ def describe(content: Mapping[str, Any], variables: Mapping[str, str], name: str
         sink=_section(given["sink"], _sink_kind(given["sink"]), "sink"),
         dead_letters=_dead_letters(given.get("dead_letters")),
         run=_section(given.get("run", {}), Run, "run"),
-        spark=_configuration(given.get("spark", {})),
+        spark=_spark(given.get("spark", {})),
     )
     check(description)
     return description
@@ -104,10 +104,16 @@ def _steps(given: Any) -> list[Step]:
     return [_section(step, Step, f"steps.{number}") for number, step in enumerate(given)]
 
 
-def _configuration(given: Any) -> dict[str, str]:
-    """The settings of Spark, which TOML may have taken for nested tables: spark.sql.x = 1."""
+def _spark(given: Any) -> dict[str, str]:
+    """The settings of Spark by their full names, whether the table's own name was taken for a part of them or not."""
     if not isinstance(given, dict):
         raise InvalidInput("spark", repr(given)[:100], "it must be a table of settings")
+    flat = _configuration(given)
+    return {name if name.startswith("spark.") else f"spark.{name}": value for name, value in flat.items()}
+
+
+def _configuration(given: dict[str, Any]) -> dict[str, str]:
+    """Settings as text, which TOML may have taken for nested tables: a.b = 1."""
     flat: dict[str, str] = {}
     for key, value in given.items():
         if isinstance(value, dict):

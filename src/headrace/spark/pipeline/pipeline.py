@@ -44,7 +44,7 @@ from headrace.spark.pipeline.description import (
     TopicSink,
 )
 from headrace.spark.pipeline.destination import AnyFormat, Destination, Report, order_columns
-from headrace.spark.pipeline.failures import failure_of
+from headrace.spark.pipeline.failures import PipelineFailed, failure_of
 from headrace.spark.pipeline.loading import describe, load
 from headrace.spark.pipeline.preflight import check_sink_id, check_topics
 from headrace.spark.pipeline.progress import Progress, Summary, Tally
@@ -57,6 +57,10 @@ from headrace.spark.pipeline.typed import METRICS, typed
 _ROW: Final = "_headrace_good"
 _DEAD: Final = "_headrace_dead"
 _LOOK_SECONDS: Final = 0.2
+# Spark gives the process that plans a stream ten seconds to start, and has no setting for it. A busy machine may need
+# more. Nothing has been read by then, so the query is just started again.
+_SLOW_START: Final = "Python worker failed to connect back"
+_STARTS_MAX: Final = 10
 _CONFIGURATION: Final = {
     "spark.sql.session.timeZone": "UTC",
     # Timestamps as other readers of Parquet know them, Delta among them.
@@ -152,7 +156,20 @@ class Pipeline:
         if built.checkpoint is None:
             return self._run_batch(built)
         built.checkpoint.store()
-        return self._wait(self._start(built, built.checkpoint, once), tell)
+        tally = Tally(self.description.name, tell, time.monotonic)
+        for attempt in range(_STARTS_MAX):
+            try:
+                self._wait(self._start(built, built.checkpoint, once), tally)
+                break
+            except PipelineFailed as failure:
+                if _SLOW_START not in str(failure) or attempt == _STARTS_MAX - 1:
+                    raise
+        return Summary(
+            pipeline=self.description.name,
+            batches=tally.batches,
+            messages=tally.messages,
+            dead_letters=tally.dead_letters,
+        )
 
     def stop(self) -> None:
         """Ask a running stream to end; the batch under way is given up, and done again by the next run."""
@@ -229,8 +246,8 @@ class Pipeline:
         with analysis("steps", self.description.name):
             return writer.start()
 
-    def _wait(self, query: StreamingQuery, tell: Callable[[Progress], None]) -> Summary:
-        tally = Tally(self.description.name, tell, time.monotonic)
+    def _wait(self, query: StreamingQuery, tally: Tally) -> None:
+        """Until the query ends, or is to end."""
         try:
             while query.isActive and not self._stopping.wait(_LOOK_SECONDS):
                 tally.take(query.recentProgress)
@@ -242,9 +259,3 @@ class Pipeline:
             # A signal to the whole process group ends Java too: then there is nobody left to ask.
             if not self._stopping.is_set():
                 raise failure_of(str(error)) from None
-        return Summary(
-            pipeline=self.description.name,
-            batches=tally.batches,
-            messages=tally.messages,
-            dead_letters=tally.dead_letters,
-        )

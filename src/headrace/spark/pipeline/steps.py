@@ -11,6 +11,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.core.errors import InvalidInput
@@ -36,8 +37,15 @@ def _run(spark: SparkSession, rows: DataFrame, step: Step, place: str) -> DataFr
         with analysis(f"{place}.sql", step.sql):
             return spark.sql(step.sql)
     assert step.function is not None
+    function = _function(step.function, place)
     with analysis(f"{place}.function", step.function):
-        made = _function(step.function, place)(rows)
+        try:
+            made = function(rows)
+        except (AnalysisException, InvalidInput):
+            raise
+        except Exception as error:
+            told = f"it failed: {type(error).__name__}: {error}"
+            raise InvalidInput(f"{place}.function", step.function, told) from error
     if not isinstance(made, DataFrame):
         raise InvalidInput(
             f"{place}.function", step.function, f"it must give a DataFrame, and gave {type(made).__name__}"

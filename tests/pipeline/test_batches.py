@@ -1,0 +1,126 @@
+"""Batches on a real Spark: files in, reports out, and the ready pipelines that end by themselves."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.client import Client
+from headrace.spark.pipeline import PipelineFailed
+from tests.pipeline.runs import messages, publish, run, run_ready, values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_load_files_into_a_topic(spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    for number in range(2):
+        lines = [json.dumps({"id": number * 10 + each, "name": "n"}) for each in range(10)]
+        (files / f"{number}.json").write_text("\n".join(lines))
+    _, summary = run_ready(
+        spark, "load", SERVER=url, FILES=str(files), TOPIC=topic, PARTITIONS="2", KEY="CAST(id AS STRING)"
+    )
+    assert summary.messages == 20
+    assert sorted(value["id"] for value in values(client, topic)) == list(range(20))
+    assert {row["key"] for row in messages(client, topic)} == {str(number).encode() for number in range(20)}
+    assert len({row["timestamp"] for row in messages(client, topic)}) == 1, "one commit"
+
+
+def test_files_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("1,one\n2,two\nx,three\n,four\n1,one\n")
+    tables = {
+        "source": {"format": "csv", "path": str(file), "schema": "id BIGINT NOT NULL, name STRING"},
+        "deduplicate": {"by": ["id", "name"]},
+        "sink": {"format": "parquet", "path": str(tmp_path / "good")},
+        "dead_letters": {"format": "parquet", "path": str(tmp_path / "dead")},
+    }
+    summary = run(spark, tables)
+    assert (summary.messages, summary.dead_letters) == (5, 2)
+    good, dead = pq.read_table(tmp_path / "good"), pq.read_table(tmp_path / "dead")
+    assert sorted(zip(good["id"].to_pylist(), good["name"].to_pylist(), strict=True)) == [(1, "one"), (2, "two")]
+    assert {value for value in dead["value"].to_pylist() if value.startswith(b"x")} == {b"x,three"}
+    assert sorted(dead["reason"].to_pylist())[0] == "the field id is missing"
+    assert all(origin.endswith("rows.csv") for origin in dead["origin"].to_pylist())
+
+    with pytest.raises(PipelineFailed, match=r"does not fit source\.schema"):
+        run(spark, {"source": tables["source"], "sink": {"format": "parquet", "path": str(tmp_path / "other")}})
+
+
+def test_replay_a_range_of_time(spark: SparkSession, url: str, client: Client, topic: str) -> None:
+    client.create_topic(topic, partitions=3)
+    for number in range(4):
+        with client.producer(topic, producer_id=f"p{number % 2}") as producer:
+            for each in range(5):
+                producer.send(f"{number}-{each}".encode(), key=f"{each}".encode())
+    sent = messages(client, topic)
+    commits = sorted({row["timestamp"] for row in sent})
+    since = commits[1]
+    expected = [row for row in sent if row["timestamp"] >= since]
+    variables = {
+        "SERVER": url, "TOPIC": topic, "TARGET": f"{topic}-again", "PARTITIONS": "1", "FROM": since.isoformat(),
+        "TO": datetime(2100, 1, 1, tzinfo=UTC).isoformat(),
+    }  # fmt: skip
+    _, first = run_ready(spark, "replay", **variables)
+    assert first.messages == len(expected)
+    again = messages(client, f"{topic}-again")
+    order = sorted(expected, key=lambda row: (row["timestamp"], row["producer_id"], row["seqno"]))
+    columns = ("value", "key", "producer_id", "seqno")
+    assert [[row[name] for name in columns] for row in again] == [[row[name] for name in columns] for row in order]
+    run_ready(spark, "replay", **variables)
+    assert len(messages(client, f"{topic}-again")) == len(expected), "sources and seqnos came along"
+
+
+def test_audit_a_topic(spark: SparkSession, url: str, client: Client, topic: str) -> None:
+    client.create_topic(topic, partitions=3)
+    with client.producer(topic, producer_id="till") as producer:
+        for number in range(30):
+            producer.send(str(number).encode(), key=str(number % 7).encode())
+    pipeline, summary = run_ready(spark, "audit", SERVER=url, TOPIC=topic, PAYLOADS="true")
+    assert not summary.is_refused
+    assert pipeline.report is not None and pipeline.report.columns == ["check", "checked", "wrong"]
+    assert pipeline.report.rows == [
+        ["keys are in their partition", 30, 0],
+        ["no payload twice in the window", 30, 0],
+        ["offsets are dense", 30, 0],
+        ["seqnos grow in each source", 30, 0],
+    ]
+
+    wrong = pa.RecordBatch.from_pylist(
+        [{"value": b"5", "key": b"0", "partition": place} for place in range(3)],
+        schema=pa.schema([("value", pa.binary()), ("key", pa.binary()), ("partition", pa.int32())]),
+    )
+    with client.producer(topic) as producer:
+        producer.send_batch(wrong)
+    pipeline, summary = run_ready(spark, "audit", SERVER=url, TOPIC=topic, PAYLOADS="true")
+    assert summary.is_refused and pipeline.report is not None
+    assert {row[0]: row[2] for row in pipeline.report.rows} == {
+        "keys are in their partition": 2,
+        "no payload twice in the window": 3,
+        "offsets are dense": 0,
+        "seqnos grow in each source": 0,
+    }
+
+
+def test_a_row_that_does_not_fit_ends_a_pipeline_without_dead_letters(
+    spark: SparkSession, url: str, client: Client, topic: str
+) -> None:
+    client.create_topic(topic)
+    client.create_topic(f"{topic}-out")
+    publish(client, topic, [b"nothing"])
+    tables = {
+        "server": {"url": url},
+        "source": {"topic": topic, "mode": "batch", "schema": "id BIGINT"},
+        "sink": {"topic": f"{topic}-out", "value": "CAST(id AS STRING)"},
+    }
+    with pytest.raises(PipelineFailed, match="offset 0: correct the schema"):
+        run(spark, tables)
+    assert messages(client, f"{topic}-out") == []

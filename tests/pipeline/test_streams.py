@@ -1,0 +1,200 @@
+"""Streams on a real Spark: every row in one end, once, over batches that are done again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.client import Client
+from headrace.core.errors import InvalidInput
+from headrace.spark.pipeline import Pipeline, PipelineFailed
+from tests.pipeline.runs import forget_last_batch, messages, publish, run, run_ready, values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def large(id: int) -> dict[str, int]:
+    return {"id": id, "double": id * 2}
+
+
+def test_from_topic_to_topic_with_dead_letters_and_without_repeats(
+    spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path
+) -> None:
+    client.create_topic(topic, partitions=2)
+    tables: dict[str, Any] = {
+        "server": {"url": url},
+        "source": {"topic": topic, "schema": "id BIGINT NOT NULL, name STRING", "group": "g"},
+        "deduplicate": {"by": "payload"},
+        "steps": [
+            {"name": "doubled", "sql": "SELECT id, id * 2 AS double, message.key AS account FROM source"},
+            {"name": "large", "sql": "SELECT * FROM doubled WHERE double >= 4"},
+        ],
+        "sink": {
+            "topic": f"{topic}-out", "partitions": 1, "key": "account", "value": "to_json(struct(id, double))",
+            "attributes": {"kind": "'large'"}, "order_by": ["id DESC"],
+        },
+        "dead_letters": {"topic": f"{topic}-dead", "partitions": 1},
+        "run": {"checkpoint": str(tmp_path / "cp")},
+    }  # fmt: skip
+    bad = [b"no JSON", b'{"id": "text"}', b'{"name": "no id"}', b"\xff\xfe", b"", b"[]"]
+    publish(client, topic, [{"id": number % 6, "name": "n"} for number in range(12)], "id")
+    publish(client, topic, bad)
+    first = run(spark, tables)
+    assert (first.messages, first.dead_letters) == (18, 6)
+    assert values(client, f"{topic}-out") == [large(number) for number in (2, 3, 4, 5)]
+    written = messages(client, f"{topic}-out")
+    assert [row["key"] for row in written] == [b"5", b"4", b"3", b"2"], "in the order asked for"
+    assert all(row["attributes"] == [("kind", b"large")] for row in written)
+    dead = messages(client, f"{topic}-dead")
+    assert sorted(row["value"] for row in dead) == sorted(bad)
+    for row in dead:
+        told = dict(row["attributes"])
+        assert told["headrace.topic"] == topic.encode() and told["headrace.offset"].isdigit()
+    reasons = {row["value"]: dict(row["attributes"])["headrace.reason"] for row in dead}
+    assert b"UTF-8" in reasons[b"\xff\xfe"] and b"id is missing" in reasons[b'{"name": "no id"}']
+
+    # The batch is done again, and a repeat of what the state remembers comes with something new.
+    assert forget_last_batch(tmp_path / "cp") == 0
+    publish(client, topic, [{"id": 5, "name": "n"}, {"id": 7, "name": "n"}], "id")
+    second = run(spark, tables)
+    assert second.messages == 20 and second.batches == 2, "the old batch again, then the new one"
+    assert values(client, f"{topic}-out") == [large(number) for number in (2, 3, 4, 5, 7)]
+    assert len(messages(client, f"{topic}-dead")) == 6
+    # The group's progress is told with the next look at the topic: here the start of the second batch.
+    assert sum(client.committed(topic, "g").values()) >= 18
+
+    changed = {**tables, "steps": [{"name": "doubled", "sql": "SELECT 1 AS id, 2 AS double, 'a' AS account"}]}
+    with pytest.raises(InvalidInput) as refused:
+        run(spark, changed)
+    assert refused.value.field == "run.checkpoint" and "steps.doubled" in refused.value.rule
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_land_a_topic_as_a_table(
+    spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path, kind: str
+) -> None:
+    client.create_topic(topic, partitions=2)
+    table = tmp_path / "table"
+    variables = {
+        "SERVER": url, "TOPIC": topic, "TABLE": str(table), "CHECKPOINT": str(tmp_path / "cp"), "FORMAT": kind,
+        "MESSAGES": "30",
+    }  # fmt: skip
+    publish(client, topic, [{"id": number} for number in range(50)], "id")
+    _, first = run_ready(spark, "land", **variables)
+    assert first.messages == 50 and first.batches == 2
+    assert rows_of(table, kind) == sorted(f'{{"id": {number}}}' for number in range(50))
+    assert [folder.name[:5] for folder in table.iterdir() if "=" in folder.name] == ["date="]
+
+    forget_last_batch(tmp_path / "cp")
+    publish(client, topic, [{"id": 50}], "id")
+    run_ready(spark, "land", **variables)
+    assert rows_of(table, kind) == sorted(f'{{"id": {number}}}' for number in range(51))
+
+
+def rows_of(table: Path, kind: str) -> list[str]:
+    """The values in a table, sorted, and a look at the columns."""
+    if kind == "delta":
+        from deltalake import DeltaTable
+
+        found = DeltaTable(str(table)).to_pyarrow_table()
+    else:
+        found = pq.read_table(table)
+    assert {"key", "value", "partition", "offset", "timestamp", "date"} <= set(found.column_names)
+    assert found.schema.field("timestamp").type == pa.timestamp("us", "UTC")
+    places = list(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
+    assert len(set(places)) == len(places)
+    return sorted(value.decode() for value in found["value"].to_pylist())
+
+
+def test_messages_pass_deduplication_unchanged(
+    spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path
+) -> None:
+    client.create_topic(topic)
+    client.create_topic(f"{topic}-out")
+    moment = datetime(2026, 11, 15, 1, 2, 3, 456789, UTC)
+    sent = pa.RecordBatch.from_pylist(
+        [
+            {"value": b"\x00\xff", "key": b"\xfe", "attributes": [("a", b"\x80")], "created_at": moment,
+             "producer_id": "p", "message_group_id": "g", "seqno": (1 << 60) + 1},
+            {"value": b"", "key": None, "attributes": None, "created_at": None, "producer_id": None,
+             "message_group_id": None, "seqno": None},
+            {"value": b"", "key": None, "attributes": None, "created_at": None, "producer_id": None,
+             "message_group_id": None, "seqno": None},
+        ],
+        schema=pa.schema([
+            ("value", pa.binary()), ("key", pa.binary()), ("attributes", pa.map_(pa.string(), pa.binary())),
+            ("created_at", pa.timestamp("us", "UTC")), ("producer_id", pa.string()),
+            ("message_group_id", pa.string()), ("seqno", pa.int64()),
+        ]),
+    )  # fmt: skip
+    with client.producer(topic) as producer:
+        producer.send_batch(sent)
+    tables = {
+        "server": {"url": url},
+        "source": {"topic": topic},
+        "deduplicate": {"by": "source"},
+        "sink": {"topic": f"{topic}-out", "order_by": ["offset"]},
+        "run": {"checkpoint": str(tmp_path / "cp")},
+    }
+    assert run(spark, tables).messages == 3
+    kept = [{**row, "timestamp": None} for row in messages(client, f"{topic}-out")]
+    assert kept == [{**row, "timestamp": None} for row in messages(client, topic)], "without a seqno nothing repeats"
+
+
+def test_topic_to_topic_by_sql(spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path) -> None:
+    client.create_topic(topic)
+    publish(client, topic, [{"id": number, "amount": number * 1.5} for number in range(10)] + [b"nothing"], "id")
+    _, summary = run_ready(
+        spark, "transform", SERVER=url, TOPIC=topic, TARGET=f"{topic}-out", DEAD_LETTERS=f"{topic}-dead",
+        CHECKPOINT=str(tmp_path / "cp"), SCHEMA="id BIGINT NOT NULL, amount DOUBLE", PARTITIONS="2",
+        SQL="SELECT id, amount FROM source WHERE amount > 9", KEY="CAST(id AS STRING)",
+    )  # fmt: skip
+    assert (summary.messages, summary.dead_letters) == (11, 1)
+    assert values(client, f"{topic}-out") == [{"id": number, "amount": number * 1.5} for number in (7, 8, 9)]
+    assert [row["value"] for row in messages(client, f"{topic}-dead")] == [b"nothing"]
+
+
+def test_what_cannot_work_is_refused_before_anything_runs(
+    spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path
+) -> None:
+    client.create_topic(topic)
+    client.create_topic(f"{topic}-out")
+    base: dict[str, Any] = {
+        "server": {"url": url},
+        "source": {"topic": topic, "schema": "id BIGINT, name STRING"},
+        "sink": {"topic": f"{topic}-out", "value": "name"},
+        "run": {"checkpoint": str(tmp_path / "cp")},
+    }
+    table = {"format": "parquet", "path": str(tmp_path / "table")}
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"source": {"topic": topic, "schema": "id BIGINTS"}}, "source.schema"),
+        ({"source": {"topic": topic, "schema": "message STRING"}}, "source.schema"),
+        ({"source": {"topic": topic, "options": {"nonsense": "1"}}, "sink": {"topic": f"{topic}-out"}}, "option"),
+        ({"steps": [{"name": "one", "sql": "SELECT nme FROM source"}]}, "steps.0.sql"),
+        ({"steps": [{"name": "one", "sql": "SELEC 1"}]}, "steps.0.sql"),
+        ({"steps": [{"name": "one", "function": "nowhere:nothing"}]}, "steps.0.function"),
+        ({"steps": [{"name": "one", "function": "json:dumps"}]}, "steps.0.function"),
+        ({"sink": {"topic": f"{topic}-out"}}, "sink"),
+        ({"sink": {"topic": f"{topic}-out", "key": "name"}}, "sink.value"),
+        ({"sink": {"topic": f"{topic}-out", "value": "nothing"}}, "sink.value"),
+        ({"sink": {"topic": f"{topic}-out", "value": "id"}}, "column value"),
+        ({"sink": {"topic": f"{topic}-out", "value": "name", "order_by": ["nothing"]}}, "sink.order_by"),
+        ({"sink": {"topic": f"{topic}-out", "value": "name", "attributes": {"a": "x"}}}, "sink.attributes.a"),
+        ({"sink": {**table, "partition_by": ["nothing"]}}, "sink.partition_by"),
+        ({"sink": {**table, "partition_date": "nothing"}}, "sink.partition_date"),
+        ({"deduplicate": {"by": ["nothing"]}}, "deduplicate.by"),
+        ({"deduplicate": {"by": ["id"], "time": "name"}}, "deduplicate.time"),
+    ]
+    for parts, field in cases:
+        with pytest.raises((InvalidInput, PipelineFailed)) as refused:
+            Pipeline.of({**base, **parts}).check(spark)
+        found = refused.value
+        assert (found.field if isinstance(found, InvalidInput) else str(found)).startswith(field), (field, found)
+    Pipeline.of(base).check(spark)
+    assert not (tmp_path / "cp").exists() and not (tmp_path / "table").exists()
