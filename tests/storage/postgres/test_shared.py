@@ -292,6 +292,20 @@ class TestOpening:
         catalog.close()
         assert site.open().catalog.topics() == []
 
+    def test_a_database_that_does_not_sync_is_named(self, site: Site, caplog: pytest.LogCaptureFixture) -> None:
+        site.open()
+        assert "fsync" not in caplog.text
+        try:
+            site.do("ALTER SYSTEM SET fsync = off")
+            site.do("SELECT pg_reload_conf()")
+            wait_until(lambda: site.ask("SHOW fsync") == [("off",)], "the new setting")
+            site.open()
+            assert "runs with fsync off" in caplog.text
+        finally:
+            site.do("ALTER SYSTEM RESET fsync")
+            site.do("SELECT pg_reload_conf()")
+            wait_until(lambda: site.ask("SHOW fsync") == [("on",)], "the old setting")
+
 
 class TestSignals:
     def test_words_reach_every_server(self, site: Site) -> None:

@@ -71,8 +71,8 @@ class Connections:
                 with using() as connection:
                     return work(connection)
             except psycopg.Error as error:
-                nested = getattr(self._mine, "connection", None) is not None
-                if nested or not is_lost(error) or time.monotonic() > deadline:
+                # Whoever holds the connection has to begin again, and not only this part of its work.
+                if self._lent() or not is_lost(error) or time.monotonic() > deadline:
                     raise failure_of(error, self.address) from error
                 time.sleep(RETRY_PAUSE_SECONDS)
 
@@ -82,13 +82,17 @@ class Connections:
         with self._using() as connection, connection.transaction():
             yield connection
 
-    def lend(self, connection: Connection) -> None:
-        """Let this thread work on this connection until it is taken back."""
-        self._mine.connection = connection
+    def lend(self, connection: Connection, lender: object) -> None:
+        """Let this thread work on this connection until its lender takes it back."""
+        self._mine.lent = [*self._lent(), (lender, connection)]
 
-    def take_back(self) -> None:
-        """Let this thread have no connection."""
-        self._mine.connection = None
+    def take_back(self, lender: object) -> None:
+        """Let this thread work on what it had before; taking back twice does no harm."""
+        self._mine.lent = [(other, connection) for other, connection in self._lent() if other is not lender]
+
+    def _lent(self) -> list[tuple[object, Connection]]:
+        lent: list[tuple[object, Connection]] = getattr(self._mine, "lent", [])
+        return lent
 
     def close(self) -> None:
         """Close the idle ones now, and the others when they are given back."""
@@ -98,20 +102,19 @@ class Connections:
 
     @contextmanager
     def _using(self) -> Iterator[Connection]:
-        mine = getattr(self._mine, "connection", None)
-        if mine is not None:
-            yield mine
+        if lent := self._lent():
+            yield lent[-1][1]
             return
         if not self._room.acquire(timeout=self.options.lock_timeout_seconds):
             reason = f"all {self.options.connections} connections are in use: give more by connections in the URL"
             raise StoreUnavailable(self.address.name, reason)
         try:
             connection = self._take()
-            self.lend(connection)
+            self.lend(connection, self)
             try:
                 yield connection
             finally:
-                self.take_back()
+                self.take_back(self)
                 self._give_back(connection)
         finally:
             self._room.release()

@@ -7,6 +7,7 @@ the same thread is one transaction.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -22,6 +23,8 @@ from headrace.storage.postgres.log import PostgresLog
 from headrace.storage.postgres.options import Address, PostgresOptions
 from headrace.storage.postgres.signals import PostgresSignals
 from headrace.storage.postgres.stages import PostgresStages
+
+logger = logging.getLogger(__name__)
 
 
 class PostgresStore:
@@ -70,11 +73,19 @@ def _open_catalog(connections: Connections) -> Catalog:
         undo.callback(database.dispose)
         name = connections.options.schema
         with _first_connection(connections) as connection, schema.making_tables(connection, name):
+            schema.check_version(connection, connections.address.name)
             schema.make_schema(connection, name)
             catalog = Catalog(database, connections.address.name)
-            schema.make_tables(connection, connections.address.name)
+            schema.make_tables(connection)
+            _warn_of_risks(connection, connections.address.name)
         undo.pop_all()
     return catalog
+
+
+def _warn_of_risks(connection: Connection, store: str) -> None:
+    """Say what nobody here can change: without fsync an acknowledged message may be lost with the machine."""
+    if connection.execute("SHOW fsync").fetchone() == ("off",):
+        logger.warning("%s runs with fsync off: a power cut may lose or damage what was acknowledged", store)
 
 
 @contextmanager
@@ -107,11 +118,12 @@ def _engine(connections: Connections) -> Engine:
 
     @event.listens_for(engine, "begin")
     def lend(connection: Any) -> None:
-        connections.lend(connection.connection.driver_connection)
+        connections.lend(connection.connection.driver_connection, engine)
 
     @event.listens_for(engine, "commit")
     @event.listens_for(engine, "rollback")
     def take_back(connection: Any) -> None:
-        connections.take_back()
+        # The connection may be broken by now, so it is not asked for.
+        connections.take_back(engine)
 
     return engine

@@ -166,14 +166,23 @@ def making_tables(connection: Connection, schema: str) -> Iterator[None]:
         connection.execute("SELECT pg_advisory_unlock(%s::integer, hashtext(%s))", [LOCK_SPACE, schema])
 
 
-def make_tables(connection: Connection, store: str) -> None:
-    """Make what is not there; an unknown newer version is refused before anything is touched."""
-    found = connection.execute("SELECT to_regclass('headrace_postgres') IS NOT NULL").fetchone()
-    assert found is not None
-    version = connection.execute("SELECT version FROM headrace_postgres").fetchone() if found[0] else None
-    if version is not None and version[0] > VERSION:
-        raise UnknownFormat(store, version[0], VERSION)
-    if version is None:
+def check_version(connection: Connection, store: str) -> None:
+    """Refuse an unknown newer version before anything is touched."""
+    version = _version(connection)
+    if version is not None and version > VERSION:
+        raise UnknownFormat(store, version, VERSION)
+
+
+def _version(connection: Connection) -> int | None:
+    if connection.execute("SELECT to_regclass('headrace_postgres')").fetchone() == (None,):
+        return None
+    version = connection.execute("SELECT version FROM headrace_postgres").fetchone()
+    return None if version is None else int(version[0])
+
+
+def make_tables(connection: Connection) -> None:
+    """Make what is not there, once the catalog has made its tables."""
+    if _version(connection) is None:
         with connection.transaction():
             connection.execute(_TABLES)
             connection.execute(FUNCTIONS)
