@@ -50,7 +50,8 @@ def run(spark: SparkSession, query: dict[str, Any]) -> None:
     """Copy a topic to another until its end, two partitions at a time."""
     source = (
         spark.readStream.format("headrace")
-        .options(url=query["url"], topic=query["source"], startingOffsets="earliest", maxMessagesPerTrigger="100")
+        .options(url=query["url"], topic=query["source"], startingOffsets="earliest")
+        .options(maxMessagesPerTrigger="100", minPartitions="2")
         .load()
         .select("key", "value")
         .mapInArrow(shuffled, "key binary, value binary")

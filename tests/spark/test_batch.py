@@ -90,7 +90,7 @@ def test_filters_give_the_same_rows_whether_spark_may_push_them_or_not(
     spark: SparkSession, client: Client, url: str, topic: str, pushing: str
 ) -> None:
     client.create_topic(topic, partitions=3)
-    publish(client, topic, numbers(0, 90))
+    publish(client, topic, numbers(0, 9000))
     stamp = client.read(topic, 0).column("timestamp")[0].as_py()
     before = spark.conf.get(PUSHING)
     spark.conf.set(PUSHING, pushing)

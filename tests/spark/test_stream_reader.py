@@ -18,7 +18,7 @@ from headrace.client import Client
 from headrace.core.errors import InvalidInput, MessagesLost
 from headrace.spark.options import read_options
 from headrace.spark.schema import read_schema
-from headrace.spark.splits import Split
+from headrace.spark.splits import Range, Split
 from headrace.spark.stream_reader import StreamReader
 from tests.spark.conftest import AdvancingClock
 from tests.spark.topics import numbers, publish
@@ -47,9 +47,12 @@ def offsets(given: dict[str, Any]) -> dict[str, int]:
 
 
 def planned(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int, int]]:
-    splits = reader.partitions(start, end)
-    assert all(isinstance(split, Split) for split in splits)
-    return [(split.partition, split.start, split.end) for split in splits if isinstance(split, Split)]
+    splits = [split for split in reader.partitions(start, end) if isinstance(split, Split)]
+    return [(part.partition, part.start, part.end) for split in splits for part in split.ranges]
+
+
+def one(partition: int, start: int, end: int) -> Split:
+    return Split((Range(partition, start, end),))
 
 
 @pytest.fixture
@@ -212,7 +215,7 @@ def test_lost_messages_fail_the_query_with_their_ranges(
     with pytest.raises(MessagesLost, match=said):
         reader.partitions(start, end)
     with pytest.raises(MessagesLost, match=said):
-        list(reader.read(Split(0, 0, 5)))
+        list(reader.read(one(0, 0, 5)))
 
 
 def test_lost_messages_are_skipped_and_counted_if_so_told(
@@ -229,7 +232,7 @@ def test_lost_messages_are_skipped_and_counted_if_so_told(
     assert planned(reader, start, end) == [(0, 5, 7)]
     assert caplog.text.count("skipped 5 messages") == 1
     # A task that was planned before reads what is left.
-    rows = [row for batch in reader.read(Split(0, 0, 7)) for row in batch.column("value").to_pylist()]
+    rows = [row for batch in reader.read(one(0, 0, 7)) for row in batch.column("value").to_pylist()]
     assert rows == [b"5", b"6"]
 
 
@@ -268,14 +271,14 @@ def test_rows_are_read_as_spark_wants_them(client: Client, url: str, topic: str)
     with client.producer(topic, codec="zstd") as producer:
         producer.send(b"packed", key=b"k", attributes={"kind": b"sale"}).result(30.0)
     reader = pickle.loads(pickle.dumps(reader_of(url, topic)))
-    (batch,) = reader.read(Split(0, 0, 1))
+    (batch,) = reader.read(one(0, 0, 1))
     row = batch.to_pylist()[0]
     assert (row["value"], row["key"], row["attributes"], row["codec"]) == (b"packed", b"k", [("kind", b"sale")], None)
     assert (row["topic"], row["partition"], row["offset"]) == (topic, 0, 0)
-    (raw,) = reader_of(url, topic, decode="false", columns="value,codec").read(Split(0, 0, 1))
+    (raw,) = reader_of(url, topic, decode="false", columns="value,codec").read(one(0, 0, 1))
     assert raw.column("codec").to_pylist() == ["zstd"]
     assert raw.column("value").to_pylist() != [b"packed"]
-    (named,) = reader_of(url, topic, columns="topic").read(Split(0, 0, 1))
+    (named,) = reader_of(url, topic, columns="topic").read(one(0, 0, 1))
     assert named.to_pylist() == [{"topic": topic}]
 
 
@@ -283,7 +286,7 @@ def test_a_task_that_wants_no_more_lets_go(client: Client, url: str, topic: str)
     client.create_topic(topic)
     for _ in range(3):
         publish(client, topic, [b"x" * 100_000] * 100)
-    batches = reader_of(url, topic).read(Split(0, 0, 300))
+    batches = reader_of(url, topic).read(one(0, 0, 300))
     assert next(batches).num_rows > 0
     batches.close()  # type: ignore[attr-defined]
     assert not [thread for thread in threading.enumerate() if thread.name == "headrace-prefetch"]

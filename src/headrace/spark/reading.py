@@ -26,7 +26,7 @@ from headrace.core import codecs
 from headrace.core.errors import OffsetOutOfRange
 from headrace.spark.connection import Connection
 from headrace.spark.losses import Losses
-from headrace.spark.splits import Split
+from headrace.spark.splits import Range, Split
 
 _BATCH_MESSAGES: Final = 1 << 16
 _BATCH_BYTES: Final = 8 << 20
@@ -49,21 +49,21 @@ class SplitReader:
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The batches of a split."""
-        with _Prefetch(self._stored(split)) as batches:
+        with _Prefetch(batch for part in split.ranges for batch in self._stored(part)) as batches:
             for batch in batches:
                 yield self._as_spark_wants(batch)
 
-    def _stored(self, split: Split) -> Iterator[pa.RecordBatch]:
+    def _stored(self, part: Range) -> Iterator[pa.RecordBatch]:
         """The batches as the broker has them, past what is lost."""
-        client, offset = self.connection.client(), split.start
+        client, offset = self.connection.client(), part.start
         patience = self.connection.timeout_seconds
-        while offset < split.end:
+        while offset < part.end:
             try:
                 for batch in client.scan(
                     self.topic,
-                    split.partition,
+                    part.partition,
                     offset,
-                    split.end,
+                    part.end,
                     columns=self._wire_columns(),
                     max_messages=_BATCH_MESSAGES,
                     max_bytes=_BATCH_BYTES,
@@ -71,12 +71,12 @@ class SplitReader:
                 ):
                     offset += batch.num_rows
                     yield batch
-                kept = split.end
+                kept = part.end
             except OffsetOutOfRange as error:
                 # Below the oldest message kept, or beyond the end of a topic that was made anew.
-                kept = min(error.start, split.end) if offset < error.start else split.end
+                kept = min(error.start, part.end) if offset < error.start else part.end
             if offset < kept:
-                Losses({split.partition: (offset, kept)}).face(self.topic, self.fail_on_data_loss)
+                Losses({part.partition: (offset, kept)}).face(self.topic, self.fail_on_data_loss)
             offset = kept
 
     def _wire_columns(self) -> list[str]:

@@ -1,30 +1,42 @@
-"""Splits: which task reads which offsets. A large partition is read by several tasks, so that it stalls nobody.
+"""Splits: which task reads which offsets.
 
-Pure arithmetic on dense offsets.
+A large partition is read by several tasks, so that it stalls nobody. Partitions with few messages share a task:
+starting one costs more than reading them, and micro-batches are mostly small. Pure arithmetic on dense offsets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
 Ranges = dict[int, tuple[int, int]]
 
+# A task takes in more partitions as long as it has no more messages than this.
+SHARED_MESSAGES: Final = 2_000
 
-@dataclass(frozen=True)
-class Split(InputPartition):
-    """The messages of one partition from `start` up to `end`, for one task."""
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The messages of one partition from `start` up to `end`."""
 
     partition: int
     start: int
     end: int
 
+
+@dataclass(frozen=True)
+class Split(InputPartition):
+    """What one task reads."""
+
+    ranges: tuple[Range, ...]
+
     @property
     def messages(self) -> int:
         """How many there are."""
-        return self.end - self.start
+        return sum(part.end - part.start for part in self.ranges)
 
 
 def ranges_between(start: Mapping[int, int], end: Mapping[int, int]) -> Ranges:
@@ -42,10 +54,27 @@ def split(ranges: Ranges, messages_max: int, splits_min: int) -> list[Split]:
     # With so many messages in a task there are about as many tasks as asked for.
     share = max(1, -(-total // splits_min))
     size = min(messages_max, share) if splits_min > len(ranges) else messages_max
-    return [piece for partition, (start, end) in ranges.items() for piece in _cut(partition, start, end, size)]
+    parts = [part for partition, (start, end) in ranges.items() for part in _cut(partition, start, end, size)]
+    return _packed(parts, min(messages_max, SHARED_MESSAGES), splits_min)
 
 
-def _cut(partition: int, start: int, end: int, size: int) -> list[Split]:
+def _cut(partition: int, start: int, end: int, size: int) -> list[Range]:
     pieces = -(-(end - start) // size)
     bounds = [start + (end - start) * place // pieces for place in range(pieces + 1)]
-    return [Split(partition, bounds[place], bounds[place + 1]) for place in range(pieces)]
+    return [Range(partition, bounds[place], bounds[place + 1]) for place in range(pieces)]
+
+
+def _packed(parts: list[Range], messages_max: int, splits_min: int) -> list[Split]:
+    """The parts in their order, neighbours in one task as long as they are few messages and there are tasks enough."""
+    splits: list[list[Range]] = []
+    spare, room = len(parts) - splits_min, 0
+    for part in parts:
+        count = part.end - part.start
+        if spare > 0 and count <= room:
+            splits[-1].append(part)
+            spare -= 1
+        else:
+            splits.append([part])
+            room = messages_max
+        room -= count
+    return [Split(tuple(split)) for split in splits]
