@@ -1,8 +1,9 @@
-.PHONY: help install demo run test check bench-engine bench-http bench-flight bench-postgres bench-peers kafka-jars campaign clean
+.PHONY: help install demo run test check bench-engine bench-http bench-flight bench-spark test-oldest-spark bench-postgres bench-peers kafka-jars campaign clean
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+OLDEST_SPARK := .venv-oldest-spark
 READY := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 # Two processes share out the test files. A test that hangs fails, with the stacks of all threads.
@@ -56,6 +57,9 @@ bench-flight: install  ## measure the client and the Flight server; --soak 10 in
 bench-postgres: install  ## measure Headrace on PostgreSQL beside PostgreSQL itself; --quick in BENCH_POSTGRES for a first look
 	$(BIN)/python -m bench.postgres $(BENCH_POSTGRES)
 
+bench-spark: install  ## measure the data source beside Spark's own Parquet and rate sources
+	$(BIN)/python -m bench.spark $(BENCH_SPARK)
+
 bench-peers: install  ## Headrace beside Redis Streams, NATS JetStream and Apache Kafka, where they are installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m bench.peers $(BENCH_PEERS)
@@ -63,9 +67,15 @@ bench-peers: install  ## Headrace beside Redis Streams, NATS JetStream and Apach
 kafka-jars:  ## fetch Apache Kafka for bench-peers, with Maven
 	mvn -q -B -f bench/peers/kafka_jars/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=target
 
+test-oldest-spark:  ## the tests of the data source on the oldest Spark that is supported, in an environment of its own
+	$(PYTHON) -m venv $(OLDEST_SPARK)
+	grep -v '^pyspark==' constraints.txt > $(OLDEST_SPARK)/constraints.txt
+	$(OLDEST_SPARK)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(OLDEST_SPARK)/constraints.txt --editable '.[dev]' 'pyspark[connect]==4.2.0'
+	$(OLDEST_SPARK)/bin/python -m pytest tests/spark
+
 campaign: install  ## long randomised model and crash runs
 	$(PYTEST) -m campaign
 
 clean:  ## remove everything that can be made again
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache build dist
+	rm -rf $(VENV) $(OLDEST_SPARK) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
