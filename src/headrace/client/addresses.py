@@ -1,7 +1,11 @@
-"""Addresses of servers, as URLs: `headrace://HOST:PORT`, `headrace+tls://HOST:PORT`, several with commas between."""
+"""Addresses of servers, as URLs: `headrace://HOST:PORT`, `headrace+tls://HOST:PORT`.
+
+Several have commas between, or are a list; those after the first need not say `headrace://` again.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -21,15 +25,18 @@ class Address:
     location: str
 
 
-def parse_addresses(urls: str) -> list[Address]:
-    """The addresses in a text.
+def parse_addresses(urls: str | Sequence[str]) -> list[Address]:
+    """The addresses in a text, or in a list of such.
 
-    >>> [address.location for address in parse_addresses("headrace://one:7071, headrace+tls://two")]
-    ['grpc+tcp://one:7071', 'grpc+tls://two:7071']
+    >>> [address.location for address in parse_addresses("headrace://one:7071, two:7072, headrace+tls://three")]
+    ['grpc+tcp://one:7071', 'grpc+tcp://two:7072', 'grpc+tls://three:7071']
     """
-    if not isinstance(urls, str):
+    given = [urls] if isinstance(urls, str) else urls
+    if not isinstance(given, Sequence) or not given or not all(isinstance(url, str) for url in given):
         raise InvalidInput("url", repr(urls)[:100], _RULE)
-    return [_parse(url.strip()) for url in urls.split(",")]
+    texts = [text.strip() for url in given for text in url.split(",")]
+    scheme = texts[0].partition("://")[0]
+    return [_parse(text if "://" in text else f"{scheme}://{text}") for text in texts]
 
 
 def _parse(url: str) -> Address:

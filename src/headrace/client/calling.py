@@ -1,7 +1,7 @@
 """Calls that outlive a lost connection, as far as that is safe.
 
 If no server could be reached nothing was done, and any call is tried again. If the answer was lost, only a call that
-may be done twice is repeated; the others raise `AnswerLost`.
+may be done twice is repeated; the others raise `AnswerLost`. The same if the server could not reach its store.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.client.backoff import Backoff
 from headrace.client.transport import Transport
-from headrace.core.errors import AnswerLost, Unreachable
+from headrace.core.errors import AnswerLost, StoreUnavailable, Unreachable
 from headrace.wire.operations import DeleteGroup, DeleteTopic, Operation, PublishStaged
 
 
@@ -27,7 +27,7 @@ class Calls:
         while True:
             try:
                 return self._transport.call(operation)
-            except AnswerLost:
+            except (AnswerLost, StoreUnavailable):
                 if not is_repeatable(operation) or not backoff.wait():
                     raise
             except Unreachable:

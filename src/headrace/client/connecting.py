@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Final
 
 from headrace.client.addresses import parse_addresses
@@ -13,7 +14,7 @@ TOKEN_VARIABLE: Final = "HEADRACE_TOKEN"
 
 
 def connect(
-    url: str,
+    url: str | Sequence[str],
     token: str | None = None,
     *,
     root_certificates: bytes | str | os.PathLike[str] | None = None,
@@ -21,13 +22,14 @@ def connect(
 ) -> Client:
     """A client of the server at `headrace://HOST:PORT` or `headrace+tls://HOST:PORT`.
 
-    Several URLs with commas between are tried in turn. The connection is made at the first use and again whenever it
+    Several servers of one shared store are given with commas between, or as a list: they are tried in turn, and when
+    one dies or stops the client goes on with the next. The connection is made at the first use and again whenever it
     breaks. Without a token that of the environment variable HEADRACE_TOKEN is sent, if there is one.
 
     root_certificates: whom to trust with TLS: PEM as bytes, or a file of it; without it, whom the system trusts.
     timeout_seconds: how long a server that does not answer is tried.
 
-    >>> client = connect("headrace://127.0.0.1:7071,headrace://127.0.0.1:7081")
+    >>> client = connect("headrace://127.0.0.1:7071,127.0.0.1:7081")
     >>> client.close()
     """
     if isinstance(root_certificates, str | os.PathLike):

@@ -2,7 +2,8 @@
 
 One connection is shared by all calls and streams. When it breaks, the next use connects again, trying the addresses
 in turn from the one that worked last; a connection counts as made once the server has answered on it. So what fails
-afterwards was sent: its outcome is unknown, and that is what `AnswerLost` says.
+afterwards was sent: its outcome is unknown, and that is what `AnswerLost` says. A server that says that it is stopping,
+or that its store is away, is left for the next one, if there is one.
 """
 
 from __future__ import annotations
@@ -18,9 +19,19 @@ from pyarrow import flight
 
 from headrace.client.addresses import Address
 from headrace.client.failures import core_error, translated
-from headrace.core.errors import AccessDenied, AnswerLost, Closed, HeadraceError, Overloaded, Unreachable
+from headrace.core.errors import (
+    AccessDenied,
+    AnswerLost,
+    Closed,
+    HeadraceError,
+    Overloaded,
+    StoreUnavailable,
+    Unreachable,
+)
 from headrace.wire import operations, tickets
 
+# What a server that stops says is closed.
+_STOPPING: Final = ("the broker", "the server", "the store")
 _CONNECT_SECONDS: Final = 5.0
 _CALL_SECONDS: Final = 60.0
 # A connection whose other end does not acknowledge what is sent is given up after the timeout. gRPC servers end
@@ -133,6 +144,14 @@ class FlightTransport:
             if self._connection is connection:
                 self._connection = None
 
+    def leave(self, connection: _Connection) -> bool:
+        """Go on with another server, if there is one; whether there is."""
+        self.drop(connection)
+        with self._lock:
+            if self._addresses[0] == connection.address:
+                self._addresses.append(self._addresses.pop(0))
+            return len(self._addresses) > 1
+
 
 class _Noticing(contextlib.AbstractContextManager[None]):
     """Translates errors, and drops the connection when it broke."""
@@ -146,6 +165,11 @@ class _Noticing(contextlib.AbstractContextManager[None]):
             found = core_error(error, self._connection.address.url)
             if isinstance(found, AnswerLost):
                 self._transport.drop(self._connection)
+            is_stopping = isinstance(found, Closed) and found.what in _STOPPING
+            has_next = (is_stopping or isinstance(found, StoreUnavailable)) and self._transport.leave(self._connection)
+            if is_stopping and has_next:
+                # It has done nothing of what it was asked.
+                found = Unreachable(self._connection.address.url, "the server is stopping")
             raise found from None
 
 
