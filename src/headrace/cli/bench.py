@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -87,13 +84,14 @@ def bench(
 
 
 def _measure(load: Load, url: str | None, token: str | None, ca: Path | None, directory: Path | None) -> Outcome:
+    from headrace.load.interrupts import interruptible
     from headrace.load.load import LoadFailed
     from headrace.load.running import run
     from headrace.load.server import serving, temporary_store
 
     try:
         load.check()
-        with _ended_by_signals():
+        with interruptible():
             if url is not None:
                 return run(load, url, token, None if ca is None else str(ca))
             with temporary_store(directory) as store, serving(store) as server:
@@ -111,24 +109,6 @@ def _measure(load: Load, url: str | None, token: str | None, ca: Path | None, di
         raise Failure(Exit.FAILING if error.retry else Exit.REFUSED, str(error)) from None
     except OSError as error:
         raise Failure(Exit.USAGE, f"{error.filename or directory}: {error.strerror}") from None
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM ends a load as Ctrl-C does: everything that was started is ended first."""
-
-    def interrupt(number: int, frame: object) -> NoReturn:
-        # Once: what is being ended shall not be interrupted in that.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _print(outcome: Outcome) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from headrace.load.interrupts import undisturbed
 from headrace.load.load import LoadFailed
 
 _END_SECONDS: Final = 20.0
@@ -31,21 +32,29 @@ def serving(store: str, options: Sequence[str] = ()) -> Iterator[ServerProcess]:
     """A server on a store, ended with the block. It logs warnings and worse, on stderr."""
     command = [sys.executable, "-m", "headrace", "serve", "--store", store, "--log-level", "warning"]
     command += ["--http", "127.0.0.1:0", "--flight", "127.0.0.1:0", *options]
-    # In a session of its own, so that Ctrl-C reaches only the one who ends it.
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert process.stdout is not None
+    process: subprocess.Popen[str] | None = None
     try:
+        with undisturbed():
+            # In a session of its own, so that Ctrl-C reaches only the one who ends it.
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
+            )
+        assert process.stdout is not None
         yield _ready(process.stdout.readline(), process.pid)
     finally:
-        process.terminate()
-        try:
-            process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
+        if process is not None:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
 
 
 @contextmanager

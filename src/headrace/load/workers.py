@@ -17,6 +17,7 @@ from typing import IO, Any, Final, Self
 
 import msgspec
 
+from headrace.load.interrupts import undisturbed
 from headrace.load.load import Job, LoadFailed
 
 _READ_BYTES: Final = 1 << 20
@@ -90,8 +91,9 @@ class Workers:
 
     def start(self, job: Job) -> Worker:
         """Start one more."""
-        worker = Worker(job)
-        self.all.append(worker)
+        with undisturbed():
+            worker = Worker(job)
+            self.all.append(worker)
         assert worker.process.stdout is not None
         self._selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
         return worker
