@@ -514,6 +514,13 @@ class LogContract:
         receipts = topic.publish(batch_of(repeated), now_us=NOW_US + 8 * SECOND_US)[0]
         assert receipts.outcome.tolist() == [1, 2, 0]
 
+    def test_the_window_and_the_state_can_be_looked_at_without_a_commit(self, place: Place) -> None:
+        topic = Topic(place, settings=settings_of(deduplication="payload"))
+        topic.publish(values(b"a", b"b"))
+        place.reopen()
+        assert len(topic.log.window()) == 2
+        assert topic.log.peek() is topic.log.state
+
     def test_added_partitions_can_be_used_at_once(self, place: Place) -> None:
         topic = Topic(place, partitions=1)
         topic.publish(values(b"a"))
