@@ -8,6 +8,7 @@ to be broken.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -77,10 +78,13 @@ def accept(batch: pa.RecordBatch, settings: TopicSettings, partitions: int) -> p
     columns = _canonical_columns(batch)
     if columns["value"].null_count:
         raise _invalid(columns["value"].is_null(), "value", "null", "every message needs a value; it may be empty")
-    # If all rows together are within the limit of one, none of them needs to be looked at.
-    if sum(column.nbytes for column in columns.values()) > settings.message_bytes_max:
+    accepted = pa.RecordBatch.from_arrays(list(columns.values()), schema=_schema_of(tuple(columns)))
+    # If all rows together are within the limit of one, none of them needs to be looked at. The buffers as they are
+    # bound what slices of them hold, and cost far less to ask for.
+    bytes_max = settings.message_bytes_max
+    if accepted.get_total_buffer_size() > bytes_max and accepted.nbytes > bytes_max:
         sizes = message_sizes(columns["value"], columns.get("key"), columns.get("attributes"))
-        _check_sizes(sizes, settings.message_bytes_max)
+        _check_sizes(sizes, bytes_max)
     # Without a codec every message counts as raw, which a topic may refuse too.
     if settings.codecs != CODECS or "codec" in columns:
         _check_codecs(columns.get("codec", pa.nulls(batch.num_rows, pa.string())), settings.codecs)
@@ -90,8 +94,12 @@ def accept(batch: pa.RecordBatch, settings: TopicSettings, partitions: int) -> p
     _check_sequence(columns)
     if "partition" in columns:
         _check_partitions(columns["partition"], partitions)
-    fields = [PUBLISH_SCHEMA.field(name) for name in columns]
-    return pa.RecordBatch.from_arrays(list(columns.values()), schema=pa.schema(fields))
+    return accepted
+
+
+@cache
+def _schema_of(names: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([PUBLISH_SCHEMA.field(name) for name in names])
 
 
 def accept_all(

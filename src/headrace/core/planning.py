@@ -267,6 +267,7 @@ def _is_stored(batch: pa.RecordBatch, name: str) -> bool:
 
 
 _NO_SEQNOS: Final = np.zeros(0, np.int64)
+_ONE_ROW: Final = np.ones(1, np.int64)
 _STORED_NAMES: Final = frozenset(STORED_SCHEMA.names)
 
 
@@ -325,6 +326,8 @@ def _new_payloads(
 
 def _sort(partition: Int32s, end_offsets: Int64s) -> tuple[Int64s | None, Directory]:
     """The stable order by partition (none if the rows are in it already) and the directory of the sorted rows."""
+    if len(partition) == 1:
+        return None, Directory(partition, end_offsets[partition], _ONE_ROW)
     # Sixteen bits are enough for every partition number, and numpy sorts them by radix.
     order = None
     if len(partition) and np.any(partition[1:] < partition[:-1]):
@@ -342,6 +345,8 @@ def _receipts(
     directory: Directory,
 ) -> Receipts:
     """Carry partition and offset of each sorted row back to the place it was sent from."""
+    if kept is None and len(partition) == 1:
+        return Receipts(partition, directory.first_offset, outcome)
     sorted_offsets = np.arange(len(partition)) + np.repeat(directory.first_offset - directory.first_row, directory.rows)
     offsets = np.empty(len(partition), np.int64)
     offsets[slice(None) if order is None else order] = sorted_offsets
