@@ -83,7 +83,7 @@ def test_reasons_not_to_start(tmp_path: Path) -> None:
         (("serve", *store, "--http", "nowhere"), "http is 'nowhere': write it as HOST:PORT"),
         (("serve", *store, "--flight", "nowhere"), "flight is 'nowhere': write it as HOST:PORT"),
         (("serve", *store, "--http", "no.such.host.invalid:0"), "cannot listen on"),
-        (("serve", "--store", "mysql:x", "--http", "127.0.0.1:0"), "it must begin with file: or memory:"),
+        (("serve", "--store", "mysql:x", "--http", "127.0.0.1:0"), "it must begin with file:, postgresql: or memory:"),
         (("serve", "--store", f"file:{tmp_path}/x?colour=red", "--http", "127.0.0.1:0"), "colour"),
         (("serve", *store, "--log-level", "loud"), "log_level"),
         (("serve", *store, "--set", "broker.size=1"), "there is no setting 'broker.size'"),
