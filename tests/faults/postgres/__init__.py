@@ -1,0 +1,1 @@
+"""Faults of servers that share a database, and of the database itself."""

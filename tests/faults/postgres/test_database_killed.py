@@ -1,0 +1,29 @@
+"""PostgreSQL itself is killed and started again, under load."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.postgres.conftest import Serve
+from tests.faults.postgres.load import Load
+from tests.postgres_server import PostgresServer
+
+
+def kill_database(serve: Serve, postgres: PostgresServer, times: int) -> None:
+    servers = serve(postgres.fresh_url(), 2)
+    with Load([server.url for server in servers]) as load:
+        for _ in range(times):
+            load.advance(50)
+            postgres.kill()
+            postgres.start()
+        load.advance(50)
+        load.finish()
+
+
+def test_the_database_is_killed_and_comes_back(mortal_postgres: PostgresServer, serve: Serve) -> None:
+    kill_database(serve, mortal_postgres, times=1)
+
+
+@pytest.mark.campaign
+def test_the_database_is_killed_again_and_again(mortal_postgres: PostgresServer, serve: Serve) -> None:
+    kill_database(serve, mortal_postgres, times=25)
