@@ -63,6 +63,7 @@ def run(
     """
     with _failures():
         pipeline = _loaded(file, var)
+        pipeline.preflight(accept_change)
         with _stopping(pipeline), _spark(pipeline, file, master) as spark:
             summary = pipeline.run(spark, once=once, accept_change=accept_change, tell=_teller(as_json))
         _show_report(pipeline, as_json)
@@ -76,6 +77,7 @@ def check(file: File, master: Master = "local[*]", var: Variables = None) -> Non
     """Check a pipeline as before a run: its keys, the topics, every column. Nothing is run."""
     with _failures():
         pipeline = _loaded(file, var)
+        pipeline.preflight()
         with _spark(pipeline, file, master) as spark:
             pipeline.check(spark)
     print_line(f"{pipeline.description.name} is ready to run")

@@ -1,8 +1,9 @@
 """Where rows go: what every sink can do, and the two that need little.
 
 `prepare` is called once, before anything runs: it gives the rows their final columns, or says what is wrong with them.
-`write` is called with the rows of a batch, and with its number if it is one of a stream: the same number again must not
-write again. A destination is used by one thread at a time.
+`open` is called when a run begins, and ends what an earlier one left undone. `write` is called with the rows of a batch,
+and with its number if it is one of a stream: the same number again must not write again. A destination is used by one
+thread at a time.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ class Destination(Protocol):
     def prepare(self, rows: DataFrame) -> DataFrame:
         """The rows as they are to be written."""
 
+    def open(self) -> None:
+        """Begin a run."""
+
     def write(self, rows: DataFrame, number: int | None) -> None:
         """Write the rows of a batch; None if there is only one."""
 
@@ -37,6 +41,9 @@ class AnyFormat:
     def prepare(self, rows: DataFrame) -> DataFrame:
         """As they are, with what they are sorted by."""
         return with_order(rows, self._sink.order_by)
+
+    def open(self) -> None:
+        """Nothing is ever left."""
 
     def write(self, rows: DataFrame, number: int | None) -> None:
         """Append."""
@@ -60,6 +67,9 @@ class Report:
         condition = self._sink.fail_when or "false"
         with analysis("sink.fail_when", condition):
             return with_order(rows.withColumn("_headrace_failed", F.expr(condition)), self._sink.order_by)
+
+    def open(self) -> None:
+        """Nothing is ever left."""
 
     def write(self, rows: DataFrame, number: int | None) -> None:
         """Take the rows in."""

@@ -11,7 +11,7 @@ each batch is divided when it is written. So a row is in exactly one of the two 
 What goes wrong before the first batch is an error of Headrace that names the key. What goes wrong later is
 `PipelineFailed`; the checkpoint stands, and the next run goes on from it.
 
-A pipeline may be run more than once, by one thread at a time; `stop` may be called by any thread and by a signal.
+One thread runs a pipeline; `stop` may be called by any thread and by a signal, and holds for good.
 """
 
 from __future__ import annotations
@@ -80,6 +80,12 @@ class _Built:
     checkpoint: Checkpoint | None
     counts: Observation | None
 
+    def open(self) -> None:
+        """Bring what an earlier run left to its end."""
+        self.sink.open()
+        if self.dead is not None:
+            self.dead.open()
+
     def write(self, batch: DataFrame, number: int | None) -> None:
         """Write a batch to its ends. What is used twice is kept meanwhile, so that it is made and counted once."""
         if self.dead is None and not order_columns(batch):
@@ -139,6 +145,16 @@ class Pipeline:
         """The pipeline that tables of values describe, as they would stand in a file."""
         return cls(describe(tables, {}, name))
 
+    def preflight(self, accept_change: bool = False) -> None:
+        """What can be checked without Spark: the checkpoint and the broker."""
+        description = self.description
+        checkpoint = Checkpoint(description) if description.is_stream else None
+        if checkpoint is not None:
+            checkpoint.check(accept_change)
+        check_topics(description)
+        if checkpoint is not None and checkpoint.is_new:
+            check_sink_id(description, checkpoint.sink_id)
+
     def check(self, spark: SparkSession) -> None:
         """Everything that is checked before a run, without running."""
         self._build(spark.newSession(), accept_change=False)
@@ -153,6 +169,7 @@ class Pipeline:
     ) -> Summary:
         """Run to the end: of a batch, of what is there now if `once`, else until `stop` is called."""
         built = self._build(spark.newSession(), accept_change)
+        built.open()
         if built.checkpoint is None:
             return self._run_batch(built)
         built.checkpoint.store()
@@ -176,13 +193,9 @@ class Pipeline:
         self._stopping.set()
 
     def _build(self, spark: SparkSession, accept_change: bool) -> _Built:
+        self.preflight(accept_change)
         description = self.description
         checkpoint = Checkpoint(description) if description.is_stream else None
-        if checkpoint is not None:
-            checkpoint.check(accept_change)
-        check_topics(description)
-        if checkpoint is not None and checkpoint.is_new:
-            check_sink_id(description, checkpoint.sink_id)
         _configure(spark, _CONFIGURATION | description.spark)
         writer = checkpoint.sink_id if checkpoint is not None else _file_name(description.name)
         sink, dead = self._sink(writer), self._dead_letters(writer)

@@ -7,7 +7,6 @@ batch, so that it is there once, whatever is tried again. It needs the package `
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -38,7 +37,7 @@ class TableDestination:
         self._field = field
         self._partition_by = list(sink.partition_by) + ([DATE] if sink.partition_date else [])
         self._landing = Landing(Path(sink.path).absolute(), writer)
-        self._is_open = False
+        self.schema = StructType()
 
     def prepare(self, rows: DataFrame) -> DataFrame:
         """With the column of the date, if the table is divided by one."""
@@ -51,15 +50,16 @@ class TableDestination:
                 raise InvalidInput(f"{self._field}.partition_date", self._sink.partition_date, "there is a column date")
             with analysis(f"{self._field}.partition_date", self._sink.partition_date):
                 rows = rows.withColumn(DATE, F.to_date(F.expr(self._sink.partition_date)))
+        self.schema = rows.schema
         return with_order(rows, self._sink.order_by)
+
+    def open(self) -> None:
+        """Finish a batch or a merge that was under way, or take it back."""
+        self._landing.open(self.commit, self.finishes)
 
     def write(self, rows: DataFrame, number: int | None) -> None:
         """Write the files, and put them into the table."""
         ordered = in_order(rows)
-        commit = self.commit_of(ordered.schema)
-        if not self._is_open:
-            self._landing.open(commit, self.finishes)
-            self._is_open = True
         place = self._landing.last + 1 if number is None else number
         if place <= self._landing.last:
             return
@@ -67,7 +67,7 @@ class TableDestination:
         writer = ordered.write.format(self.file_format).options(**self._sink.options)
         (writer.partitionBy(*self._partition_by) if self._partition_by else writer).save(str(stage))
         _drop_empty(stage)
-        files = self._landing.land(stage, place, commit)
+        files = self._landing.land(stage, place, self.commit)
         self.compact(files)
 
     @property
@@ -75,9 +75,8 @@ class TableDestination:
         """What Spark writes."""
         return self._sink.format
 
-    def commit_of(self, schema: StructType) -> Callable[[Manifest], None]:
-        """What makes moved files count; in a plain directory they count by being there."""
-        return lambda manifest: None
+    def commit(self, manifest: Manifest) -> None:
+        """Make moved files count; in a plain directory they count by being there."""
 
     def finishes(self, manifest: Manifest) -> bool:
         """Whether a batch that was under way when we were killed is brought to its end: a stream never repeats it."""
@@ -109,39 +108,34 @@ class DeltaDestination(TableDestination):
         from deltalake import DeltaTable, Schema
 
         prepared = super().prepare(rows)
-        written = in_order(prepared).schema
         if DeltaTable.is_deltatable(str(self._landing.table)):
             there = DeltaTable(str(self._landing.table)).schema()
             named = {field.name: str(field.type) for field in there.fields}
-            asked = {field.name: str(field.type) for field in Schema.from_json(_nullable(written).json()).fields}
+            asked = {field.name: str(field.type) for field in Schema.from_json(_nullable(self.schema).json()).fields}
             if named != asked:
                 raise InvalidInput(f"{self._field}.path", str(self._sink.path), f"the table has {named}, not {asked}")
         return prepared
 
-    def commit_of(self, schema: StructType) -> Callable[[Manifest], None]:
+    def commit(self, manifest: Manifest) -> None:
         """Add the files to the log, in an entry that is there once."""
+        from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+        from deltalake.transaction import create_table_with_add_actions
 
-        def commit(manifest: Manifest) -> None:
-            from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-            from deltalake.transaction import create_table_with_add_actions
-
-            properties = CommitProperties(app_transactions=[Transaction(self._writer, manifest.number)])
-            columns = Schema.from_json(_nullable(schema).json())
-            actions = [self._action(place) for _, place in manifest.moves]
-            table = str(self._landing.table)
-            if not DeltaTable.is_deltatable(table):
-                create_table_with_add_actions(
-                    table, columns, actions, partition_by=self._partition_by, commit_properties=properties
-                )
-                return
-            present = DeltaTable(table)
-            version = present.transaction_version(self._writer)
-            if version is None or version < manifest.number:
-                present.create_write_transaction(
-                    actions, "append", columns, partition_by=self._partition_by, commit_properties=properties
-                )
-
-        return commit
+        properties = CommitProperties(app_transactions=[Transaction(self._writer, manifest.number)])
+        columns = Schema.from_json(_nullable(self.schema).json())
+        actions = [self._action(place) for _, place in manifest.moves]
+        table = str(self._landing.table)
+        if not DeltaTable.is_deltatable(table):
+            create_table_with_add_actions(
+                table, columns, actions, partition_by=self._partition_by, commit_properties=properties
+            )
+            return
+        present = DeltaTable(table)
+        version = present.transaction_version(self._writer)
+        if version is None or version < manifest.number:
+            present.create_write_transaction(
+                actions, "append", columns, partition_by=self._partition_by, commit_properties=properties
+            )
 
     def finishes(self, manifest: Manifest) -> bool:
         """A batch that the log has is there."""

@@ -40,6 +40,9 @@ class TopicDestination:
         check_writable(messages.drop(*order_columns(messages)).schema, has_topic=True)
         return messages
 
+    def open(self) -> None:
+        """What tasks put aside and nobody published expires in the broker."""
+
     def write(self, rows: DataFrame, number: int | None) -> None:
         """Publish."""
         once = {} if number is None else {"sinkId": str(self._sink_id), "batchId": str(number)}
