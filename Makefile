@@ -1,4 +1,4 @@
-.PHONY: help install demo run test check bench-engine bench-http bench-flight bench-spark test-oldest-spark bench-postgres bench-peers kafka-jars campaign clean
+.PHONY: help install demo demo-postgres run test check bench-engine bench-http bench-flight bench-spark test-oldest-spark bench-postgres bench-peers kafka-jars campaign clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -25,6 +25,9 @@ $(READY): pyproject.toml constraints.txt
 
 demo: install  ## a server on a temporary store, account transactions, two groups, a retry, and balances on Spark: a minute
 	$(BIN)/python examples/demo.py
+
+demo-postgres: install  ## two servers on one PostgreSQL, one group, one kill: about twenty seconds
+	$(BIN)/python examples/demo_postgres.py
 
 run: install  ## run a server on ./headrace-data and 127.0.0.1:7070 until Ctrl-C
 	$(BIN)/headrace serve
