@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.client import Client
-from headrace.spark.pipeline import Pipeline, Summary
+from headrace.spark import Pipeline
+from headrace.spark.pipeline import Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
