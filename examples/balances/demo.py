@@ -125,7 +125,8 @@ def run(url: str, directory: Path, say: Any) -> None:
     with headrace.connect(url) as client:
         client.create_topic("payments", partitions=4)
         client.create_topic("answers")
-        till = threading.Thread(target=publish, args=(client, messages, goes_on))
+        # Whatever fails below, it holds nobody.
+        till = threading.Thread(target=publish, args=(client, messages, goes_on), daemon=True)
         till.start()
         with pipeline(url, directory) as process:
             settled_messages = await_messages(process, 1, directory)
