@@ -242,6 +242,13 @@ def test_size_of_a_message_is_value_key_and_attributes(
     assert content_bytes(batch.select(["value"])) == sum(message_sizes(batch.column(0), None, None).tolist())
 
 
+def test_columns_that_are_null_or_missing_count_nothing() -> None:
+    batch = publish_batch(value=[b"abc", b""], key=[None, None], attributes=[[("name", b"x")], None])
+    assert content_bytes(batch) == 3 + 5
+    assert content_bytes(batch.select(["value", "key"])) == content_bytes(batch.select(["value"])) == 3
+    assert content_bytes(batch.slice(1)) == content_bytes(batch.slice(2)) == 0
+
+
 # What is refused
 
 
