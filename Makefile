@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OLDEST_SPARK := .venv-oldest-spark
 READY := $(VENV)/.installed
+BENCH_PEERS ?= --plot docs/peers.png
 PYTEST := $(BIN)/python -m pytest
 # Two processes share out the test files. A test that hangs fails, with the stacks of all threads.
 PARALLEL := $(PYTEST) --numprocesses=2 --dist=loadfile --timeout=300

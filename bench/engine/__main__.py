@@ -17,10 +17,10 @@ from bench.engine.loads import (
     batch,
     plain_writes_per_second,
     publishes_per_second,
-    resident_bytes,
     seconds_per_call,
     store,
 )
+from bench.memory import resident_bytes
 from bench.report import Report
 from headrace.broker import Broker
 
@@ -75,11 +75,11 @@ def retained(report: Report, root: Path, seconds: float, messages_retained: int)
         empty = seconds_per_call(partial(broker.publish, "bench", messages), seconds)
         device_before = plain_writes_per_second(root, messages.nbytes, seconds)
         gc.collect()
-        memory = resident_bytes()
+        memory = resident_bytes(os.getpid(), "RssAnon")
         while broker.counters["messages_written"] < messages_retained:
             broker.publish("bench", messages)
         gc.collect()
-        grown = resident_bytes() - memory
+        grown = resident_bytes(os.getpid(), "RssAnon") - memory
         full = seconds_per_call(partial(broker.publish, "bench", messages), seconds)
         device_after = plain_writes_per_second(root, messages.nbytes, seconds)
         report.note(

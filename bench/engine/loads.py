@@ -80,11 +80,3 @@ def publishes_per_second(broker: Broker, messages: pa.RecordBatch, threads: int,
     for worker in workers:
         worker.join()
     return sum(counts) / seconds
-
-
-def resident_bytes(kind: str = "RssAnon") -> int:
-    """The memory that this process holds: `RssAnon` is its own, `RssFile` are mapped files."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(kind + ":"):
-            return int(line.split()[1]) * 1024
-    raise LookupError(kind)
