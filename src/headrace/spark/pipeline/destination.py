@@ -2,8 +2,8 @@
 
 `prepare` is called once, before anything runs: it gives the rows their final columns, or says what is wrong with them.
 `open` is called when a run begins, and ends what an earlier one left undone. `write` is called with the rows of a
-batch, and with its number if it is one of a stream: the same number again must not write again. A destination is used by
-one thread at a time.
+batch, and with its number if it is one of a stream: the same number again must not write again. A destination is used
+by one thread at a time.
 """
 
 from __future__ import annotations
