@@ -84,8 +84,7 @@ def publish(
     answers: list[Receipts] = []
 
     def decide(state: TopicState) -> Sequence[Commit]:
-        commits, receipts = commit_of(batches, state, now_us, settings, keys)
-        answers.extend(receipts)
+        commits, answers[:] = commit_of(batches, state, now_us, settings, keys)
         return commits
 
     log.commit(decide)

@@ -24,7 +24,8 @@ from headrace.core.window import PayloadWindow
 from headrace.storage.catalog import Catalog, TopicRecord
 
 # Given the state of the topic, what is to be written: one commit as one or more frames, or nothing. It changes nothing
-# of the state but may let it forget what has expired, since forgetting needs no record.
+# of the state but may let it forget what has expired, since forgetting needs no record. A shared store may ask again,
+# if another server committed before the first answer was written: the last answer counts.
 Decide = Callable[[TopicState], Sequence[Commit]]
 
 

@@ -4,7 +4,7 @@
       transaction on a connection
         lock the topic's row                        head.lock       commits of all servers one after another
         take in what others committed since         knowledge.refresh
-        decide                                      core.planning   once, whatever happens after
+        decide                                      core.planning   again if others committed before it was written
         begin a new segment if the last is full     segments
         COPY the rows, store sources, keys, hashes  rows, knowledge
         move the row                                head.move
@@ -15,9 +15,9 @@ Reading takes no lock. A server knows the row as it last saw it; a read at or be
 row again, and so does one that finds a segment gone.
 
 Failure: an error before COMMIT leaves nothing behind. A connection that is lost before it is replaced, and the decided
-commit is written again if nobody committed meanwhile. If COMMIT itself gets no answer, the fate of the transaction is
-read from what it would have written, once its row lock is free; if that cannot be found out in time, the outcome is
-unknown. Thread-safe: the write lock orders the commits of this process and protects the state.
+commit is written again, or decided anew if others committed meanwhile. If COMMIT itself gets no answer, the fate of the
+transaction is read from what it would have written, once its row lock is free; if that cannot be found out in time, the
+outcome is unknown. Thread-safe: the write lock orders the commits of this process and protects the state.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from headrace.storage.postgres.retention import Retention
 from headrace.storage.postgres.schema import STORE_WIDE_SPACE, table_of
 from headrace.storage.postgres.segments import Segments, begin_segment, is_full, look, segments_of
 from headrace.storage.postgres.signals import PostgresSignals
-from headrace.storage.postgres.writing import Writing, find_out, overtaken, persist
+from headrace.storage.postgres.writing import Writing, find_out, persist
 from headrace.storage.ranges import check_range
 
 _CLOSED: Final = "the log is closed"
@@ -239,22 +239,19 @@ class PostgresLog:
     def _write(self, connection: Connection, writing: Writing) -> Sight:
         """Everything up to COMMIT; the topic as it will be seen after it."""
         topic = self._topic
-        store = self._connections.address.name
         if writing.store_wide:
             connection.execute(f"SELECT pg_advisory_xact_lock({STORE_WIDE_SPACE}, hashtext(current_schema()))")
         head = heads.lock(connection, topic)
         if writing.is_doubtful and writing.commits:
-            writing.is_written = find_out(connection, store, topic, head, writing)
+            writing.is_written = find_out(connection, topic, head, writing)
             writing.is_doubtful = False
         sight = Sight(head, segments_of(connection, topic.id, head, self._segments()))
         if writing.is_written:
             return sight
-        if writing.commits is None:
+        if writing.commits is None or writing.base != head.commits:
             state = self._known(connection, head)
             self._deciding = connection, writing.epochs
             writing.commits, writing.base = writing.decide(state), head.commits
-        elif writing.commits and head.commits != writing.base:
-            raise overtaken(store)
         put_epochs(connection, topic.id, writing.epochs)
         if not writing.commits:
             return sight

@@ -1,9 +1,10 @@
-"""One commit on its way into the database: decided once, written as often as it takes to know that it is there.
+"""One commit on its way into the database: written as often as it takes to know that it is there.
 
 The connection may be lost at any moment. Before COMMIT nothing was written, and the same commit is written again if the
-topic's row still is where it was when the commit was decided. During COMMIT it may have been written or not. The next
-attempt waits for the row, which the old transaction holds until its end, and then looks: a row that did not move says
-no; else the first message of the commit is there, with this time and from this very transaction, or it is not.
+topic's row still is where it was when the commit was decided; else it is decided anew. During COMMIT it may have been
+written or not. The next attempt waits for the row, which the old transaction holds until its end, and then looks: a row
+that did not move says no; else the first message of the commit is there, with this time and from this very transaction,
+or it is not.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from psycopg import sql
 
-from headrace.core.errors import OutcomeUnknown, StoreUnavailable
+from headrace.core.errors import OutcomeUnknown
 from headrace.core.planning import Commit
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.engine import Decide
@@ -54,7 +55,7 @@ def persist(connection: Connection, topic: TopicRecord, head: Head, commits: Seq
     return heads.move(connection, topic, head, messages)
 
 
-def find_out(connection: Connection, store: str, topic: TopicRecord, head: Head, writing: Writing) -> bool:
+def find_out(connection: Connection, topic: TopicRecord, head: Head, writing: Writing) -> bool:
     """Whether a commit whose COMMIT got no answer is there; the caller holds the row."""
     assert writing.commits
     if head.commits == writing.base:
@@ -67,17 +68,7 @@ def find_out(connection: Connection, store: str, topic: TopicRecord, head: Head,
     place = [int(written[0].partition[0]), int(written[0].first_offset[0]), time_us]
     # A row names its transaction by the lower half of the number.
     transaction = str(int(writing.transaction) % (1 << 32))
-    found = connection.execute(sql.SQL(query).format(table_of(topic.id)), [*place, transaction]).fetchone()
-    if found is None:
-        raise overtaken(store)
-    return True
-
-
-def overtaken(store: str) -> StoreUnavailable:
-    """Nothing was written, and what was decided no longer fits."""
-    return StoreUnavailable(
-        store, "the connection was lost and another server committed meanwhile; nothing was written"
-    )
+    return connection.execute(sql.SQL(query).format(table_of(topic.id)), [*place, transaction]).fetchone() is not None
 
 
 def _copy(connection: Connection, topic_id: int, head: Head, commit: Commit) -> None:
