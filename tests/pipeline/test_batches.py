@@ -59,6 +59,23 @@ def test_files_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:
     )
 
 
+def test_a_delta_table_divided_by_any_text(spark: SparkSession, tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    places = ["plain", "a b/c=d%", "Zürich", "", None]
+    (tmp_path / "rows.json").write_text("\n".join(json.dumps({"id": n, "place": p}) for n, p in enumerate(places)))
+    tables = {
+        "source": {"format": "json", "path": str(tmp_path / "rows.json"), "schema": "id BIGINT, place STRING"},
+        "sink": {"format": "delta", "path": str(tmp_path / "table"), "partition_by": ["place"]},
+    }
+    for runs in (1, 2):
+        run(spark, tables)
+        found = DeltaTable(str(tmp_path / "table")).to_pyarrow_table()
+        rows = sorted(zip(found["id"].to_pylist(), found["place"].to_pylist(), strict=True))
+        # Spark takes an empty text for none where it names a directory.
+        assert rows == [(n, p or None) for n, p in enumerate(places) for _ in range(runs)]
+
+
 def test_replay_a_range_of_time(spark: SparkSession, url: str, client: Client, topic: str) -> None:
     client.create_topic(topic, partitions=3)
     for number in range(4):

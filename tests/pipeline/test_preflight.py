@@ -46,6 +46,8 @@ def test_topics_are_made_if_asked_for(url: str, client: Client, topic: str) -> N
     }
     check_topics(described(url, topic, **parts))
     assert len(client.offsets(f"{topic}-out")) == 3 and len(client.offsets(f"{topic}-dead")) == 1
+    check_topics(described(url, topic, sink={"topic": f"{topic}-out", "partitions": 1}))
+    assert len(client.offsets(f"{topic}-out")) == 3, "one that is there stays as it is"
 
 
 def test_a_token_needs_no_more_than_to_read_the_source_and_to_publish() -> None:
@@ -60,6 +62,8 @@ def test_a_token_needs_no_more_than_to_read_the_source_and_to_publish() -> None:
         check_topics(described("", "in", server=server, **parts))
         check_sink_id(described("", "in", server=server), "mine")
         with pytest.raises(TopicNotFound):
+            check_topics(described("", "in", server=server, sink={"topic": "in-missing"}))
+        with pytest.raises(Forbidden):
             check_topics(described("", "in", server=server, sink={"topic": "in-missing", "partitions": 1}))
         with pytest.raises(Forbidden):
             check_topics(described("", "in-out", server=server, sink={"topic": "in-dead"}))

@@ -47,7 +47,7 @@ from headrace.spark.pipeline.destination import AnyFormat, Destination, Report, 
 from headrace.spark.pipeline.failures import PipelineFailed, failure_of
 from headrace.spark.pipeline.loading import describe, load
 from headrace.spark.pipeline.preflight import check_sink_id, check_topics
-from headrace.spark.pipeline.progress import Progress, Summary, Tally
+from headrace.spark.pipeline.progress import LINE_SECONDS, Progress, Summary, Tally
 from headrace.spark.pipeline.source import connection_options, read_source
 from headrace.spark.pipeline.steps import run_steps
 from headrace.spark.pipeline.table_destination import DeltaDestination, TableDestination
@@ -114,7 +114,7 @@ def _configure(spark: SparkSession, settings: Mapping[str, str]) -> None:
     """Set what can be set for one session; what needs a session of its own must be so already."""
     for name, value in settings.items():
         if spark.conf.get(name, None) != value:
-            with analysis(f"spark.{name}", value):
+            with analysis(name, value):
                 spark.conf.set(name, value)
 
 
@@ -262,8 +262,12 @@ class Pipeline:
     def _wait(self, query: StreamingQuery, tally: Tally) -> None:
         """Until the query ends, or is to end."""
         try:
+            look_at = time.monotonic()
             while query.isActive and not self._stopping.wait(_LOOK_SECONDS):
-                tally.take(query.recentProgress)
+                # Rarely, since Spark hands out its last hundred reports each time.
+                if time.monotonic() >= look_at:
+                    tally.take(query.recentProgress)
+                    look_at = time.monotonic() + LINE_SECONDS
             if query.isActive:
                 query.stop()
             query.awaitTermination()

@@ -7,11 +7,11 @@ writes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Final
 
 from headrace.client import Client, connect
-from headrace.core.errors import Forbidden, InvalidInput
+from headrace.core.errors import InvalidInput, TopicNotFound
 from headrace.spark.pipeline.description import DeadTopic, Description, TopicSink, TopicSource
 
 _TIMEOUT_SECONDS: Final = 10.0
@@ -41,11 +41,12 @@ def _check_topic(client: Client, part: TopicSource | TopicSink | DeadTopic) -> N
     if isinstance(part, TopicSource):
         client.describe_topic(part.topic)
         return
-    if part.partitions is not None:
-        with suppress(Forbidden):
-            # Others may have made it.
-            client.create_topic(part.topic, partitions=part.partitions)
-    client.last_commit(part.topic, _NOBODY)
+    try:
+        client.last_commit(part.topic, _NOBODY)
+    except TopicNotFound:
+        if part.partitions is None:
+            raise
+        client.create_topic(part.topic, partitions=part.partitions)
 
 
 def _check_unused(client: Client, topic: str, sink_id: str) -> None:
