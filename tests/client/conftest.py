@@ -1,4 +1,4 @@
-"""Every test with `client` runs twice: on a broker in this process, and over Flight on loopback."""
+"""Every test with `client` runs three times: on a broker in this process, over Flight, and so on a database."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ from headrace.flight.server import FlightServer
 from headrace.testing import EmbeddedTransport
 
 
+@pytest.fixture(params=["embedded", "flight", "postgres"])
+def way(request: pytest.FixtureRequest) -> str:
+    """How a client comes to its messages."""
+    return str(request.param)
+
+
 @pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker.open("memory:") as opened:
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    is_shared = "way" in request.fixturenames and request.getfixturevalue("way") == "postgres"
+    with Broker.open(request.getfixturevalue("postgres").fresh_url() if is_shared else "memory:") as opened:
         yield opened
 
 
@@ -25,9 +32,9 @@ def server(broker: Broker) -> Iterator[FlightServer]:
     assert served.stop(60.0)
 
 
-@pytest.fixture(params=["embedded", "flight"])
-def client(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Client]:
-    if request.param == "embedded":
+@pytest.fixture
+def client(request: pytest.FixtureRequest, way: str, broker: Broker) -> Iterator[Client]:
+    if way == "embedded":
         with Client(EmbeddedTransport(broker)) as made:
             yield made
     else:

@@ -1,0 +1,332 @@
+"""Several servers on one store: what one does the others know, and whoever waits at one hears of the other."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from headrace.broker import Broker
+from headrace.core.errors import (
+    GroupNotFound,
+    MemberNotFound,
+    OffsetOutOfRange,
+    PartitionsCannotShrink,
+    ProducerFenced,
+    StaleGeneration,
+    TopicDeleted,
+    TopicExists,
+    TopicNotFound,
+)
+from tests.broker.background import Background, eventually, together, until_waiting
+from tests.broker.messages import batch, content, values_of
+from tests.broker.sites import Site
+
+
+@pytest.fixture
+def two(shared_site: Site) -> tuple[Broker, Broker]:
+    return shared_site.open(), shared_site.open()
+
+
+# Topics
+
+
+def test_a_topic_made_by_one_is_there_for_the_other_at_once(two: tuple[Broker, Broker]) -> None:
+    first, second = two
+    first.create_topic("Orders", partitions=2)
+    assert second.describe_topic("orders").partitions == 2
+    assert second.list_topics() == ["Orders"]
+    assert second.create_topic("ORDERS", partitions=3).partitions == 3
+    assert first.alter_topic("orders", retention_seconds=9).partitions == 3
+    with pytest.raises(PartitionsCannotShrink):
+        first.alter_topic("orders", partitions=2)
+    eventually(lambda: second.describe_topic("orders").settings.retention_seconds == 9)
+
+
+def test_of_many_that_make_a_new_topic_at_once_one_does(shared_site: Site) -> None:
+    brokers = [shared_site.open() for _ in range(3)]
+
+    def make(broker: Broker) -> bool:
+        try:
+            broker.participants.create_topic("orders")
+        except TopicExists:
+            return False
+        return True
+
+    made = together([lambda broker=broker: make(broker) for broker in brokers])  # type: ignore[misc]
+    assert sorted(made) == [False, False, True]
+    assert len({broker.describe_topic("orders").id for broker in brokers}) == 1
+
+
+def test_a_topic_deleted_by_one_ends_for_all_who_wait_at_the_other(two: tuple[Broker, Broker]) -> None:
+    first, second = two
+    first.create_topic("orders")
+    reading = Background(lambda: second.fetch("orders", 0, 0, wait_seconds=60))
+    until_waiting(second, "orders")
+    first.delete_topic("orders")
+    with pytest.raises(TopicDeleted):
+        reading.result()
+    with pytest.raises(TopicNotFound):
+        second.publish("orders", batch(b"a"))
+    with pytest.raises(TopicNotFound):
+        second.delete_topic("orders")
+
+
+def test_a_topic_made_anew_under_its_old_name_is_the_new_one(two: tuple[Broker, Broker]) -> None:
+    first, second = two
+    first.create_topic("orders")
+    second.publish("orders", batch(b"old"))
+    old = second.reader("orders")
+    first.delete_topic("orders")
+    first.create_topic("orders", partitions=2)
+    second.alter_topic("orders", partitions=2)
+    second.publish("orders", batch(b"new"))
+    assert content(first, "orders") == content(second, "orders") == {0: [b"new"], 1: []}
+    with pytest.raises(TopicDeleted):
+        old.read({0: 0}, 1, 1)
+
+
+# Messages
+
+
+def test_a_reader_that_waits_at_one_is_woken_by_a_commit_at_the_other(two: tuple[Broker, Broker]) -> None:
+    first, second = two
+    first.create_topic("orders", partitions=2)
+    reading = Background(lambda: second.fetch("orders", 1, 0, wait_seconds=60))
+    until_waiting(second, "orders")
+    first.publish("orders", batch(b"a", partition=1))
+    assert values_of(reading.result()) == [b"a"]
+
+
+def test_a_lost_word_only_delays(two: tuple[Broker, Broker], monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two
+    first.create_topic("orders")
+    monkeypatch.setattr(first._store.signals, "announce", lambda word: None)
+    reading = Background(lambda: second.fetch("orders", 0, 0, wait_seconds=60))
+    until_waiting(second, "orders")
+    first.publish("orders", batch(b"a"))
+    second.upkeep.run_all()
+    assert values_of(reading.result()) == [b"a"]
+
+
+def test_a_subscriber_at_one_gets_what_is_published_at_the_other(two: tuple[Broker, Broker]) -> None:
+    first, second = two
+    first.create_topic("orders", partitions=2)
+    with second.subscribe("orders", "g", "ann") as subscription:
+        for number in range(10):
+            first.publish("orders", batch(b"%d" % number))
+        got: list[bytes] = []
+        while len(got) < 10:
+            found = subscription.get(timeout_seconds=60)
+            assert found is not None
+            got += values_of(found)
+        subscription.commit()
+    assert sorted(got) == [b"%d" % number for number in range(10)]
+    assert first.committed("orders", "g") == {0: 5, 1: 5}
+
+
+def test_links_numbers_and_commit_keys_agree(two: tuple[Broker, Broker]) -> None:
+    first, second = two
+    first.create_topic("orders", partitions=3)
+    places = {
+        int(broker.publish("orders", batch(b"%d" % seqno, producer_id="p", seqno=seqno)).partition[0])
+        for seqno, broker in enumerate((first, second, first, second), 1)
+    }
+    assert len(places) == 1
+    assert second.publish("orders", batch(b"again", producer_id="p", seqno=3)).written == 0
+    assert first.last_seqno("orders", "p") == second.last_seqno("orders", "p") == 4
+
+
+def test_payloads_repeat_in_no_topic_of_the_store_through_any_server(two: tuple[Broker, Broker]) -> None:
+    for broker, topic in zip(two, ("one", "two"), strict=True):
+        broker.create_topic(topic, deduplication="payload", deduplication_scope="store")
+
+    def publish(broker: Broker, topic: str) -> int:
+        return sum(broker.publish(topic, batch(b"%d" % number)).written for number in range(10))
+
+    pairs = [(broker, topic) for broker in two for topic in ("one", "two")]
+    written = together([lambda pair=pair: publish(*pair) for pair in pairs])  # type: ignore[misc]
+    assert sum(written) == 10
+
+
+# Producers
+
+
+def test_a_producer_opened_at_one_fences_off_that_of_the_other(two: tuple[Broker, Broker]) -> None:
+    first, second = two
+    first.create_topic("orders")
+    old = first.open_producer("orders", "till")
+    rows = batch(b"a", producer_id="till", seqno=1)
+    assert second.publish_as("orders", rows, "till", "", old.epoch).written == 1
+    new = second.open_producer("orders", "till")
+    assert (new.last_seqno, new.epoch > old.epoch) == (1, True)
+    late = batch(b"b", producer_id="till", seqno=2)
+    for broker in two:
+        with pytest.raises(ProducerFenced) as caught:
+            broker.publish_as("orders", late, "till", "", old.epoch)
+        assert (caught.value.epoch, caught.value.current) == (old.epoch, new.epoch)
+        with pytest.raises(ProducerFenced):
+            broker.open_producer("orders", "till", epoch=old.epoch)
+    assert first.open_producer("orders", "till", epoch=new.epoch).epoch == new.epoch
+    assert first.publish_as("orders", late, "till", "", new.epoch).written == 1
+    assert first.open_producer("orders", "till", "other").last_seqno is None
+
+
+def test_of_a_fenced_producer_and_others_that_commit_together_only_it_is_refused(two: tuple[Broker, Broker]) -> None:
+    first, second = two
+    first.create_topic("orders")
+    old = first.open_producer("orders", "till")
+    second.open_producer("orders", "till")
+
+    def publish(number: int) -> int:
+        if number:
+            return first.publish("orders", batch(b"%d" % number)).written
+        with pytest.raises(ProducerFenced):
+            first.publish_as("orders", batch(b"x", producer_id="till", seqno=1), "till", "", old.epoch)
+        return 0
+
+    assert sum(together([lambda number=number: publish(number) for number in range(8)])) == 7  # type: ignore[misc]
+    assert sorted(content(second, "orders")[0]) == [b"%d" % number for number in range(1, 8)]
+
+
+def test_a_producer_whose_epoch_was_forgotten_is_taken_at_its_word(two: tuple[Broker, Broker]) -> None:
+    first, second = two
+    first.create_topic("orders")
+    opened = first.open_producer("orders", "till")
+    assert second._store.catalog.forget_producers(0) == 1
+    second.upkeep.run_all()
+    assert first.publish_as("orders", batch(b"a", producer_id="till", seqno=1), "till", "", opened.epoch).written == 1
+    with pytest.raises(ProducerFenced):
+        second.publish_as("orders", batch(b"b", producer_id="till", seqno=2), "till", "", opened.epoch - 1)
+
+
+# Groups
+
+
+def test_a_member_heartbeats_at_one_and_commits_at_the_other(two: tuple[Broker, Broker]) -> None:
+    first, second = two
+    first.create_topic("orders", partitions=2)
+    first.publish("orders", batch(b"a", b"b", b"c", b"d"))
+    ann = first.join_group("orders", "g", "ann")
+    second.commit("orders", "g", {0: 1, 1: 2}, "ann", ann.generation)
+    bob = second.join_group("orders", "g", "bob")
+    assert first.heartbeat("orders", "g", "ann").partitions == [0]
+    assert bob.partitions == [1]
+    with pytest.raises(StaleGeneration):
+        first.commit("orders", "g", {1: 1}, "ann", ann.generation)
+    first.leave_group("orders", "g", "bob")
+    assert second.heartbeat("orders", "g", "ann").partitions == [0, 1]
+    with pytest.raises(MemberNotFound):
+        second.heartbeat("orders", "g", "bob")
+    assert first.committed("orders", "g") == second.committed("orders", "g") == {0: 1, 1: 2}
+
+
+def test_a_silent_member_is_taken_out_by_whichever_server_looks(shared_site: Site) -> None:
+    first, second = shared_site.open(), shared_site.open()
+    first.create_topic("orders", partitions=2)
+    first.join_group("orders", "g", "ann", session_timeout_seconds=10)
+    first.join_group("orders", "g", "bob", session_timeout_seconds=30)
+    shared_site.clock.step(20)
+    second.list_topics()
+    together([first.upkeep.run_all, second.upkeep.run_all])
+    assert first.describe_group("orders", "g").members == {"bob": [0, 1]}
+    assert first.counters["members_expired"] + second.counters["members_expired"] == 1
+
+
+def test_a_member_that_waits_at_one_hears_of_a_rebalance_at_the_other(two: tuple[Broker, Broker]) -> None:
+    first, second = two
+    first.create_topic("orders", partitions=2)
+    ann = first.join_group("orders", "g", "ann")
+    moved = threading.Event()
+    with first.reader("orders").watching(moved.set):
+        reader = first.reader("orders")
+        assert reader.read_as_member("g", "ann", ann.generation, {}, 10, 1_000).generation == ann.generation
+        moved.clear()
+        second.join_group("orders", "g", "bob")
+        assert moved.wait(60)
+        assert reader.has_moved("g", ann.generation)
+    with pytest.raises(StaleGeneration):
+        reader.read_as_member("g", "ann", ann.generation, {}, 10, 1_000)
+
+
+def test_groups_are_moved_and_deleted_for_all(two: tuple[Broker, Broker]) -> None:
+    first, second = two
+    first.create_topic("orders")
+    first.publish("orders", batch(b"a", b"b", b"c"))
+    first.register_group("orders", "g", consumers=1, read_from="latest")
+    assert second.committed("orders", "g") == {0: 3}
+    second.seek("orders", "g", {0: 1})
+    assert first.describe_group("orders", "g").progress[0].position == 1
+    second.publish("orders", batch(b"d"))
+    first.commit("orders", "g", {0: 4})
+    with pytest.raises(OffsetOutOfRange):
+        first.commit("orders", "g", {0: 5})
+    second.delete_group("orders", "g")
+    with pytest.raises(GroupNotFound):
+        first.commit("orders", "g", {0: 4})
+    assert first.list_groups("orders") == []
+
+
+def test_an_important_group_of_one_holds_what_the_other_would_drop(shared_site: Site) -> None:
+    first, second = shared_site.open(), shared_site.open()
+    first.create_topic("orders", retention_seconds=1)
+    first.register_group("orders", "g", important=True)
+    for number in range(12):
+        first.publish("orders", batch(b"%d" % number))
+    shared_site.clock.step(100)
+    second.commit("orders", "g", {0: 4})
+    second.upkeep.run_all()
+    start, end = first.offsets("orders")[0]
+    assert 0 < start <= 4 and end == 12
+    first.seek("orders", "g", {0: start})
+    second.upkeep.run_all()
+    assert first.offsets("orders")[0] == (start, 12)
+
+
+def test_two_servers_that_read_for_one_consumer_of_the_queue_api_give_each_message_once(
+    two: tuple[Broker, Broker],
+) -> None:
+    first, second = two
+    first.participants.create_topic("orders", 2)
+    consumer = first.participants.register_consumer("orders")
+    producer = second.participants.register_producer("orders")
+    first.participants.check_producer("orders", producer)
+    values = [b"%02d" % number for number in range(30)]
+    for value in values:
+        second.publish("orders", batch(value))
+
+    def read(broker: Broker) -> list[bytes]:
+        got = []
+        while (taken := broker.participants.consume("orders", consumer)) is not None:
+            got.append(taken.value)
+        return got
+
+    parts = together([lambda broker=broker: read(broker) for broker in (*two, *two)])  # type: ignore[misc]
+    assert sorted(value for part in parts for value in part) == values
+    assert all(part == sorted(part) for part in parts)
+    assert [broker.participants.size("orders", consumer) for broker in two] == [0, 0]
+
+
+# Upkeep and how it is doing
+
+
+def test_vitals_and_upkeep_load_no_state(two: tuple[Broker, Broker]) -> None:
+    first, second = two
+    first.create_topic("orders", deduplication="payload", retention_seconds=1)
+    first.publish("orders", batch(b"a", producer_id="p", seqno=1))
+    (vitals,) = first.vitals()
+    assert (vitals.sources, vitals.window_payloads, vitals.offsets) == (1, 1, {0: (0, 1)})
+    second.list_topics()
+    second.upkeep.run_all()
+    (vitals,) = second.vitals()
+    assert (vitals.sources, vitals.window_payloads, vitals.offsets) == (0, 0, {0: (0, 1)})
+    assert second._topics.find("orders").topic.log.peek() is None
+
+
+def test_a_server_that_ends_leaves_the_others_alone(two: tuple[Broker, Broker]) -> None:
+    first, second = two
+    first.create_topic("orders")
+    first.join_group("orders", "g", "ann")
+    first.close()
+    assert second.heartbeat("orders", "g", "ann").partitions == [0]
+    assert second.publish("orders", batch(b"a")).written == 1
