@@ -73,7 +73,7 @@ CREATE TABLE IF NOT EXISTS topic_sources (
     commit bigint NOT NULL,
     slot bigint GENERATED ALWAYS AS IDENTITY,
     PRIMARY KEY (topicid, source)
-) WITH (fillfactor = 50);
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX IF NOT EXISTS topic_sources_by_commit ON topic_sources (topicid, commit);
 
 CREATE TABLE IF NOT EXISTS topic_writers (
@@ -84,7 +84,7 @@ CREATE TABLE IF NOT EXISTS topic_writers (
     commit bigint NOT NULL,
     place integer NOT NULL,
     PRIMARY KEY (topicid, writer)
-) WITH (fillfactor = 50);
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX IF NOT EXISTS topic_writers_by_commit ON topic_writers (topicid, commit);
 
 CREATE TABLE IF NOT EXISTS topic_payloads (
