@@ -38,6 +38,9 @@ EXAMPLES: Final = (
     "headrace pipeline run pipelines/audit.toml --var TOPIC=orders --json"
 )
 
+# Spark's own 200 is meant for clusters: a stream with state would start so many tasks for every batch.
+_ON_ONE_MACHINE: Final = {"spark.sql.shuffle.partitions": "4"}
+
 File = Annotated[Path, typer.Argument(help="The pipeline, in TOML.", metavar="FILE")]
 Master = Annotated[str, typer.Option(help="Where Spark runs.", metavar="URL")]
 Variables = Annotated[
@@ -101,12 +104,13 @@ def _assigned(assignment: str) -> tuple[str, str]:
 @contextmanager
 def _spark(pipeline: Pipeline, file: Path, master: str) -> Iterator[SparkSession]:
     """A session of the pipeline's own, with functions beside the file found by it and by its workers."""
-    from headrace.spark.session import session
+    from headrace.spark.session import is_local, session
 
     beside = str(file.absolute().parent)
     sys.path.insert(0, beside)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (beside, os.environ.get("PYTHONPATH"))))
-    spark = session(master, pipeline.description.name, pipeline.description.spark)
+    settings = (_ON_ONE_MACHINE if is_local(master) else {}) | pipeline.description.spark
+    spark = session(master, pipeline.description.name, settings)
     try:
         yield spark
     finally:
