@@ -26,6 +26,7 @@ class FlightReader:
         self._client = client
         self._topic = topic
         self._follow = is_following
+        self._followed = partitions or None
         known = client.offsets(topic)
         self._ends = {partition: known[partition][1] for partition in chosen_partitions(topic, partitions, known)}
         self._begins = {partition: self._begin(partition, known[partition], place) for partition in self._ends}
@@ -37,7 +38,7 @@ class FlightReader:
             for batch in self._client.scan(self._topic, partition, begin, end, max_messages=limit):
                 yield pa.Table.from_batches([batch])
         if self._follow:
-            with self._client.follow(self._topic, self._ends, start=self._ends, decode=False) as batches:
+            with self._client.follow(self._topic, self._followed, start=self._ends, decode=False) as batches:
                 for batch in batches:
                     yield pa.Table.from_batches([batch])
 

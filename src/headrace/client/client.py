@@ -240,9 +240,12 @@ class Client:
         max_prefetch_bytes: int = CONSUMER_PREFETCH_BYTES,
         decode: bool = True,
     ) -> Following:
-        """The batches of some partitions, else of all, as they come, from a beginning on."""
+        """The batches of some partitions, else of all, later ones included, as they come, from a beginning on."""
         positions = positions_at(self._calls, topic, check_start(start), partitions)
-        prefetch = Prefetch(self._transport, topic, positions, max_prefetch_bytes, self._timeout_seconds)
+        growing = partitions is None
+        prefetch = Prefetch(
+            self._transport, topic, positions, max_prefetch_bytes, self._timeout_seconds, growing=growing
+        )
         return Following(prefetch, decode)
 
     # Staging

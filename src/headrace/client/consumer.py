@@ -68,7 +68,7 @@ class Consumer:
         self._on_assigned = on_assigned or _nothing
         self._on_revoked = on_revoked or _nothing
         self._calls = Calls(transport, settings.timeout_seconds)
-        self._progress = Progress()
+        self._progress = Progress(growing=group is None)
         self._left: pa.RecordBatch | None = None
         self._closed = False
         self._session: Session | None = None
@@ -194,7 +194,7 @@ class Consumer:
                 raise InvalidInput("partition", str(unknown[0]), f"this consumer reads {sorted(present)}")
             moved = dict(to)
         else:
-            moved = positions_at(self._calls, self._topic, to, present)
+            moved = positions_at(self._calls, self._topic, to, None if self._group is None else present)
         self._progress.move(moved)
         self._follow({**present, **moved})
 
@@ -273,7 +273,13 @@ class Consumer:
         self._progress.begin(positions)
         settings = self._settings
         self._prefetch = Prefetch(
-            self._transport, self._topic, positions, settings.max_prefetch_bytes, settings.timeout_seconds, mixed=True
+            self._transport,
+            self._topic,
+            positions,
+            settings.max_prefetch_bytes,
+            settings.timeout_seconds,
+            mixed=True,
+            growing=self._group is None,
         )
 
     def _wake(self) -> None:

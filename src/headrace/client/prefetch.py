@@ -41,6 +41,7 @@ class Prefetch:
         bytes_max: int,
         patience_seconds: float,
         mixed: bool = False,
+        growing: bool = False,
     ) -> None:
         self._transport = transport
         self._topic = topic
@@ -48,6 +49,7 @@ class Prefetch:
         self._bytes_max = bytes_max
         self._patience_seconds = patience_seconds
         self._mixed = mixed
+        self._growing = growing
         self._changed = threading.Condition()
         self._batches: deque[pa.RecordBatch] = deque()
         self._bytes = 0
@@ -130,7 +132,7 @@ class Prefetch:
     def _follow(self) -> bool:
         """Read one stream to its end; whether it gave anything."""
         share = max(1, min(FETCH_BYTES_DEFAULT, self._bytes_max // _SHARE))
-        follow = Follow(self._topic, self._positions, FETCH_MESSAGES_MAX, share, self._mixed)
+        follow = Follow(self._topic, self._positions, FETCH_MESSAGES_MAX, share, self._mixed, self._growing)
         stream = self._transport.read(follow)
         with self._changed:
             self._stream = stream

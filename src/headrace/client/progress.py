@@ -12,9 +12,13 @@ import pyarrow as pa
 
 
 class Progress:
-    """Positions behind what was given out."""
+    """Positions behind what was given out.
 
-    def __init__(self) -> None:
+    One that is growing counts partitions that come later too; else they are another member's, and do not count.
+    """
+
+    def __init__(self, growing: bool = False) -> None:
+        self._growing = growing
         self._positions: dict[int, int] = {}
         self._uncommitted: set[int] = set()
         self._iterated: pa.RecordBatch | None = None
@@ -67,7 +71,7 @@ class Progress:
 
     def _add(self, batch: pa.RecordBatch) -> None:
         for partition, offset in positions_behind(batch).items():
-            if partition in self._positions:
+            if self._growing or partition in self._positions:
                 self._positions[partition] = offset
                 self._uncommitted.add(partition)
 

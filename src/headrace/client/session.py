@@ -48,8 +48,8 @@ class Session:
 
     @property
     def has_changed(self) -> bool:
-        """Whether the group is another than the one taken up last."""
-        return self._failure is not None or self._present.generation != self.known.generation
+        """Whether the membership is another than the one taken up last; a topic that grows changes no generation."""
+        return self._failure is not None or self._present != self.known
 
     def take_up(self) -> Membership:
         """Go on with the present membership."""

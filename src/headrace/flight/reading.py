@@ -64,6 +64,8 @@ def _followed(broker: Broker, follow: Follow, is_over: Callable[[], bool]) -> It
     with reader.watching(news.set):
         while not is_over():
             news.clear()
+            if follow.growing:
+                positions = dict.fromkeys(range(reader.partitions), 0) | positions
             batches = reader.read(positions, messages_max, follow.max_bytes)
             for batch in batches:
                 positions[batch.column("partition")[0].as_py()] += batch.num_rows

@@ -27,7 +27,8 @@ class Follow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="follo
     """Messages of several partitions from the next offset of each on, for ever, each partition in its turn.
 
     A batch is of one partition, and has at most so many messages and about so many bytes. With `mixed`, what a few
-    messages of several partitions would need a batch each for may come as one.
+    messages of several partitions would need a batch each for may come as one. With `growing`, partitions that have no
+    position, those that are added later among them, are followed from their beginning.
     """
 
     topic: str
@@ -35,6 +36,7 @@ class Follow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="follo
     max_messages: int = FETCH_MESSAGES_DEFAULT
     max_bytes: int = FETCH_BYTES_DEFAULT
     mixed: bool = False
+    growing: bool = False
 
 
 class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="publish"):
