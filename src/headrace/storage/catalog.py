@@ -147,7 +147,7 @@ class Catalog:
         """Store other partitions or settings, which a rule makes of those that the topic has by now."""
 
         def change(connection: Connection) -> TopicRecord:
-            query = select(all_topics).where(all_topics.c.topicid == topic.id).with_for_update()
+            query = select(all_topics).where(all_topics.c.topicid == topic.id).with_for_update(key_share=True)
             row = connection.execute(query).one_or_none()
             if row is None:
                 raise TopicDeleted(topic.name)
