@@ -12,7 +12,7 @@ says so, a line in the log.
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import queue
 import threading
 import time
@@ -22,10 +22,11 @@ from typing import Final
 
 import pyarrow as pa
 
+from headrace.client.backoff import Backoff
 from headrace.core import codecs
-from headrace.core.errors import OffsetOutOfRange
+from headrace.core.errors import OffsetOutOfRange, ServerFailed
 from headrace.spark.connection import Connection
-from headrace.spark.losses import Losses
+from headrace.spark.losses import kept_of
 from headrace.spark.splits import Range, Split
 
 _BATCH_MESSAGES: Final = 1 << 16
@@ -33,8 +34,6 @@ _BATCH_BYTES: Final = 8 << 20
 _AHEAD_BATCHES: Final = 2
 # A thread that waits for a broker that is away is left behind; it ends with its process.
 _LEAVE_SECONDS: Final = 5.0
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +54,10 @@ class SplitReader:
 
     def _stored(self, part: Range) -> Iterator[pa.RecordBatch]:
         """The batches as the broker has them, past what is lost."""
-        client, offset = self.connection.client(), part.start
-        patience = self.connection.timeout_seconds
+        client, patience, offset = self.connection.client(), self.connection.timeout_seconds, part.start
+        backoff = Backoff(patience)
         while offset < part.end:
-            try:
+            with contextlib.suppress(OffsetOutOfRange):
                 for batch in client.scan(
                     self.topic,
                     part.partition,
@@ -70,14 +69,19 @@ class SplitReader:
                     timeout_seconds=patience,
                 ):
                     offset += batch.num_rows
+                    backoff = Backoff(patience)
                     yield batch
-                kept = part.end
-            except OffsetOutOfRange as error:
-                # Below the oldest message kept, or beyond the end of a topic that was made anew.
-                kept = min(error.start, part.end) if offset < error.start else part.end
-            if offset < kept:
-                Losses({part.partition: (offset, kept)}).face(self.topic, self.fail_on_data_loss)
-            offset = kept
+            if offset < part.end:
+                offset = self._resumed(part.partition, offset, part.end)
+                if offset < part.end and not backoff.wait():
+                    raise ServerFailed(f"it gives nothing of partition {part.partition} from offset {offset} on")
+
+    def _resumed(self, partition: int, offset: int, end: int) -> int:
+        """Where reading goes on that ended early: right there if the server was about to stop, or past what is lost."""
+        present = self.connection.call(lambda client: client.offsets(self.topic))
+        kept, losses = kept_of({partition: (offset, end)}, present)
+        losses.face(self.topic, self.fail_on_data_loss)
+        return kept[partition][0] if partition in kept else end
 
     def _wire_columns(self) -> list[str]:
         names = [name for name in self.schema.names if name != "topic"]

@@ -1,0 +1,64 @@
+"""Splits read while servers go and come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from headrace.client import Client, connect
+from headrace.spark import reading
+from headrace.spark.connection import Connection
+from headrace.spark.reading import SplitReader
+from headrace.spark.schema import read_schema
+from headrace.spark.splits import Range, Split
+from tests.client.serving import ServerProcess
+
+ROWS = 64
+# Larger than what is read ahead and what connections buffer, so that a server is still sending when it goes.
+VALUE = b"x" * 400_000
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    process = ServerProcess(f"file:{tmp_path / 'store'}")
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[Client]:
+    with connect(server.url, timeout_seconds=60.0) as made:
+        yield made
+
+
+def end(server: ServerProcess, way: str) -> None:
+    if way == "killed":
+        server.kill()
+        return
+    server.process.terminate()
+    server.process.wait(60)
+    assert server.process.stdout is not None
+    server.process.stdout.close()
+
+
+@pytest.mark.parametrize("way", ["stopped", "killed"])
+def test_a_server_that_goes_in_the_middle_loses_nothing(
+    server: ServerProcess, client: Client, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    client.create_topic("orders")
+    with client.producer("orders") as producer:
+        for _ in range(ROWS):
+            producer.send_batch(pa.record_batch({"value": [VALUE]}))
+    monkeypatch.setattr(reading, "_BATCH_BYTES", len(VALUE))
+    schema = to_arrow_schema(read_schema(["offset", "value"]), timezone="UTC")
+    reader = SplitReader(Connection(server.url), "orders", schema, decode=True, fail_on_data_loss=True)
+    batches = reader.read(Split((Range(0, 0, ROWS),)))
+    offsets = next(batches).column("offset").to_pylist()
+    end(server, way)
+    server.start()
+    offsets += [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    assert offsets == list(range(ROWS))
