@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -27,6 +28,10 @@ def numbers(server: Server, topic: str) -> str:
 def consuming(server: Server, *arguments: str) -> Running:
     """A consumer that goes on."""
     return Running("consume", *arguments, variables={"HEADRACE_URL": server.url})
+
+
+def described(server: Server, topic: str, group: str) -> Any:
+    return server.run("group", "describe", topic, group, "--json").json()
 
 
 def test_everything_that_is_there(server: Server, numbers: str) -> None:
@@ -102,8 +107,8 @@ def test_a_group_goes_on_where_it_was(server: Server, numbers: str) -> None:
     rest = server.run("consume", numbers, "--group", "billing").lines()
     assert len(first) == 4 and sorted(first + rest) == list("0123456789")
     assert server.run("consume", numbers, "--group", "billing").lines() == []
-    described = server.run("group", "describe", numbers, "billing", "--json").json()
-    assert described["lag_messages"] == 0 and described["members"] == []
+    group = described(server, numbers, "billing")
+    assert group["lag_messages"] == 0 and group["members"] == []
 
 
 def test_a_new_group_may_begin_elsewhere(server: Server, numbers: str) -> None:
@@ -145,10 +150,10 @@ def test_following_as_a_group(server: Server, numbers: str) -> None:
         assert sorted(consumer.out.readline().strip() for _ in range(10)) == list("0123456789")
         server.run("produce", numbers, stdin="more\n")
         assert consumer.out.readline() == "more\n"
+        # What was printed is committed, though not before it was printed.
+        eventually(lambda: described(server, numbers, "live")["lag_messages"] == 0)
         assert consumer.stop(signal.SIGINT) == 130
-    # It has left, and what it printed is committed.
-    described = server.run("group", "describe", numbers, "live", "--json").json()
-    assert described["members"] == [] and described["lag_messages"] == 0
+    assert described(server, numbers, "live")["members"] == [], "it has left"
 
 
 def test_the_end_of_a_topic_ends_following(server: Server) -> None:
