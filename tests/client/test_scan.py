@@ -32,6 +32,28 @@ def test_a_range_ends_where_nothing_more_is_there(client: Client) -> None:
     assert list(client.scan("orders", 0, 1, 1)) == []
     with pytest.raises(OffsetOutOfRange):
         list(client.scan("orders", 0, 5, 9))
+    with pytest.raises(InvalidInput):
+        list(client.scan("orders", 0, 0, 2, columns=["value", "colour"]))
+
+
+def test_columns_that_are_null_in_the_beginning_come_whole(client: Client) -> None:
+    client.create_topic("orders")
+    rows = []
+    with client.producer("orders") as producer:
+        for number in range(40):
+            key, seqno = [(None, None), (b"k", None), (None, number), (b"k", number)][number // 3 % 4]
+            message = {"value": [b"%d" % number], "key": pa.array([key], pa.binary())}
+            if seqno is not None:
+                message |= {"producer_id": ["p"], "seqno": pa.array([seqno], pa.int64())}
+            producer.send_batch(pa.record_batch(message))
+            rows.append((b"%d" % number, key, seqno))
+    for columns in (None, ["value", "key", "seqno"]):
+        batches = list(client.scan("orders", 0, 0, 40, columns=columns, max_messages=2))
+        assert all(batch.schema.equals(batches[0].schema) for batch in batches)
+        found = [(row["value"], row["key"], row["seqno"]) for batch in batches for row in batch.to_pylist()]
+        assert found == rows
+    keys = [key for batch in client.scan("orders", 0, 0, 40, columns=["key"]) for key in batch["key"].to_pylist()]
+    assert keys == [key for _, key, _ in rows]
 
 
 def test_news_are_waited_for(client: Client) -> None:

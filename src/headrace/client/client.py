@@ -228,7 +228,7 @@ class Client:
         """
         patience = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         wanted = None if columns is None else list(columns)
-        ticket = Read(topic, partition, offset, end, max_messages=max_messages, max_bytes=max_bytes, columns=wanted)
+        ticket = Read(topic, partition, offset, end, False, max_messages, max_bytes, wanted, sparse=True)
         return scan(self._transport, ticket, patience)
 
     def follow(

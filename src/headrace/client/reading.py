@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Final
 
@@ -46,19 +47,52 @@ def _read(transport: Transport, ticket: Read, max_messages: int) -> pa.RecordBat
 
 
 def scan(transport: Transport, ticket: Read, patience_seconds: float) -> Iterator[pa.RecordBatch]:
-    """The batches of a range, going on where the connection broke; as patient after every batch that came."""
-    backoff = Backoff(patience_seconds)
+    """The batches of a range, going on where the connection broke; as patient after every batch that came.
+
+    Columns that a stream leaves out are added as nulls. After a few streams that ended because they left out too much,
+    nothing is left out any more.
+    """
+    backoff, streams = Backoff(patience_seconds), 0
+    schema = READ_SCHEMA if ticket.columns is None else _schema_of(ticket.columns)
     while ticket.end is None or ticket.offset < ticket.end:
         try:
-            stream = transport.read(ticket)
+            stream, is_whole = transport.read(ticket), True
             while (batch := stream.read()) is not None:
                 ticket = structs.replace(ticket, offset=ticket.offset + batch.num_rows)
                 backoff = Backoff(patience_seconds)
-                yield batch
-            return
+                is_whole = batch.num_columns == len(schema)
+                yield batch if is_whole else _with_nulls(batch, schema)
+            if is_whole:
+                return
+            streams += 1
+            ticket = structs.replace(ticket, sparse=streams < _SPARSE_STREAMS_MAX)
         except HeadraceError as error:
             if not (error.retry or isinstance(error, Unreachable)) or not backoff.wait():
                 raise
 
 
+def _with_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the columns of the schema, those it lacks as nulls."""
+    names, rows = set(batch.schema.names), batch.num_rows
+    columns = [batch.column(field.name) if field.name in names else _nulls(field.type, rows) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
+    """A column of nulls: a part of one that is made once, since making one for each batch costs as much as reading."""
+    return _many_nulls(kind).slice(0, rows) if rows <= _NULLS_KEPT else pa.nulls(rows, kind)
+
+
+@functools.cache
+def _many_nulls(kind: pa.DataType) -> pa.Array:
+    return pa.nulls(_NULLS_KEPT, kind)
+
+
+def _schema_of(columns: list[str]) -> pa.Schema:
+    """The schema of the columns asked for; those that are not known the server refuses."""
+    return pa.schema([READ_SCHEMA.field(name) for name in columns if name in READ_SCHEMA.names])
+
+
+_SPARSE_STREAMS_MAX: Final = 8
+_NULLS_KEPT: Final = 1 << 16
 NO_ROWS: Final = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in READ_SCHEMA], schema=READ_SCHEMA)

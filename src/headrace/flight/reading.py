@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 import pyarrow as pa
 
@@ -32,6 +33,28 @@ def schema_of(ticket: Reading) -> pa.Schema:
 def batches_of(broker: Broker, ticket: Reading, is_over: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
     """The batches, until the end, or for ever, or until nobody wants them."""
     return _followed(broker, ticket, is_over) if isinstance(ticket, Follow) else _read(broker, ticket, is_over)
+
+
+def without_nulls(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The batches without the columns that are all null in the first, up to one that needs them."""
+    first = next(batches, None)
+    if first is None:
+        return schema, batches
+    # A batch without a column would have no length.
+    kept = [name for name in schema.names if _has_any(first, name)] or schema.names[:1]
+    left_out = [name for name in schema.names if name not in kept]
+
+    def needed() -> Iterator[pa.RecordBatch]:
+        for batch in chain([first], batches):
+            if any(_has_any(batch, name) for name in left_out):
+                return
+            yield batch.select(kept)
+
+    return pa.schema([schema.field(name) for name in kept]), needed()
+
+
+def _has_any(batch: pa.RecordBatch, name: str) -> bool:
+    return bool(batch.column(name).null_count < batch.num_rows)
 
 
 def _read(broker: Broker, read: Read, is_over: Callable[[], bool]) -> Iterator[pa.RecordBatch]:

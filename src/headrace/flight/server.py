@@ -22,7 +22,7 @@ from headrace.core.rights import Right
 from headrace.flight.access import MIDDLEWARE, AccessMiddleware, caller_of
 from headrace.flight.errors import translated
 from headrace.flight.operations import perform
-from headrace.flight.reading import batches_of, schema_of
+from headrace.flight.reading import batches_of, schema_of, without_nulls
 from headrace.flight.uploading import publish, stage
 from headrace.wire import operations, tickets
 
@@ -72,7 +72,10 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             read = tickets.decode_read(ticket.ticket)
             caller_of(context).require(Right.READ, read.topic)
             batches = batches_of(self._broker, read, lambda: self.stopping.is_set() or context.is_cancelled())
-            return flight.GeneratorStream(schema_of(read), self._guarded(batches))
+            schema = schema_of(read)
+            if isinstance(read, tickets.Read) and read.sparse and not read.follow:
+                schema, batches = without_nulls(schema, batches)
+            return flight.GeneratorStream(schema, self._guarded(batches))
 
     def stop(self, timeout_seconds: float = 5.0) -> bool:
         """End all streams and stop; whether all ended in time. One that its client holds open may outlive this."""

@@ -13,6 +13,7 @@ says so, a line in the log.
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import threading
 import time
@@ -98,8 +99,14 @@ class SplitReader:
                 columns["value"] = codecs.decode(columns["value"], codec)
                 columns["codec"] = pa.nulls(batch.num_rows, pa.string())
         if "topic" in self.schema.names:
-            columns["topic"] = pa.repeat(pa.scalar(self.topic, pa.string()), batch.num_rows)
+            columns["topic"] = _repeated(self.topic).slice(0, batch.num_rows)
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
+
+
+@functools.cache
+def _repeated(topic: str) -> pa.Array:
+    """A topic's name as often as a batch has rows at most; batches take a part of it."""
+    return pa.repeat(pa.scalar(topic, pa.string()), _BATCH_MESSAGES)
 
 
 class _Prefetch:

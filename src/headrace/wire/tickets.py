@@ -10,7 +10,9 @@ from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_DEFAULT
 class Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="read"):
     """Messages of one partition from an offset on, up to an end; with `follow`, those that come too.
 
-    A batch has at most so many messages and about so many bytes. `columns` leaves out all others.
+    A batch has at most so many messages and about so many bytes. `columns` leaves out all others. With `sparse` the
+    stream leaves out columns that its first batch has only nulls in, and ends before a batch that needs one of them:
+    whoever reads goes on there. It has no meaning with `follow`.
     """
 
     topic: str
@@ -21,6 +23,7 @@ class Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="read"):
     max_messages: int = FETCH_MESSAGES_DEFAULT
     max_bytes: int = FETCH_BYTES_DEFAULT
     columns: list[str] | None = None
+    sparse: bool = False
 
 
 class Follow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="follow"):
