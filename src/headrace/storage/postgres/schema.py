@@ -159,6 +159,8 @@ def making_tables(connection: Connection, schema: str) -> Iterator[None]:
 
     `connection` commits each statement.
     """
+    # Many may start at once: only the time of a whole statement bounds how long one waits for its turn.
+    connection.execute("SET lock_timeout = 0")
     connection.execute("SELECT pg_advisory_lock(%s::integer, hashtext(%s))", [LOCK_SPACE, schema])
     try:
         yield
