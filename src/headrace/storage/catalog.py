@@ -13,6 +13,7 @@ may be done twice, at worst a number of the queue API is left out.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -72,6 +73,7 @@ Result = TypeVar("Result")
 
 # How long a transaction is tried again after its connection broke, and how long is waited before each.
 _PATIENCE_SECONDS: Final = 10.0
+_SHORT_PATIENCE_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.1
 # The SQLSTATEs of what may pass: the connection broke (08), the server stops or starts (57P0), two met (40).
 _PASSING: Final = ("08", "57P0", "40")
@@ -266,7 +268,9 @@ class Catalog:
     def tokens(self) -> list[TokenRecord]:
         """All tokens in the order they were made."""
         query = select(all_tokens).order_by(all_tokens.c.created_us, all_tokens.c.tokenid)
-        return [_token(row) for row in self._do(lambda connection: connection.execute(query).all())]
+        # An event loop asks, which must not be held up for long.
+        rows = self._do(lambda connection: connection.execute(query).all(), _SHORT_PATIENCE_SECONDS)
+        return [_token(row) for row in rows]
 
     def add_token(self, token: TokenRecord) -> None:
         """Let someone in."""
@@ -288,9 +292,9 @@ class Catalog:
                 self._idle.wait()
         self._engine.dispose()
 
-    def _do(self, work: Callable[[Connection], Result]) -> Result:
+    def _do(self, work: Callable[[Connection], Result], patience_seconds: float = math.inf) -> Result:
         """Do work in one transaction, again if its connection broke, until that takes too long."""
-        deadline = time.monotonic() + self._patience_seconds
+        deadline = time.monotonic() + min(patience_seconds, self._patience_seconds)
         while True:
             try:
                 with self._working(), self._lock, self._engine.begin() as connection:
