@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -127,27 +127,12 @@ def state_of(log: TopicLog) -> dict[str, Any]:
     }
 
 
-class Place(Protocol):
+class Place:
     """Where a store is during a test. `reopen` is the middle of a test: what was there must be there after it."""
 
-    store: Store
-
-    def log(self, topic_id: int) -> TopicLog: ...
-
-    def opened(self, topic: TopicRecord, now_us: int) -> TopicLog: ...
-
-    def forget(self, topic_id: int) -> None: ...
-
-    def reopen(self, now_us: int = NOW_US) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class MemoryPlace:
-    """The memory engine forgets at close, so it is never closed in the middle."""
-
-    def __init__(self) -> None:
-        self.store = open_store("memory:")
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.store: Store = open_store(url)
         self._logs: dict[int, TopicLog] = {}
 
     def log(self, topic_id: int) -> TopicLog:
@@ -161,96 +146,71 @@ class MemoryPlace:
         del self._logs[topic_id]
 
     def reopen(self, now_us: int = NOW_US) -> None:
-        """Nothing to do."""
+        self._leave()
+        self.store = open_store(self.url)
+        for topic in self.store.catalog.topics():
+            self.opened(topic, now_us)
 
     def close(self) -> None:
+        for log in self._logs.values():
+            log.close()
+        self._logs.clear()
         self.store.close()
 
+    def _leave(self) -> None:
+        """What becomes of the store before it is opened again."""
+        self.close()
 
-class DiskPlace:
+
+class MemoryPlace(Place):
+    """The memory engine forgets at close, so it is never closed in the middle."""
+
+    def __init__(self) -> None:
+        super().__init__("memory:")
+
+    def reopen(self, now_us: int = NOW_US) -> None:
+        """Nothing to do."""
+
+
+class DiskPlace(Place):
     """A directory that is closed and opened again; or, if `killed`, opened as a process finds it after another died."""
 
     def __init__(self, directory: Path, options: str = TINY, killed: bool = False) -> None:
         self.directory = directory
         self._options = options
         self._killed = killed
-        self._logs: dict[int, TopicLog] = {}
-        self.store = open_store(self.url)
+        super().__init__(f"file:{directory}?{options}")
 
-    @property
-    def url(self) -> str:
-        return f"file:{self.directory}?{self._options}"
-
-    def log(self, topic_id: int) -> TopicLog:
-        return self._logs[topic_id]
-
-    def opened(self, topic: TopicRecord, now_us: int) -> TopicLog:
-        self._logs[topic.id] = self.store.open_log(topic, now_us)
-        return self._logs[topic.id]
-
-    def forget(self, topic_id: int) -> None:
-        del self._logs[topic_id]
-
-    def reopen(self, now_us: int = NOW_US) -> None:
+    def _leave(self) -> None:
+        after = self.directory.with_name(self.directory.name + "+")
         if self._killed:
-            after = self.directory.with_name(self.directory.name + "+")
             shutil.copytree(self.directory, after)
-            self.close()
+        self.close()
+        if self._killed:
             self.directory = after
-        else:
-            self.close()
-        self.store = open_store(self.url)
-        for topic in self.store.catalog.topics():
-            self.opened(topic, now_us)
-
-    def close(self) -> None:
-        for log in self._logs.values():
-            log.close()
-        self._logs.clear()
-        self.store.close()
+            self.url = f"file:{after}?{self._options}"
 
 
-class PostgresPlace:
+class PostgresPlace(Place):
     """A schema of a database, used by one store after another; or, if `shared`, also by the one before it."""
 
     def __init__(self, url: str, shared: bool = False) -> None:
-        self.url = url
         self._shared = shared
-        self._logs: dict[int, TopicLog] = {}
         self._others: list[Store] = []
-        self.store = open_store(url)
+        super().__init__(url)
 
-    def log(self, topic_id: int) -> TopicLog:
-        return self._logs[topic_id]
+    def close(self) -> None:
+        super().close()
+        for store in self._others:
+            store.close()
 
-    def opened(self, topic: TopicRecord, now_us: int) -> TopicLog:
-        self._logs[topic.id] = self.store.open_log(topic, now_us)
-        return self._logs[topic.id]
-
-    def forget(self, topic_id: int) -> None:
-        del self._logs[topic_id]
-
-    def reopen(self, now_us: int = NOW_US) -> None:
+    def _leave(self) -> None:
         """Another server takes over; the one before it is ended only if the store is not shared."""
         if self._shared:
             self._others.append(self.store)
             self._logs.clear()
         else:
-            self._end()
-        self.store = open_store(self.url)
-        for topic in self.store.catalog.topics():
-            self.opened(topic, now_us)
-
-    def close(self) -> None:
-        self._end()
-        for store in self._others:
-            store.close()
-
-    def _end(self) -> None:
-        for log in self._logs.values():
-            log.close()
-        self._logs.clear()
-        self.store.close()
+            super().close()
 
 
 class Topic:
