@@ -164,9 +164,7 @@ class DeltaDestination(TableDestination):
         file = self._landing.table / place
         entry = file.stat()
         stats = json.dumps({"numRecords": pq.read_metadata(file).num_rows})
-        return AddAction(
-            quote(place, safe="/="), entry.st_size, _values(place), int(entry.st_mtime * 1000), True, stats
-        )
+        return AddAction(place, entry.st_size, _values(place), int(entry.st_mtime * 1000), True, stats)
 
 
 def _values(place: str) -> dict[str, str | None]:
