@@ -1,7 +1,7 @@
-"""A Spark driver in a process of its own, on a cluster of two executors: `python -m tests.spark.driver DIRECTORY`.
+"""A Spark driver in a process of its own: `python -m tests.spark.driver MASTER DIRECTORY`.
 
-Each line of its input is a query as JSON; it is answered by one line of JSON once the query has ended. The rows of
-every batch are put in another order each time they are read, as after a shuffle.
+Each line of its input is a query as JSON, which begins at once; it is answered by a line of JSON when it has ended. The
+rows of every batch are put in another order each time they are read, as after a shuffle.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.spark.session import session
 from tests.spark.scenarios import FaultySource
 from tests.spark.sessions import QUICK_JAVA
 
 ROOT = Path(__file__).parents[2]
+# Two executors in processes of their own, of one core and 1024 MB each.
+CLUSTER = "local-cluster[2,1,1024]"
 
 
-def cluster_session(directory: str) -> SparkSession:
-    """Two executors in processes of their own."""
+def cluster_session(master: str, directory: str) -> SparkSession:
+    """A session on a master such as `CLUSTER`."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     configuration = {
         "spark.sql.shuffle.partitions": "2",
@@ -40,7 +44,7 @@ def cluster_session(directory: str) -> SparkSession:
         # An executor that is killed on purpose is no reason to give up.
         "spark.deploy.maxExecutorRetries": "-1",
     }
-    return session("local-cluster[2,1,1024]", "headrace scenarios", configuration)
+    return session(master, "headrace scenarios", configuration)
 
 
 def shuffled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -49,8 +53,8 @@ def shuffled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch.take(pa.array(np.random.default_rng().permutation(batch.num_rows)))
 
 
-def run(spark: SparkSession, query: dict[str, Any]) -> None:
-    """Copy a topic to another until its end, two partitions at a time."""
+def begin(spark: SparkSession, query: dict[str, Any]) -> StreamingQuery:
+    """Begin to copy a topic to another, up to its end."""
     source = (
         spark.readStream.format("headrace")
         .options(url=query["url"], topic=query["source"], startingOffsets="earliest")
@@ -66,20 +70,29 @@ def run(spark: SparkSession, query: dict[str, Any]) -> None:
         directory=query["directory"],
         checkpointLocation=query["checkpoint"],
     )
-    writing.trigger(availableNow=True).start().awaitTermination()
+    return writing.trigger(availableNow=True).start()
 
 
-def main() -> None:
-    spark = cluster_session(sys.argv[1])
+def answer(sink: str, query: StreamingQuery) -> None:
+    """The top of a thread: wait for the end of a query, and say how it ended."""
+    try:
+        query.awaitTermination()
+        error = None
+    except Exception as raised:
+        error = str(raised)[:2000]
+    sys.stdout.write(json.dumps({"sink": sink, "error": error}) + "\n")
+    sys.stdout.flush()
+
+
+def main(master: str, directory: str) -> None:
+    spark = cluster_session(master, directory)
     spark.dataSource.register(FaultySource)
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
-        try:
-            run(spark, json.loads(line))
-            print(json.dumps({"error": None}), flush=True)
-        except Exception as error:
-            print(json.dumps({"error": str(error)[:2000]}), flush=True)
+        given = json.loads(line)
+        # Begun here, since Spark finds a registered sink only in the thread that has the session.
+        threading.Thread(target=answer, args=(given["sink"], begin(spark, given)), daemon=True).start()
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
