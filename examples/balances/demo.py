@@ -67,7 +67,7 @@ def settled(published: list[Transaction]) -> tuple[set[int], dict[str, int]]:
 
 
 def publish(client: headrace.Client, messages: list[Transaction], is_settling: threading.Event) -> None:
-    """Publish live: the second half waits until Spark is at work again after it was killed."""
+    """Publish live: the second half waits until Spark is at work."""
     for start in range(0, len(messages), BATCH):
         if start >= len(messages) // 2:
             is_settling.wait(PATIENCE_SECONDS)
@@ -107,6 +107,12 @@ def await_messages(process: subprocess.Popen[str], least: int, directory: Path) 
     sys.exit(f"the pipeline ended by itself:\n{(directory / 'spark.log').read_text()[-2000:]}")
 
 
+def await_end(client: headrace.Client, topic: str, least: int) -> None:
+    """Wait until so many messages were published."""
+    while sum(end for _, end in client.offsets(topic).values()) < least:
+        time.sleep(0.01)
+
+
 def await_answers(client: headrace.Client, count: int) -> list[Transaction]:
     """All answers, once so many statements are among them."""
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -130,12 +136,13 @@ def run(url: str, directory: Path, say: Any) -> None:
         till.start()
         with pipeline(url, directory) as process:
             settled_messages = await_messages(process, 1, directory)
-            os.killpg(process.pid, signal.SIGKILL)
-            say(f"Spark has settled {settled_messages:,} transactions, and is killed in the middle of its work.")
-        with pipeline(url, directory) as process:
             goes_on.set()
+            await_end(client, "payments", settled_messages + 5 * BATCH)
+            os.killpg(process.pid, signal.SIGKILL)
+            say(f"Spark has settled {settled_messages:,} transactions, and is killed while others come.")
+        with pipeline(url, directory) as process:
             await_messages(process, 1, directory)
-            say("Started again, it goes on where it was, while transactions still come.")
+            say("Started again, it goes on where it was.")
             till.join()
             publish(client, statements(), goes_on)
             answers = await_answers(client, ACCOUNTS)
