@@ -5,10 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.cli.processes import ROOT, environment
 
 # Spark is started twice, on a machine that may be busy.
 PATIENCE_SECONDS = 1_800.0
+# Longer than any other test may take.
+pytestmark = pytest.mark.timeout(PATIENCE_SECONDS + 60.0)
 
 
 def test_the_demo_ends_well() -> None:

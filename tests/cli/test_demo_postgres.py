@@ -5,9 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.cli.processes import ROOT, environment
 
 PATIENCE_SECONDS = 600.0
+# Longer than any other test may take.
+pytestmark = pytest.mark.timeout(PATIENCE_SECONDS + 60.0)
 
 
 def test_the_sums_agree_after_a_kill() -> None:

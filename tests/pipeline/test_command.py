@@ -17,6 +17,8 @@ from tests.pipeline.runs import ROOT
 
 # Spark's Java is started once, on a machine that may be busy.
 PATIENCE_SECONDS = 900.0
+# Longer than any other test may take.
+pytestmark = pytest.mark.timeout(PATIENCE_SECONDS + 60.0)
 PIPELINE = """
 [server]
 url = "${SERVER}"
