@@ -266,6 +266,21 @@ def test_a_topic_that_was_made_anew_is_noticed(client: Client, url: str, topic: 
     assert planned(lenient, end, anew) == [(0, 0, 2)]
 
 
+def test_a_topic_that_was_made_anew_with_fewer_partitions(client: Client, url: str, topic: str) -> None:
+    client.create_topic(topic, partitions=2)
+    publish(client, topic, numbers(0, 10))
+    strict, lenient = reader_of(url, topic), reader_of(url, topic, failOnDataLoss="false")
+    end = latest(strict, strict.initialOffset())
+    client.delete_topic(topic)
+    client.create_topic(topic)
+    publish(client, topic, numbers(0, 2))
+    with pytest.raises(MessagesLost, match="partition 1: 5 messages"):
+        strict.latestOffset(end, ALL)
+    anew = latest(lenient, end)
+    assert offsets(anew) == {"0": 2}
+    assert planned(lenient, end, anew) == [(0, 0, 2)]
+
+
 def test_rows_are_read_as_spark_wants_them(client: Client, url: str, topic: str) -> None:
     client.create_topic(topic)
     with client.producer(topic, codec="zstd") as producer:

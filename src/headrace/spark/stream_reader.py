@@ -87,7 +87,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         present = self._look(known)
         self._newest = {partition: end for partition, (_, end) in present.items()}
         self._face_losses(known, present)
-        self._progress.report({partition: min(known[partition], present[partition][1]) for partition in known})
+        self._progress.report({partition: min(known[partition], present[partition][1]) for partition in known if partition in present})
         begin = {partition: _beginning(known.get(partition), bound) for partition, bound in present.items()}
         if self._target is None:
             end = self._newest
