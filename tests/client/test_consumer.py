@@ -91,6 +91,35 @@ def test_messages_one_by_one_are_committed_up_to_the_present_one(client: Client)
     assert client.committed("orders", "billing") == {0: 8}
 
 
+def test_a_loop_that_is_left_skips_nothing(client: Client) -> None:
+    client.create_topic("orders")
+    fill(client, "orders", 5)
+    with client.consumer("orders", group="billing") as consumer:
+        until_read_ahead(consumer, 5)
+        left = iter(consumer)
+        assert next(left).offset == 0
+        assert next(iter(consumer)).offset == 1
+        assert consumer.poll(2, timeout=PATIENCE_SECONDS).column("offset").to_pylist() == [2, 3]
+        consumer.commit()
+        assert client.committed("orders", "billing") == {0: 4}
+        fill(client, "orders", 1, first=5)
+        assert next(left).offset == 4
+        assert take(consumer, 1) == [b"5"]
+        consumer.commit()
+    assert client.committed("orders", "billing") == {0: 6}
+
+
+def test_a_loop_is_left_before_values_that_are_packed(client: Client) -> None:
+    client.create_topic("orders")
+    fill(client, "orders", 3)
+    with client.producer("orders", codec="gzip") as producer:
+        producer.send(b"packed")
+    with client.consumer("orders") as consumer:
+        until_read_ahead(consumer, 4)
+        assert next(iter(consumer)).offset == 0
+        assert take(consumer, 3) == [b"1", b"2", b"packed"]
+
+
 def test_automatic_commit_covers_what_was_given_out_before(client: Client) -> None:
     client.create_topic("orders")
     fill(client, "orders", 20)

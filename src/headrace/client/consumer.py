@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Final
@@ -69,7 +70,8 @@ class Consumer:
         self._on_revoked = on_revoked or _nothing
         self._calls = Calls(transport, settings.timeout_seconds)
         self._progress = Progress(growing=group is None)
-        self._left: pa.RecordBatch | None = None
+        # What was taken from the prefetch and is given out before anything else of it.
+        self._left: deque[pa.RecordBatch] = deque()
         self._closed = False
         self._session: Session | None = None
         self._prefetch: Prefetch | None = None
@@ -118,13 +120,13 @@ class Consumer:
 
     def one_by_one(self, batch: pa.RecordBatch) -> Iterator[Message]:
         """The messages of a batch that was taken, given out as they are reached."""
-        progress, followed = self._progress, self._prefetch
+        progress = self._progress
         progress.give_by_rows(batch)
         for rows, message in enumerate(messages_of(batch), 1):
             progress.rows_given = rows
             yield message
-            if self._prefetch is not followed:
-                # A seek in the loop's body: what is left of the batch is not what comes next.
+            if not progress.is_iterating(batch):
+                # A seek or a poll in the loop's body: what is left of the batch is not what comes next here.
                 return
 
     def take(self, max_messages: int = FETCH_MESSAGES_DEFAULT, timeout: float | None = 1.0) -> pa.RecordBatch:
@@ -133,6 +135,9 @@ class Consumer:
             raise Closed("the consumer")
         if self._settings.auto_commit:
             self._commit_quietly()
+        rest = self._progress.take_rest()
+        if rest is not None:
+            self._left.appendleft(rest)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._session is not None and self._session.has_changed:
@@ -151,18 +156,20 @@ class Consumer:
         parts: list[pa.RecordBatch] = []
         rows = 0
         while rows < min(max_messages, _TOGETHER_MESSAGES):
-            packed = self._left if self._left is not None else self._prefetch.take(0.0 if parts else timeout)
-            if packed is None:
-                break
-            # Kept until it is unpacked: one that cannot be is met again, until a seek leads around it.
-            self._left = packed
+            if not self._left:
+                taken = self._prefetch.take(0.0 if parts else timeout)
+                if taken is None:
+                    break
+                # Kept until it is unpacked: one that cannot be is met again, until a seek leads around it.
+                self._left.append(taken)
+            packed = self._left[0]
             if parts and self._settings.decode and is_packed(packed):
                 break
             batch = decoded(packed) if self._settings.decode else packed
-            self._left = None
+            self._left.popleft()
             room = max_messages - rows
             if batch.num_rows > room:
-                self._left = batch.slice(room)
+                self._left.appendleft(batch.slice(room))
                 batch = batch.slice(0, room)
             parts.append(batch)
             rows += batch.num_rows
@@ -269,7 +276,7 @@ class Consumer:
     def _follow(self, positions: dict[int, int]) -> None:
         if self._prefetch is not None:
             self._prefetch.close()
-        self._left = None
+        self._left.clear()
         self._progress.begin(positions)
         settings = self._settings
         self._prefetch = Prefetch(

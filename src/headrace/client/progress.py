@@ -49,6 +49,16 @@ class Progress:
         self.settle()
         self._iterated, self._taken, self.rows_given = batch, 0, 0
 
+    def is_iterating(self, batch: pa.RecordBatch) -> bool:
+        """Whether the rows of this batch are still what is given out."""
+        return self._iterated is batch
+
+    def take_rest(self) -> pa.RecordBatch | None:
+        """The rows that a loop was left before, which its batch gives out no more."""
+        self.settle()
+        iterated, self._iterated = self._iterated, None
+        return None if iterated is None or self._taken == iterated.num_rows else iterated.slice(self._taken)
+
     def positions(self) -> dict[int, int]:
         """The next offset of each partition."""
         self.settle()
