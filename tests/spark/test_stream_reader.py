@@ -236,6 +236,23 @@ def test_lost_messages_are_skipped_and_counted_if_so_told(
     assert rows == [b"5", b"6"]
 
 
+def test_lost_messages_are_skipped_within_a_limit_of_bytes(
+    outlive: Callable[[str], None], client: Client, url: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.create_topic(topic)
+    publish(client, topic, numbers(0, 5))
+    reader = reader_of(url, topic, failOnDataLoss="false", maxBytesPerTrigger="1000000")
+    start = reader.initialOffset()
+    outlive(topic)
+    publish(client, topic, numbers(5, 7))
+    skipped = latest(reader, start)
+    assert offsets(skipped) == {"0": 5}
+    assert planned(reader, start, skipped) == []
+    assert caplog.text.count("skipped 5 messages") == 1
+    end = latest(reader, skipped)
+    assert planned(reader, skipped, end) == [(0, 5, 7)]
+
+
 def test_an_important_group_keeps_what_was_not_read(
     outlive: Callable[[str], None], client: Client, url: str, topic: str
 ) -> None:

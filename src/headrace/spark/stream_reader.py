@@ -30,6 +30,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from headrace.core.errors import OffsetOutOfRange
 from headrace.core.limits import FETCH_BYTES_MAX
 from headrace.spark import stream_offsets
 from headrace.spark.batch_reader import split_reader
@@ -157,11 +158,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_bytes=min(left, FETCH_BYTES_MAX),
             timeout_seconds=self._options.connection.timeout_seconds,
         )
-        for batch in batches:
-            count += batch.num_rows
-            left -= FETCH_BYTES_MAX
-            if left <= 0:
-                break
+        try:
+            for batch in batches:
+                count += batch.num_rows
+                left -= FETCH_BYTES_MAX
+                if left <= 0:
+                    break
+        except OffsetOutOfRange as gone:
+            # Retention took them. They weigh nothing, and the batch that skips them says so.
+            return max(count, min(gone.start, end) - start)
         return count
 
     def _encode(self, offsets: dict[int, int]) -> dict[str, Any]:
