@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -189,6 +190,14 @@ def test_a_fetch_that_waits_in_vain_comes_back_empty(broker: Broker) -> None:
     assert (read.num_rows, read.schema) == (0, READ_SCHEMA)
 
 
+def check_calls(broker: Broker, calls: Sequence[object], count: int) -> None:
+    """A watch is called so many times; where other servers write too, it may also be called for nothing."""
+    if broker._store.signals is None:
+        assert len(calls) == count
+    else:
+        assert len(calls) >= count
+
+
 def test_waiting_readers_are_woken_only_for_their_partition(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.create_topic("orders", partitions=2)
     topic = broker._topics.find("orders").topic
@@ -202,12 +211,12 @@ def test_waiting_readers_are_woken_only_for_their_partition(broker: Broker, monk
     monkeypatch.setattr(topic, "_read", counted)
     waiting = Background(lambda: broker.fetch("orders", 1, 0, wait_seconds=60))
     # Once at once, and once more when the watch is in place.
-    eventually(lambda: reads == [1, 1])
+    eventually(lambda: len(reads) >= 2)
     for _ in range(20):
         broker.publish("orders", batch(b"a", partition=0))
     broker.publish("orders", batch(b"b", partition=1))
     assert values_of(waiting.result()) == [b"b"]
-    assert reads == [1, 1, 1]
+    check_calls(broker, reads, 3)
 
 
 def test_many_readers_wait_for_one_message(broker: Broker) -> None:
@@ -223,13 +232,13 @@ def test_a_watch_is_called_for_its_partition_and_for_changes_of_the_topic(broker
     calls: list[str] = []
     with broker.watching("orders", 1, lambda: calls.append("woken")):
         broker.publish("orders", batch(b"a", partition=0))
-        assert calls == []
+        check_calls(broker, calls, 0)
         broker.publish("orders", batch(b"b", partition=1))
-        assert calls == ["woken"]
+        check_calls(broker, calls, 1)
         broker.alter_topic("orders", partitions=3)
-        assert calls == ["woken"] * 2
+        check_calls(broker, calls, 2)
     broker.publish("orders", batch(b"c", partition=1))
-    assert calls == ["woken"] * 2
+    check_calls(broker, calls, 2)
 
 
 def test_a_watch_that_fails_is_no_failure_to_publish(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
@@ -241,7 +250,7 @@ def test_a_watch_that_fails_is_no_failure_to_publish(broker: Broker, caplog: pyt
 
     with broker.watching("orders", 0, fail), broker.watching("orders", 0, lambda: calls.append("woken")):
         assert broker.publish("orders", batch(b"a")).written == 1
-    assert calls == ["woken"]
+        check_calls(broker, calls, 1)
     assert "a watch failed" in caplog.text
 
 

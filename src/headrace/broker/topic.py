@@ -22,6 +22,7 @@ from headrace.broker.queue import CommitQueue, Request
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.watching import Watches
 from headrace.core.errors import HeadraceError, StorageError, StoreUnavailable, again
+from headrace.core.hashing import Int64s
 from headrace.core.measures import COUNTS, SECONDS, Histogram
 from headrace.core.messages import content_bytes
 from headrace.core.planning import DUPLICATE_BY_PAYLOAD, DUPLICATE_BY_SOURCE, DUPLICATE_COMMIT, Commit, TopicState
@@ -55,7 +56,9 @@ class Topic:
     ) -> None:
         self.record = record
         self.is_shared = is_shared
+        # What of a shared store was seen last, and the ends that those who wait here were last woken for.
         self._seen: Offsets | None = None
+        self._heeded: Int64s | None = None
         self.log = log
         self.watches = Watches()
         self.ended: HeadraceError | None = None
@@ -131,11 +134,12 @@ class Topic:
         """Another server wrote, or may have: whoever waits for that looks again, or everyone who waits."""
         if not len(self.watches):
             return
-        before, after = self._seen, self.offsets()
-        if everyone or before is None or len(before.end) != len(after.end):
+        before, after = self._heeded, self.offsets().end
+        self._heeded = after
+        if everyone or before is None or len(before) != len(after):
             self.watches.wake_all()
         else:
-            self.watches.wake(np.flatnonzero(before.end != after.end).tolist())
+            self.watches.wake(np.flatnonzero(before != after).tolist())
 
     def fetch(
         self, partition: int, offset: int, messages_max: int, bytes_max: int, wait_seconds: float
@@ -206,15 +210,13 @@ class Topic:
         return 0 if state is None else state.window.forgotten_early
 
     def _see(self, commits: Sequence[Commit]) -> None:
-        """Remember what this server has just written."""
-        if self._seen is None or not self.is_shared:
+        """Remember what this server has just written, of which it wakes those who wait by itself."""
+        if not self.is_shared:
             return
-        end = self._seen.end.copy()
-        for commit in commits:
-            partition, written = commit.directory.partition, commit.directory.first_offset + commit.directory.rows
-            is_known = partition < len(end)
-            end[partition[is_known]] = np.maximum(end[partition[is_known]], written[is_known])
-        self._seen = Offsets(self._seen.start, end)
+        if self._seen is not None:
+            self._seen = Offsets(self._seen.start, _moved(self._seen.end, commits))
+        if self._heeded is not None:
+            self._heeded = _moved(self._heeded, commits)
 
     def _count(self, decision: Decision) -> None:
         duplicates = decision.duplicates()
@@ -230,3 +232,13 @@ class Topic:
             self.commit_messages.observe(counts["messages_written"])
         for outcome, count in duplicates.items():
             self.counters.add(DUPLICATE_COUNTERS[outcome], count)
+
+
+def _moved(ends: Int64s, commits: Sequence[Commit]) -> Int64s:
+    """End offsets after some commits; partitions that are not known yet are left out."""
+    ends = ends.copy()
+    for commit in commits:
+        partition, written = commit.directory.partition, commit.directory.first_offset + commit.directory.rows
+        is_known = partition < len(ends)
+        ends[partition[is_known]] = np.maximum(ends[partition[is_known]], written[is_known])
+    return ends
