@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.client import Client
-from headrace.core.errors import AnswerLost, HeadraceError, TopicExists, TopicNotFound
+from headrace.core.errors import AnswerLost, HeadraceError, ServerFailed, TopicExists, TopicNotFound
 from headrace.spark.connection import Connection
 from headrace.spark.options import WriteOptions
 from headrace.spark.rows import Pieces, by_topic
@@ -115,8 +115,11 @@ def _pieces(batches: Iterable[pa.RecordBatch], topic: str | None) -> Iterator[tu
 def _stage(client: Client, topic: str, rows: pa.RecordBatch) -> StagedPiece:
     name = f"spark-{uuid.uuid4().hex}"
     try:
-        return StagedPiece(topic, name, client.stage(topic, name, [rows]).rows)
-    except AnswerLost:
+        staged = client.stage(topic, name, [rows]).rows
+        if staged != rows.num_rows:
+            raise ServerFailed(f"it staged {staged} rows of {rows.num_rows}")
+        return StagedPiece(topic, name, staged)
+    except (AnswerLost, ServerFailed):
         with contextlib.suppress(HeadraceError):
             client.drop_stages(topic, [name])
         raise

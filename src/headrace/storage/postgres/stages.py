@@ -17,6 +17,10 @@ WITH idle AS (
 )
 SELECT count(*) FROM (SELECT DISTINCT topicid, stage FROM dropped) AS stages"""
 
+_ADD = """
+INSERT INTO topic_stages (topicid, stage, piece, rows, touched_us, messages) OVERRIDING SYSTEM VALUE
+VALUES (%s, %s, %s, %s, %s, %b) ON CONFLICT DO NOTHING"""
+
 
 class PostgresStages:
     """All stages of a store. Safe for threads and between servers."""
@@ -30,11 +34,12 @@ class PostgresStages:
         with pa.ipc.new_stream(sink, rows.schema) as stream:
             stream.write_batch(rows)
         messages = memoryview(sink.getvalue())
+        # Drawn once: if the answer to COMMIT is lost, the second try finds the piece by its number.
+        piece = self._connections.read(_next_piece)
 
         def add(connection: Connection) -> int:
             place = [topic_id, _digest(stage)]
-            insert = "INSERT INTO topic_stages (topicid, stage, rows, touched_us, messages) VALUES (%s, %s, %s, %s, %b)"
-            connection.execute(insert, [*place, rows.num_rows, now_us, messages])
+            connection.execute(_ADD, [*place, piece, rows.num_rows, now_us, messages])
             query = "SELECT sum(rows)::bigint FROM topic_stages WHERE topicid = %s AND stage = %s"
             total = connection.execute(query, place).fetchone()
             assert total is not None
@@ -73,6 +78,12 @@ class PostgresStages:
             return int(count[0])
 
         return self._connections.run(expire)
+
+
+def _next_piece(connection: Connection) -> int:
+    number = connection.execute("SELECT nextval(pg_get_serial_sequence('topic_stages', 'piece'))").fetchone()
+    assert number is not None
+    return int(number[0])
 
 
 def _digest(stage: str) -> bytes:
