@@ -5,18 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 
 import psycopg
 import pytest
 from psycopg import errors
 
 from headrace.core.errors import Closed, DiskFull, OutcomeUnknown, StoreUnavailable
-from headrace.core.planning import CommitKey
+from headrace.core.planning import Commit, CommitKey, TopicState
 from headrace.storage.postgres.connections import Connections
 from headrace.storage.postgres.failures import failure_of, is_lost
 from headrace.storage.postgres.options import parse
 from tests.postgres_server import PostgresServer
-from tests.storage.builders import EVERYTHING, NOW_US, publish, state_of, values, values_in
+from tests.storage.builders import EVERYTHING, NOW_US, commit_of, publish, state_of, values, values_in
 from tests.storage.postgres.proxy import Proxy
 from tests.storage.postgres.sites import Site, create, log_of, wait_until
 
@@ -128,7 +129,46 @@ class TestLostConnections:
         looked: list[int] = []
         proxy.cut_at(b"COMMIT", "after")
         log.commit(lambda state: looked.append(state.next_number) or [])  # type: ignore[func-returns-value]
-        assert looked == [0]
+        assert looked == [0, 0]
+
+    def test_a_commit_is_decided_anew_although_others_only_opened_a_producer(self, site: Site, proxy: Proxy) -> None:
+        store, other = site.open(PATIENT, proxy.port), site.open()
+        topic = create(other)
+        log, theirs = log_of(store, topic), log_of(other, topic)
+        source = ("p", "p")
+        epochs: list[dict[tuple[str, str], int]] = []
+
+        def open_producer(state: TopicState) -> list[Commit]:
+            theirs.put_epoch(source, 7)
+            return []
+
+        def decide(state: TopicState) -> list[Commit]:
+            epochs.append(dict(log.epochs([source])))
+            return commit_of([values(b"a")], state)[0]
+
+        proxy.cut_at(b"COPY", "before", stays_down=True)
+        with ThreadPoolExecutor(1) as threads:
+            publishing = threads.submit(log.commit, decide)
+            assert proxy.has_cut.wait(60)
+            theirs.commit(open_producer)
+            proxy.come_back()
+            publishing.result(60)
+        assert [seen.get(source, 0) for seen in epochs] == [0, 7]
+        assert values_in(log) == [b"a"]
+
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_rows_whose_answer_was_lost_are_staged_once(
+        self, site: Site, proxy: Proxy, when: Literal["before", "after"]
+    ) -> None:
+        store = site.open(PATIENT, proxy.port)
+        topic = create(store)
+        proxy.cut_at(b"COMMIT", when)
+        assert store.stages.write(topic.id, "s", values(b"a", b"b"), NOW_US) == 2
+        assert proxy.has_cut.is_set()
+        assert store.stages.write(topic.id, "s", values(b"c"), NOW_US) == 3
+        staged = store.stages.read(topic.id, "s")
+        assert staged is not None
+        assert [value for rows in staged for value in rows.column("value").to_pylist()] == [b"a", b"b", b"c"]
 
     def test_a_server_that_is_down_is_a_clear_error_in_the_end(self, site: Site, proxy: Proxy) -> None:
         store = site.open(IMPATIENT, proxy.port)

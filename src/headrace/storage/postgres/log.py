@@ -4,7 +4,7 @@
       transaction on a connection
         lock the topic's row                        head.lock       commits of all servers one after another
         take in what others committed since         knowledge.refresh
-        decide                                      core.planning   again if others committed before it was written
+        decide                                      core.planning   anew in every attempt
         begin a new segment if the last is full     segments
         COPY the rows, store sources, keys, hashes  rows, knowledge
         move the row                                head.move
@@ -14,10 +14,11 @@
 Reading takes no lock. A server knows the row as it last saw it; a read at or beyond the end that it knows looks at the
 row again, and so does one that finds a segment gone.
 
-Failure: an error before COMMIT leaves nothing behind. A connection that is lost before it is replaced, and the decided
-commit is written again, or decided anew if others committed meanwhile. If COMMIT itself gets no answer, the fate of the
-transaction is read from what it would have written, once its row lock is free; if that cannot be found out in time, the
-outcome is unknown. Thread-safe: the write lock orders the commits of this process and protects the state.
+Failure: an error before COMMIT leaves nothing behind. A connection that is lost before it is replaced, and the commit
+is decided anew: others may have committed meanwhile, or opened a producer, which moves no commit. If COMMIT itself gets
+no answer, the fate of the transaction is read from what it would have written, once its row lock is free; if that
+cannot be found out in time, the outcome is unknown. Thread-safe: the write lock orders the commits of this process and
+protects the state.
 """
 
 from __future__ import annotations
@@ -242,17 +243,18 @@ class PostgresLog:
         if writing.store_wide:
             connection.execute(f"SELECT pg_advisory_xact_lock({STORE_WIDE_SPACE}, hashtext(current_schema()))")
         head = heads.lock(connection, topic)
-        if writing.is_doubtful and writing.commits:
-            writing.is_written = find_out(connection, topic, head, writing)
+        if writing.is_doubtful:
+            # What wrote no commit is decided anew.
+            writing.is_written = bool(writing.commits) and find_out(connection, topic, head, writing)
             writing.is_doubtful = False
         sight = Sight(head, segments_of(connection, topic.id, head, self._segments()))
         if writing.is_written:
             return sight
-        if writing.commits is None or writing.base != head.commits:
-            state = self._known(connection, head)
-            self._deciding = connection, writing.epochs
-            writing.commits, writing.base = writing.decide(state), head.commits
-        put_epochs(connection, topic.id, writing.epochs)
+        state = self._known(connection, head)
+        epochs: dict[Source, int] = {}
+        self._deciding = connection, epochs
+        writing.commits, writing.base = writing.decide(state), head.commits
+        put_epochs(connection, topic.id, epochs)
         if not writing.commits:
             return sight
         if is_full(sight.segments[-1], head, self._connections.options):

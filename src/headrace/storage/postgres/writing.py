@@ -1,16 +1,15 @@
 """One commit on its way into the database: written as often as it takes to know that it is there.
 
-The connection may be lost at any moment. Before COMMIT nothing was written, and the same commit is written again if the
-topic's row still is where it was when the commit was decided; else it is decided anew. During COMMIT it may have been
-written or not. The next attempt waits for the row, which the old transaction holds until its end, and then looks: a row
-that did not move says no; else the first message of the commit is there, with this time and from this very transaction,
-or it is not.
+The connection may be lost at any moment. Before COMMIT nothing was written, and the commit is decided anew: a producer
+that was opened meanwhile may have fenced its own. During COMMIT it may have been written or not. The next attempt waits
+for the row, which the old transaction holds until its end, and then looks: a row that did not move says no; else the
+first message of the commit is there, with this time and from this very transaction, or it is not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from psycopg import sql
@@ -35,7 +34,6 @@ class Writing:
     commits: Sequence[Commit] | None = None
     base: int = 0
     transaction: str = ""
-    epochs: dict[tuple[str, str], int] = field(default_factory=dict)
     is_committing: bool = False
     is_doubtful: bool = False
     is_written: bool = False
