@@ -36,6 +36,8 @@ ROOM_BYTES: Final = 4 << 30
 
 _SETTINGS: Final = {
     "listen_addresses": "127.0.0.1",
+    # Tests that look at sizes must see the same ones each time.
+    "autovacuum": "off",
     "max_connections": "400",
     "shared_buffers": "64MB",
     "max_wal_size": "512MB",
@@ -121,6 +123,8 @@ class PostgresServer:
         """End the server and all its children as a power cut would."""
         process = self._process
         assert process is not None
+        # Stopped first: it must not start another child while they are counted.
+        os.kill(process.pid, signal.SIGSTOP)
         children = _children(process.pid)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
