@@ -62,10 +62,12 @@ class Load:
             producer.result()
         expected = {value for number in range(len(self.sent)) for value in _values(number, self.sent[number])}
         self._until(lambda: self.read >= expected)
-        self._drained.set()
-        for member in self._members:
-            member.result()
         with self.client() as client:
+            # What was read may have yet to be committed.
+            self._until(lambda: _lags(client) == dict.fromkeys(range(PARTITIONS), 0))
+            self._drained.set()
+            for member in self._members:
+                member.result()
             check(client, self.sent)
 
     def __enter__(self) -> Self:
@@ -145,5 +147,9 @@ def check(client: Client, sent: Sequence[int]) -> None:
         own = [value for value in written if value.startswith(b"%d:" % number)]
         assert own == _values(number, count)
     assert len(written) == sum(sent)
+    assert _lags(client) == dict.fromkeys(range(PARTITIONS), 0)
+
+
+def _lags(client: Client) -> dict[int, int]:
     progress = client.describe_group(TOPIC, GROUP).progress
-    assert {partition: each.lag_messages for partition, each in progress.items()} == dict.fromkeys(range(PARTITIONS), 0)
+    return {partition: each.lag_messages for partition, each in progress.items()}
