@@ -116,6 +116,14 @@ def test_a_group_goes_on_where_it_was(server: Server, numbers: str) -> None:
     assert described["lag_messages"] == 0 and described["members"] == []
 
 
+def test_a_group_is_only_moved_past_what_was_printed(server: Server, topic: str) -> None:
+    # More than is read at a time, so that the last reading has more than is still wanted.
+    run(server, "produce", topic, stdin="".join(f"{number}\n" for number in range(25_000)))
+    first = run(server, "consume", topic, "--group", "some", "--max", "12001").lines()
+    described = server.run("group", "describe", topic, "some", "--json").json()
+    assert len(first) == 12_001 and described["lag_messages"] == 25_000 - 12_001
+
+
 def test_a_new_group_may_begin_elsewhere(server: Server, numbers: str) -> None:
     assert run(server, "consume", numbers, "--group", "late", "--from", "latest").lines() == []
     run(server, "produce", numbers, stdin="new\n")

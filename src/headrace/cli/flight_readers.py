@@ -68,7 +68,7 @@ class FlightMember:
     def tables(self, limit: int) -> Iterator[pa.Table]:
         """What is left for the group, and what comes if it follows."""
         while True:
-            batch = self._consumer.poll(limit, timeout=_LINGER_SECONDS)
+            batch = self._consumer.take(limit, _LINGER_SECONDS)
             if batch.num_rows:
                 yield pa.Table.from_batches([batch])
             elif not self._follow and self._has_everything():
@@ -76,6 +76,8 @@ class FlightMember:
 
     def printed(self, table: pa.Table) -> None:
         """Commit what was printed; where the group has moved on meanwhile, someone else prints it again."""
+        for batch in table.to_batches():
+            self._consumer.give(batch)
         try:
             self._consumer.commit()
         except StaleGeneration:
