@@ -94,6 +94,25 @@ def test_answers_that_come_after_the_end_do_no_harm(broker: Broker, caplog: pyte
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
+def test_what_may_be_written_is_not_sent_again_without_an_id(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish, failures = broker.publish, [OutcomeUnknown("orders", "the disk does not say")]
+
+    def publish_and_fail_once(*args: Any, **kwargs: Any) -> Any:
+        written = publish(*args, **kwargs)
+        if failures:
+            raise failures.pop()
+        return written
+
+    monkeypatch.setattr(broker, "publish", publish_and_fail_once)
+    with Client(EmbeddedTransport(broker)) as client:
+        client.create_topic("orders")
+        with pytest.raises(OutcomeUnknown), client.producer("orders") as producer:
+            with pytest.raises(OutcomeUnknown):
+                producer.send(b"once").result(PATIENCE_SECONDS)
+            producer.send(b"next").result(PATIENCE_SECONDS)
+        assert client.read("orders").column("value").to_pylist() == [b"once", b"next"]
+
+
 def test_an_answer_may_take_as_long_as_was_asked_for() -> None:
     usual = deadline_seconds(CreateTopic("orders"))
     assert deadline_seconds(AwaitOffsets("orders", {0: 0}, wait_seconds=90.0)) == usual + 90.0

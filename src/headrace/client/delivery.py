@@ -225,8 +225,8 @@ class Delivery:
         return None
 
     def _fail_unrepeatable(self, error: HeadraceError) -> None:
-        """After a lost connection, those that must not be sent twice are given up."""
-        if not isinstance(error, Unreachable | Closed):
+        """Where they may have been written, those that must not be sent twice are given up."""
+        if not isinstance(error, Unreachable | Closed | OutcomeUnknown):
             return
         with self._answered:
             lost = [parcel for parcel in self._unanswered if not parcel.is_repeatable and parcel.was_sent]
