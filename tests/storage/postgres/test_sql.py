@@ -15,6 +15,8 @@ from headrace.storage.postgres.schema import is_viewable
 from tests.storage.builders import EVERYTHING, NOW_US, batch_of, publish, state_of, values, values_in
 from tests.storage.postgres.sites import Site, create, log_of, wait_until
 
+REFUSALS = (psycopg.errors.RaiseException, psycopg.errors.CharacterNotInRepertoire)
+
 
 class TestPublishing:
     def test_it_commits_with_the_transaction_of_its_caller(self, site: Site) -> None:
@@ -101,6 +103,8 @@ class TestPublishing:
             ("headrace_publish('orders', 'k', repeat('x', 11))", "takes at most 10"),
             ("headrace_publish('orders', NULL, 'v'::bytea, ARRAY['a'::bytea])", "names and values in turn"),
             ("headrace_publish('orders', NULL, 'v'::bytea, ARRAY['a'::bytea, NULL])", "none of them null"),
+            ("headrace_publish('orders', NULL, '', array_fill('a'::bytea, ARRAY[2002]))", "1001 attributes"),
+            (r"headrace_publish('orders', NULL, '', ARRAY['\xff'::bytea, ''])", "invalid byte sequence"),
             ("headrace_publish('once', 'k', 'v')", "drops repeated payloads"),
             ("headrace_publish('packed', 'k', 'v')", "takes no raw values"),
         ],
@@ -110,7 +114,7 @@ class TestPublishing:
         create(store, settings=DEFAULT_SETTINGS.change(message_bytes_max=10))
         create(store, "once", settings=DEFAULT_SETTINGS.change(deduplication="payload"))
         create(store, "packed", settings=DEFAULT_SETTINGS.change(codecs=("zstd",)))
-        with site.plain() as user, pytest.raises(psycopg.errors.RaiseException, match=reason):
+        with site.plain() as user, pytest.raises(REFUSALS, match=reason):
             user.execute(f"SELECT {call}")
         assert site.ask("SELECT sum(tailid) FROM all_topics") == [(0,)]
 

@@ -75,6 +75,13 @@ BEGIN
     IF cardinality(attributes) % 2 <> 0 OR array_position(attributes, NULL) IS NOT NULL THEN
         RAISE EXCEPTION 'attributes must be names and values in turn, none of them null';
     END IF;
+    IF cardinality(attributes) > 2000 THEN
+        RAISE EXCEPTION 'the message has % attributes: it may have at most 1000', cardinality(attributes) / 2;
+    END IF;
+    -- Every reader takes names as text.
+    FOR i IN 1 .. coalesce(cardinality(attributes), 0) / 2 LOOP
+        PERFORM convert_from(attributes[2 * i - 1], 'UTF8');
+    END LOOP;
     SELECT t.*, t.settings::jsonb AS rules INTO head FROM all_topics t
         WHERE t.topickey IN (topic, lower(topic)) OR t.topicname = topic
         ORDER BY t.topickey = topic DESC LIMIT 1 FOR NO KEY UPDATE;
