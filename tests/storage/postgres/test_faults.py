@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Literal
 
 import psycopg
@@ -12,8 +13,9 @@ import pytest
 from psycopg import errors
 
 from headrace.core.errors import Closed, DiskFull, OutcomeUnknown, StoreUnavailable
-from headrace.core.planning import Commit, CommitKey, TopicState
+from headrace.core.planning import Commit, CommitKey, Receipts, TopicState
 from headrace.storage.postgres.connections import Connections
+from headrace.storage.postgres.engine import PostgresStore
 from headrace.storage.postgres.failures import failure_of, is_lost
 from headrace.storage.postgres.options import parse
 from tests.postgres_server import PostgresServer
@@ -31,6 +33,17 @@ def proxy(postgres: PostgresServer) -> Iterator[Proxy]:
     proxy = Proxy(postgres.port)
     yield proxy
     proxy.close()
+
+
+@contextmanager
+def _room_taken(store: PostgresStore) -> Iterator[None]:
+    """While others have the only connection."""
+    room = store._connections._room
+    assert room.acquire(timeout=60)
+    try:
+        yield
+    finally:
+        room.release()
 
 
 class TestLostConnections:
@@ -121,6 +134,19 @@ class TestLostConnections:
         proxy.come_back()
         publish(log, values(b"c"))
         assert values_in(log) == [b"a", b"b", b"c"]
+
+    def test_an_outcome_is_unknown_although_no_connection_is_free(self, site: Site, proxy: Proxy) -> None:
+        store = site.open("connections=1&retry_seconds=60&lock_timeout_seconds=0.05", proxy.port)
+        log = log_of(store, create(store))
+        publish(log, values(b"a"))
+        proxy.cut_at(b"COMMIT", "after", stays_down=True)
+        with ThreadPoolExecutor(1) as threads:
+            publishing = threads.submit(publish, log, values(b"b"))
+            assert proxy.has_cut.wait(60)
+            with _room_taken(store), pytest.raises(OutcomeUnknown, match="all 1 connections are in use"):
+                publishing.result(60)
+        proxy.come_back()
+        assert values_in(log) == [b"a", b"b"]
 
     def test_a_look_that_lost_its_answer_is_no_failure(self, site: Site, proxy: Proxy) -> None:
         store, other = site.open(PATIENT, proxy.port), site.open()
@@ -301,6 +327,24 @@ class TestConnections:
             assert connection.execute("SHOW work_mem").fetchone() == ("5MB",)
             assert connection.execute("SHOW search_path").fetchone() == ('"a b\\c""d"',)
             assert connection.execute("SHOW lock_timeout").fetchone() == ("10s",)
+
+    def test_a_database_that_isolates_more_is_used_as_others_are(self, site: Site) -> None:
+        options = "options=-c%20default_transaction_isolation%3Dserializable"
+        store, other = site.open(options), site.open(options)
+        topic = create(store)
+        log, theirs = log_of(store, topic), log_of(other, topic)
+        waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'headrace'"
+        with ThreadPoolExecutor(1) as threads:
+
+            def decide(state: TopicState) -> list[Commit]:
+                later.append(threads.submit(publish, theirs, values(b"b")))
+                wait_until(lambda: bool(site.ask(waiting)), "the other publisher")
+                return commit_of([values(b"a")], state)[0]
+
+            later: list[Future[list[Receipts]]] = []
+            log.commit(decide)
+            assert later[0].result(60)[0].offset.tolist() == [1]
+        assert values_in(log) == [b"a", b"b"]
 
 
 def test_a_killed_database_loses_nothing_that_was_acknowledged() -> None:

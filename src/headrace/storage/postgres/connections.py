@@ -149,6 +149,8 @@ def _parameters(address: Address, options: PostgresOptions) -> dict[str, Any]:
     settings = {
         "search_path": sql.Identifier(options.schema).as_string(),
         "synchronous_commit": "on",
+        # What others committed while a lock was waited for has to be seen.
+        "default_transaction_isolation": "read committed",
         "lock_timeout": f"{round(options.lock_timeout_seconds * 1000)}",
         "statement_timeout": f"{round(options.statement_timeout_seconds * 1000)}",
         "timezone": "UTC",

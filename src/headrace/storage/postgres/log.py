@@ -226,6 +226,11 @@ class PostgresLog:
             if lost and time.monotonic() < deadline:
                 return False
             raise self._failed(writing, error) from error
+        except StoreUnavailable as error:
+            # No connection is free; whether the last attempt was written is as open as before.
+            if writing.is_doubtful:
+                raise OutcomeUnknown(self._topic.name, error.reason) from error
+            raise
         if writing.commits:
             self.sync_seconds.observe(time.perf_counter() - began)
         self._sight = sight
