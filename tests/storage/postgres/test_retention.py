@@ -53,7 +53,9 @@ def test_what_important_groups_have_yet_to_read_is_looked_up_in_the_database(sit
     assert log.drop_outlived(SETTINGS, None, LATER_US) == 1
     assert log.offsets().start.tolist() == [2, 0]
     store.catalog.put_group(topic.id, Group("late", important=True))
+    writer = site.ask("SELECT xmin::text FROM all_topics")
     assert log.drop_outlived(SETTINGS, None, LATER_US) == 0
+    assert site.ask("SELECT xmin::text FROM all_topics") == writer
     store.catalog.put_offsets(topic.id, "late", {0: 8})
     store.catalog.put_offsets(topic.id, "billing", {0: 8})
     assert log.drop_outlived(SETTINGS, None, LATER_US) == 3

@@ -75,16 +75,18 @@ class Retention:
         connection.execute(_SHORT_WAIT)
         head = heads.lock(connection, self.topic)
         found = segments_of(connection, self.topic.id, head)
-        if self._should_begin(head, found[-1]):
+        begins = self._should_begin(head, found[-1])
+        if begins:
             found = (*found, begin_segment(connection, self.topic.id, head))
         held = self._held(connection, head) if self.held is None else self.held
         count = self._droppable(found, head, held)
-        first = found[count]
         if count:
+            first = found[count]
             head.starts = widened(first.ends, head.partitions)
             head.byte_starts = widened(first.byte_ends, head.partitions)
-        head.first_segment = first.number
-        heads.cut(connection, self.topic, head)
+            head.first_segment = first.number
+        if begins or count:
+            heads.cut(connection, self.topic, head)
         return count
 
     def _should_begin(self, head: Head, last: Segment) -> bool:
