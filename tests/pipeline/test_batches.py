@@ -13,7 +13,8 @@ import pytest
 
 from headrace.client import Client
 from headrace.spark.pipeline import PipelineFailed
-from tests.pipeline.runs import messages, publish, run, run_ready, values
+from headrace.spark.pipeline.loading import load
+from tests.pipeline.runs import ROOT, messages, publish, run, run_ready, values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,6 +130,26 @@ def test_audit_a_topic(spark: SparkSession, url: str, client: Client, topic: str
         "offsets are dense": 0,
         "seqnos grow in each source": 0,
     }
+
+
+def test_the_audit_finds_gaps_and_no_others_while_messages_come(spark: SparkSession) -> None:
+    steps = load(ROOT / "pipelines" / "audit.toml", {"TOPIC": "any"}).steps
+    (sql,) = (step.sql for step in steps if step.name == "offsets")
+    assert sql is not None
+    session = spark.newSession()
+    # Of 0 more came after it was read, 1 lost its middle, 2 its head, 3 has one twice, 4 is empty, and of 5 retention
+    # took some after they were read.
+    read = {0: [4, 5, 6], 1: [0, 1, 4], 2: [3, 4], 3: [0, 1, 1], 4: [], 5: [7, 8]}
+    starts, ends = {0: 4, 5: 8}, {0: 9}
+    rows = [(place, offset) for place, offsets in read.items() for offset in offsets]
+    bounds = [
+        (place, starts.get(place, 0), ends.get(place, max([-1, *offsets]) + 1)) for place, offsets in read.items()
+    ]
+    session.createDataFrame(rows, "partition INT, offset BIGINT").createOrReplaceTempView("source")
+    places = session.createDataFrame(bounds, "partition INT, start_offset BIGINT, end_offset BIGINT")
+    places.selectExpr("*", "end_offset - start_offset AS messages").createOrReplaceTempView("partitions")
+    found = sorted((row.checked, row.wrong) for row in session.sql(sql).collect())
+    assert found == [(0, 0), (2, 0), (2, 3), (3, 0), (3, 1), (3, 2)]
 
 
 def test_a_row_that_does_not_fit_ends_a_pipeline_without_dead_letters(
