@@ -109,7 +109,10 @@ def await_messages(process: subprocess.Popen[str], least: int, directory: Path) 
 
 def await_end(client: headrace.Client, topic: str, least: int) -> None:
     """Wait until so many messages were published."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while sum(end for _, end in client.offsets(topic).values()) < least:
+        if time.monotonic() > deadline:
+            sys.exit("the transactions were not published")
         time.sleep(0.01)
 
 
@@ -141,10 +144,11 @@ def run(url: str, directory: Path, say: Any) -> None:
             os.killpg(process.pid, signal.SIGKILL)
             say(f"Spark has settled {settled_messages:,} transactions, and is killed while others come.")
         with pipeline(url, directory) as process:
+            till.join()
+            # Whatever the first run left, there is something to settle now.
+            publish(client, statements(), goes_on)
             await_messages(process, 1, directory)
             say("Started again, it goes on where it was.")
-            till.join()
-            publish(client, statements(), goes_on)
             answers = await_answers(client, ACCOUNTS)
             process.send_signal(signal.SIGTERM)
             if process.wait(PATIENCE_SECONDS) != 0:
