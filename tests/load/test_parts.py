@@ -12,7 +12,7 @@ from headrace.core.errors import InvalidInput
 from headrace.load.histogram import Histogram
 from headrace.load.ledger import Findings, Ledger, findings
 from headrace.load.load import Load
-from headrace.load.payload import Payload, heads_of
+from headrace.load.payload import Payload, have_heads, heads_of
 
 LOAD = Load(messages=10, producers=3, partitions=2)
 
@@ -39,7 +39,6 @@ def test_messages_say_who_which_and_when() -> None:
     payload = Payload(producer=2, value_bytes=30, keys=7, rows=100)
     batch = payload.batch(first=1_000, rows=50, now_ns=123)
     heads = heads_of(batch.column("value").slice(10, 20))
-    assert heads is not None
     assert set(heads.producers.tolist()) == {2} and set(heads.sent_ns.tolist()) == {123}
     assert heads.numbers.tolist() == list(range(1_010, 1_030))
     assert {len(value) for value in batch.column("value").to_pylist()} == {30}
@@ -51,7 +50,7 @@ def test_no_keys() -> None:
 
 
 def test_short_values_are_of_nobody() -> None:
-    assert heads_of(pa.array([b"x" * 24, b"x" * 23])) is None
+    assert have_heads(pa.array([b"x" * 24, b"x" * 23, None])).tolist() == [True, False, False]
 
 
 def test_shares_are_all_messages() -> None:
@@ -86,6 +85,16 @@ def test_what_is_wrong_is_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("head", [(3, 0), (-1, 0), (0, 4), (0, -1)])
 def test_messages_of_others_are_counted_apart(tmp_path: Path, head: tuple[int, int]) -> None:
     assert found(tmp_path / "a.npy", read_batch(*EVERYTHING), read_batch((0, *head))) == Findings(foreign=1)
+    # In one batch with those of the load, which count all the same.
+    mixed = [*EVERYTHING[:5], (0, *head), *EVERYTHING[5:]]
+    assert found(tmp_path / "a.npy", read_batch(*mixed)) == Findings(foreign=1)
+
+
+def test_short_messages_of_others_hide_nothing_of_the_load(tmp_path: Path) -> None:
+    partitions, values = pa.array([1, 0], pa.int32()), pa.array([b"short", None], pa.binary())
+    short = pa.record_batch({"partition": partitions, "value": values})
+    assert found(tmp_path / "a.npy", pa.concat_batches([short, read_batch(*EVERYTHING)])) == Findings(foreign=2)
+    assert found(tmp_path / "a.npy", read_batch(*EVERYTHING), short) == Findings(foreign=2)
 
 
 def test_percentiles_are_true_to_two_percent() -> None:

@@ -55,8 +55,7 @@ class Consuming:
         self.began_ns = self.began_ns or now_ns
         self.ended_ns = now_ns
         heads = self._ledger.enter(batch)
-        if heads is not None:
-            self.latencies.add((now_ns - heads.sent_ns).astype(np.float64) / 1e9)
+        self.latencies.add((now_ns - heads.sent_ns).astype(np.float64) / 1e9)
 
     def summary(self) -> dict[str, Any]:
         """What is left to tell at the end."""

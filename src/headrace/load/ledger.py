@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.load.load import Load
-from headrace.load.payload import Heads, heads_of
+from headrace.load.payload import Heads, have_heads, heads_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,18 @@ class Ledger:
         self.out_of_order = 0
         self.foreign = 0
 
-    def enter(self, batch: pa.RecordBatch) -> Heads | None:
-        """Count a batch; what its messages say, unless some are of another load."""
+    def enter(self, batch: pa.RecordBatch) -> Heads:
+        """Count a batch; what its messages say, but for those of another load."""
+        rows, long_enough = batch.num_rows, have_heads(batch.column("value"))
+        if not long_enough.all():
+            batch = batch.filter(pa.array(long_enough))
         heads = heads_of(batch.column("value"))
-        if heads is None or not self._are_ours(heads):
-            self.foreign += batch.num_rows
-            return None
+        ours = self._are_ours(heads)
+        if not ours.all():
+            batch, heads = batch.filter(pa.array(ours)), Heads(*(column[ours] for column in heads))
+        self.foreign += rows - batch.num_rows
+        if not batch.num_rows:
+            return heads
         places = self._firsts[heads.producers] + heads.numbers
         np.add.at(self.seen, places, 1)
         # One that came before is not counted again.
@@ -62,9 +68,10 @@ class Ledger:
         """Keep the counts for whoever adds them up."""
         np.save(path, self.seen)
 
-    def _are_ours(self, heads: Heads) -> bool:
+    def _are_ours(self, heads: Heads) -> npt.NDArray[np.bool_]:
         known = (heads.producers >= 0) & (heads.producers < self._producers) & (heads.numbers >= 0)
-        return bool(known.all() and (heads.numbers < self._shares[heads.producers]).all())
+        shares = self._shares[np.where(known, heads.producers, 0)]
+        return known & (heads.numbers < shares)
 
     def _check_order(self, partitions: npt.NDArray[np.int32], heads: Heads) -> None:
         lanes = partitions.astype(np.int64) * self._producers + heads.producers

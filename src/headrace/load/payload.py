@@ -53,11 +53,15 @@ class Payload:
         return values
 
 
-def heads_of(values: pa.Array) -> Heads | None:
-    """What the values say of themselves, or none if any is too short to be of a load."""
-    data, starts, lengths = byte_rows(values)
-    if len(lengths) and int(lengths.min()) < VALUE_BYTES_MIN:
-        return None
+def have_heads(values: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which values are long enough to be of a load."""
+    _, _, lengths = byte_rows(values)
+    return lengths >= VALUE_BYTES_MIN
+
+
+def heads_of(values: pa.Array) -> Heads:
+    """What the values say of themselves; all of them must be long enough."""
+    data, starts, _ = byte_rows(values)
     heads = data[starts[:, None] + np.arange(VALUE_BYTES_MIN)].view(np.int64)
     return Heads(heads[:, 0], heads[:, 1], heads[:, 2])
 
