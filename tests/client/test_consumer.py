@@ -96,7 +96,7 @@ def test_a_loop_that_is_left_skips_nothing(client: Client) -> None:
     fill(client, "orders", 5)
     with client.consumer("orders", group="billing") as consumer:
         until_read_ahead(consumer, 5)
-        left = iter(consumer)
+        left = consumer.messages(idle_seconds=PATIENCE_SECONDS)
         assert next(left).offset == 0
         assert next(iter(consumer)).offset == 1
         assert consumer.poll(2, timeout=PATIENCE_SECONDS).column("offset").to_pylist() == [2, 3]

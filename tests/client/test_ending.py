@@ -11,10 +11,10 @@ import pytest
 from headrace.broker import Broker
 from headrace.client import Client
 from headrace.client.flight_transport import deadline_seconds
-from headrace.core.errors import Closed, OutcomeUnknown
+from headrace.core.errors import Closed, OutcomeUnknown, TopicNotFound
 from headrace.testing import EmbeddedTransport
 from headrace.testing.transport import EmbeddedUpload
-from headrace.wire.operations import AwaitOffsets, CreateTopic, Heartbeat, Leave, Operation
+from headrace.wire.operations import AwaitOffsets, Commit, CreateTopic, Heartbeat, Leave, Operation
 
 PATIENCE_SECONDS = 60.0
 
@@ -54,6 +54,52 @@ def test_a_member_that_has_left_is_not_brought_back_by_its_last_heartbeat(broker
         consumer.close()
         end_of("headrace-heartbeat")
         assert not client.describe_group("orders", "billing").members
+
+
+def reading_ahead() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "headrace-prefetch"}
+
+
+class FailingCommits(EmbeddedTransport):
+    """A way on which no commit arrives."""
+
+    def call(self, operation: Operation) -> Any:
+        if isinstance(operation, Commit):
+            raise TopicNotFound(operation.topic)
+        return super().call(operation)
+
+
+def test_a_consumer_that_cannot_commit_at_its_end_still_ends(broker: Broker) -> None:
+    with Client(FailingCommits(broker)) as client:
+        client.create_topic("orders")
+        with client.producer("orders") as producer:
+            producer.send(b"1")
+        before = reading_ahead()
+        consumer = client.consumer("orders", group="billing", auto_commit=True)
+        assert consumer.poll(timeout=PATIENCE_SECONDS).num_rows == 1
+        started = reading_ahead() - before
+        with pytest.raises(TopicNotFound):
+            consumer.close()
+        assert consumer.is_closed
+        assert not client.describe_group("orders", "billing").members
+        for thread in started:
+            thread.join(PATIENCE_SECONDS)
+            assert not thread.is_alive()
+
+
+def test_a_consumer_that_fails_at_its_beginning_leaves_its_group(broker: Broker) -> None:
+    def refuse(partitions: list[int]) -> None:
+        raise ValueError(partitions)
+
+    with Client(EmbeddedTransport(broker)) as client:
+        client.create_topic("orders")
+        before = reading_ahead()
+        with pytest.raises(ValueError, match="0"):
+            client.consumer("orders", group="billing", on_assigned=refuse)
+        assert not client.describe_group("orders", "billing").members
+        for thread in reading_ahead() - before:
+            thread.join(PATIENCE_SECONDS)
+            assert not thread.is_alive()
 
 
 class SlowAnswers(EmbeddedTransport):

@@ -79,7 +79,11 @@ class Consumer:
             self._calls(RegisterGroup(topic, group, read_from=read_from(self._start)))
             member = member_id or f"member-{uuid.uuid4().hex[:12]}"
             self._session = Session(self._calls, topic, group, member, settings.session_timeout_seconds, self._wake)
-            self._assign(self._session.known.partitions)
+            try:
+                self._assign(self._session.known.partitions)
+            except BaseException:
+                self._end()
+                raise
         else:
             self._follow(positions_at(self._calls, topic, self._start))
 
@@ -288,6 +292,9 @@ class Consumer:
             mixed=True,
             growing=self._group is None,
         )
+        if self._closed:
+            # By another thread, which may have closed only the one before.
+            self._prefetch.close()
 
     def _wake(self) -> None:
         if self._prefetch is not None:
@@ -299,8 +306,13 @@ class Consumer:
         """End: commit what was given out if that is automatic, leave the group, read no more."""
         if self._closed:
             return
-        if self._settings.auto_commit:
-            self._commit_quietly()
+        try:
+            if self._settings.auto_commit:
+                self._commit_quietly()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
         self._closed = True
         if self._prefetch is not None:
             self._prefetch.close()
