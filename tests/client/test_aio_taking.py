@@ -9,7 +9,7 @@ import pytest
 
 from headrace.aio import AsyncClient, AsyncConsumer, AsyncProducer
 from headrace.client import Client, Consumer, Producer
-from headrace.core.errors import Closed, TopicDeleted
+from headrace.core.errors import Closed, InvalidInput, TopicDeleted
 
 PATIENCE_SECONDS = 60.0
 
@@ -112,6 +112,54 @@ def test_a_consumer_is_closed_while_a_cancelled_poll_goes_on(client: Client) -> 
         async with await aio.consumer("orders") as consumer:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(consumer.poll(timeout=None), 0.01)
+
+    run(client, main)
+
+
+@pytest.mark.parametrize("kind", ["poll", "step"])
+def test_tasks_that_share_get_each_batch_once(client: Client, kind: str) -> None:
+    async def main(aio: AsyncClient) -> None:
+        await aio.create_topic("orders")
+        async with await aio.consumer("orders") as consumer, await aio.follow("orders", start="earliest") as batches:
+            # Both wait for the same call of the thread when the first batch comes.
+            waiting = {
+                asyncio.ensure_future(consumer.poll(timeout=None) if kind == "poll" else anext(batches))
+                for _ in range(2)
+            }
+            await asyncio.sleep(0)
+            await publish(aio, b"1")
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            await publish(aio, b"2")
+            got = [value for task in [*done, *waiting] for value in (await task).column("value").to_pylist()]
+            assert got == [b"1", b"2"]
+
+    run(client, main)
+
+
+def test_a_seek_leaves_what_a_cancelled_poll_would_have_given(client: Client) -> None:
+    async def main(aio: AsyncClient) -> None:
+        await aio.create_topic("orders")
+        async with await aio.consumer("orders") as consumer:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.poll(timeout=None), 0.01)
+            await publish(aio, b"0", b"1", b"2")
+            await consumer.seek(1)
+            assert (await consumer.poll(timeout=None)).column("value").to_pylist() == [b"1", b"2"]
+            assert await consumer.positions() == {0: 3}
+
+    run(client, main)
+
+
+def test_a_seek_that_is_refused_leaves_everything(client: Client) -> None:
+    async def main(aio: AsyncClient) -> None:
+        await aio.create_topic("orders")
+        async with await aio.consumer("orders") as consumer:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.poll(timeout=None), 0.01)
+            await publish(aio, b"0")
+            with pytest.raises(InvalidInput):
+                await consumer.seek({7: 1})
+            assert (await consumer.poll(timeout=None)).column("value").to_pylist() == [b"0"]
 
     run(client, main)
 

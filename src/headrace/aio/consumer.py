@@ -12,6 +12,7 @@ from headrace.aio.crossing import Crossing, awaited
 from headrace.aio.outliving import CALL_SECONDS, Outliving
 from headrace.client.consumer import Consumer
 from headrace.client.message import Message
+from headrace.client.starting import Start
 from headrace.core.errors import Closed
 from headrace.core.limits import FETCH_MESSAGES_DEFAULT
 
@@ -29,7 +30,6 @@ class AsyncConsumer(Crossing[Consumer]):
         self._takes: Outliving[pa.RecordBatch] = Outliving(self._submit)
 
     commit = awaited(Consumer.commit)
-    seek = awaited(Consumer.seek)
     positions = awaited(Consumer.positions)
 
     @property
@@ -42,6 +42,12 @@ class AsyncConsumer(Crossing[Consumer]):
         batch = await self._take(max_messages, timeout)
         self._wrapped.give(batch)
         return batch
+
+    async def seek(self, to: Start) -> None:
+        """Go on elsewhere, as `Consumer.seek`; what a cancelled poll would have given comes no more."""
+        before = self._takes.under_way
+        await self._run(partial(self._wrapped.seek, to))
+        await self._takes.forget(before)
 
     async def messages(self, idle_seconds: float | None = None) -> AsyncIterator[Message]:
         """Messages one by one; ends when none came for so long, or never, or when the consumer is closed."""

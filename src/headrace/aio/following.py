@@ -9,6 +9,7 @@ import pyarrow as pa
 from headrace.aio.crossing import Crossing
 from headrace.aio.outliving import CALL_SECONDS, Outliving
 from headrace.client.following import Following
+from headrace.core.errors import Closed
 
 
 class AsyncFollowing(Crossing[Following]):
@@ -25,7 +26,12 @@ class AsyncFollowing(Crossing[Following]):
 
     async def __anext__(self) -> pa.RecordBatch:
         while not self._wrapped.is_closed:
-            batch = await self._takes.run(partial(self._wrapped.take, CALL_SECONDS))
+            try:
+                batch = await self._takes.run(partial(self._wrapped.take, CALL_SECONDS))
+            except Closed:
+                if self._is_over:
+                    break
+                raise
             if batch is not None:
                 return batch
         raise StopAsyncIteration

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 Result = TypeVar("Result")
 
@@ -23,26 +23,48 @@ class Outliving(Generic[Result]):
         self._submit = submit
         self._call: asyncio.Future[Result] | None = None
 
+    @property
+    def under_way(self) -> asyncio.Future[Result] | None:
+        """The call that nobody got the result of yet."""
+        return self._call
+
     async def run(self, function: Callable[[], Result]) -> Result:
-        """The result of a call that was left alone before, else of this one."""
-        if self._call is None:
-            self._call = self._submit(function)
-        call = self._call
-        try:
-            result = await asyncio.shield(call)
-        except asyncio.CancelledError:
-            raise
-        except BaseException:
+        """The result of a call that was left alone before, else of this one. Each result is given once."""
+        while True:
+            if self._call is None:
+                self._call = self._submit(function)
+            call = self._call
+            try:
+                result = await asyncio.shield(call)
+            except asyncio.CancelledError:
+                raise
+            except BaseException:
+                self._drop(call)
+                raise
+            if self._drop(call):
+                return result
+
+    def _drop(self, call: asyncio.Future[Result]) -> bool:
+        """Go on without a call; false if another task has got its result, or nobody is to get it."""
+        is_present = self._call is call
+        if is_present:
             self._call = None
-            raise
-        self._call = None
-        return result
+        return is_present
+
+    async def forget(self, call: asyncio.Future[Result] | None) -> None:
+        """Let nobody have the result of a call."""
+        if call is not None:
+            self._drop(call)
+            await _ended(call)
 
     async def end(self) -> None:
         """Wait for a call that was left alone; nobody wants its result any more."""
-        call = self._call
-        if call is not None:
-            await asyncio.wait([call])
-            if not call.cancelled():
-                # Looked at, so that asyncio does not report it as one that nobody looked at.
-                call.exception()
+        if self._call is not None:
+            await _ended(self._call)
+
+
+async def _ended(call: asyncio.Future[Any]) -> None:
+    await asyncio.wait([call])
+    if not call.cancelled():
+        # Looked at, so that asyncio does not report it as one that nobody looked at.
+        call.exception()
