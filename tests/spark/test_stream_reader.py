@@ -188,6 +188,33 @@ def test_a_group_is_where_the_query_is(client: Client, url: str, topic: str) -> 
     assert client.committed(topic, "billing") == {0: 6, 1: 6}
 
 
+def test_a_group_that_was_deleted_is_made_again(client: Client, url: str, topic: str) -> None:
+    client.create_topic(topic, partitions=2)
+    publish(client, topic, numbers(0, 10))
+    reader = reader_of(url, topic, group="again", important="true")
+    end = latest(reader, reader.initialOffset())
+    latest(reader, end)
+    client.delete_group(topic, "again")
+    with client.producer(topic) as producer:
+        producer.send_batch(pa.record_batch({"value": [b"b"], "partition": pa.array([1], pa.int32())}))
+    latest(reader, latest(reader, end))
+    assert client.committed(topic, "again") == {0: 5, 1: 6}
+    assert client.describe_group(topic, "again").important
+
+
+def test_a_commit_beyond_a_topic_that_was_made_anew_stays_within_it(client: Client, url: str, topic: str) -> None:
+    client.create_topic(topic, partitions=2)
+    publish(client, topic, numbers(0, 10))
+    reader = reader_of(url, topic, group="shorter", failOnDataLoss="false")
+    end = latest(reader, reader.initialOffset())
+    client.delete_topic(topic)
+    client.create_topic(topic)
+    publish(client, topic, numbers(0, 2))
+    latest(reader, end)
+    reader.commit(end)
+    assert client.committed(topic, "shorter") == {0: 2}
+
+
 def test_a_group_is_asked_for_nothing_while_nothing_happens(client: Client, url: str, topic: str) -> None:
     client.create_topic(topic)
     publish(client, topic, [b"a"])

@@ -1,13 +1,14 @@
 """A query's progress as a group of the broker: so that its lag is seen there, and retention waits for it if it is to.
 
-The group is made at the first report. A commit never moves a group back, so a query that is restarted from an older
-checkpoint does no harm. Not safe for threads: one process of the driver reports.
+The group is made at the first report, and again if somebody deletes it. A commit never moves a group back, so a query
+that is restarted from an older checkpoint does no harm. Not safe for threads: one process of the driver reports.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headrace.core.errors import GroupNotFound
 from headrace.spark.options import ReadOptions
 
 
@@ -25,9 +26,22 @@ class GroupProgress:
             return
         call, topic, group = options.connection.call, options.topic, options.group
         if self._told is None:
-            call(lambda client: client.register_group(topic, group, important=options.important))
-            self._told = {}
-        news = {partition: offset for partition, offset in offsets.items() if offset > self._told.get(partition, -1)}
-        if news:
+            self._register(group)
+        told = self._told or {}
+        news = {partition: offset for partition, offset in offsets.items() if offset > told.get(partition, -1)}
+        if not news:
+            return
+        try:
             call(lambda client: client.commit(topic, group, news))
-            self._told |= news
+        except GroupNotFound:
+            # Somebody deleted it, alone or with its topic. The query needs it no less for that.
+            self._register(group)
+            news = dict(offsets)
+            call(lambda client: client.commit(topic, group, news))
+        self._told = told | news
+
+    def _register(self, group: str) -> None:
+        options = self._options
+        topic, important = options.topic, options.important
+        options.connection.call(lambda client: client.register_group(topic, group, important=important))
+        self._told = {}

@@ -88,7 +88,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         present = self._look(known)
         self._newest = {partition: end for partition, (_, end) in present.items()}
         self._face_losses(known, present)
-        self._progress.report({partition: min(known[partition], present[partition][1]) for partition in known if partition in present})
+        self._report(known)
         begin = {partition: _beginning(known.get(partition), bound) for partition, bound in present.items()}
         if self._target is None:
             end = self._newest
@@ -117,7 +117,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark will not ask for anything before this again."""
-        self._progress.report(self._decode(end))
+        self._report(self._decode(end))
+
+    def _report(self, offsets: dict[int, int]) -> None:
+        """Tell the group how far the query is, as far as the topic has it: one that was made anew may be shorter."""
+        newest = self._newest
+        self._progress.report(
+            {partition: min(offset, newest[partition]) for partition, offset in offsets.items() if partition in newest}
+        )
 
     def _look(self, known: dict[int, int]) -> Bounds:
         """The bounds of the topic now, or a little later if there is nothing new now."""
