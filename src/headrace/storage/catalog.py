@@ -8,7 +8,8 @@ In a store of one server groups come and go without their members: those live in
 that servers share, `change_group` changes a group with its members under the lock of its row.
 
 A transaction whose connection broke is tried again for a while. So is one whose COMMIT had no answer: everything here
-may be done twice, at worst a number of the queue API is left out.
+may be done twice without harm to what is stored, at worst a number of the queue API is left out. What is said may be
+that of the second time: a topic was there, or was not, and no offset was raised.
 """
 
 from __future__ import annotations
@@ -82,8 +83,16 @@ _PASSING: Final = ("08", "57P0", "40")
 class Catalog:
     """The catalog over a database. Safe for threads."""
 
-    def __init__(self, engine: Engine, name: str, patience_seconds: float = _PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        patience_seconds: float = _PATIENCE_SECONDS,
+        reason_of: Callable[[BaseException], str] = str,
+    ) -> None:
+        """`reason_of` says what went wrong in words that may be shown."""
         self._engine = engine
+        self._reason_of = reason_of
         self._name = name
         self._patience_seconds = patience_seconds
         self._is_postgres = engine.dialect.name == "postgresql"
@@ -300,7 +309,8 @@ class Catalog:
                 with self._working(), self._lock, self._engine.begin() as connection:
                     return work(connection)
             except (DBAPIError, PoolTimeout) as error:
-                reason = str(error.orig) if isinstance(error, DBAPIError) else "all connections are in use"
+                cause = error.orig if isinstance(error, DBAPIError) else None
+                reason = "all connections are in use" if cause is None else self._reason_of(cause)
                 if not self._may_pass(error) or time.monotonic() >= deadline:
                     raise StoreUnavailable(self._name, reason) from error
                 time.sleep(_PAUSE_SECONDS)

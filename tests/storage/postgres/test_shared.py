@@ -231,6 +231,20 @@ class TestDeletion:
         assert site.ask("SELECT topicid FROM topic_segments") == [(kept.id,)]
         assert values_in(log_of(store, kept)) == [b"a"]
 
+    def test_what_a_deletion_left_behind_and_somebody_reads_keeps_no_server_from_starting(
+        self, site: Site, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store = site.open()
+        doomed = create(store)
+        with site.plain() as reader, reader.transaction():
+            reader.execute(f"SELECT count(*) FROM topic_{doomed.id}")
+            store.catalog.remove_topic(doomed.id)
+            assert site.open().catalog.topics() == []
+            assert "left behind goes later" in caplog.text
+        assert site.ask("SELECT topicid FROM topic_segments") == [(doomed.id,)]
+        site.open()
+        assert site.ask("SELECT topicid FROM topic_segments") == []
+
     def test_a_closed_log_accepts_nothing(self, site: Site) -> None:
         store = site.open()
         log = log_of(store, create(store))

@@ -21,7 +21,7 @@ from headrace.storage.catalog import Catalog
 from headrace.storage.engine import SharedLog
 from headrace.storage.group_row import GroupRow
 from headrace.storage.postgres.engine import PostgresStore
-from tests.postgres_server import PostgresServer
+from tests.postgres_server import PASSWORD, PostgresServer
 from tests.storage.postgres.sites import Site, create, log_of
 
 SECOND_US = 1_000_000
@@ -217,6 +217,17 @@ class TestConnections:
         catalog = site.open().catalog
         with pytest.raises(StoreUnavailable, match="division by zero"):
             catalog._do(lambda connection: connection.execute(text("SELECT 1/0")))
+
+    def test_no_error_shows_the_password(self, site: Site) -> None:
+        catalog = site.open().catalog
+        query = text("SELECT CAST(CAST(:given AS text) AS integer)").bindparams(given=PASSWORD)
+        with pytest.raises(StoreUnavailable) as caught:
+            catalog._do(lambda connection: connection.execute(query))
+        assert PASSWORD not in str(caught.value)
+        assert "***" in str(caught.value)
+
+    def test_the_url_says_how_long_it_is_tried(self, site: Site) -> None:
+        assert site.open("retry_seconds=0.5").catalog._patience_seconds == 0.5
 
     def test_a_pool_without_room_is_an_error_of_the_store(self, site: Site) -> None:
         def work(connection: Connection) -> None:

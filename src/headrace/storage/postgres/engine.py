@@ -10,17 +10,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
 from sqlalchemy import Engine, create_engine, event
 
+from headrace.core.errors import StoreUnavailable
 from headrace.storage.catalog import Catalog, TopicRecord
 from headrace.storage.postgres import schema
 from headrace.storage.postgres.connections import Connection, Connections
-from headrace.storage.postgres.failures import failure_of
+from headrace.storage.postgres.failures import failure_of, reason_of
 from headrace.storage.postgres.log import PostgresLog
 from headrace.storage.postgres.options import Address, PostgresOptions
+from headrace.storage.postgres.retention import SHORT_WAIT
 from headrace.storage.postgres.signals import PostgresSignals
 from headrace.storage.postgres.stages import PostgresStages
 
@@ -39,7 +42,7 @@ class PostgresStore:
             self.stages = PostgresStages(self._connections)
             self.signals = PostgresSignals(self._connections)
             for topic_id in self._connections.read(schema.stray_topics):
-                self.delete_log(topic_id)
+                self._drop_stray(topic_id)
             undo.pop_all()
 
     def create_log(self, topic: TopicRecord, now_us: int) -> None:
@@ -53,6 +56,18 @@ class PostgresStore:
     def delete_log(self, topic_id: int) -> None:
         """Drop the tables of a topic."""
         self._connections.run(lambda connection: schema.drop_topic(connection, topic_id))
+
+    def _drop_stray(self, topic_id: int) -> None:
+        """Drop what a deleted topic left behind; what somebody reads goes at a later opening."""
+
+        def drop(connection: Connection) -> None:
+            connection.execute(SHORT_WAIT)
+            schema.drop_topic(connection, topic_id)
+
+        try:
+            self._connections.run(drop)
+        except StoreUnavailable as error:
+            logger.warning("what the deleted topic %d left behind goes later: %s", topic_id, error)
 
     def close(self) -> None:
         """Close every connection."""
@@ -75,7 +90,9 @@ def _open_catalog(connections: Connections) -> Catalog:
         with _first_connection(connections) as connection, schema.making_tables(connection, name):
             schema.check_version(connection, connections.address.name)
             schema.make_schema(connection, name)
-            catalog = Catalog(database, connections.address.name)
+            address, options = connections.address, connections.options
+            reason = partial(reason_of, address=address)
+            catalog = Catalog(database, address.name, options.retry_seconds, reason)
             schema.make_tables(connection)
             _warn_of_risks(connection, connections.address.name)
         undo.pop_all()

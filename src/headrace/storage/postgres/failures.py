@@ -38,7 +38,7 @@ def failure_of(error: psycopg.Error, address: Address, topic: str = "") -> Headr
     return StoreUnavailable(address.name, reason_of(error, address))
 
 
-def reason_of(error: psycopg.Error, address: Address) -> str:
+def reason_of(error: BaseException, address: Address) -> str:
     """Why, in one line, and what to do where that is known."""
     if isinstance(error, errors.LockNotAvailable):
         return "a lock was held too long by another transaction: look for sessions that are idle in transaction"

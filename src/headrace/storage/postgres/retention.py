@@ -35,7 +35,7 @@ from headrace.storage.postgres.segments import (
 )
 
 # Publishers wait while the row is held, and readers queue behind one who waits to drop a table.
-_SHORT_WAIT: Final = "SET LOCAL lock_timeout = '1s'"
+SHORT_WAIT: Final = "SET LOCAL lock_timeout = '1s'"
 _HELD: Final = """
 SELECT place, min(coalesce(queueoffset, 0))
 FROM all_groups CROSS JOIN generate_series(0, %s - 1) AS place
@@ -72,7 +72,7 @@ class Retention:
         return worth_it, bool(left_to_drop(connection, self.topic.id))
 
     def _cut(self, connection: Connection) -> int:
-        connection.execute(_SHORT_WAIT)
+        connection.execute(SHORT_WAIT)
         head = heads.lock(connection, self.topic)
         found = segments_of(connection, self.topic.id, head)
         begins = self._should_begin(head, found[-1])
@@ -118,5 +118,5 @@ class Retention:
                 return
 
     def _drop(self, segment: int, connection: Connection) -> None:
-        connection.execute(_SHORT_WAIT)
+        connection.execute(SHORT_WAIT)
         drop_segment(connection, self.topic.id, segment)
