@@ -295,14 +295,14 @@ def test_a_seek_between_looking_and_moving_is_not_overrun(broker: Broker, monkey
     assert read(broker, "orders", consumer) == [b"a", b"b", b"c"]
     broker.seek("orders", group_name(consumer), {0: 2})
     groups = broker._topics.find("orders").groups
-    commit, seeks = groups.commit, [{0: 0}]
+    claim, seeks = groups.claim, [{0: 0}]
 
-    def commit_after_seek(*arguments: Any) -> int:
+    def claim_after_seek(*arguments: Any) -> bool:
         if seeks:
             groups.seek(group_name(consumer), seeks.pop())
-        return commit(*arguments)
+        return claim(*arguments)
 
-    monkeypatch.setattr(groups, "commit", commit_after_seek)
+    monkeypatch.setattr(groups, "claim", claim_after_seek)
     assert read(broker, "orders", consumer) == [b"a", b"b", b"c"]
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
 from headrace.broker import Broker
+from headrace.broker.in_order import Taken
 from headrace.core.errors import (
     GroupNotFound,
     MemberNotFound,
     OffsetOutOfRange,
+    OutcomeUnknown,
     PartitionsCannotShrink,
     ProducerFenced,
     StaleGeneration,
+    StoreUnavailable,
     TopicDeleted,
     TopicExists,
     TopicNotFound,
@@ -71,6 +75,45 @@ def test_a_topic_deleted_by_one_ends_for_all_who_wait_at_the_other(two: tuple[Br
         second.publish("orders", batch(b"a"))
     with pytest.raises(TopicNotFound):
         second.delete_topic("orders")
+
+
+def test_a_topic_whose_tables_cannot_be_dropped_is_gone_for_all(
+    two: tuple[Broker, Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two
+    first.create_topic("orders")
+    reading = Background(lambda: second.fetch("orders", 0, 0, wait_seconds=60))
+    until_waiting(second, "orders")
+
+    def fail(topic_id: int) -> None:
+        raise StoreUnavailable("here", "somebody reads it")
+
+    monkeypatch.setattr(first._store, "delete_log", fail)
+    with pytest.raises(StoreUnavailable):
+        first.delete_topic("orders")
+    with pytest.raises(TopicDeleted):
+        reading.result()
+    assert first.list_topics() == second.list_topics() == []
+
+
+def test_a_deletion_that_lost_its_answer_leaves_no_tables(
+    two: tuple[Broker, Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = two[0]
+    broker.create_topic("orders")
+    remove, delete = broker._store.catalog.remove_topic, broker._store.delete_log
+    deleted: list[int] = []
+
+    def delete_log(topic_id: int) -> None:
+        deleted.append(topic_id)
+        delete(topic_id)
+
+    monkeypatch.setattr(broker._store.catalog, "remove_topic", lambda topic_id: remove(topic_id) and remove(topic_id))
+    monkeypatch.setattr(broker._store, "delete_log", delete_log)
+    with pytest.raises(TopicNotFound):
+        broker.delete_topic("orders")
+    assert len(deleted) == 1
+    assert broker.list_topics() == []
 
 
 def test_a_topic_made_anew_under_its_old_name_is_the_new_one(two: tuple[Broker, Broker]) -> None:
@@ -306,6 +349,30 @@ def test_two_servers_that_read_for_one_consumer_of_the_queue_api_give_each_messa
     assert sorted(value for part in parts for value in part) == values
     assert all(part == sorted(part) for part in parts)
     assert [broker.participants.size("orders", consumer) for broker in two] == [0, 0]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_message_that_may_have_been_given_to_nobody_is_said_to_be(
+    two: tuple[Broker, Broker], monkeypatch: pytest.MonkeyPatch, is_told: bool
+) -> None:
+    """The database lost the answer to COMMIT: the change is made again, and moves nothing; or it cannot be reached."""
+    broker = two[0]
+    broker.create_topic("orders")
+    broker.publish("orders", batch(b"a", b"b"))
+    consumer = broker.participants.register_consumer("orders")
+    change = broker._store.catalog.change_group
+
+    def change_and_lose_the_answer(*arguments: Any) -> Any:
+        change(*arguments)
+        if not is_told:
+            raise StoreUnavailable("here", "no connection")
+        return change(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker._store.catalog, "change_group", change_and_lose_the_answer)
+        with pytest.raises(OutcomeUnknown):
+            broker.participants.consume("orders", consumer)
+    assert broker.participants.consume("orders", consumer) == Taken(b"b", None)
 
 
 # Upkeep and how it is doing

@@ -292,8 +292,12 @@ def test_a_topic_that_the_catalog_keeps_can_be_deleted_again(site: Site) -> None
     with pytest.raises(StoreUnavailable):
         broker.delete_topic("orders")
     assert broker.list_topics() == ["orders"]
-    with pytest.raises(TopicDeleted):
+    if site.engine.is_shared:
+        # The other servers never heard of it.
         broker.publish("orders", batch(b"a"))
+    else:
+        with pytest.raises(TopicDeleted):
+            broker.publish("orders", batch(b"a"))
     failing.clear()
     broker.delete_topic("orders")
     assert broker.list_topics() == []

@@ -15,7 +15,7 @@ import msgspec
 from headrace.broker.group_book import GroupBook, GroupDraft
 from headrace.broker.topic import Topic
 from headrace.core import groups as rules
-from headrace.core.errors import GroupNotFound, OffsetOutOfRange, PartitionNotFound
+from headrace.core.errors import GroupNotFound, OffsetOutOfRange, OutcomeUnknown, PartitionNotFound, StoreUnavailable
 from headrace.core.groups import Group, ReadFrom
 from headrace.core.hashing import Int64s
 from headrace.storage.group_row import Reach
@@ -156,18 +156,38 @@ class Groups:
 
     def commit(
         self, name: str, offsets: Mapping[int, int], member: str | None, generation: int | None, now_us: int
-    ) -> int:
-        """Store that everything below these offsets was read; a commit never moves a group back.
-
-        Says in how many partitions the group moved on: in the others it stood there, or beyond, before.
-        """
+    ) -> None:
+        """Store that everything below these offsets was read; a commit never moves a group back."""
         self._check_offsets(offsets)
 
-        def raise_(draft: GroupDraft) -> int:
+        def raise_(draft: GroupDraft) -> None:
             rules.check_commit(self._found(name, draft.group), member, generation, offsets, now_us)
-            return draft.raise_offsets(offsets)
+            draft.raise_offsets(offsets)
 
-        return self._book.change(name, "offsets", raise_)
+        self._book.change(name, "offsets", raise_)
+
+    def claim(self, name: str, partition: int, offset: int, generation: int, now_us: int) -> bool:
+        """Move a group past one message; whether it was this call that moved it.
+
+        A shared book may do it twice, if the first answer was lost: who moved it is unknown then.
+        """
+        moved: list[int] = []
+
+        def raise_(draft: GroupDraft) -> None:
+            beyond = {partition: offset + 1}
+            rules.check_commit(self._found(name, draft.group), None, generation, beyond, now_us)
+            moved.append(draft.raise_offsets(beyond))
+
+        reason = "the answer to the commit was lost"
+        try:
+            self._book.change(name, "offsets", raise_)
+        except StoreUnavailable as error:
+            if any(moved):
+                raise OutcomeUnknown(self._topic.record.name, reason) from error
+            raise
+        if any(moved) and not moved[-1]:
+            raise OutcomeUnknown(self._topic.record.name, reason)
+        return bool(moved[-1])
 
     def seek(self, name: str, offsets: Mapping[int, int]) -> None:
         """Move a group, forward or back; a new generation keeps its members from committing what they read before."""

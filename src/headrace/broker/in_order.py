@@ -6,8 +6,9 @@ partitions' next messages is the next message of the topic.
 
 The group's committed offsets are the position and there is no other, so a seek counts from the next read on. The
 position is durable before the message is given out. A lock lets one read through at a time, and where servers share the
-store only the one that moves the position gives the message out: no two get the same, and none is left out. What is
-read ahead is kept by its offset, and so is right wherever the position goes.
+store only the one that moves the position gives the message out: no two get the same, and none is left out. If it is
+unknown who moved it, because the answer of the database was lost, taking says so: the group may stand behind a message
+that nobody got. What is read ahead is kept by its offset, and so is right wherever the position goes.
 
 Lock order: this lock, then those of groups and log.
 """
@@ -106,7 +107,7 @@ class InOrder:
         offset = offsets[partition]
         message = self._read(partition, offset, len(waiting))
         now_us = self._clock.now_us()
-        if not self._groups.commit(self._group, {partition: offset + 1}, None, generation, now_us):
+        if not self._groups.claim(self._group, partition, offset, generation, now_us):
             raise _Overtaken
         return message
 

@@ -199,13 +199,22 @@ class Topics:
             self._topics = {**self._topics, key: BrokenTopic(record, reason)}
             if isinstance(doomed, OpenTopic):
                 doomed.end(reason)
-            was_there = self._store.catalog.remove_topic(record.id)
+            was_there = self._remove(record)
             self._put(key, None)
-            if not was_there:
-                # Another server was quicker, and sees to the rest.
-                raise TopicNotFound(name)
-            self._store.delete_log(record.id)
             self._announce(TOPICS)
+            # Also if it was not there: it may be this call that removed it, and lost the answer.
+            self._store.delete_log(record.id)
+            if not was_there:
+                raise TopicNotFound(name)
+
+    def _remove(self, record: TopicRecord) -> bool:
+        """Take a topic out of the catalog; where servers share it, one that stays goes on at all of them."""
+        try:
+            return self._store.catalog.remove_topic(record.id)
+        except StorageError:
+            if self._is_shared:
+                self._put(record.key, self._open(record))
+            raise
 
     def close(self) -> None:
         """End all topics; what was accepted is finished."""
