@@ -4,7 +4,8 @@ Each is a table that is written in the transaction of the commit, under the topi
 first commits to a topic; later it reads only what commits of others changed, which the number of the commit in each
 row tells, and only if the topic's row says that there is anything.
 
-The tables are bounded as the memory is: now and then a commit trims what has expired or is beyond the limits.
+Every so many commits one trims the tables: some of the payloads that have expired, and above the limits of the memory
+the oldest writers, and the oldest sources if they are idle too. Until then the tables may hold more than the memory.
 """
 
 from __future__ import annotations
