@@ -166,6 +166,12 @@ def test_tables_that_cannot_work(sink: dict[str, Any], field: str) -> None:
     assert refused.value.field == field
 
 
+def test_a_token_is_never_shown() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        describe({**STREAM, "server": {"token": 123456}}, {})
+    assert refused.value.field == "server.token" and "123456" not in str(refused.value)
+
+
 def test_files_have_no_payload_and_typed_formats_only_have_dead_letters() -> None:
     base: dict[str, Any] = {"source": {"format": "parquet", "path": "a", "schema": "a INT"}, "sink": {"topic": "out"}}
     for more, field in (

@@ -36,6 +36,7 @@ from headrace.spark.pipeline.description import (
 )
 
 _SECTIONS: Final = ("name", "server", "source", "deduplicate", "steps", "sink", "dead_letters", "run", "spark")
+_SECRETS: Final = ("token",)
 _VARIABLE: Final = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 Kind = TypeVar("Kind", bound=Section)
@@ -135,7 +136,8 @@ def _section(given: Any, kind: type[Kind], place: str) -> Kind:
             # Not strict: variables are text, also where a number is meant.
             msgspec.convert(value, types[key], strict=False)
         except msgspec.ValidationError as error:
-            raise InvalidInput(f"{place}.{key}", repr(value)[:100], str(error)) from None
+            shown = "not shown" if key in _SECRETS else repr(value)[:100]
+            raise InvalidInput(f"{place}.{key}", shown, str(error)) from None
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
