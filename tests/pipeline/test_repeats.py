@@ -7,8 +7,9 @@ import random
 import numpy as np
 import pytest
 
+from headrace.core.hashing import Int64s
 from headrace.spark.pipeline import repeats
-from headrace.spark.pipeline.repeats import NOTHING, Rows, first_of_each, remembered
+from headrace.spark.pipeline.repeats import NOTHING, Bools, Rows, first_of_each, remembered
 
 Row = tuple[int, int, int]
 WINDOW_US = 10
@@ -43,6 +44,18 @@ def test_the_kernel_decides_as_the_model(seed: int) -> None:
 def test_a_repeat_does_not_renew_the_window() -> None:
     rows = rows_of([(1, 1, 0), (1, 1, 9), (1, 1, 10), (1, 1, 19), (1, 1, 20)])
     assert first_of_each(rows, NOTHING, WINDOW_US).tolist() == [True, False, True, False, True]
+
+
+def test_all_rows_are_looked_at_once_however_many_windows_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, near = [], repeats._near
+
+    def counted(kept: Bools, group: Int64s, time_us: Int64s, window_us: int) -> Bools:
+        looks.append(len(kept))
+        return near(kept, group, time_us, window_us)
+
+    monkeypatch.setattr(repeats, "_near", counted)
+    rows = rows_of([(1, 1, time) for time in range(5 * WINDOW_US * 100)])
+    assert first_of_each(rows, NOTHING, WINDOW_US).sum() == 500 and looks == [5000]
 
 
 def test_one_hash_alone_makes_no_repeat() -> None:

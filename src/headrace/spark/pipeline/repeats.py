@@ -65,11 +65,9 @@ def first_of_each(rows: Rows, known: Rows, window_us: int) -> Bools:
     starts = np.ones(len(order), bool)
     starts[1:] = (np.diff(ordered.first) != 0) | (np.diff(ordered.second) != 0)
     kept = order < len(known)
-    pending = ~kept
-    while pending.any():
-        pending &= ~_near(kept, starts, ordered.time_us, window_us)
-        kept |= _first_in_each(pending, starts)
-        pending &= ~kept
+    group = np.cumsum(starts)
+    pending = np.flatnonzero(~kept & ~_near(kept, group, ordered.time_us, window_us))
+    kept[pending[_a_window_apart(group[pending], ordered.time_us[pending], window_us)]] = True
     mask = np.empty(len(order), bool)
     mask[order] = kept
     return mask[len(known) :]
@@ -88,10 +86,9 @@ def _columns(rows: Rows) -> tuple[Int64s, Int64s, Int64s]:
     return rows.first, rows.second, rows.time_us
 
 
-def _near(kept: Bools, starts: Bools, time_us: Int64s, window_us: int) -> Bools:
+def _near(kept: Bools, group: Int64s, time_us: Int64s, window_us: int) -> Bools:
     """Which rows are less than a window away from a kept one of the same hashes."""
     places = np.arange(len(kept))
-    group = np.cumsum(starts)
     before = np.maximum.accumulate(np.where(kept, places, -1))
     after = np.minimum.accumulate(np.where(kept, places, len(kept))[::-1])[::-1]
     near = np.zeros(len(kept), bool)
@@ -102,12 +99,26 @@ def _near(kept: Bools, starts: Bools, time_us: Int64s, window_us: int) -> Bools:
     return near
 
 
-def _first_in_each(pending: Bools, starts: Bools) -> Bools:
-    """The first pending row of each run of equal hashes."""
-    group = np.cumsum(starts)
-    places = np.flatnonzero(pending)
-    first = np.ones(len(places), bool)
-    first[1:] = np.diff(group[places]) != 0
-    chosen = np.zeros(len(pending), bool)
-    chosen[places[first]] = True
-    return chosen
+def _a_window_apart(group: Int64s, time_us: Int64s, window_us: int) -> Int64s:
+    """Of rows in order of group and time, the first of each group and each that is a window after the last chosen."""
+    following = _following(group, time_us, window_us)
+    # One step takes all groups to their next row at once, and touches no row that is not chosen.
+    front = np.flatnonzero(np.diff(group, prepend=-1))
+    chosen = [front]
+    while len(front):
+        after = following[front]
+        is_there = after < len(group)
+        front, after = front[is_there], after[is_there]
+        front = after[group[after] == group[front]]
+        chosen.append(front)
+    return np.concatenate(chosen)
+
+
+def _following(group: Int64s, time_us: Int64s, window_us: int) -> Int64s:
+    """For each row the place of the first one that is a window later, or of a later group."""
+    count = len(group)
+    is_row = np.repeat([False, True], count)
+    order = np.lexsort((is_row, np.concatenate([time_us + window_us, time_us]), np.concatenate([group, group])))
+    rows_before = np.empty(2 * count, np.int64)
+    rows_before[order] = np.cumsum(is_row[order])
+    return rows_before[:count]
