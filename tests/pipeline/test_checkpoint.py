@@ -27,6 +27,8 @@ def test_the_same_query_goes_on_under_the_same_id(tmp_path: Path) -> None:
     first.check()
     assert first.is_new and not (tmp_path / "cp").exists(), "checking writes nothing"
     first.store()
+    assert checkpoint(tmp_path / "cp").is_new, "Spark has not run"
+    (tmp_path / "cp" / "spark").mkdir()
     again = checkpoint(
         tmp_path / "cp",
         server={"url": "headrace://127.0.0.1:9"},

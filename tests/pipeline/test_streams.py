@@ -13,6 +13,8 @@ import pytest
 from headrace.client import Client
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline import Pipeline, PipelineFailed
+from headrace.spark.pipeline.description import TableSink
+from headrace.spark.pipeline.table_destination import TableDestination
 from tests.pipeline.runs import forget_last_batch, messages, publish, run, run_ready, values
 
 if TYPE_CHECKING:
@@ -95,6 +97,17 @@ def test_land_a_topic_as_a_table(
     publish(client, topic, [{"id": 50}], "id")
     run_ready(spark, "land", **variables)
     assert rows_of(table, kind) == sorted(f'{{"id": {number}}}' for number in range(51))
+
+
+def test_a_table_that_is_ahead_of_the_checkpoint_takes_no_older_batch(spark: SparkSession, tmp_path: Path) -> None:
+    destination = TableDestination(TableSink(format="parquet", path=str(tmp_path)), "writer", is_stream=True)
+    rows = destination.prepare(spark.range(3).toDF("id"))
+    destination.open()
+    for number in (0, 1, 1):
+        destination.write(rows, number)
+    with pytest.raises(InvalidInput, match="older than the table"):
+        destination.write(rows, 0)
+    assert pq.read_table(tmp_path).num_rows == 6
 
 
 def rows_of(table: Path, kind: str) -> list[str]:

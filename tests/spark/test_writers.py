@@ -137,6 +137,9 @@ def test_a_sink_with_an_older_checkpoint_is_told_so(client: Client, url: str, to
     writer.commit([writer.write(iter([batch([b"a"])]))], 7)
     with pytest.raises(InvalidInput, match="older than the sink"):
         writer.commit([writer.write(iter([batch([b"b"])]))], 0)
+    named = batch_writer(url, topic, sinkId=SINK, batchId="6")
+    with pytest.raises(InvalidInput, match="older than the sink"):
+        named.commit([named.write(iter([batch([b"c"])]))])
     assert values_of(client, topic) == [b"a"]
 
 

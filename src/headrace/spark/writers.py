@@ -92,23 +92,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if not pieces:
             return
         writer = self._options.sink_id or _query_id(messages)
-        for topic, written, rows in _publish(self._options, pieces, writer, batchId):
-            if rows and not written:
-                self._check_newest(topic, writer, batchId)
+        _publish(self._options, pieces, writer, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop what the tasks put aside."""
         drop(self._options.connection, _pieces(messages))
-
-    def _check_newest(self, topic: str, writer: str, number: int) -> None:
-        """A batch that is done again is the last one: an older number means a checkpoint that begins anew."""
-        last = self._options.connection.call(lambda client: client.last_commit(topic, writer))
-        if last is not None and last > number:
-            rule = (
-                f"its last batch in topic {topic!r} was {last} and this is {number}: the checkpoint is older than the "
-                f"sink. Give a new checkpoint a new sinkId; nothing of this batch was written"
-            )
-            raise InvalidInput("sinkId", repr(writer), rule)
 
 
 def _find_topic(options: WriteOptions) -> None:
@@ -148,17 +136,28 @@ def _query_id(messages: Sequence[WriterCommitMessage | None]) -> str:
     raise InvalidInput("sinkId", "not given", "Spark did not tell the id of the query: give a sinkId of your own")
 
 
-def _publish(
-    options: WriteOptions, pieces: Sequence[StagedPiece], writer: str, number: int
-) -> list[tuple[str, int, int]]:
-    """Publish stages, in one commit for each topic: its name, the messages written, and all that there were."""
+def _publish(options: WriteOptions, pieces: Sequence[StagedPiece], writer: str, number: int) -> None:
+    """Publish stages, in one commit for each topic."""
     by_key: dict[str, list[StagedPiece]] = {}
     for piece in pieces:
         by_key.setdefault(topic_key(piece.topic), []).append(piece)
-    return [_publish_to(options, staged, writer, number) for staged in by_key.values()]
+    for staged in by_key.values():
+        _publish_to(options, staged, writer, number)
 
 
-def _publish_to(options: WriteOptions, staged: Sequence[StagedPiece], writer: str, number: int) -> tuple[str, int, int]:
+def _publish_to(options: WriteOptions, staged: Sequence[StagedPiece], writer: str, number: int) -> None:
     topic, stages = staged[0].topic, [Staged(piece.stage, piece.rows) for piece in staged]
     written, duplicates = options.connection.call(lambda client: client.publish_staged(topic, stages, writer, number))
-    return topic, written, written + duplicates
+    if duplicates and not written:
+        _check_newest(options, topic, writer, number)
+
+
+def _check_newest(options: WriteOptions, topic: str, writer: str, number: int) -> None:
+    """A batch that is done again is the last one: an older number means a checkpoint that begins anew."""
+    last = options.connection.call(lambda client: client.last_commit(topic, writer))
+    if last is not None and last > number:
+        rule = (
+            f"its last batch in topic {topic!r} was {last} and this is {number}: the checkpoint is older than the "
+            f"sink. Give a new checkpoint a new sinkId; nothing of this batch was written"
+        )
+        raise InvalidInput("sinkId", repr(writer), rule)

@@ -54,7 +54,8 @@ class Checkpoint:
     @property
     def is_new(self) -> bool:
         """Whether no query has ever run on it."""
-        return self._found is None
+        # Not by our own file, which is there before the first start, and also where only Spark's part was deleted.
+        return not Path(self.spark).exists()
 
     def check(self, accept_change: bool = False) -> None:
         """Refuse a query that is not the one that made the checkpoint."""

@@ -61,7 +61,13 @@ class TableDestination:
         """Write the files, and put them into the table."""
         ordered = in_order(rows)
         place = self._landing.last + 1 if number is None else number
-        if place <= self._landing.last:
+        if place < self._landing.last:
+            rule = (
+                f"its last batch was {self._landing.last} and this is {place}: the checkpoint is older than the table. "
+                "Give a new checkpoint a new sink_id; nothing of this batch was written"
+            )
+            raise InvalidInput(f"{self._field}.path", str(self._sink.path), rule)
+        if place == self._landing.last:
             return
         stage = self._landing.new_stage()
         writer = ordered.write.format(self.file_format).options(**self._sink.options)
