@@ -7,8 +7,12 @@ import threading
 import pyarrow as pa
 import pytest
 
+from headrace.broker import Broker
 from headrace.client import Client
-from headrace.core.errors import InvalidInput, OffsetOutOfRange
+from headrace.core.errors import Closed, InvalidInput, OffsetOutOfRange
+from headrace.testing import EmbeddedTransport
+from headrace.testing.transport import EmbeddedReading
+from headrace.wire.tickets import Reading
 
 
 def publish(client: Client, topic: str, values: list[bytes]) -> None:
@@ -34,6 +38,51 @@ def test_a_range_ends_where_nothing_more_is_there(client: Client) -> None:
         list(client.scan("orders", 0, 5, 9))
     with pytest.raises(InvalidInput):
         list(client.scan("orders", 0, 0, 2, columns=["value", "colour"]))
+
+
+class StopsOnce(EmbeddedTransport):
+    """A way on which the first reading is of a server that stops when told so."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        self.stopping = threading.Event()
+        self._readings = 0
+
+    def read(self, ticket: Reading) -> EmbeddedReading:
+        self._readings += 1
+        return EmbeddedReading(self._broker, ticket, self.stopping) if self._readings == 1 else super().read(ticket)
+
+
+def test_a_range_goes_on_where_a_server_stopped(broker: Broker) -> None:
+    transport = StopsOnce(broker)
+    with Client(transport) as client:
+        client.create_topic("orders")
+        publish(client, "orders", [b"a", b"b", b"c"])
+        batches = client.scan("orders", 0, 0, 3, max_messages=1)
+        values = next(batches).column("value").to_pylist()
+        transport.stopping.set()
+        values += [value for batch in batches for value in batch.column("value").to_pylist()]
+        assert values == [b"a", b"b", b"c"]
+
+
+def test_messages_are_read_though_a_server_stops(broker: Broker) -> None:
+    transport = StopsOnce(broker)
+    transport.stopping.set()
+    with Client(transport) as client:
+        client.create_topic("orders")
+        publish(client, "orders", [b"a"])
+        assert client.read("orders").column("value").to_pylist() == [b"a"]
+
+
+def test_a_range_ends_with_its_client(broker: Broker) -> None:
+    client = Client(EmbeddedTransport(broker))
+    client.create_topic("orders")
+    publish(client, "orders", [b"a", b"b"])
+    batches = client.scan("orders", 0, 0, 2, max_messages=1)
+    assert next(batches).num_rows == 1
+    client.close()
+    with pytest.raises(Closed, match="the client"):
+        next(batches)
 
 
 def test_columns_that_are_null_in_the_beginning_come_whole(client: Client) -> None:

@@ -9,7 +9,7 @@ from itertools import chain
 import pyarrow as pa
 
 from headrace.broker import Broker
-from headrace.core.errors import InvalidInput
+from headrace.core.errors import Closed, InvalidInput
 from headrace.core.limits import FETCH_MESSAGES_MAX
 from headrace.core.messages import READ_SCHEMA
 from headrace.wire.tickets import Follow, Read, Reading
@@ -68,7 +68,8 @@ def _read(broker: Broker, read: Read, is_over: Callable[[], bool]) -> Iterator[p
         wait_seconds = _PATIENCE_SECONDS if read.follow else 0.0
         batch = broker.fetch(read.topic, read.partition, offset, count, read.max_bytes, wait_seconds)
         if is_over():
-            return
+            # Not just an end: whoever reads would take it for the end of the range.
+            raise Closed("the server")
         if batch.num_rows:
             offset += batch.num_rows
             yield batch if read.columns is None else batch.select(read.columns)
