@@ -73,7 +73,9 @@ def test_a_server_that_stops_is_left_for_the_next(two: tuple[Served, Served], ho
             assert producer.send(b"after").result(PATIENCE_SECONDS).status == "written"
             got: list[bytes] = []
             while len(got) < 2:
-                got += consumer.poll(10, timeout=PATIENCE_SECONDS).column("value").to_pylist()
+                batch = consumer.poll(10, timeout=PATIENCE_SECONDS)
+                assert batch.num_rows, f"only {got} came"
+                got += batch.column("value").to_pylist()
             consumer.commit()
         assert sorted(got) == [b"after", b"before"]
         assert sum(client.committed("orders", "billing").values()) == 2
