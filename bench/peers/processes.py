@@ -73,5 +73,5 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 def stop_all() -> None:
     """End what was started and not stopped: a peer that failed at its start leaves nothing behind."""
-    for process in _running:
-        stop(process)
+    while _running:
+        stop(_running[-1])
