@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from headrace.aio.consumer import AsyncConsumer
 from headrace.aio.crossing import Crossing, awaited, streamed, wrapping
@@ -53,7 +54,7 @@ class AsyncClient(Crossing[Client]):
 
 
 def connect(
-    url: str,
+    url: str | Sequence[str],
     token: str | None = None,
     *,
     root_certificates: bytes | str | os.PathLike[str] | None = None,
