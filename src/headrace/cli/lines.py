@@ -29,10 +29,13 @@ def batches_of(source: int, size: int) -> Iterator[pa.Array]:
         whole, newline, unfinished = (rest + chunk).rpartition(b"\n")
         text, rest = text + whole + newline, unfinished
         lines += whole.count(b"\n") + len(newline)
-        while lines >= size:
-            end = int(np.flatnonzero(np.frombuffer(text, np.uint8) == _NEWLINE)[size - 1]) + 1
-            yield column_of(text[:end])
-            text, lines = text[end:], lines - size
+        if lines >= size:
+            begin = 0
+            # Looked for once: small batches of a large text would go through it again and again.
+            for end in (np.flatnonzero(np.frombuffer(text, np.uint8) == _NEWLINE)[size - 1 :: size] + 1).tolist():
+                yield column_of(text[begin:end])
+                begin = end
+            text, lines = text[begin:], lines % size
         if lines and (len(text) >= _BATCH_BYTES or not _has_more(source)):
             yield column_of(text)
             text, lines = b"", 0
