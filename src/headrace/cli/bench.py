@@ -98,7 +98,8 @@ def _measure(load: Load, url: str | None, token: str | None, ca: Path | None, di
                 # A token of the environment is for another server.
                 return run(load, server.url, "")
     except InvalidInput as error:
-        raise Failure(Exit.USAGE, f"--{error.field.replace('_', '-')} is {error.value}: {error.rule}") from None
+        option = error.field.removesuffix("_seconds").replace("_", "-")
+        raise Failure(Exit.USAGE, f"--{option} is {error.value}: {error.rule}") from None
     except (Unauthenticated, AccessDenied) as error:
         raise Failure(Exit.DENIED, str(error)) from None
     except Unreachable as error:
