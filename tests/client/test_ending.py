@@ -6,6 +6,7 @@ import logging
 import threading
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
@@ -15,6 +16,7 @@ from headrace.core.errors import Closed, OutcomeUnknown, TopicNotFound
 from headrace.testing import EmbeddedTransport
 from headrace.testing.transport import EmbeddedUpload
 from headrace.wire.operations import AwaitOffsets, Commit, CreateTopic, Heartbeat, Leave, Operation
+from tests.broker.background import eventually
 
 PATIENCE_SECONDS = 60.0
 
@@ -138,6 +140,26 @@ def test_answers_that_come_after_the_end_do_no_harm(broker: Broker, caplog: pyte
         end_of("headrace-producer")
         end_of("headrace-receipts")
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_a_message_that_waits_behind_answers_fails_at_the_end(broker: Broker) -> None:
+    transport = SlowAnswers(broker)
+    with Client(transport) as client:
+        client.create_topic("orders")
+        producer = client.producer("orders", linger_seconds=0.0, timeout=0.0)
+        first = producer.submit_batch(pa.record_batch({"value": [b"1"]}), timeout=PATIENCE_SECONDS)
+        client.await_offsets("orders", {0: 0}, wait_seconds=PATIENCE_SECONDS)
+        # Other columns need another stream, which begins when everything on the first is answered.
+        second = producer.submit_batch(pa.record_batch({"value": [b"2"], "key": [b"k"]}), timeout=PATIENCE_SECONDS)
+        eventually(lambda: producer._delivery._stream is None)
+        producer.close()
+        with pytest.raises(OutcomeUnknown):
+            first.result(0)
+        with pytest.raises(Closed):
+            second.result(0)
+        transport.may_answer.set()
+        end_of("headrace-producer")
+        assert client.read("orders").column("value").to_pylist() == [b"1"]
 
 
 def test_what_may_be_written_is_not_sent_again_without_an_id(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@ everything that was not answered: what was written already is dropped by the bro
 not be sent twice fail with `OutcomeUnknown` instead. An error that a retry cannot mend ends the producer.
 
 The queue of unanswered parcels is guarded by `_answered`: the writing thread appends to it, the reading one pops, and
-whoever closes a producer that gets no answers empties it. Whoever pops a parcel decides what becomes of it.
+whoever closes a producer that gets no answers empties it. So is the parcel in hand, which is not yet in the queue.
+Whoever takes a parcel away decides what becomes of it.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Delivery:
         self._outbox = outbox
         self._epoch: int | None = None
         self._unanswered: deque[Parcel] = deque()
+        self._in_hand: Parcel | None = None
         self._answered = threading.Condition()
         self._stream: _Stream | None = None
         self._schema: pa.Schema | None = None
@@ -90,6 +92,7 @@ class Delivery:
             while not self._stop.is_set():
                 parcel = self._outbox.take()
                 if parcel is not None:
+                    self._hold(parcel)
                     self._prepare(parcel)
                     self._send(parcel)
                 elif self._stream is not None and self._stream.is_over:
@@ -102,6 +105,14 @@ class Delivery:
         except Exception as error:
             logger.exception("the producer of topic %r failed", self._topic)
             self._give_up(ServerFailed(f"the producer failed: {error!r}"), for_ever=True)
+
+    def _hold(self, parcel: Parcel) -> None:
+        with self._answered:
+            self._in_hand = parcel
+            if not self._stop.is_set():
+                return
+        # Whoever closed the producer may not have seen it.
+        self._give_up(Closed("the producer"), for_ever=True)
 
     def _prepare(self, parcel: Parcel) -> None:
         """Make the batch that is sent, and sent again, with the seqnos that it keeps."""
@@ -124,8 +135,7 @@ class Delivery:
         if self._schema is None or fitted(parcel.batch, self._schema) is None:
             self._drain()
             self._schema = _merged(self._schema, parcel.batch.schema)
-        if not self._await_answer(parcel):
-            self._fail(parcel, Closed("the producer"))
+        if not self._await_answer():
             return
         if self._stream is None:
             self._mend()
@@ -135,12 +145,14 @@ class Delivery:
         except HeadraceError:
             self._mend()
 
-    def _await_answer(self, parcel: Parcel) -> bool:
-        """Put a parcel where its answer finds it, unless the producer was closed meanwhile."""
+    def _await_answer(self) -> bool:
+        """Put the parcel in hand where its answer finds it, unless the producer was closed meanwhile."""
         with self._answered:
-            if self._stop.is_set():
+            if self._stop.is_set() or self._in_hand is None:
+                # It is given up by whoever closes.
                 return False
-            self._unanswered.append(parcel)
+            self._unanswered.append(self._in_hand)
+            self._in_hand = None
             return True
 
     def _has_room(self) -> bool:
@@ -241,8 +253,15 @@ class Delivery:
         while (parcel := self._first_unanswered()) is not None:
             is_unknown = parcel.was_sent and _may_pass(error)
             self._fail(parcel, OutcomeUnknown(self._topic, str(error)) if is_unknown else error)
+        if for_ever and (parcel := self._let_go()) is not None:
+            self._fail(parcel, error)
         for parcel in refused:
             self._fail(parcel, error)
+
+    def _let_go(self) -> Parcel | None:
+        with self._answered:
+            parcel, self._in_hand = self._in_hand, None
+        return parcel
 
     def _first_unanswered(self) -> Parcel | None:
         with self._answered:
