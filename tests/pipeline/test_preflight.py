@@ -12,7 +12,7 @@ from headrace.core.errors import Forbidden, InvalidInput, TopicNotFound, Unreach
 from headrace.flight.server import FlightServer
 from headrace.spark.pipeline.description import Description
 from headrace.spark.pipeline.loading import describe
-from headrace.spark.pipeline.preflight import check_sink_id, check_topics
+from headrace.spark.pipeline.preflight import check_sink_id, check_topics, make_topics
 
 
 def described(url: str, topic: str, **parts: Any) -> Description:
@@ -45,8 +45,11 @@ def test_topics_are_made_if_asked_for(url: str, client: Client, topic: str) -> N
         "dead_letters": {"topic": f"{topic}-dead", "partitions": 1},
     }
     check_topics(described(url, topic, **parts))
+    check_sink_id(described(url, topic, **parts), "mine")
+    assert client.list_topics().count(f"{topic}-out") == 0, "a look makes nothing"
+    make_topics(described(url, topic, **parts))
     assert len(client.offsets(f"{topic}-out")) == 3 and len(client.offsets(f"{topic}-dead")) == 1
-    check_topics(described(url, topic, sink={"topic": f"{topic}-out", "partitions": 1}))
+    make_topics(described(url, topic, sink={"topic": f"{topic}-out", "partitions": 1}))
     assert len(client.offsets(f"{topic}-out")) == 3, "one that is there stays as it is"
 
 
@@ -63,8 +66,11 @@ def test_a_token_needs_no_more_than_to_read_the_source_and_to_publish() -> None:
         check_sink_id(described("", "in", server=server), "mine")
         with pytest.raises(TopicNotFound):
             check_topics(described("", "in", server=server, sink={"topic": "in-missing"}))
+        make_topics(described("", "in", server=server, **parts))
+        missing = described("", "in", server=server, sink={"topic": "in-missing", "partitions": 1})
+        check_topics(missing)
         with pytest.raises(Forbidden):
-            check_topics(described("", "in", server=server, sink={"topic": "in-missing", "partitions": 1}))
+            make_topics(missing)
         with pytest.raises(Forbidden):
             check_topics(described("", "in-out", server=server, sink={"topic": "in-dead"}))
         with pytest.raises(Forbidden):

@@ -46,7 +46,7 @@ from headrace.spark.pipeline.description import (
 from headrace.spark.pipeline.destination import AnyFormat, Destination, Report, order_columns
 from headrace.spark.pipeline.failures import PipelineFailed, failure_of
 from headrace.spark.pipeline.loading import describe, load
-from headrace.spark.pipeline.preflight import check_sink_id, check_topics
+from headrace.spark.pipeline.preflight import check_sink_id, check_topics, make_topics
 from headrace.spark.pipeline.progress import LINE_SECONDS, Progress, Summary, Tally
 from headrace.spark.pipeline.source import connection_options, read_source
 from headrace.spark.pipeline.steps import run_steps
@@ -169,6 +169,7 @@ class Pipeline:
     ) -> Summary:
         """Run to the end: of a batch, of what is there now if `once`, else until `stop` is called."""
         built = self._build(spark.newSession(), accept_change)
+        make_topics(self.description)
         built.open()
         if built.checkpoint is None:
             return self._run_batch(built)

@@ -1,5 +1,7 @@
 """A look at the broker before anything runs: topics that are missing, and sink ids that would be taken for done.
 
+A look changes nothing: topics are made by `make_topics`, when a run begins.
+
 Of a sink only that is asked which needs no other right than to publish: the token of a pipeline need not read what it
 writes.
 """
@@ -13,17 +15,29 @@ from typing import Final
 from headrace.client import Client, connect
 from headrace.core.errors import InvalidInput, TopicNotFound
 from headrace.spark.pipeline.description import DeadTopic, Description, TopicSink, TopicSource
+from headrace.spark.staging import make_topic
 
 _TIMEOUT_SECONDS: Final = 10.0
 _NOBODY: Final = "headrace-pipeline"
 
 
 def check_topics(description: Description) -> None:
-    """Refuse what the broker does not have; make what is to be made."""
+    """Refuse what the broker does not have, unless it is to be made by a run."""
     for part in (description.source, description.sink, description.dead_letters):
         if isinstance(part, TopicSource | TopicSink | DeadTopic):
             with _connected(description, part) as client:
                 _check_topic(client, part)
+
+
+def make_topics(description: Description) -> None:
+    """Make what is missing and is to be made. Who has what is there already needs no right for that."""
+    for part in (description.sink, description.dead_letters):
+        if isinstance(part, TopicSink | DeadTopic) and part.partitions is not None:
+            with _connected(description, part) as client:
+                try:
+                    client.last_commit(part.topic, _NOBODY)
+                except TopicNotFound:
+                    make_topic(client, part.topic, part.partitions)
 
 
 def check_sink_id(description: Description, sink_id: str) -> None:
@@ -46,11 +60,14 @@ def _check_topic(client: Client, part: TopicSource | TopicSink | DeadTopic) -> N
     except TopicNotFound:
         if part.partitions is None:
             raise
-        client.create_topic(part.topic, partitions=part.partitions)
 
 
 def _check_unused(client: Client, topic: str, sink_id: str) -> None:
-    number = client.last_commit(topic, sink_id)
+    try:
+        number = client.last_commit(topic, sink_id)
+    except TopicNotFound:
+        # It is to be made, so nobody has published to it.
+        return
     if number is not None:
         rule = (
             f"it has published up to batch {number} to {topic!r} from another checkpoint, and the batches of this one "
