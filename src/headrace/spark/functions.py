@@ -6,26 +6,22 @@ df.repartition(8, partition_for("key", 8))
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column
-from pyspark.sql.functions import col
+from pyspark.sql.functions import col, lit
 from pyspark.sql.pandas.functions import arrow_udf
 
 from headrace.core.errors import InvalidInput
 from headrace.core.hashing import fnv1a64 as hashes_of
 from headrace.core.limits import PARTITIONS_MAX
-from headrace.core.routing import KeyRows
 
 
 def fnv1a64(column: Column | str) -> Column:
     """FNV-1a 64 of text or bytes, as a bigint with the same bits; null of null."""
 
-    def hashed(values: pa.Array) -> pa.Array:
-        found = pa.array(hashes_of(_bytes(values)).view("int64"), pa.int64())
-        return pc.if_else(values.is_valid(), found, None)
-
-    hashes = arrow_udf(hashed, "bigint")  # type: ignore[call-overload]
+    hashes = arrow_udf(hash_array, "bigint")  # type: ignore[call-overload]
     result: Column = hashes(_column(column))
     return result
 
@@ -35,13 +31,22 @@ def partition_for(key: Column | str, partitions: int) -> Column:
     if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= PARTITIONS_MAX:
         raise InvalidInput("partitions", repr(partitions)[:100], f"it must be 1 to {PARTITIONS_MAX}")
 
-    def chosen(values: pa.Array) -> pa.Array:
-        keys = KeyRows.of(pa.record_batch({"key": _bytes(values)}))
-        return pc.if_else(pa.array(keys.keyed), pa.array(keys.partitions(partitions), pa.int32()), None)
-
-    choose = arrow_udf(chosen, "int")  # type: ignore[call-overload]
-    result: Column = choose(_column(key))
+    choose = arrow_udf(partition_array, "int")  # type: ignore[call-overload]
+    result: Column = choose(_column(key), lit(partitions))
     return result
+
+
+def hash_array(values: pa.Array) -> pa.Array:
+    """FNV-1a 64 of a whole column of text or bytes."""
+    return pc.if_else(values.is_valid(), pa.array(hashes_of(_bytes(values)).view("int64")), None)
+
+
+def partition_array(keys: pa.Array, partitions: pa.Array) -> pa.Array:
+    """The partition that each key of a whole column chooses in a topic of so many."""
+    values = _bytes(keys)
+    chosen = hashes_of(values) % partitions.to_numpy(zero_copy_only=False).astype(np.uint64)
+    has_key = pc.fill_null(pc.greater(pc.binary_length(values), 0), False)
+    return pc.if_else(has_key, pa.array(chosen.astype(np.int32)), None)
 
 
 def _column(given: Column | str) -> Column:
