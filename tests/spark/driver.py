@@ -11,7 +11,9 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.spark.session import session
 from tests.spark.scenarios import FaultySource
 from tests.spark.sessions import QUICK_JAVA
+from tests.spark.starting import STARTS_MAX, is_slow_start
 
 ROOT = Path(__file__).parents[2]
 # Two executors in processes of their own, of one core and 1024 MB each.
@@ -73,14 +76,32 @@ def begin(spark: SparkSession, query: dict[str, Any]) -> StreamingQuery:
     return writing.trigger(availableNow=True).start()
 
 
-def answer(sink: str, query: StreamingQuery) -> None:
-    """The top of a thread: wait for the end of a query, and say how it ended."""
+@dataclass(frozen=True)
+class Asked:
+    """A query that is to begin, and how often it has."""
+
+    query: dict[str, Any]
+    starts: int = 0
+
+
+def ask(asked: Queue[Asked | None]) -> None:
+    """The top of a thread: take queries in; none more at the end of the input."""
+    for line in sys.stdin:
+        asked.put(Asked(json.loads(line)))
+    asked.put(None)
+
+
+def answer(begun: Asked, query: StreamingQuery, asked: Queue[Asked | None]) -> None:
+    """The top of a thread: wait for the end of a query, and say how it ended, or ask for another start."""
     try:
         query.awaitTermination()
         error = None
     except Exception as raised:
+        if is_slow_start(raised) and begun.starts < STARTS_MAX:
+            asked.put(begun)
+            return
         error = str(raised)[:2000]
-    sys.stdout.write(json.dumps({"sink": sink, "error": error}) + "\n")
+    sys.stdout.write(json.dumps({"sink": begun.query["sink"], "error": error}) + "\n")
     sys.stdout.flush()
 
 
@@ -88,10 +109,12 @@ def main(master: str, directory: str) -> None:
     spark = cluster_session(master, directory)
     spark.dataSource.register(FaultySource)
     print(json.dumps({"ready": True}), flush=True)
-    for line in sys.stdin:
-        given = json.loads(line)
+    asked: Queue[Asked | None] = Queue()
+    threading.Thread(target=ask, args=(asked,), daemon=True).start()
+    while (one := asked.get()) is not None:
         # Begun here, since Spark finds a registered sink only in the thread that has the session.
-        threading.Thread(target=answer, args=(given["sink"], begin(spark, given)), daemon=True).start()
+        begun = Asked(one.query, one.starts + 1)
+        threading.Thread(target=answer, args=(begun, begin(spark, begun.query), asked), daemon=True).start()
 
 
 if __name__ == "__main__":

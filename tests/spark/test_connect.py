@@ -8,11 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from headrace.client import Client
 from tests.spark.driver import ROOT
 from tests.spark.topics import contents_of, numbers, publish
 
 PATIENCE_SECONDS = 600.0
+# Longer than any other test may take.
+pytestmark = pytest.mark.timeout(PATIENCE_SECONDS + 60.0)
 
 
 def test_a_connect_client_reads_writes_and_streams(client: Client, url: str, topic: str, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from tests.spark.driver import CLUSTER, ROOT
 from tests.spark.topics import contents_of, numbers, publish, values_of, wait_until
 
 MESSAGES = 200
+# A cluster is started, and patience is had with it several times in a test.
+pytestmark = pytest.mark.timeout(1_800.0)
 
 
 class Driver:

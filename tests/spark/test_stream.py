@@ -7,25 +7,22 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.client import Client
+from tests.spark.starting import PatientQuery
 from tests.spark.topics import PATIENCE_SECONDS, numbers, publish, read_stream, values_of, wait_until
 
+# A test waits several times, each time with patience.
+pytestmark = pytest.mark.timeout(900.0)
 
-def start(
-    frame: DataFrame, url: str, topic: str, checkpoint: Path, now: bool = False, **options: str
-) -> StreamingQuery:
+
+def start(frame: DataFrame, url: str, topic: str, checkpoint: Path, now: bool = False, **options: str) -> PatientQuery:
     writing = (
         frame.select("key", "value")
         .writeStream.format("headrace")
         .options(url=url, topic=topic, checkpointLocation=str(checkpoint), **options)
     )
-    return (writing.trigger(availableNow=True) if now else writing).start()
-
-
-def finish(query: StreamingQuery) -> None:
-    assert query.awaitTermination(int(PATIENCE_SECONDS)), "the query did not end"
+    return PatientQuery((writing.trigger(availableNow=True) if now else writing).start)
 
 
 def test_what_comes_goes_on_exactly_once_over_restarts(
@@ -38,17 +35,21 @@ def test_what_comes_goes_on_exactly_once_over_restarts(
     options = {"startingOffsets": "earliest", "group": "copying"}
     query = start(read_stream(spark, url, topic, **options), url, copied, tmp_path / "checkpoint")
     try:
-        wait_until(lambda: len(values_of(client, copied)) == 100, "the first hundred are there")
+        wait_until(lambda: query.goes_on() and len(values_of(client, copied)) == 100, "the first hundred are there")
         # A topic that grows meanwhile: the new partition is found without a restart.
         client.alter_topic(topic, partitions=4)
         publish(client, topic, numbers(100, 200))
-        wait_until(lambda: len(values_of(client, copied)) == 200, "the second hundred are there")
+        wait_until(lambda: query.goes_on() and len(values_of(client, copied)) == 200, "the second hundred are there")
         # The topic is quiet now, and the group is at its end all the same.
-        wait_until(lambda: client.describe_group(topic, "copying").lag_messages == 0, "the group is at the end")
+        wait_until(
+            lambda: query.goes_on() and client.describe_group(topic, "copying").lag_messages == 0,
+            "the group is at the end",
+        )
     finally:
         query.stop()
     publish(client, topic, numbers(200, 300))
-    finish(start(read_stream(spark, url, topic, **options), url, copied, tmp_path / "checkpoint", now=True))
+    query = start(read_stream(spark, url, topic, **options), url, copied, tmp_path / "checkpoint", now=True)
+    query.finish(PATIENCE_SECONDS)
     assert sorted(values_of(client, copied), key=int) == numbers(0, 300)
 
 
@@ -61,8 +62,8 @@ def test_available_now_honours_the_limits_and_ends(
     publish(client, topic, numbers(0, 100))
     source = read_stream(spark, url, topic, startingOffsets="earliest", maxMessagesPerTrigger="40")
     query = start(source, url, copied, tmp_path / "checkpoint", now=True)
-    finish(query)
-    assert [progress.numInputRows for progress in query.recentProgress if progress.numInputRows] == [40, 40, 20]
+    query.finish(PATIENCE_SECONDS)
+    assert [query.rows[number] for number in sorted(query.rows)] == [40, 40, 20]
     assert sorted(values_of(client, copied), key=int) == numbers(0, 100)
 
 
@@ -74,5 +75,5 @@ def test_a_failing_query_tells_what_is_wrong(
     publish(client, topic, [b"too large for the other"])
     source = read_stream(spark, url, topic, startingOffsets="earliest")
     with pytest.raises(StreamingQueryException, match="at most 5 bytes"):
-        finish(start(source, url, f"{topic}-small", tmp_path / "checkpoint", now=True))
+        start(source, url, f"{topic}-small", tmp_path / "checkpoint", now=True).finish(PATIENCE_SECONDS)
     assert values_of(client, f"{topic}-small") == []
