@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from headrace.broker import Broker
 from headrace.client import Client
-from headrace.core.errors import InvalidInput, InvalidMessage, StageNotFound, TopicNotFound
+from headrace.core.errors import InvalidInput, InvalidMessage, ServerFailed, StageNotFound, TopicNotFound
 from headrace.spark import rows as rows_module
 from headrace.spark.options import write_options
 from headrace.spark.source import HeadraceSource
@@ -107,6 +107,23 @@ def test_a_task_that_fails_drops_what_it_staged(
         stream_writer(url, topic).write(failing())
     assert expire_stages(broker) == 0
     assert values_of(client, topic) == []
+
+
+def test_a_piece_that_was_staged_twice_fails_its_task(
+    broker: Broker, url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic(topic)
+    write = broker._store.stages.write
+
+    def write_twice(topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int) -> int:
+        write(topic_id, stage, rows, now_us)
+        return write(topic_id, stage, rows, now_us)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker._store.stages, "write", write_twice)
+        with pytest.raises(ServerFailed, match="staged 4 rows of 2"):
+            stream_writer(url, topic).write(iter([batch([b"a", b"b"])]))
+    assert expire_stages(broker) == 0
 
 
 def test_an_aborted_batch_leaves_nothing(broker: Broker, client: Client, url: str, topic: str) -> None:
