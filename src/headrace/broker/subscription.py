@@ -211,7 +211,12 @@ class Subscription:
         member = group.members.get(self.consumer)
         interval_us = member.session_timeout_us // 3 if member is not None else 0
         if self._clock.now_us() - self._renewed_us >= interval_us:
-            self.heartbeat()
+            try:
+                self.heartbeat()
+            except HeadraceError:
+                # One that was closed meanwhile has left its group: that it was closed is what it is told.
+                if self._error is None:
+                    raise
         return interval_us / MICROSECONDS
 
     def _mark(self) -> None:
