@@ -45,7 +45,8 @@ def test_a_topic_or_group_that_ends_meanwhile_is_passed_over(broker: Broker) -> 
     broker._topics._topics = {"orders": ending, **broker._topics._topics}
     fine.groups.all = lambda: known  # type: ignore[method-assign]
     assert [(vitals.name, vitals.groups) for vitals in broker.vitals()] == [("fine", [])]
-    del broker._topics._topics["orders"]
+    # Where servers share the store, news of the deletion may have taken it out already.
+    broker._topics._topics.pop("orders", None)
 
 
 class TiredFiles(FileSystem):
