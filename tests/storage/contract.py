@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -34,6 +34,7 @@ from tests.storage.builders import (
     Place,
     Topic,
     batch_of,
+    commit_of,
     publish,
     state_of,
     values,
@@ -427,6 +428,32 @@ class LogContract:
         topic.publish(values(b"a"))
         place.reopen()
         assert values_in(topic.log) == [b"a"]
+
+    def test_frames_may_be_planned_one_by_one(self, place: Place) -> None:
+        topic = Topic(place)
+        topic.publish(values(b"a"))
+        topic.log.commit(lambda state: iter(commit_of([values(b"b"), values(b"c", b"d"), values(b"e")], state)[0]))
+        assert values_in(topic.log) == [b"a", b"b", b"c", b"d", b"e"]
+        place.reopen()
+        assert values_in(topic.log) == [b"a", b"b", b"c", b"d", b"e"]
+
+    @pytest.mark.parametrize("planned", [0, 1, 2])
+    def test_planning_that_fails_between_frames_leaves_nothing_of_them(self, place: Place, planned: int) -> None:
+        topic = Topic(place)
+        topic.publish(values(b"a"))
+        before = state_of(topic.log)
+
+        def fail(state: TopicState) -> Iterator[Commit]:
+            yield from commit_of([values(b"x"), values(b"y"), values(b"z")], state)[0][:planned]
+            raise ValueError("undecided")
+
+        with pytest.raises(ValueError, match="undecided"):
+            topic.log.commit(fail)
+        assert state_of(topic.log) == before
+        topic.publish(values(b"b"))
+        assert values_in(topic.log) == [b"a", b"b"]
+        place.reopen()
+        assert values_in(topic.log) == [b"a", b"b"]
 
     def test_a_commit_of_keys_alone_is_remembered(self, place: Place) -> None:
         topic = Topic(place)

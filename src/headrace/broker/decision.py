@@ -2,12 +2,13 @@
 
 A request that breaks a rule gets its error and leaves the others alone. A request whose commit key was used before
 publishes nothing, nor does one of a producer that was fenced off. A store may ask twice, if its connection broke.
-What is too large for one frame is planned in pieces on a copy of the state; the frames become visible together.
+What is too large for one frame is planned in pieces on a copy of the state; the frames become visible together. Each
+piece is planned when it is asked for, so that its rows are written and gone before the next one needs memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -23,6 +24,7 @@ from headrace.core.planning import (
     WRITTEN,
     Commit,
     CommitKey,
+    Directory,
     Receipts,
     TopicState,
     all_duplicates,
@@ -38,38 +40,68 @@ class Decision:
     """What is written of some requests, in one commit."""
 
     def __init__(self, requests: Sequence[Request], settings: TopicSettings, partitions: int) -> None:
-        self.commits: list[Commit] = []
+        # Of what was decided: where the rows of each frame are, how many messages they are, and their bytes.
+        self.frames: list[Directory] = []
+        self.written = 0
+        self.bytes_written = 0
         self._requests = requests
         self._settings = settings
         self._fresh: list[Request] = []
-        self._receipts: Receipts | None = None
+        self._receipts: list[Receipts] = []
         self._plain = [request for request in requests if _is_plain(request)]
         self._plain_batches = self._check(self._plain, partitions) if self._plain else []
         self._keyed = [request for request in requests if not _is_plain(request)]
         self._keyed_batches = [self._check_alone(request, partitions) for request in self._keyed]
 
-    def decide(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> Sequence[Commit]:
+    def decide(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> Iterable[Commit]:
         """Plan what is good and fresh of the requests."""
-        self.commits = []
+        self.frames, self.written, self.bytes_written, self._receipts = [], 0, 0, []
         self._fresh = [request for request in self._plain if request.error is None]
         batches = list(self._plain_batches)
         keys = self._take_fresh_keyed(state, batches)
-        is_small = sum(request.rows for request in self._fresh) <= FRAME_ROWS and self.bytes <= FRAME_BYTES
-        pieces = [join(batches)] if batches and is_small else _pieces(batches)
-        receipts = []
-        draft = state if len(pieces) <= 1 else state.copy()
-        for piece in pieces:
-            piece_keys = keys if piece is pieces[-1] else ()
-            commit, piece_receipts = plan(piece, draft, self._settings, now_us, piece_keys, windows)
-            receipts.append(piece_receipts)
-            if not commit.is_empty:
-                self.commits.append(commit)
-                if draft is not state:
-                    draft.apply(commit)
-        self.commits[:-1] = [replace(commit, continues=True) for commit in self.commits[:-1]]
-        if receipts:
-            self._receipts = receipts[0] if len(receipts) == 1 else join_receipts(receipts)
-        return self.commits
+        if not batches:
+            return []
+        if sum(request.rows for request in self._fresh) <= FRAME_ROWS and self.bytes <= FRAME_BYTES:
+            commit = self._planned(join(batches), state, now_us, keys, windows)
+            return [] if commit.is_empty else [commit]
+        return self._in_pieces(_pieces(batches), state.copy(), now_us, keys, windows)
+
+    def _in_pieces(
+        self,
+        pieces: Sequence[Sequence[pa.RecordBatch]],
+        draft: TopicState,
+        now_us: int,
+        keys: tuple[CommitKey, ...],
+        windows: Sequence[PayloadWindow],
+    ) -> Iterator[Commit]:
+        """The frames of one commit, one after another; all but the last say that they go on."""
+        before: Commit | None = None
+        for place, piece in enumerate(pieces, 1):
+            commit = self._planned(join(piece), draft, now_us, keys if place == len(pieces) else (), windows)
+            if commit.is_empty:
+                continue
+            draft.apply(commit)
+            if before is not None:
+                yield replace(before, continues=True)
+            before = commit
+        if before is not None:
+            yield before
+
+    def _planned(
+        self,
+        rows: pa.RecordBatch,
+        state: TopicState,
+        now_us: int,
+        keys: tuple[CommitKey, ...],
+        windows: Sequence[PayloadWindow],
+    ) -> Commit:
+        commit, receipts = plan(rows, state, self._settings, now_us, keys, windows)
+        self._receipts.append(receipts)
+        if not commit.is_empty:
+            self.frames.append(commit.directory)
+            self.written += commit.rows.num_rows
+            self.bytes_written += commit.rows.nbytes
+        return commit
 
     @property
     def fences(self) -> list[Fence]:
@@ -100,16 +132,17 @@ class Decision:
         for request in self._keyed:
             if request.error is None:
                 request.receipts = all_duplicates(request.rows, DUPLICATE_COMMIT)
+        if not self._fresh:
+            return
+        receipts = self._receipts[0] if len(self._receipts) == 1 else join_receipts(self._receipts)
         start = 0
         for request in self._fresh:
-            assert self._receipts is not None
-            request.receipts = self._receipts.slice(start, start + request.rows)
+            request.receipts = receipts.slice(start, start + request.rows)
             start += request.rows
 
     def duplicates(self) -> dict[int, int]:
         """How many messages were not written, by the reason."""
-        written = sum(commit.rows.num_rows for commit in self.commits)
-        if written == sum(request.rows for request in self._requests):
+        if self.written == sum(request.rows for request in self._requests):
             return {}
         answered = [request.receipts.outcome for request in self._requests if request.receipts is not None]
         counts = np.bincount(np.concatenate(answered)) if answered else np.zeros(0, np.int64)
@@ -148,8 +181,8 @@ def _is_plain(request: Request) -> bool:
     return request.key is None and request.fence is None and not request.is_checked
 
 
-def _pieces(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Batches put together, or cut, so that each piece fits a frame."""
+def _pieces(batches: Sequence[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
+    """Batches to be put together, some of them cut, so that each piece fits a frame."""
     pieces: list[list[pa.RecordBatch]] = []
     rows = size = 0
     for part, part_size in chain.from_iterable(map(_cut, batches)):
@@ -158,7 +191,7 @@ def _pieces(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
             rows = size = 0
         pieces[-1].append(part)
         rows, size = rows + part.num_rows, size + part_size
-    return [join(piece) for piece in pieces]
+    return pieces
 
 
 def _cut(batch: pa.RecordBatch) -> list[tuple[pa.RecordBatch, int]]:

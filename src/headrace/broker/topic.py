@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, TypeVar, cast
 
@@ -25,7 +25,14 @@ from headrace.core.errors import HeadraceError, StorageError, StoreUnavailable, 
 from headrace.core.hashing import Int64s
 from headrace.core.measures import COUNTS, SECONDS, Histogram
 from headrace.core.messages import content_bytes
-from headrace.core.planning import DUPLICATE_BY_PAYLOAD, DUPLICATE_BY_SOURCE, DUPLICATE_COMMIT, Commit, TopicState
+from headrace.core.planning import (
+    DUPLICATE_BY_PAYLOAD,
+    DUPLICATE_BY_SOURCE,
+    DUPLICATE_COMMIT,
+    Commit,
+    Directory,
+    TopicState,
+)
 from headrace.core.window import PayloadWindow
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.engine import Offsets, SharedLog, TopicLog
@@ -189,7 +196,7 @@ class Topic:
         shares_window = self.shares_window
         guard: AbstractContextManager[object] = self._store_window_lock if shares_window else nullcontext()
 
-        def decide(state: TopicState) -> Sequence[Commit]:
+        def decide(state: TopicState) -> Iterable[Commit]:
             windows = self._other_windows(self) if shares_window else ()
             if decision.fences:
                 decision.check_fences(self.record.name, self.fencing())
@@ -201,32 +208,31 @@ class Topic:
         self.counters.add("payloads_forgotten_early", max(0, self._forgotten_early() - forgotten_before))
         decision.answer()
         self._count(decision)
-        self._see(decision.commits)
-        for commit in decision.commits:
-            self.watches.wake(commit.directory.partition.tolist())
+        self._see(decision.frames)
+        for directory in decision.frames:
+            self.watches.wake(directory.partition.tolist())
 
     def _forgotten_early(self) -> int:
         state = self.log.peek()
         return 0 if state is None else state.window.forgotten_early
 
-    def _see(self, commits: Sequence[Commit]) -> None:
+    def _see(self, frames: Sequence[Directory]) -> None:
         """Remember what this server has just written, of which it wakes those who wait by itself."""
         if not self.is_shared:
             return
         if self._seen is not None:
-            self._seen = Offsets(self._seen.start, _moved(self._seen.end, commits))
+            self._seen = Offsets(self._seen.start, _moved(self._seen.end, frames))
         if self._heeded is not None:
-            self._heeded = _moved(self._heeded, commits)
+            self._heeded = _moved(self._heeded, frames)
 
     def _count(self, decision: Decision) -> None:
         duplicates = decision.duplicates()
-        if decision.commits:
-            size = sum(commit.rows.nbytes for commit in decision.commits) if duplicates else decision.bytes
+        if decision.frames:
             counts = {
                 "commits_written": 1,
-                "frames_written": len(decision.commits),
-                "messages_written": sum(commit.rows.num_rows for commit in decision.commits),
-                "bytes_written": size,
+                "frames_written": len(decision.frames),
+                "messages_written": decision.written,
+                "bytes_written": decision.bytes_written if duplicates else decision.bytes,
             }
             self.counters.add_all(counts)
             self.commit_messages.observe(counts["messages_written"])
@@ -234,11 +240,11 @@ class Topic:
             self.counters.add(DUPLICATE_COUNTERS[outcome], count)
 
 
-def _moved(ends: Int64s, commits: Sequence[Commit]) -> Int64s:
-    """End offsets after some commits; partitions that are not known yet are left out."""
+def _moved(ends: Int64s, frames: Sequence[Directory]) -> Int64s:
+    """End offsets after some frames; partitions that are not known yet are left out."""
     ends = ends.copy()
-    for commit in commits:
-        partition, written = commit.directory.partition, commit.directory.first_offset + commit.directory.rows
+    for directory in frames:
+        partition, written = directory.partition, directory.first_offset + directory.rows
         is_known = partition < len(ends)
         ends[partition[is_known]] = np.maximum(ends[partition[is_known]], written[is_known])
     return ends

@@ -11,7 +11,7 @@ columns; `accept` in `messages` has checked the rows before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from headrace.core.hashing import Int64s
 from headrace.core.limits import MICROSECONDS, WRITERS_MAX
-from headrace.core.messages import STORED_SCHEMA
+from headrace.core.messages import NO_MESSAGES, STORED_SCHEMA
 from headrace.core.routing import NOWHERE, KeyRows, choose_partitions
 from headrace.core.settings import TopicSettings
 from headrace.core.sources import (
@@ -143,6 +143,10 @@ class Commit:
     def is_empty(self) -> bool:
         """Whether there is nothing to persist."""
         return self.rows.num_rows == 0 and not self.keys
+
+    def bare(self) -> Commit:
+        """The same without its rows, which nobody needs once they are written."""
+        return replace(self, rows=NO_MESSAGES)
 
 
 @dataclass(slots=True)

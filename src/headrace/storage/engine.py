@@ -10,7 +10,7 @@ there is something to see.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,8 +25,9 @@ from headrace.storage.catalog import Catalog, TopicRecord
 
 # Given the state of the topic, what is to be written: one commit as one or more frames, or nothing. It changes nothing
 # of the state but may let it forget what has expired, since forgetting needs no record. A shared store may ask again,
-# if another server committed before the first answer was written: the last answer counts.
-Decide = Callable[[TopicState], Sequence[Commit]]
+# if another server committed before the first answer was written: the last answer counts. Frames of a large commit may
+# be planned only when they are asked for: whoever writes each before it asks for the next holds one in memory, not all.
+Decide = Callable[[TopicState], Iterable[Commit]]
 
 
 @dataclass(frozen=True, slots=True)

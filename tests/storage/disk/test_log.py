@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import Damaged, DiskFull, LogFailed, OffsetOutOfRange, OutcomeUnknown
 from headrace.core.messages import message_sizes
-from headrace.core.planning import CommitKey
+from headrace.core.planning import Commit, CommitKey, TopicState
 from headrace.storage.disk.filesystem import FileSystem
 from headrace.storage.disk.log import MAPPED_SEGMENTS_MAX
 from headrace.storage.disk.options import DiskOptions
@@ -23,6 +23,7 @@ from tests.storage.builders import (
     EVERYTHING,
     NOW_US,
     batch_of,
+    commit_of,
     publish,
     read_all,
     scratch_directory,
@@ -361,6 +362,24 @@ class TestFailures:
         topic.publish(values(b"1"))
         assert values_in(topic.log) == numbered(2)
 
+    def test_frames_that_cannot_be_cut_off_after_failed_planning_end_the_log(self, tmp_path: Path) -> None:
+        files = FailingFiles()
+        topic = DiskTopic(tmp_path / "store", files=files)
+        topic.publish(values(b"0"))
+
+        def fail(state: TopicState) -> Iterator[Commit]:
+            yield from commit_of([values(b"x"), values(b"y")], state)[0][:1]
+            raise MemoryError
+
+        files.fail("truncate", BROKEN)
+        with pytest.raises(OutcomeUnknown, match=r"planning.*truncate"):
+            topic.log.commit(fail)
+        with pytest.raises(LogFailed, match="planning"):
+            topic.publish(values(b"1"))
+        topic.reopen()
+        topic.publish(values(b"1"))
+        assert values_in(topic.log) == numbered(2)
+
     def test_after_a_failed_sync_the_message_is_there_whole_or_not_at_all(self, tmp_path: Path) -> None:
         files = FailingFiles()
         topic = DiskTopic(tmp_path / "store", files=files)
@@ -390,12 +409,18 @@ class TestFailures:
         topic.kill()
         assert values_in(topic.open()) == numbered(4)
 
-    def test_an_interrupt_in_the_middle_ends_writing(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("call", ["write", "sync"])
+    def test_an_interrupt_in_the_middle_ends_writing(self, tmp_path: Path, call: str) -> None:
         class Interrupted(FileSystem):
             armed = False
 
+            def write(self, handle: int, position: int, parts: Sequence[Any]) -> None:
+                super().write(handle, position, parts)
+                if self.armed and call == "write":
+                    raise KeyboardInterrupt
+
             def sync(self, handle: int) -> None:
-                if self.armed:
+                if self.armed and call == "sync":
                     raise KeyboardInterrupt
                 super().sync(handle)
 

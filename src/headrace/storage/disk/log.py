@@ -15,15 +15,15 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.errors import Damaged, DiskFull, HeadraceError, LogFailed, OutcomeUnknown
+from headrace.core.errors import Damaged, DiskFull, LogFailed, OutcomeUnknown
 from headrace.core.hashing import Int64s
 from headrace.core.measures import SECONDS, Histogram
 from headrace.core.messages import NO_MESSAGES, content_bytes, join, message_sizes, read_batch
@@ -33,13 +33,14 @@ from headrace.core.settings import TopicSettings
 from headrace.core.window import PayloadWindow
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk import frame, snapshot
+from headrace.storage.disk.ahead import planned_ahead
 from headrace.storage.disk.filesystem import FileSystem
 from headrace.storage.disk.index import GrowingIndex
 from headrace.storage.disk.options import DiskOptions
 from headrace.storage.disk.recovery import Recovered
 from headrace.storage.disk.room import Room
 from headrace.storage.disk.segment import Segment, SegmentHeader, file_name, header_bytes
-from headrace.storage.disk.tail import Tail
+from headrace.storage.disk.tail import Tail, is_small
 from headrace.storage.engine import Decide, Offsets
 from headrace.storage.ranges import check_range
 
@@ -51,6 +52,15 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFI
 _CLOSED: Final = "the log is closed"
 
 logger = logging.getLogger(__name__)
+
+
+class _Written(NamedTuple):
+    """A frame in the file: where it begins, its commit without the rows, and its record batch if that is small."""
+
+    position: int
+    header: frame.Header
+    commit: Commit
+    body: Any
 
 
 class DiskLog:
@@ -105,9 +115,9 @@ class DiskLog:
         with self._write_lock:
             if self._failure is not None:
                 raise LogFailed(self._topic.name, self._failure)
-            commits = decide(self._state)
-            if commits:
-                self._take(commits)
+            written = self._write(decide(self._state))
+            if written:
+                self._take(written)
             self._visible_end = self._state.end_offsets.copy()
 
     def offsets(self) -> Offsets:
@@ -268,52 +278,52 @@ class DiskLog:
             for segment in self._segments:
                 segment.release()
 
-    def _take(self, commits: Sequence[Commit]) -> None:
-        """Persist and apply; whatever breaks in between, an interrupt too, leaves file and state apart for good."""
+    def _write(self, commits: Iterable[Commit]) -> list[_Written]:
+        """Write the frames of a commit, each as it is planned; if that fails, nothing of them is left."""
+        written: list[_Written] = []
+        position = self._end
         try:
-            self._persist(commits)
-            for commit in commits:
-                self._state.apply(commit)
-        except HeadraceError:
+            for commit in commits if isinstance(commits, Sequence) else planned_ahead(commits):
+                if not written and self._is_full():
+                    self._roll()
+                    position = self._end
+                if written and not commit.continues:
+                    # The last frame makes the others count, so they are on the device before it.
+                    self._sync()
+                header, buffers = frame.encode(commit, self._topic.id, position)
+                self._files.write(self._handle, position, buffers)
+                written.append(_Written(position, header, commit.bare(), buffers[1] if is_small(header) else None))
+                position += header.bytes
+            if written:
+                self._room.extend(self._handle, position, position - self._end)
+        except OSError as error:
+            self._undo(error)
+        except Exception as error:
+            if written:
+                self._cut_off(f"planning: {error!r}", error)
             raise
         except BaseException as error:
             self._failure = f"interrupted: {error!r}"
             raise
+        return written
 
-    def _persist(self, commits: Sequence[Commit]) -> None:
-        try:
-            if self._is_full():
-                self._roll()
-            frames = []
-            written = []
-            position = self._end
-            for commit in commits:
-                header, buffers = frame.encode(commit, self._topic.id, position)
-                frames.append(buffers)
-                written.append((position, header, commit.directory, buffers[1]))
-                position += header.bytes
-            self._write(frames, written[-1][0])
-            self._room.extend(self._handle, position, position - self._end)
-        except OSError as error:
-            self._undo(error)
+    def _take(self, written: Sequence[_Written]) -> None:
+        """Sync and apply; whatever breaks in between, an interrupt too, leaves file and state apart for good."""
         try:
             self._sync()
+            index = self._growing()
+            for position, header, commit, body in written:
+                index.append(position, header, commit.directory)
+                self._tail.append(header, commit.directory, body)
+                self._end = position + header.bytes
+                self._bytes_since_snapshot += header.bytes
+                self._state.apply(commit)
         except OSError as error:
             self._failure = f"sync: {error}"
             raise OutcomeUnknown(self._topic.name, self._failure) from error
-        index = self._growing()
-        for place, header, directory, body in written:
-            index.append(place, header, directory)
-            self._tail.append(header, directory, body)
-        self._bytes_since_snapshot += position - self._end
-        self._end = position
-
-    def _write(self, frames: Sequence[list[Any]], last: int) -> None:
-        """Write the frames of a commit; the last one makes it count, so the others are on the device before it."""
-        if len(frames) > 1:
-            self._files.write(self._handle, self._end, [part for parts in frames[:-1] for part in parts])
-            self._sync()
-        self._files.write(self._handle, last, frames[-1])
+        except BaseException as error:
+            self._failure = f"interrupted: {error!r}"
+            raise
 
     def _sync(self) -> None:
         if self._options.durability == "sync":
@@ -322,19 +332,23 @@ class DiskLog:
             self.sync_seconds.observe(time.perf_counter() - began)
 
     def _undo(self, error: OSError) -> None:
-        """Cut off what a failed write may have left; if that fails too, the tail is unknown."""
+        """Cut off what a failed write may have left, and say what that failure means."""
+        self._cut_off(f"write: {error}", error)
+        if error.errno in _NO_ROOM:
+            raise DiskFull(self._topic.name, str(error)) from error
+        self._failure = f"write: {error}"
+        raise OutcomeUnknown(self._topic.name, self._failure) from error
+
+    def _cut_off(self, reason: str, error: Exception) -> None:
+        """Cut off what stands behind the last commit; if that fails, the tail is unknown."""
         self._room.forget()
         try:
             self._files.truncate(self._handle, self._end)
             # Once the log has rolled, nothing would tell a part that a power cut brings back from damage.
             self._sync()
         except OSError as second:
-            self._failure = f"write: {error}; truncate: {second}"
+            self._failure = f"{reason}; truncate: {second}"
             raise OutcomeUnknown(self._topic.name, self._failure) from error
-        if error.errno in _NO_ROOM:
-            raise DiskFull(self._topic.name, str(error)) from error
-        self._failure = f"write: {error}"
-        raise OutcomeUnknown(self._topic.name, self._failure) from error
 
     def _growing(self) -> GrowingIndex:
         index = self._segments[-1].growing

@@ -60,6 +60,11 @@ class _Piece(NamedTuple):
     commit: _Commit
 
 
+def is_small(header: frame.Header) -> bool:
+    """Whether the tail keeps the record batch of a frame."""
+    return header.body_bytes <= COMMIT_BYTES_MAX
+
+
 class Tail:
     """The newest small commits of a topic."""
 
@@ -71,7 +76,7 @@ class Tail:
 
     def append(self, header: frame.Header, directory: Directory, body: Any) -> None:
         """Take in a frame that is on the device; a large one empties the tail."""
-        if header.body_bytes > COMMIT_BYTES_MAX:
+        if not is_small(header):
             self.clear()
             return
         partitions = directory.partition.tolist()

@@ -64,7 +64,7 @@ class MemoryLog:
     def commit(self, decide: Decide, store_wide: bool = False) -> None:
         """Decide, keep, apply."""
         with self._lock:
-            for commit in decide(self._state):
+            for commit in list(decide(self._state)):
                 self._keep(commit)
                 self._state.apply(commit)
                 ends = self._state.end_offsets.copy()

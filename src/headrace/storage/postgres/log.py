@@ -258,7 +258,7 @@ class PostgresLog:
         state = self._known(connection, head)
         epochs: dict[Source, int] = {}
         self._deciding = connection, epochs
-        writing.commits, writing.base = writing.decide(state), head.commits
+        writing.commits, writing.base = list(writing.decide(state)), head.commits
         put_epochs(connection, topic.id, epochs)
         if not writing.commits:
             return sight
