@@ -370,7 +370,7 @@ def test_an_interrupted_publisher_that_was_handed_the_lead_passes_it_on() -> Non
     queue._has_leader = True
     queue._waiting.extend([mine, other])
     queue._messages, queue._bytes = 5, mine.bytes + other.bytes
-    queue._pass_lead()
+    assert queue._successor() is mine
     assert mine.leads
     queue._abandon([mine])
     assert other.leads
@@ -380,6 +380,49 @@ def test_an_interrupted_publisher_that_was_handed_the_lead_passes_it_on() -> Non
     queue._lead()
     queue.close(Closed("the broker"))
     assert writes.groups == [[3]]
+
+
+def taken_together(queue: CommitQueue, *requests: Request) -> Sequence[Request]:
+    """What a leader takes when these wait."""
+    queue._has_leader = True
+    queue._waiting.extend(requests)
+    queue._messages = sum(request.rows for request in requests)
+    queue._bytes = sum(request.bytes for request in requests)
+    return queue._take()
+
+
+def is_woken(request: Request) -> bool:
+    return request.decided.acquire(blocking=False)
+
+
+def test_publishers_wake_one_another_and_the_last_wakes_who_leads_next() -> None:
+    queue = queue_of(Writes())
+    first, second, waiting = request_of(1), request_of(2), request_of(3)
+    taken = taken_together(queue, first, second)
+    queue._waiting.append(waiting)
+    queue._hand_over(taken)
+    assert waiting.leads
+    assert [is_woken(request) for request in (first, second, waiting)] == [True, False, False]
+    assert (first.next, second.next, waiting.next) == (second, waiting, None)
+
+
+def test_a_publisher_interrupted_while_it_was_written_is_not_waited_for() -> None:
+    queue = queue_of(Writes())
+    first, mine, last = request_of(1), request_of(2), request_of(3)
+    taken = taken_together(queue, first, mine, last)
+    queue._abandon([mine])
+    queue._hand_over(taken)
+    assert (first.next, mine.next) == (last, None)
+    assert [is_woken(request) for request in (first, mine, last)] == [True, False, False]
+
+
+def test_a_publisher_interrupted_before_it_is_woken_wakes_the_next_in_going() -> None:
+    queue = queue_of(Writes())
+    first, mine, last = request_of(1), request_of(2), request_of(3)
+    queue._hand_over(taken_together(queue, first, mine, last))
+    queue._abandon([mine])
+    queue._abandon([mine])
+    assert [is_woken(request) for request in (first, mine, last)] == [True, False, True]
 
 
 def test_an_interrupted_leader_hands_the_lead_over() -> None:

@@ -4,6 +4,10 @@ There is no writing thread. The first publisher to come leads: it takes everythi
 among it, and commits it. Whoever comes meanwhile waits in the queue; when the leader is done it hands the lead to the
 first of them and returns. So one publisher alone pays for no thread switch, and a crowd pays for one sync.
 
+Those whose requests are decided wake each other, one after another, and the last of them wakes who leads next. Woken at
+once they would all fight for the interpreter, which only one can have, and the leader with them; so each finds it free,
+and the next commit has what the quick ones publish next. Who was interrupted is left out, or wakes the next in going.
+
 The queue is bounded. A publisher that finds it full waits in line for room, so that small requests do not keep a
 large one out; if there is none in time it gets an error and nothing of its request was accepted. Once a request is in
 the queue its outcome is awaited, however long it takes. A publisher that is interrupted while it waits takes its
@@ -18,7 +22,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 
@@ -26,6 +32,8 @@ from headrace.core.errors import HeadraceError, OutcomeUnknown, Overloaded, agai
 from headrace.core.limits import FRAME_BYTES, FRAME_ROWS
 from headrace.core.measures import SECONDS, Histogram
 from headrace.core.planning import CommitKey, Receipts
+
+_SMALL_BYTES: Final = 4096
 
 
 def _locked() -> threading.Lock:
@@ -55,11 +63,15 @@ class Request:
     receipts: Receipts | None = None
     error: Exception | None = None
     leads: bool = False
+    is_abandoned: bool = False
+    # Whom the publisher wakes once it was woken itself.
+    next: Request | None = None
     decided: threading.Lock = field(default_factory=_locked)
 
     def __post_init__(self) -> None:
-        self.rows = sum(batch.num_rows for batch in self.batches)
-        self.bytes = sum(batch.nbytes for batch in self.batches)
+        for batch in self.batches:
+            self.rows += batch.num_rows
+            self.bytes += _size_of(batch)
 
     @property
     def outcome(self) -> Receipts | Exception:
@@ -68,6 +80,19 @@ class Request:
             return self.error
         assert self.receipts is not None, "the request was decided"
         return self.receipts
+
+
+def _size_of(batch: pa.RecordBatch) -> int:
+    """The bytes of a batch; of a small one those of its buffers, which may be more, and cost far less to ask for."""
+    size: int = batch.get_total_buffer_size()
+    return size if size <= _SMALL_BYTES else batch.nbytes
+
+
+def _wake(request: Request | None) -> None:
+    """Let a publisher go on; twice does no harm."""
+    if request is not None:
+        with suppress(RuntimeError):
+            request.decided.release()
 
 
 class CommitQueue:
@@ -120,6 +145,8 @@ class CommitQueue:
                     request.decided.acquire()
                     if request.leads:
                         self._lead()
+                        request.decided.acquire()
+                    _wake(request.next)
             except BaseException:
                 self._abandon(entered)
                 raise
@@ -176,7 +203,10 @@ class CommitQueue:
                 self._waiting.remove(request)
             self._forget(waiting)
             if any(request.leads for request in waiting):
-                self._pass_lead()
+                _wake(self._successor())
+            for request in requests:
+                request.is_abandoned = True
+                _wake(request.next)
 
     def _is_full(self, request: Request) -> bool:
         """A request that is larger than the queue may enter when nobody else is in it."""
@@ -209,19 +239,23 @@ class CommitQueue:
         return taken
 
     def _hand_over(self, taken: Sequence[Request]) -> None:
+        """Wake the first whose request is decided, which wakes the next, and so on to the next leader."""
         with self._lock:
             self._forget(taken)
-            self._pass_lead()
-        for request in taken:
-            request.decided.release()
+            following = self._successor()
+            for request in reversed(taken):
+                if not request.is_abandoned:
+                    request.next, following = following, request
+        _wake(following)
 
-    def _pass_lead(self) -> None:
+    def _successor(self) -> Request | None:
+        """Who leads next; none if nobody waits."""
         if self._waiting:
             self._waiting[0].leads = True
-            self._waiting[0].decided.release()
-        else:
-            self._has_leader = False
-            self._idle.notify_all()
+            return self._waiting[0]
+        self._has_leader = False
+        self._idle.notify_all()
+        return None
 
     def _forget(self, requests: Sequence[Request]) -> None:
         self._messages -= sum(request.rows for request in requests)
