@@ -18,6 +18,8 @@ from headrace.spark.session import session
 
 VALUE_BYTES = 100
 KEYS = 100_000
+WARMING_ROUNDS = 2
+ROUNDS = 5
 
 
 class CountingServer(FlightServer):
@@ -91,15 +93,18 @@ def open_site(root: Path) -> Iterator[Site]:
             spark.stop()
 
 
-def best_seconds(action: Callable[[], object], times: int = 3) -> float:
-    """The shortest time of an action, after one that does not count."""
-    action()
-    seconds = []
-    for _ in range(times):
-        began = time.perf_counter()
-        action()
-        seconds.append(time.perf_counter() - began)
-    return min(seconds)
+def best_seconds(*actions: Callable[[], object]) -> list[float]:
+    """The shortest time of each action, all done in turn, so that they share the moods of the machine.
+
+    The first rounds do not count: Java compiles what is done often while it is done.
+    """
+    seconds: list[list[float]] = [[] for _ in actions]
+    for _ in range(WARMING_ROUNDS + ROUNDS):
+        for action, taken in zip(actions, seconds, strict=True):
+            began = time.perf_counter()
+            action()
+            taken.append(time.perf_counter() - began)
+    return [min(taken[WARMING_ROUNDS:]) for taken in seconds]
 
 
 def to_nowhere(rows: DataFrame) -> None:

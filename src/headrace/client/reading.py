@@ -100,4 +100,4 @@ def _schema_of(columns: list[str]) -> pa.Schema:
 
 _SPARSE_STREAMS_MAX: Final = 8
 _NULLS_KEPT: Final = 1 << 16
-NO_ROWS: Final = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in READ_SCHEMA], schema=READ_SCHEMA)
+NO_ROWS: Final = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in READ_SCHEMA], schema=READ_SCHEMA)

@@ -11,6 +11,7 @@ piece of it can cost.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
@@ -37,7 +38,6 @@ _DECOMPRESS: Final[dict[str, Callable[[bytes], Iterator[bytes]]]] = {
     "zstd": zstd.decompress,
     "lzop": lzop.decompress,
 }
-_RAW: Final = pa.scalar("raw")
 _KNOWN: Final = f"known codecs are {', '.join(CODECS)}"
 
 
@@ -76,10 +76,15 @@ def decode(
     if codecs is None:
         return values
     _check_codecs(codecs, len(values))
-    compressed = pc.and_(values.is_valid(), pc.fill_null(pc.not_equal(codecs, _RAW), False))
+    compressed = pc.and_(values.is_valid(), pc.fill_null(pc.not_equal(codecs, _raw()), False))
     if not pc.any(compressed).as_py():
         return values
     return _replace(values, compressed, _decoded(values, codecs, compressed, bytes_max), column_bytes_max)
+
+
+@functools.cache
+def _raw() -> pa.Scalar:
+    return pa.scalar("raw", pa.string())
 
 
 def _check_values(values: pa.Array) -> None:

@@ -53,7 +53,7 @@ READ_SCHEMA: Final = pa.schema(
 )
 
 # What may be given for each canonical type; dictionaries of these too.
-NO_MESSAGES: Final = pa.RecordBatch.from_arrays([pa.array([], pa.binary())], schema=pa.schema([STORED_SCHEMA.field(0)]))
+NO_MESSAGES: Final = pa.RecordBatch.from_arrays([pa.nulls(0, pa.binary())], schema=pa.schema([STORED_SCHEMA.field(0)]))
 
 _TEXT_TYPES: Final = frozenset({pa.string(), pa.large_string(), pa.string_view()})
 _BYTES_TYPES: Final = frozenset({pa.binary(), pa.large_binary(), pa.binary_view(), *_TEXT_TYPES})
@@ -363,11 +363,13 @@ def _check_producer(name: str, column: pa.Array, given: pa.Array, columns: dict[
 
 def _is_given(ids: pa.Array) -> pa.Array:
     """Which rows have an id; an empty one is none."""
-    return pc.fill_null(pc.not_equal(ids, _EMPTY), False)
+    return pc.fill_null(pc.not_equal(ids, _empty()), False)
 
 
-# Made once and typed: to make a scalar of unknown type Arrow looks for pandas each time.
-_EMPTY: Final = pa.scalar("", pa.string())
+@cache
+def _empty() -> pa.Scalar:
+    """Made once and typed, since Arrow looks for pandas when it makes a scalar; and not before there is need for it."""
+    return pa.scalar("", pa.string())
 
 
 def _check_partitions(column: pa.Array, partitions: int) -> None:

@@ -10,6 +10,7 @@ columns; `accept` in `messages` has checked the rows before.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -98,12 +99,14 @@ class Receipts:
         columns = [
             pa.array(self.partition, mask=duplicate),
             pa.array(self.offset, mask=duplicate),
-            _STATUSES.take(pa.array(duplicate.astype(np.int8))),
+            _statuses().take(pa.array(duplicate.astype(np.int8))),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=RECEIPT_SCHEMA)
 
 
-_STATUSES: Final = pa.array(["written", "duplicate"], pa.string())
+@functools.cache
+def _statuses() -> pa.Array:
+    return pa.array(["written", "duplicate"], pa.string())
 
 
 def all_duplicates(rows: int, outcome: int) -> Receipts:

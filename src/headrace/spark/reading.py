@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.client.backoff import Backoff
@@ -29,6 +30,7 @@ from headrace.core.errors import OffsetOutOfRange, ServerFailed
 from headrace.spark.connection import Connection
 from headrace.spark.losses import kept_of
 from headrace.spark.splits import Range, Split
+from headrace.spark.worker import settle
 
 _BATCH_MESSAGES: Final = 1 << 16
 _BATCH_BYTES: Final = 8 << 20
@@ -49,6 +51,7 @@ class SplitReader:
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The batches of a split."""
+        settle()
         with _Prefetch(batch for part in split.ranges for batch in self._stored(part)) as batches:
             for batch in batches:
                 yield self._as_spark_wants(batch)
@@ -106,7 +109,10 @@ class SplitReader:
 @functools.cache
 def _repeated(topic: str) -> pa.Array:
     """A topic's name as often as a batch has rows at most; batches take a part of it."""
-    return pa.repeat(pa.scalar(topic, pa.string()), _BATCH_MESSAGES)
+    name = topic.encode()
+    # Laid out here, since Arrow imports pandas to make an array or a scalar of Python objects.
+    bounds = np.arange(_BATCH_MESSAGES + 1, dtype=np.int32) * len(name)
+    return pa.StringArray.from_buffers(_BATCH_MESSAGES, pa.py_buffer(bounds), pa.py_buffer(name * _BATCH_MESSAGES))
 
 
 class _Prefetch:

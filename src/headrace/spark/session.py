@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headrace.spark.home import spark_home
 from headrace.spark.java import java_home
 
 if TYPE_CHECKING:
@@ -54,13 +54,6 @@ def prepare_environment(master: str = "local[*]") -> None:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
-
-
-def spark_home() -> Path:
-    """Where the installed pyspark has its jars."""
-    import pyspark
-
-    return Path(pyspark.__file__).parent
 
 
 def is_local(master: str) -> bool:

@@ -34,6 +34,7 @@ from headrace.core.errors import InvalidInput, TopicNotFound
 from headrace.core.names import topic_key
 from headrace.spark.options import WriteOptions
 from headrace.spark.staging import StagedPiece, drop, make_topic, publish_rows, stage_rows
+from headrace.spark.worker import settle
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _NOBODY: Final = "spark"
@@ -119,6 +120,7 @@ def _find_topic(options: WriteOptions) -> None:
 
 
 def _write(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> tuple[StagedPiece, ...]:
+    settle()
     if options.delivery == "exactly-once":
         return stage_rows(options, batches)
     publish_rows(options, batches)
