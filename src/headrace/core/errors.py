@@ -515,7 +515,8 @@ class OutcomeUnknown(StorageError):
     def __str__(self) -> str:
         return (
             f"publishing to topic {self.topic!r} failed half-way ({self.reason}): the messages may or may not be "
-            f"there; after the store is reopened, retry with the same producer id and seqno or commit key"
+            f"there; a retry with the same producer id and seqno or commit key writes nothing twice "
+            f"(a store on disk must be opened again before)"
         )
 
 
