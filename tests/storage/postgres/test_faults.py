@@ -18,6 +18,7 @@ from headrace.storage.postgres.connections import Connections
 from headrace.storage.postgres.engine import PostgresStore
 from headrace.storage.postgres.failures import failure_of, is_lost
 from headrace.storage.postgres.options import parse
+from headrace.storage.postgres.writing import INSERT_ROWS_MAX
 from tests.postgres_server import PostgresServer
 from tests.storage.builders import EVERYTHING, NOW_US, commit_of, publish, state_of, values, values_in
 from tests.storage.postgres.proxy import Proxy
@@ -47,7 +48,7 @@ def _room_taken(store: PostgresStore) -> Iterator[None]:
 
 
 class TestLostConnections:
-    @pytest.mark.parametrize("word", [b"FOR NO KEY UPDATE", b"COPY", b"UPDATE all_topics SET", b"COMMIT"])
+    @pytest.mark.parametrize("word", [b"FOR NO KEY UPDATE", b"INSERT INTO", b"UPDATE all_topics SET", b"COMMIT"])
     def test_a_commit_that_was_cut_off_before_the_database_had_it_is_written_once(
         self, site: Site, proxy: Proxy, word: bytes
     ) -> None:
@@ -60,6 +61,18 @@ class TestLostConnections:
         assert receipts[0].offset.tolist() == [1]
         assert values_in(log) == [b"a", b"b"]
         publish(log, values(b"c"))
+        assert state_of(log) == state_of(log_of(site.open(), store.catalog.topics()[0]))
+
+    @pytest.mark.parametrize("word", [b"COPY", b"UPDATE all_topics SET"])
+    def test_a_large_commit_that_was_cut_off_is_written_once(self, site: Site, proxy: Proxy, word: bytes) -> None:
+        store = site.open(PATIENT, proxy.port)
+        log = log_of(store, create(store))
+        publish(log, values(b"a"))
+        proxy.cut_at(word, "before")
+        many = [b"%d" % number for number in range(INSERT_ROWS_MAX + 1)]
+        publish(log, values(*many))
+        assert proxy.has_cut.is_set()
+        assert values_in(log) == [b"a", *many]
         assert state_of(log) == state_of(log_of(site.open(), store.catalog.topics()[0]))
 
     def test_a_commit_whose_answer_was_lost_is_found_and_not_written_again(self, site: Site, proxy: Proxy) -> None:
@@ -92,7 +105,7 @@ class TestLostConnections:
         assert values_in(log) == [b"a", b"b", b"c", b"d"]
 
     def test_a_commit_that_others_overtook_is_decided_anew(self, site: Site, proxy: Proxy) -> None:
-        for word in (b"COPY", b"COMMIT"):
+        for word in (b"FOR NO KEY UPDATE", b"COMMIT"):
             store, other = site.open(PATIENT, proxy.port), site.open()
             topic = create(other, word.decode())
             log, theirs = log_of(store, topic), log_of(other, topic)
@@ -172,7 +185,7 @@ class TestLostConnections:
             epochs.append(dict(log.epochs([source])))
             return commit_of([values(b"a")], state)[0]
 
-        proxy.cut_at(b"COPY", "before", stays_down=True)
+        proxy.cut_at(b"INSERT INTO", "before", stays_down=True)
         with ThreadPoolExecutor(1) as threads:
             publishing = threads.submit(log.commit, decide)
             assert proxy.has_cut.wait(60)

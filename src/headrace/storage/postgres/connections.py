@@ -7,6 +7,7 @@ topic's tables are made in the transaction that makes its row.
     run(work)    work(connection) in a transaction of its own, again on a new connection if the old one was lost
     read(work)   the same, each statement by itself
     transact()   a transaction without a second try
+    by_hand()    for one who sends BEGIN and COMMIT together with other statements
 
 Failure: errors of the database come out as those of `failures`. After a lost connection the idle ones are thrown
 away, since they went the same way. Safe for threads.
@@ -18,7 +19,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -81,6 +82,18 @@ class Connections:
         """A connection in a transaction; errors of the database come out as they are."""
         with self._using() as connection, connection.transaction():
             yield connection
+
+    @contextmanager
+    def by_hand(self) -> Iterator[Connection]:
+        """A connection whose user begins and commits; after an error what was begun is rolled back."""
+        with self._using() as connection:
+            try:
+                yield connection
+            except BaseException:
+                # One that is lost by now has rolled back already.
+                with suppress(psycopg.Error):
+                    connection.rollback()
+                raise
 
     def lend(self, connection: Connection, lender: object) -> None:
         """Let this thread work on this connection until its lender takes it back."""
@@ -154,6 +167,8 @@ def _parameters(address: Address, options: PostgresOptions) -> dict[str, Any]:
         "lock_timeout": f"{round(options.lock_timeout_seconds * 1000)}",
         "statement_timeout": f"{round(options.statement_timeout_seconds * 1000)}",
         "timezone": "UTC",
+        # A backslash in a literal is a backslash.
+        "standard_conforming_strings": "on",
         # Messages are found by their primary key; fresh tables have no statistics that would say so.
         "enable_seqscan": "off",
         "enable_bitmapscan": "off",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -19,6 +19,7 @@ from headrace.core.hashing import Int64s
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.connections import Connection
+from headrace.storage.postgres.schema import STORE_WIDE_SPACE
 
 # What a message takes beside its own bytes: the row's header and fixed columns, and its place in the index.
 ROW_BYTES: Final = 80
@@ -29,10 +30,8 @@ _COLUMNS: Final = (
 )
 _LOOK: Final = f"SELECT {_COLUMNS} FROM all_topics WHERE topicid = %s"
 _LOCK: Final = f"{_LOOK} FOR NO KEY UPDATE"
-_MOVE: Final = """
-UPDATE all_topics SET tailid = tailid + %s, last_time_us = %s, commits = %s, round_robin = %s, ends = %s::bigint[],
-    byte_ends = %s::bigint[], segment = %s, sources_commit = %s, writers_commit = %s, payloads_commit = %s
-WHERE topicid = %s RETURNING pg_current_xact_id()::text"""
+_BEGIN: Final = f"SELECT {_COLUMNS}, pg_current_xact_id()::text FROM all_topics WHERE topicid = %d FOR NO KEY UPDATE"
+_LOCK_STORE: Final = f"SELECT pg_advisory_xact_lock({STORE_WIDE_SPACE}, hashtext(current_schema()))"
 _CUT: Final = """
 UPDATE all_topics SET first_segment = %s, segment = %s, starts = %s::bigint[], byte_starts = %s::bigint[]
 WHERE topicid = %s"""
@@ -66,21 +65,34 @@ class Head:
 
 def look(connection: Connection, topic: TopicRecord) -> Head:
     """The row as it is now, without a lock."""
-    return _head(connection, _LOOK, topic)
+    return _found(connection, _LOOK, topic)
 
 
 def lock(connection: Connection, topic: TopicRecord) -> Head:
     """The row, held until the end of the transaction."""
-    return _head(connection, _LOCK, topic)
+    return _found(connection, _LOCK, topic)
 
 
-def move(connection: Connection, topic: TopicRecord, head: Head, messages: int) -> str:
-    """Store what a commit of so many messages moved; the number of the transaction."""
-    parameters = [messages, head.last_time_us, head.commits, head.round_robin, array(head.ends), array(head.byte_ends)]
-    parameters += [head.segment, head.sources_commit, head.writers_commit, head.payloads_commit, topic.id]
-    moved = connection.execute(_MOVE, parameters).fetchone()
-    assert moved is not None, "the row is locked"
-    return str(moved[0])
+def begin(connection: Connection, topic: TopicRecord, store_wide: bool) -> tuple[Head, str]:
+    """Begin a transaction that holds the row, in one message; the row and the number of the transaction."""
+    steps = ["BEGIN", _LOCK_STORE] if store_wide else ["BEGIN"]
+    cursor = connection.execute("; ".join([*steps, _BEGIN % topic.id]))
+    while cursor.nextset():
+        pass
+    row = cursor.fetchone()
+    if row is None:
+        raise TopicDeleted(topic.name)
+    return _head(row[:-1]), row[-1]
+
+
+def moving(topic: TopicRecord, head: Head, messages: int) -> str:
+    """The statement that stores what a commit of so many messages moved."""
+    return (
+        f"UPDATE all_topics SET tailid = tailid + {messages}, last_time_us = {head.last_time_us}, "
+        f"commits = {head.commits}, round_robin = {head.round_robin}, ends = '{array(head.ends)}', "
+        f"byte_ends = '{array(head.byte_ends)}', segment = {head.segment}, sources_commit = {head.sources_commit}, "
+        f"writers_commit = {head.writers_commit}, payloads_commit = {head.payloads_commit} WHERE topicid = {topic.id}"
+    )
 
 
 def cut(connection: Connection, topic: TopicRecord, head: Head) -> None:
@@ -101,10 +113,14 @@ def widened(values: Sequence[int] | Int64s, partitions: int) -> Int64s:
     return result
 
 
-def _head(connection: Connection, query: str, topic: TopicRecord) -> Head:
+def _found(connection: Connection, query: str, topic: TopicRecord) -> Head:
     row = connection.execute(query, [topic.id]).fetchone()
     if row is None:
         raise TopicDeleted(topic.name)
+    return _head(row)
+
+
+def _head(row: Sequence[Any]) -> Head:
     partitions = row[0]
     settings = msgspec.json.decode(row[1], type=TopicSettings)
     arrays = [widened(values, partitions) for values in row[5:9]]

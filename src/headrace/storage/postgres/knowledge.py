@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+import psycopg
 import pyarrow as pa
 
 from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS, SOURCES_MAX, WRITERS_MAX
@@ -97,34 +98,42 @@ def load(connection: Connection, topic_id: int, head: Head) -> TopicState:
     return state
 
 
-def save(connection: Connection, topic_id: int, commit: Commit, head: Head) -> None:
-    """Store what a commit changes, and note in the row which tables it changed."""
+def saving(connection: Connection, topic_id: int, commit: Commit, head: Head) -> list[str]:
+    """The statements that store what a commit changes; the row notes which tables those are."""
+    statements: list[str] = []
+    # Parameters are put into the text here, as it goes to the database together with others.
+    cursor = psycopg.ClientCursor(connection)
     if commit.sources.sources:
-        _put_sources(connection, topic_id, commit)
+        statements.append(cursor.mogrify(_PUT_SOURCES, _source_rows(topic_id, commit)))
         head.sources_commit = commit.number + 1
     if commit.keys:
         writers = [key.writer.encode() for key in commit.keys]
         numbers = [key.number for key in commit.keys]
         parameters = [topic_id, commit.number, [_digest(writer) for writer in writers], writers, numbers]
-        connection.execute(_PUT_WRITERS, parameters)
+        statements.append(cursor.mogrify(_PUT_WRITERS, parameters))
         head.writers_commit = commit.number + 1
     payloads = commit.payloads
     if len(payloads):
         hashes = [hashes.astype("<u8").tobytes() for hashes in (payloads.first, payloads.second)]
-        connection.execute(_PUT_PAYLOADS, [topic_id, commit.number, commit.time_us, *hashes])
+        statements.append(cursor.mogrify(_PUT_PAYLOADS, [topic_id, commit.number, commit.time_us, *hashes]))
         head.payloads_commit = commit.number + 1
+    return statements
 
 
-def trim(connection: Connection, topic_id: int, head: Head, state: TopicState) -> None:
-    """Let the tables forget what the memory forgets."""
+def trimming(connection: Connection, topic_id: int, head: Head, state: TopicState) -> list[str]:
+    """The statements that let the tables forget what the memory forgets."""
+    cursor = psycopg.ClientCursor(connection)
+    statements: list[str] = []
     after_us = head.last_time_us - head.settings.deduplication_window_seconds * MICROSECONDS
     if head.payloads_commit:
-        connection.execute(_TRIM_PAYLOADS, {"topic": topic_id, "after": after_us, "rows": TRIM_ROWS})
+        statements.append(cursor.mogrify(_TRIM_PAYLOADS, {"topic": topic_id, "after": after_us, "rows": TRIM_ROWS}))
     if len(state.writers) >= WRITERS_MAX:
-        connection.execute(_TRIM_WRITERS, {"topic": topic_id, "most": WRITERS_MAX})
+        statements.append(cursor.mogrify(_TRIM_WRITERS, {"topic": topic_id, "most": WRITERS_MAX}))
     if len(state.sources) >= SOURCES_MAX:
         idle_us = head.last_time_us - LINK_IDLE_SECONDS * MICROSECONDS
-        connection.execute(_TRIM_SOURCES, {"topic": topic_id, "most": SOURCES_MAX, "idle": idle_us})
+        parameters = {"topic": topic_id, "most": SOURCES_MAX, "idle": idle_us}
+        statements.append(cursor.mogrify(_TRIM_SOURCES, parameters))
+    return statements
 
 
 def _load_sources(connection: Connection, topic_id: int) -> SourceTable:
@@ -148,13 +157,13 @@ def _take_sources(connection: Connection, topic_id: int, known: int, table: Sour
         table.apply(SourceUpdates(sources, np.array(seqnos, np.int64), np.array(links, np.int32)), used_us)
 
 
-def _put_sources(connection: Connection, topic_id: int, commit: Commit) -> None:
+def _source_rows(topic_id: int, commit: Commit) -> list[Any]:
     updates = commit.sources
     producers = [producer.encode() for producer, _ in updates.sources]
     groups = [group.encode() for _, group in updates.sources]
     names = [_source_digest(source) for source in updates.sources]
     numbers = [array(updates.seqno), array(updates.link.astype(np.int64))]
-    connection.execute(_PUT_SOURCES, [topic_id, commit.time_us, commit.number, names, producers, groups, *numbers])
+    return [topic_id, commit.time_us, commit.number, names, producers, groups, *numbers]
 
 
 def _source_digest(source: Source) -> bytes:

@@ -2,13 +2,16 @@
 
     commit(decide)
       transaction on a connection
-        lock the topic's row                        head.lock       commits of all servers one after another
+        begin, and lock the topic's row             head.begin      commits of all servers one after another
         take in what others committed since         knowledge.refresh
         decide                                      core.planning   anew in every attempt
         begin a new segment if the last is full     segments
-        COPY the rows, store sources, keys, hashes  rows, knowledge
-        move the row                                head.move
-      COMMIT                                        durable, and visible to every server
+        COPY the rows if they are many              rows
+        in one message to the database              writing
+          INSERT them if they are few               inserting
+          store sources, keys, hashes               knowledge
+          move the row                              head.moving
+          COMMIT                                    durable, and visible to every server
       apply to the state, announce
 
 Reading takes no lock. A server knows the row as it last saw it; a read at or beyond the end that it knows looks at the
@@ -54,7 +57,7 @@ from headrace.storage.postgres.failures import failure_of, is_lost, reason_of
 from headrace.storage.postgres.head import Head
 from headrace.storage.postgres.knowledge import TRIM_COMMITS
 from headrace.storage.postgres.retention import Retention
-from headrace.storage.postgres.schema import STORE_WIDE_SPACE, table_of
+from headrace.storage.postgres.schema import table_of
 from headrace.storage.postgres.segments import Segments, begin_segment, is_full, look, segments_of
 from headrace.storage.postgres.signals import PostgresSignals
 from headrace.storage.postgres.writing import Writing, find_out, persist
@@ -215,10 +218,11 @@ class PostgresLog:
     def _attempt(self, writing: Writing, deadline: float) -> bool:
         """Try to write; whether it is done. What is worth another try is not raised before the deadline."""
         try:
-            with self._connections.transact() as connection:
-                sight = self._write(connection, writing)
+            with self._connections.by_hand() as connection:
+                sight, statements = self._write(connection, writing)
                 began = time.perf_counter()
                 writing.is_committing = True
+                connection.execute("; ".join([*statements, "COMMIT"]))
         except psycopg.Error as error:
             lost = is_lost(error)
             writing.is_doubtful |= writing.is_committing and lost
@@ -242,32 +246,31 @@ class PostgresLog:
             return OutcomeUnknown(self._topic.name, f"no answer to COMMIT: {reason_of(error, address)}")
         return failure_of(error, address, self._topic.name)
 
-    def _write(self, connection: Connection, writing: Writing) -> Sight:
-        """Everything up to COMMIT; the topic as it will be seen after it."""
+    def _write(self, connection: Connection, writing: Writing) -> tuple[Sight, list[str]]:
+        """Everything before COMMIT; the topic as it will be seen after it, and the statements to commit with."""
         topic = self._topic
-        if writing.store_wide:
-            connection.execute(f"SELECT pg_advisory_xact_lock({STORE_WIDE_SPACE}, hashtext(current_schema()))")
-        head = heads.lock(connection, topic)
+        head, transaction = heads.begin(connection, topic, writing.store_wide)
         if writing.is_doubtful:
             # What wrote no commit is decided anew.
             writing.is_written = bool(writing.commits) and find_out(connection, topic, head, writing)
             writing.is_doubtful = False
         sight = Sight(head, segments_of(connection, topic.id, head, self._segments()))
         if writing.is_written:
-            return sight
+            return sight, []
         state = self._known(connection, head)
         epochs: dict[Source, int] = {}
         self._deciding = connection, epochs
         writing.commits, writing.base = list(writing.decide(state)), head.commits
         put_epochs(connection, topic.id, epochs)
+        writing.transaction = transaction
         if not writing.commits:
-            return sight
+            return sight, []
         if is_full(sight.segments[-1], head, self._connections.options):
             sight = Sight(head, (*sight.segments, begin_segment(connection, topic.id, head)))
-        writing.transaction = persist(connection, topic, head, writing.commits)
+        statements = persist(connection, topic, head, writing.commits)
         if writing.base // TRIM_COMMITS < head.commits // TRIM_COMMITS:
-            knowledge.trim(connection, topic.id, head, self.state)
-        return sight
+            statements += knowledge.trimming(connection, topic.id, head, self.state)
+        return sight, statements
 
     def _known(self, connection: Connection, head: Head) -> TopicState:
         """The state brought up to the row; the caller has the write lock."""

@@ -4,12 +4,16 @@ The connection may be lost at any moment. Before COMMIT nothing was written, and
 that was opened meanwhile may have fenced its own. During COMMIT it may have been written or not. The next attempt waits
 for the row, which the old transaction holds until its end, and then looks: a row that did not move says no; else the
 first message of the commit is there, with this time and from this very transaction, or it is not.
+
+A small commit takes two messages to the database and back: one begins the transaction and locks the row, the other has
+everything that is written, COMMIT included. Larger ones, and those with attributes, send their rows by COPY between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from psycopg import sql
@@ -22,7 +26,11 @@ from headrace.storage.postgres import head as heads
 from headrace.storage.postgres import knowledge, rows
 from headrace.storage.postgres.connections import Connection
 from headrace.storage.postgres.head import Head
+from headrace.storage.postgres.inserting import insert_statement
 from headrace.storage.postgres.schema import table_of
+
+INSERT_ROWS_MAX: Final = 256
+INSERT_BYTES_MAX: Final = 1 << 16
 
 
 @dataclass(slots=True)
@@ -39,18 +47,19 @@ class Writing:
     is_written: bool = False
 
 
-def persist(connection: Connection, topic: TopicRecord, head: Head, commits: Sequence[Commit]) -> str:
-    """Write the rows and all that follows from them, and move the row on; the number of the transaction."""
+def persist(connection: Connection, topic: TopicRecord, head: Head, commits: Sequence[Commit]) -> list[str]:
+    """Copy what is large, and give the statements that write the rest and move the row on."""
+    statements: list[str] = []
     messages = 0
     for commit in commits:
         if commit.rows.num_rows:
-            _copy(connection, topic.id, head, commit)
+            statements += _put_rows(connection, topic.id, head, commit)
             messages += commit.rows.num_rows
-        knowledge.save(connection, topic.id, commit, head)
+        statements += knowledge.saving(connection, topic.id, commit, head)
         head.commits = commit.number + 1
         head.last_time_us = commit.time_us
         head.round_robin = commit.round_robin
-    return heads.move(connection, topic, head, messages)
+    return [*statements, heads.moving(topic, head, messages)]
 
 
 def find_out(connection: Connection, topic: TopicRecord, head: Head, writing: Writing) -> bool:
@@ -69,15 +78,27 @@ def find_out(connection: Connection, topic: TopicRecord, head: Head, writing: Wr
     return connection.execute(sql.SQL(query).format(table_of(topic.id)), [*place, transaction]).fetchone() is not None
 
 
-def _copy(connection: Connection, topic_id: int, head: Head, commit: Commit) -> None:
+def _put_rows(connection: Connection, topic_id: int, head: Head, commit: Commit) -> list[str]:
+    """Copy the rows of a commit, or give the statement that inserts them."""
     directory = commit.directory
     sizes = rows.sizes_of(commit.rows)
-    columns, data = rows.encode(commit, rows.places_of(commit, sizes, head.byte_ends))
+    places = rows.places_of(commit, sizes, head.byte_ends)
+    head.ends[directory.partition] = directory.first_offset + directory.rows
+    head.byte_ends[directory.partition] += np.add.reduceat(sizes, directory.first_row)
+    table = table_of(topic_id, head.segment)
+    if _is_small(commit, int(sizes.sum())):
+        return [insert_statement(table.as_string(), commit, places)]
+    columns, data = rows.encode(commit, places)
     names = sql.SQL(", ").join(map(sql.Identifier, columns))
-    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(table_of(topic_id, head.segment), names)
+    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(table, names)
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
         copy.write(rows.HEADER)
         copy.write(data)
         copy.write(rows.TRAILER)
-    head.ends[directory.partition] = directory.first_offset + directory.rows
-    head.byte_ends[directory.partition] += np.add.reduceat(sizes, directory.first_row)
+    return []
+
+
+def _is_small(commit: Commit, size: int) -> bool:
+    """Whether rows cost less inside a statement than by COPY; attributes are arrays, which arrays cannot hold."""
+    rows = commit.rows
+    return rows.num_rows <= INSERT_ROWS_MAX and size <= INSERT_BYTES_MAX and "attributes" not in rows.schema.names
