@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
+from headrace.broker.crowd import AT_ONCE_COMMITS
 from headrace.broker.queue import CommitQueue, Request
 from headrace.core.errors import Closed, DiskFull, InvalidMessage, OutcomeUnknown, Overloaded, StorageError
 from headrace.core.limits import FRAME_ROWS
@@ -370,7 +371,7 @@ def test_an_interrupted_publisher_that_was_handed_the_lead_passes_it_on() -> Non
     queue._has_leader = True
     queue._waiting.extend([mine, other])
     queue._messages, queue._bytes = 5, mine.bytes + other.bytes
-    assert queue._successor() is mine
+    queue._pass_lead()
     assert mine.leads
     queue._abandon([mine])
     assert other.leads
@@ -378,6 +379,7 @@ def test_an_interrupted_publisher_that_was_handed_the_lead_passes_it_on() -> Non
     writes.gate.set()
     other.decided.acquire()
     queue._lead()
+    queue._wake_next(other)
     queue.close(Closed("the broker"))
     assert writes.groups == [[3]]
 
@@ -388,22 +390,24 @@ def taken_together(queue: CommitQueue, *requests: Request) -> Sequence[Request]:
     queue._waiting.extend(requests)
     queue._messages = sum(request.rows for request in requests)
     queue._bytes = sum(request.bytes for request in requests)
-    return queue._take()
+    return queue.take()
 
 
 def is_woken(request: Request) -> bool:
     return request.decided.acquire(blocking=False)
 
 
-def test_publishers_wake_one_another_and_the_last_wakes_who_leads_next() -> None:
+def test_publishers_wake_one_another_and_the_last_passes_the_lead_on() -> None:
     queue = queue_of(Writes())
     first, second, waiting = request_of(1), request_of(2), request_of(3)
-    taken = taken_together(queue, first, second)
+    queue._hand_over(taken_together(queue, first, second))
     queue._waiting.append(waiting)
-    queue._hand_over(taken)
-    assert waiting.leads
     assert [is_woken(request) for request in (first, second, waiting)] == [True, False, False]
-    assert (first.next, second.next, waiting.next) == (second, waiting, None)
+    queue._wake_next(first)
+    assert [is_woken(request) for request in (second, waiting)] == [True, False]
+    queue._wake_next(second)
+    assert waiting.leads
+    assert is_woken(waiting)
 
 
 def test_a_publisher_interrupted_while_it_was_written_is_not_waited_for() -> None:
@@ -412,8 +416,21 @@ def test_a_publisher_interrupted_while_it_was_written_is_not_waited_for() -> Non
     taken = taken_together(queue, first, mine, last)
     queue._abandon([mine])
     queue._hand_over(taken)
-    assert (first.next, mine.next) == (last, None)
-    assert [is_woken(request) for request in (first, mine, last)] == [True, False, False]
+    queue._wake_next(first)
+    assert [is_woken(request) for request in (first, mine, last)] == [True, False, True]
+    queue._wake_next(last)
+    queue.close(Closed("the broker"))
+
+
+def test_when_all_were_interrupted_the_lead_is_passed_on_at_once() -> None:
+    queue = queue_of(Writes())
+    mine, waiting = request_of(1), request_of(2)
+    taken = taken_together(queue, mine)
+    queue._waiting.append(waiting)
+    queue._abandon([mine])
+    queue._hand_over(taken)
+    assert waiting.leads
+    assert is_woken(waiting)
 
 
 def test_a_publisher_interrupted_before_it_is_woken_wakes_the_next_in_going() -> None:
@@ -423,6 +440,37 @@ def test_a_publisher_interrupted_before_it_is_woken_wakes_the_next_in_going() ->
     queue._abandon([mine])
     queue._abandon([mine])
     assert [is_woken(request) for request in (first, mine, last)] == [True, False, True]
+
+
+def test_the_last_publisher_passes_the_lead_on_once_although_it_is_interrupted() -> None:
+    queue = queue_of(Writes())
+    first, last, waiting, later = request_of(1), request_of(2), request_of(3), request_of(4)
+    queue._hand_over(taken_together(queue, first, last))
+    queue._waiting.extend([waiting, later])
+    queue._abandon([last])
+    assert is_woken(waiting)
+    queue._waiting.remove(waiting)
+    queue._wake_next(last)
+    assert not later.leads
+
+
+def test_publishers_that_wait_long_for_each_other_are_woken_at_once_for_a_while() -> None:
+    queue = queue_of(Writes())
+    first, second = request_of(1), request_of(2)
+    queue._hand_over(taken_together(queue, first, second))
+    queue._waking_until = 0.0
+    queue._wake_next(second)
+    for _ in range(AT_ONCE_COMMITS):
+        first, second, waiting = request_of(1), request_of(2), request_of(3)
+        taken = taken_together(queue, first, second)
+        queue._waiting.append(waiting)
+        queue._hand_over(taken)
+        assert [is_woken(request) for request in (first, second, waiting)] == [True, True, True]
+        assert waiting.leads
+        queue._waiting.clear()
+    first, second = request_of(1), request_of(2)
+    queue._hand_over(taken_together(queue, first, second))
+    assert [is_woken(request) for request in (first, second)] == [True, False]
 
 
 def test_an_interrupted_leader_hands_the_lead_over() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from headrace.broker import Broker
 from headrace.broker.in_order import Taken
 from headrace.core.errors import (
     GroupNotFound,
+    GroupSizeConflict,
     MemberNotFound,
     OffsetOutOfRange,
     OutcomeUnknown,
@@ -22,7 +24,7 @@ from headrace.core.errors import (
     TopicExists,
     TopicNotFound,
 )
-from tests.broker.background import Background, eventually, together, until_waiting
+from tests.broker.background import PATIENCE_SECONDS, Background, eventually, together, until_waiting
 from tests.broker.messages import batch, content, values_of
 from tests.broker.sites import Site
 
@@ -373,6 +375,76 @@ def test_a_message_that_may_have_been_given_to_nobody_is_said_to_be(
         with pytest.raises(OutcomeUnknown):
             broker.participants.consume("orders", consumer)
     assert broker.participants.consume("orders", consumer) == Taken(b"b", None)
+
+
+# Offsets
+
+
+def held_back(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, list[list[str]]]:
+    """Commits of offsets wait for an event; the groups of each transaction."""
+    gate, groups = threading.Event(), list[list[str]]()
+    raise_offsets = broker._store.catalog.raise_offsets
+
+    def wait(topic_id: int, names: list[str], decide: Any) -> None:
+        groups.append(names)
+        assert gate.wait(PATIENCE_SECONDS)
+        raise_offsets(topic_id, names, decide)
+
+    monkeypatch.setattr(broker._store.catalog, "raise_offsets", wait)
+    return gate, groups
+
+
+def until_committing(broker: Broker, commits: int) -> None:
+    book: Any = broker._topics.find("orders").groups._book
+    eventually(lambda: len(book._commits._waiting) == commits)
+
+
+def test_offsets_that_are_committed_at_the_same_time_share_a_transaction(
+    two: tuple[Broker, Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, other = two
+    broker.create_topic("orders", partitions=2)
+    broker.publish("orders", batch(*[b"x"] * 20))
+    for name in ("a", "b", "c"):
+        broker.register_group("orders", name)
+    broker.join_group("orders", "b", "ann")
+    gate, groups = held_back(broker, monkeypatch)
+    first = Background(lambda: broker.commit("orders", "a", {0: 1}))
+    eventually(lambda: len(groups) == 1)
+    wishes: list[tuple[str, dict[int, int]]] = [("a", {0: 4, 1: 1}), ("a", {0: 3, 1: 2}), ("b", {0: 5}), ("c", {1: 6})]
+    others = [Background(partial(broker.commit, "orders", *wish)) for wish in wishes]
+    missing = Background(lambda: broker.commit("orders", "missing", {0: 1}))
+    until_committing(broker, 5)
+    gate.set()
+    for commit in (first, others[0], others[1], others[3]):
+        commit.result()
+    with pytest.raises(GroupSizeConflict):
+        others[2].result()
+    with pytest.raises(GroupNotFound):
+        missing.result()
+    assert groups == [["a"], ["a", "b", "c", "missing"]]
+    assert [other.committed("orders", name) for name in ("a", "b", "c")] == [{0: 4, 1: 2}, {}, {1: 6}]
+
+
+def test_if_a_shared_transaction_fails_each_commit_is_made_by_itself(
+    two: tuple[Broker, Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, other = two
+    broker.create_topic("orders")
+    broker.publish("orders", batch(b"x"))
+    broker.register_group("orders", "a")
+    broker.join_group("orders", "b", "ann")
+    raise_offsets = broker._store.catalog.raise_offsets
+
+    def fail(*arguments: Any) -> None:
+        raise_offsets(*arguments)
+        raise StoreUnavailable("here", "no answer")
+
+    monkeypatch.setattr(broker._store.catalog, "raise_offsets", fail)
+    broker.commit("orders", "a", {0: 1})
+    assert other.committed("orders", "a") == {0: 1}
+    with pytest.raises(GroupSizeConflict):
+        broker.commit("orders", "b", {0: 1})
 
 
 # Upkeep and how it is doing

@@ -4,8 +4,8 @@
               the changes; it is held while the catalog is written and while retention drops what no important group
               needs. After a restart groups have no members: they notice and join again.
     shared    nothing in memory counts: every change is a transaction under the lock of the group's row, and every look
-              a query. What was seen last is remembered for those who must not wait, and forgotten when a neighbour
-              says that it changed something.
+              a query. Offsets that are committed at the same time share a transaction. What was seen last is
+              remembered for those who must not wait, and forgotten when a neighbour says that it changed something.
 
 Both are safe for threads. A change that fails leaves everything as it was.
 Lock order of the kept book: its lock, then the log's or the catalog's.
@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol, TypeVar
 
 import msgspec
 import numpy as np
 
+from headrace.broker.offset_commits import OffsetCommit, OffsetCommits
 from headrace.broker.topic import Topic
 from headrace.core.groups import Group
 from headrace.core.hashing import Int64s
@@ -56,6 +58,8 @@ class GroupBook(Protocol):
     def offsets(self, name: str) -> dict[int, int]: ...
 
     def change(self, name: str, reach: Reach, work: Callable[[GroupDraft], Result]) -> Result: ...
+
+    def raise_offsets(self, name: str, offsets: Mapping[int, int], check: Callable[[Group | None], None]) -> None: ...
 
     def drop_outlived(self, now_us: int) -> int: ...
 
@@ -108,6 +112,10 @@ class KeptBook:
         with self._lock:
             self._topic.check_alive()
             return work(_KeptGroup(self, name))
+
+    def raise_offsets(self, name: str, offsets: Mapping[int, int], check: Callable[[Group | None], None]) -> None:
+        """Store the offsets that are above the present ones, unless the check refuses."""
+        self.change(name, "offsets", partial(_raise, offsets, check))
 
     def put(self, group: Group, offsets: Mapping[int, int] | None) -> None:
         """Store what must survive of a group, and take it in; the caller holds the lock."""
@@ -193,6 +201,7 @@ class SharedBook:
     def __init__(self, topic: Topic, catalog: Catalog) -> None:
         self._topic = topic
         self._catalog = catalog
+        self._commits = OffsetCommits(catalog, topic.record.id)
         # What was seen last, for those who must not wait; replaced as a whole when it is forgotten.
         self._seen: dict[str, Group] = {}
 
@@ -223,6 +232,12 @@ class SharedBook:
         self._topic.check_alive()
         return self._catalog.change_group(self._topic.record, name, reach, work)
 
+    def raise_offsets(self, name: str, offsets: Mapping[int, int], check: Callable[[Group | None], None]) -> None:
+        """Store the offsets that are above the present ones, unless the check refuses; together with others."""
+        self._topic.check_alive()
+        if not self._commits.commit(OffsetCommit(name, offsets, check)):
+            self.change(name, "offsets", partial(_raise, offsets, check))
+
     def drop_outlived(self, now_us: int) -> int:
         """Drop what is past retention; the log itself looks at the groups, while none of them can move back."""
         with self._topic.using() as log:
@@ -234,3 +249,8 @@ class SharedBook:
 
     def settle(self) -> None:
         """Nothing to wait for: a change after the end of the topic finds no topic."""
+
+
+def _raise(offsets: Mapping[int, int], check: Callable[[Group | None], None], draft: GroupDraft) -> None:
+    check(draft.group)
+    draft.raise_offsets(offsets)

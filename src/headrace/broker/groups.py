@@ -160,11 +160,10 @@ class Groups:
         """Store that everything below these offsets was read; a commit never moves a group back."""
         self._check_offsets(offsets)
 
-        def raise_(draft: GroupDraft) -> None:
-            rules.check_commit(self._found(name, draft.group), member, generation, offsets, now_us)
-            draft.raise_offsets(offsets)
+        def check(group: Group | None) -> None:
+            rules.check_commit(self._found(name, group), member, generation, offsets, now_us)
 
-        self._book.change(name, "offsets", raise_)
+        self._book.raise_offsets(name, offsets, check)
 
     def claim(self, name: str, partition: int, offset: int, generation: int, now_us: int) -> bool:
         """Move a group past one message; whether it was this call that moved it.

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -33,7 +33,17 @@ from headrace.core.groups import Group
 from headrace.core.ids import Kind
 from headrace.core.rights import Grant
 from headrace.core.settings import TopicSettings
-from headrace.storage.group_row import KEYS, GroupRow, Reach, TopicGone, group_of, group_values, groups_query
+from headrace.storage.group_row import (
+    KEYS,
+    GroupRow,
+    Reach,
+    TopicGone,
+    find_shared,
+    group_of,
+    group_values,
+    groups_query,
+    raise_offsets,
+)
 from headrace.storage.tables import (
     VERSION,
     all_consumers,
@@ -71,6 +81,8 @@ class TopicRecord:
 
 
 Result = TypeVar("Result")
+# The next offset to read by group and partition.
+GroupOffsets = Mapping[tuple[str, int], int]
 
 # How long a transaction is tried again after its connection broke, and how long is waited before each.
 _PATIENCE_SECONDS: Final = 10.0
@@ -206,6 +218,21 @@ class Catalog:
             return self._do(lambda connection: work(GroupRow(connection, topic.id, name, reach)))
         except TopicGone:
             raise TopicDeleted(topic.name) from None
+
+    def raise_offsets(
+        self, topic_id: int, groups: Sequence[str], decide: Callable[[Mapping[str, Group]], GroupOffsets]
+    ) -> None:
+        """Raise offsets of several groups of a shared store at once, without a second try.
+
+        What is raised is decided of those groups that are there and that nobody is changing.
+        """
+
+        def raise_(connection: Connection) -> None:
+            offsets = decide(find_shared(connection, topic_id, groups))
+            if offsets:
+                raise_offsets(connection, topic_id, offsets)
+
+        self._do(raise_, patience_seconds=0)
 
     def put_group(self, topic_id: int, group: Group, offsets: Mapping[int, int] | None = None) -> None:
         """Store a group, new or changed, without its members, and offsets to begin with."""

@@ -9,7 +9,7 @@ partitions, since two commits of one group may run side by side. Not safe for th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -34,6 +34,15 @@ INSERT INTO all_consumers (topicid, groupname, "partition", queueoffset)
 SELECT %s, %s, * FROM unnest(%s::integer[], %s::bigint[])
 ON CONFLICT (topicid, groupname, "partition") DO UPDATE SET queueoffset = excluded.queueoffset"""
 _IF_ABOVE: Final = "WHERE excluded.queueoffset > all_consumers.queueoffset"
+# Whoever is being changed is passed over: one group must not hold up the others.
+_FIND_GROUPS: Final = """
+SELECT groupname, consumers, important, read_from, generation, members
+FROM all_groups JOIN all_members USING (topicid, groupname) WHERE topicid = %s AND groupname = ANY(%s)
+FOR SHARE SKIP LOCKED"""
+_RAISE_OFFSETS: Final = f"""
+INSERT INTO all_consumers (topicid, groupname, "partition", queueoffset)
+SELECT %s, * FROM unnest(%s::text[], %s::integer[], %s::bigint[])
+ON CONFLICT (topicid, groupname, "partition") DO UPDATE SET queueoffset = excluded.queueoffset {_IF_ABOVE}"""
 
 
 class TopicGone(Exception):
@@ -111,6 +120,21 @@ class GroupRow:
         partitions = sorted(offsets)
         values = (*self._key.values(), partitions, [offsets[partition] for partition in partitions])
         return self._connection.exec_driver_sql(statement, values).rowcount
+
+
+def find_shared(connection: Connection, topic_id: int, names: Sequence[str]) -> dict[str, Group]:
+    """Some groups, held so that none is changed until the transaction ends; without those that are being changed."""
+    rows = connection.exec_driver_sql(_FIND_GROUPS, (topic_id, list(names)))
+    return {row.groupname: group_of(row) for row in rows}
+
+
+def raise_offsets(connection: Connection, topic_id: int, offsets: Mapping[tuple[str, int], int]) -> None:
+    """Store offsets by group and partition where they are above the present ones."""
+    # In one order, since other servers do the same.
+    places = sorted(offsets)
+    groups, partitions = [group for group, _ in places], [partition for _, partition in places]
+    values = (topic_id, groups, partitions, [offsets[place] for place in places])
+    connection.exec_driver_sql(_RAISE_OFFSETS, values)
 
 
 def group_values(group: Group) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, cast
@@ -73,6 +73,37 @@ class TestGroups:
         assert first.change_group(topic, "g", "offsets", commit({0: 6})) == 0
         assert first.change_group(topic, "g", "offsets", commit({})) == 0
         assert first.offsets(topic.id, "g") == {0: 6, 1: 5, 2: 1}
+
+    def test_offsets_of_several_groups_are_raised_at_once(self, two: tuple[PostgresStore, PostgresStore]) -> None:
+        first, second = (store.catalog for store in two)
+        topic = create(two[0], partitions=3)
+        first.change_group(topic, "g", "back", put(Group("g"), {0: 5, 1: 5}))
+        first.change_group(topic, "h", "back", put(Group("h", important=True)))
+        seen: list[dict[str, Group]] = []
+
+        def decide(groups: Mapping[str, Group]) -> dict[tuple[str, int], int]:
+            seen.append(dict(groups))
+            return {("h", 2): 1, ("g", 1): 4, ("g", 0): 6}
+
+        second.raise_offsets(topic.id, ["g", "h", "other"], decide)
+        assert seen == [{"g": Group("g"), "h": Group("h", important=True)}]
+        assert first.offsets(topic.id, "g") == {0: 6, 1: 5}
+        assert first.offsets(topic.id, "h") == {2: 1}
+        second.raise_offsets(topic.id, ["other"], lambda groups: {})
+
+    def test_a_group_that_is_being_changed_holds_up_no_offsets_of_others(
+        self, two: tuple[PostgresStore, PostgresStore]
+    ) -> None:
+        first, second = (store.catalog for store in two)
+        topic = create(two[0])
+        for name in ("g", "h"):
+            first.change_group(topic, name, "back", put(Group(name)))
+
+        def change(row: GroupRow) -> None:
+            second.raise_offsets(topic.id, ["g", "h"], lambda groups: {(name, 0): 1 for name in groups})
+
+        first.change_group(topic, "g", "group", change)
+        assert (first.offsets(topic.id, "g"), first.offsets(topic.id, "h")) == ({}, {0: 1})
 
     def test_a_removed_group_is_gone_with_all_that_it_had(self, two: tuple[PostgresStore, PostgresStore]) -> None:
         first, second = (store.catalog for store in two)

@@ -1,0 +1,77 @@
+"""Offsets that several groups of a shared topic commit at the same time, in one transaction.
+
+Consumers of many groups commit through one server, each a moment after the other: those that wait share a transaction
+(`crowd`). Every commit is checked by itself under the lock of its group, and one that is refused leaves the others
+alone. What cannot be done together is left to its own thread, so that it holds up nobody: a commit whose group is not
+there or is being changed at this moment, and all of them if the transaction fails for whatever reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.broker.crowd import Crowd, Waiter
+from headrace.core.errors import HeadraceError, StoreUnavailable
+from headrace.core.groups import Group
+from headrace.storage.catalog import Catalog, GroupOffsets
+
+
+@dataclass(slots=True, eq=False)
+class OffsetCommit(Waiter):
+    """What one consumer wants committed, what refuses it, and what came of it."""
+
+    group: str
+    offsets: Mapping[int, int]
+    check: Callable[[Group], None]
+    is_decided: bool = False
+    error: HeadraceError | None = None
+
+
+class OffsetCommits(Crowd[OffsetCommit]):
+    """The commits of one topic's groups that wait. Safe for threads."""
+
+    def __init__(self, catalog: Catalog, topic_id: int) -> None:
+        super().__init__()
+        self._catalog = catalog
+        self._topic_id = topic_id
+
+    def commit(self, commit: OffsetCommit) -> bool:
+        """Commit together with others who wait, or raise what refuses it; whether it was possible."""
+        self.share(commit)
+        if commit.error is not None:
+            raise commit.error
+        return commit.is_decided
+
+    def work(self, taken: Sequence[OffsetCommit]) -> None:
+        """Raise the offsets of all that may be raised."""
+        decided: list[OffsetCommit] = []
+
+        def decide(groups: Mapping[str, Group]) -> GroupOffsets:
+            decided[:] = [commit for commit in taken if commit.group in groups]
+            return _decide(decided, groups)
+
+        try:
+            self._catalog.raise_offsets(self._topic_id, sorted({commit.group for commit in taken}), decide)
+        except StoreUnavailable:
+            for commit in taken:
+                commit.error = None
+            return
+        for commit in decided:
+            commit.is_decided = True
+
+
+def _decide(commits: Sequence[OffsetCommit], groups: Mapping[str, Group]) -> GroupOffsets:
+    """The highest offset by group and partition of all commits that nothing refuses."""
+    offsets: dict[tuple[str, int], int] = {}
+    for commit in commits:
+        commit.error = None
+        try:
+            commit.check(groups[commit.group])
+        except HeadraceError as error:
+            commit.error = error
+            continue
+        for partition, offset in commit.offsets.items():
+            place = commit.group, partition
+            offsets[place] = max(offset, offsets.get(place, 0))
+    return offsets
