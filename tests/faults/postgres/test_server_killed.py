@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import psycopg
 import pytest
 
 from headrace.client import connect
 from tests.broker.background import eventually
 from tests.faults.postgres.conftest import Serve
+from tests.faults.postgres.idling import idle_in_transaction
 from tests.faults.postgres.load import PATIENCE_SECONDS, Load
 from tests.postgres_server import PostgresServer
 
 MESSAGES = 50
-
-
-def idle_in_transaction(postgres: PostgresServer, schema: str) -> psycopg.Connection:
-    """A client that has looked at everything, and neither goes on nor leaves."""
-    connection = postgres.connect()
-    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-    connection.execute(f'SELECT * FROM "{schema}".all_topics').fetchall()
-    connection.execute(f'SELECT * FROM "{schema}".all_consumers').fetchall()
-    return connection
 
 
 def kill_in_turn(serve: Serve, postgres: PostgresServer, servers: int, kills: int) -> None:
@@ -53,8 +44,11 @@ def test_servers_are_killed_for_long(serve: Serve, postgres: PostgresServer, ser
     kill_in_turn(serve, postgres, servers, kills=40)
 
 
-def test_a_server_killed_in_a_commit_leaves_nothing_of_it(serve: Serve, postgres: PostgresServer) -> None:
-    """Killed when the rows are written and the sources are not: a lock on the table of sources holds it there."""
+def test_a_server_killed_in_a_commit_leaves_all_of_it_or_nothing(serve: Serve, postgres: PostgresServer) -> None:
+    """Killed when the rows are written and the sources are not: a lock on the table of sources holds it there.
+
+    The database has the rest of the commit by then, and may go on with it.
+    """
     url = postgres.fresh_url()
     schema = url.rpartition("schema=")[2]
     first, second = serve(url, 2)
