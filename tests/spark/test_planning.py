@@ -83,6 +83,22 @@ def test_a_limit_is_kept_and_used(ranges: Ranges, messages_max: int) -> None:
     )
 
 
+@PROPERTY
+@given(RANGES, st.integers(1, 500))
+def test_no_partition_starves_behind_a_longer_one(ranges: Ranges, messages_max: int) -> None:
+    limited = within_messages(ranges, messages_max)
+    served = [partition for partition, (start, end) in limited.items() if start < end]
+    assert len(served) == min(messages_max, sum(1 for start, end in ranges.values() if start < end))
+
+
+def test_more_partitions_than_messages_take_turns() -> None:
+    ranges = dict.fromkeys(range(5), (0, 1000))
+    for _ in range(10):
+        limited = within_messages(ranges, 2)
+        ranges = {partition: (limited[partition][1], end) for partition, (_, end) in ranges.items()}
+    assert ranges == dict.fromkeys(range(5), (4, 1000))
+
+
 def test_bytes_are_shared_out_by_what_waits() -> None:
     asked = []
 

@@ -56,6 +56,34 @@ def expire_stages(broker: Broker) -> int:
     return broker._store.stages.expire(1 << 62)
 
 
+def test_rows_for_many_topics_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "WAITING_BYTES", 10_000)
+    pieces = rows_module.Pieces()
+    waiting: dict[str, int] = {}
+    for number in range(500):
+        topic = f"topic-{number % 50}"
+        waiting[topic] = waiting.get(topic, 0) + 1
+        sent = pieces.add(topic, batch([b"x" * 100] * (1 + number % 3)))
+        if sent is not None:
+            assert sent[1].num_rows >= waiting.pop(sent[0])
+        assert sum(waiting.values()) * 100 <= 10_000 + 300
+    left = {topic: rows.num_rows for topic, rows in pieces.rest()}
+    assert left.keys() == waiting.keys()
+
+
+def test_rows_that_repeat_are_told(client: Client, url: str, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    client.create_topic(topic, partitions=1)
+    sent = batch([b"a", b"b", b"c"], producer_id=["till"] * 3, seqno=[1, 3, 2])
+    writer = stream_writer(url, topic)
+    writer.commit([writer.write(iter([sent]))], 0)
+    assert values_of(client, topic) == [b"a", b"b"]
+    assert f"topic {topic!r}: 1 of 3 rows were not written" in caplog.text
+    caplog.clear()
+    writer.commit([writer.write(iter([sent]))], 1)
+    assert f"topic {topic!r}: this batch was published before, or all of its 3 rows repeat" in caplog.text
+    assert values_of(client, topic) == [b"a", b"b"]
+
+
 @pytest.fixture(autouse=True)
 def no_stages(broker: Broker) -> None:
     """Every test begins with none."""

@@ -1,7 +1,7 @@
 """Reading a topic as it is now: from one place to another, both decided when the query is planned.
 
-Filters on partition, offset and timestamp narrow what is read, if Spark offers them. Spark still applies them itself,
-so narrowing may be as coarse as it likes.
+Filters on partition, offset and timestamp narrow what is read, if that is asked for and Spark offers them. Spark still
+applies them itself, so narrowing may be as coarse as it likes.
 """
 
 from __future__ import annotations
@@ -69,12 +69,15 @@ class FilteringBatchReader(BatchReader):
 
 
 def batch_reader(options: ReadOptions, schema: StructType) -> BatchReader:
-    """A reader that takes filters only where Spark is about to offer some.
+    """A reader that takes filters only if it is told to, and where Spark is about to offer some.
 
-    Spark refuses readers that take filters as long as its setting for it is off, and does not tell the setting. But
-    with the setting on, readers are made in the Python worker whose only work is to offer filters.
+    It must be told, since Spark keeps one reader for all queries over a `load()`: narrowed for one of them, it would
+    give the others too few rows. Spark refuses readers that take filters as long as its setting for it is off, and
+    does not tell the setting. But with the setting on, readers are made in the Python worker whose only work is to
+    offer filters.
     """
-    return (FilteringBatchReader if _is_offering_filters() else BatchReader)(options, schema)
+    takes_filters = options.push_filters and _is_offering_filters()
+    return (FilteringBatchReader if takes_filters else BatchReader)(options, schema)
 
 
 def _is_offering_filters() -> bool:

@@ -1,6 +1,7 @@
 """How far a micro-batch reads: everything there is, or so many messages and bytes, shared out fairly.
 
-Each partition gets its share in proportion to what waits in it, so that all get to their end together and none starves.
+Each partition gets its share in proportion to what waits in it, so that all get to their end together, and at least a
+message, so that none starves behind a longer one. If there are more partitions than messages, they take turns.
 """
 
 from __future__ import annotations
@@ -26,12 +27,22 @@ def within_messages(ranges: Ranges, messages_max: int) -> Ranges:
     total = sum(end - start for start, end in ranges.values())
     if total <= messages_max:
         return ranges
-    shares = {partition: (end - start) * messages_max // total for partition, (start, end) in ranges.items()}
-    left = messages_max - sum(shares.values())
-    # What rounding left over goes to those with the longest way.
-    for partition in sorted(ranges, key=lambda named: ranges[named][0] - ranges[named][1])[:left]:
-        shares[partition] += 1
-    return {partition: (start, start + shares[partition]) for partition, (start, _) in ranges.items()}
+    shares = dict.fromkeys(_in_turn(ranges)[:messages_max], 1)
+    rest, more = messages_max - len(shares), total - len(shares)
+    if rest:
+        shares = {partition: 1 + (end - start - 1) * rest // more for partition, (start, end) in ranges.items()}
+        # What rounding left over goes to those with the longest way.
+        longest = sorted(ranges, key=lambda named: ranges[named][0] - ranges[named][1])
+        for partition in longest[: messages_max - sum(shares.values())]:
+            shares[partition] += 1
+    return {partition: (start, start + shares.get(partition, 0)) for partition, (start, _) in ranges.items()}
+
+
+def _in_turn(ranges: Ranges) -> list[int]:
+    """The partitions, beginning with another one in every batch: each batch moves the starts by what it reads."""
+    partitions = sorted(ranges)
+    first = sum(start for start, _ in ranges.values()) % len(partitions)
+    return partitions[first:] + partitions[:first]
 
 
 def within_bytes(ranges: Ranges, bytes_max: int, messages_within: MessagesWithin) -> Ranges:

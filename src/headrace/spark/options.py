@@ -42,6 +42,7 @@ _READ: Final = (
     "maxMessagesPerTrigger",
     "metadata",
     "minPartitions",
+    "pushFilters",
     "startingOffsets",
     "startingTimestamp",
 )
@@ -58,6 +59,7 @@ class ReadOptions:
     start, end: where reading begins and ends; a stream has no end.
     columns: what a row has, in this order.
     split_messages_max: the messages that one task reads at most.
+    push_filters: whether filters narrow what is read; good for one query with one filter only.
     """
 
     connection: Connection
@@ -73,6 +75,7 @@ class ReadOptions:
     group: str | None
     important: bool | None
     fail_on_data_loss: bool
+    push_filters: bool
     metadata: Metadata | None
 
 
@@ -120,6 +123,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         group=None if group is None else check_group_name(group),
         important=options.boolean_or_none("important"),
         fail_on_data_loss=options.boolean("failOnDataLoss", True),
+        push_filters=options.boolean("pushFilters", False),
         metadata=metadata,  # type: ignore[arg-type]
     )
 

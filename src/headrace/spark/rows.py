@@ -17,6 +17,8 @@ from headrace.core.names import check_topic_name, topic_key
 
 PIECE_BYTES: Final = 8 << 20
 PIECE_ROWS: Final = 1 << 17
+# What waits for all topics together: with many topics a piece goes out before it is large.
+WAITING_BYTES: Final = 64 << 20
 
 
 def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -51,6 +53,7 @@ class Pieces:
         self._waiting: dict[str, list[pa.RecordBatch]] = {}
         self._bytes: dict[str, int] = {}
         self._rows: dict[str, int] = {}
+        self._bytes_waiting = 0
 
     def add(self, topic: str, batch: pa.RecordBatch) -> tuple[str, pa.RecordBatch] | None:
         """Take rows in; a piece to be sent, if there is enough for one."""
@@ -59,9 +62,15 @@ class Pieces:
         key = topic_key(topic)
         self._names.setdefault(key, topic)
         self._waiting.setdefault(key, []).append(batch)
-        self._bytes[key] = self._bytes.get(key, 0) + batch.nbytes
+        size = batch.nbytes
+        self._bytes[key] = self._bytes.get(key, 0) + size
+        self._bytes_waiting += size
         self._rows[key] = self._rows.get(key, 0) + batch.num_rows
-        return self._take(key) if self._bytes[key] >= PIECE_BYTES or self._rows[key] >= PIECE_ROWS else None
+        if self._bytes[key] >= PIECE_BYTES or self._rows[key] >= PIECE_ROWS:
+            return self._take(key)
+        if self._bytes_waiting > WAITING_BYTES:
+            return self._take(max(self._bytes, key=self._bytes.__getitem__))
+        return None
 
     def rest(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """What is left."""
@@ -70,5 +79,6 @@ class Pieces:
 
     def _take(self, key: str) -> tuple[str, pa.RecordBatch]:
         batches = self._waiting.pop(key)
+        self._bytes_waiting -= self._bytes[key]
         self._bytes[key] = self._rows[key] = 0
         return self._names[key], batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -23,8 +23,6 @@ CONFIGURATION: Final = {
     "spark.log.level": "ERROR",
     # Rows go between Java and Python through a file of this machine instead of a TCP connection.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Our reader takes filters on partition, offset and timestamp when it is told that it may: see `pushFilters`.
-    "spark.sql.python.filterPushdown.enabled": "true",
 }
 _ON_THIS_MACHINE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 

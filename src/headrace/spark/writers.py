@@ -19,6 +19,7 @@ messages.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ from headrace.core.names import topic_key
 from headrace.spark.options import WriteOptions
 from headrace.spark.staging import StagedPiece, drop, make_topic, publish_rows, stage_rows
 from headrace.spark.worker import settle
+
+logger = logging.getLogger(__name__)
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _NOBODY: Final = "spark"
@@ -152,6 +155,14 @@ def _publish_to(options: WriteOptions, staged: Sequence[StagedPiece], writer: st
     written, duplicates = options.connection.call(lambda client: client.publish_staged(topic, stages, writer, number))
     if duplicates and not written:
         _check_newest(options, topic, writer, number)
+        logger.warning("topic %r: this batch was published before, or all of its %d rows repeat", topic, duplicates)
+    elif duplicates:
+        logger.warning(
+            "topic %r: %d of %d rows were not written, they repeat what their source, by seqno, or the topic has",
+            topic,
+            duplicates,
+            written + duplicates,
+        )
 
 
 def _check_newest(options: WriteOptions, topic: str, writer: str, number: int) -> None:
