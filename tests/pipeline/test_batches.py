@@ -94,11 +94,25 @@ def test_replay_a_range_of_time(spark: SparkSession, url: str, client: Client, t
     _, first = run_ready(spark, "replay", **variables)
     assert first.messages == len(expected)
     again = messages(client, f"{topic}-again")
-    order = sorted(expected, key=lambda row: (row["timestamp"], row["producer_id"], row["seqno"]))
-    columns = ("value", "key", "producer_id", "seqno")
-    assert [[row[name] for name in columns] for row in again] == [[row[name] for name in columns] for row in order]
-    run_ready(spark, "replay", **variables)
-    assert len(messages(client, f"{topic}-again")) == len(expected), "sources and seqnos came along"
+    order = sorted(expected, key=lambda row: (row["timestamp"], row["partition"], row["offset"]))
+    assert [(row["value"], row["key"]) for row in again] == [(row["value"], row["key"]) for row in order]
+    assert {row["producer_id"] for row in again} == {None}
+    earlier = {**variables, "FROM": commits[0].isoformat(), "TO": since.isoformat()}
+    _, second = run_ready(spark, "replay", **earlier)
+    assert second.messages == len(sent) - len(expected) and second.duplicates == 0
+    assert len(messages(client, f"{topic}-again")) == len(sent), "an earlier range is no repeat of a later one"
+
+
+def test_a_replay_keeps_the_order_of_a_key_within_a_commit(
+    spark: SparkSession, url: str, client: Client, topic: str
+) -> None:
+    client.create_topic(topic)
+    one = {"value": [b"1st", b"2nd"], "key": [b"k", b"k"], "producer_id": ["b", "a"], "seqno": [1, 1]}
+    with client.producer(topic) as producer:
+        producer.send_batch(pa.record_batch(one))
+    again = f"{topic}-again"
+    run_ready(spark, "replay", SERVER=url, TOPIC=topic, TARGET=again, PARTITIONS="1", FROM="2020-01-01T00:00:00Z")
+    assert [row["value"] for row in messages(client, again)] == [b"1st", b"2nd"]
 
 
 def test_audit_a_topic(spark: SparkSession, url: str, client: Client, topic: str) -> None:

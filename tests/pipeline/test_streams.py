@@ -12,7 +12,7 @@ import pytest
 
 from headrace.client import Client
 from headrace.core.errors import InvalidInput
-from headrace.spark.pipeline import Pipeline, PipelineFailed
+from headrace.spark.pipeline import Pipeline, PipelineFailed, Progress
 from headrace.spark.pipeline.description import TableSink
 from headrace.spark.pipeline.table_destination import TableDestination
 from tests.pipeline.runs import forget_last_batch, messages, publish, run, run_ready, values
@@ -152,12 +152,40 @@ def test_messages_pass_deduplication_unchanged(
         "server": {"url": url},
         "source": {"topic": topic},
         "deduplicate": {"by": "source"},
-        "sink": {"topic": f"{topic}-out", "order_by": ["offset"]},
+        "sink": {"topic": f"{topic}-out", "order_by": ["offset"], "keep_sources": True},
         "run": {"checkpoint": str(tmp_path / "cp")},
     }
     assert run(spark, tables).messages == 3
     kept = [{**row, "timestamp": None} for row in messages(client, f"{topic}-out")]
     assert kept == [{**row, "timestamp": None} for row in messages(client, topic)], "without a seqno nothing repeats"
+
+
+def test_a_source_that_is_spread_over_partitions_is_copied_whole(
+    spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path
+) -> None:
+    client.create_topic(topic, partitions=4)
+    for _ in range(3):
+        with client.producer(topic, producer_id="till") as producer:
+            for number in range(40):
+                producer.send(str(number).encode(), key=str(number).encode())
+    for kept in (False, True):
+        target = f"{topic}-{kept}"
+        tables = {
+            "server": {"url": url},
+            "source": {"topic": topic, "max_messages_per_trigger": 60},
+            "sink": {"topic": target, "partitions": 1, "keep_sources": kept},
+            "run": {"checkpoint": str(tmp_path / target)},
+        }
+        told: list[Progress] = []
+        summary = Pipeline.of(tables).run(spark, once=True, tell=told.append)
+        written = messages(client, target)
+        assert summary.messages == 120 and told[-1].duplicates == summary.duplicates
+        assert {row["producer_id"] for row in written} == ({"till"} if kept else {None})
+        assert len(written) + summary.duplicates == 120
+        assert (summary.duplicates > 0) == kept, "only with its seqnos, which do not come in order"
+        forget_last_batch(tmp_path / target)
+        assert run(spark, tables).duplicates == 0, "a batch that is done again is no duplicate"
+        assert len(messages(client, target)) == len(written)
 
 
 def test_topic_to_topic_by_sql(spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path) -> None:
@@ -195,6 +223,7 @@ def test_what_cannot_work_is_refused_before_anything_runs(
         ({"steps": [{"name": "one", "function": "json:dumps"}]}, "steps.0.function"),
         ({"sink": {"topic": f"{topic}-out"}}, "sink"),
         ({"sink": {"topic": f"{topic}-out", "key": "name"}}, "sink.value"),
+        ({"sink": {"topic": f"{topic}-out", "value": "name", "keep_sources": True}}, "sink.keep_sources"),
         ({"sink": {"topic": f"{topic}-out", "value": "nothing"}}, "sink.value"),
         ({"sink": {"topic": f"{topic}-out", "value": "id"}}, "column value"),
         ({"sink": {"topic": f"{topic}-out", "value": "name", "order_by": ["nothing"]}}, "sink.order_by"),

@@ -105,6 +105,7 @@ class TopicSink(Section, frozen=True, kw_only=True):
     seqno: str | None = None
     codec: str | None = None
     created_at: str | None = None
+    keep_sources: bool = False
     order_by: list[str] = []
     partitions: int | None = None
     sink_id: str | None = None

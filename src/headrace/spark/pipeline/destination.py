@@ -20,7 +20,9 @@ _ORDER: Final = "_headrace_order_"
 
 
 class Destination(Protocol):
-    """A sink at work."""
+    """A sink at work; `duplicates` counts rows that it did not take since it had them."""
+
+    duplicates: int
 
     def prepare(self, rows: DataFrame) -> DataFrame:
         """The rows as they are to be written."""
@@ -37,6 +39,7 @@ class AnyFormat:
 
     def __init__(self, sink: TableSink) -> None:
         self._sink = sink
+        self.duplicates = 0
 
     def prepare(self, rows: DataFrame) -> DataFrame:
         """As they are, with what they are sorted by."""
@@ -61,6 +64,7 @@ class Report:
         self.columns: list[str] = []
         self.rows: list[list[object]] = []
         self.is_refused = False
+        self.duplicates = 0
 
     def prepare(self, rows: DataFrame) -> DataFrame:
         """With a column that says whether a row is a bad one."""

@@ -32,6 +32,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from headrace.core.errors import HeadraceError
 from headrace.spark.pipeline.analysis import analysis
 from headrace.spark.pipeline.checkpoint import Checkpoint
 from headrace.spark.pipeline.deduplication import deduplicate
@@ -79,6 +80,10 @@ class _Built:
     dead: Destination | None
     checkpoint: Checkpoint | None
     counts: Observation | None
+
+    def duplicates(self) -> int:
+        """How many rows the ends did not take since they had them."""
+        return self.sink.duplicates + (0 if self.dead is None else self.dead.duplicates)
 
     def open(self) -> None:
         """Bring what an earlier run left to its end."""
@@ -174,7 +179,7 @@ class Pipeline:
         if built.checkpoint is None:
             return self._run_batch(built)
         built.checkpoint.store()
-        tally = Tally(self.description.name, tell, time.monotonic)
+        tally = Tally(self.description.name, tell, time.monotonic, built.duplicates)
         for attempt in range(_STARTS_MAX):
             try:
                 self._wait(self._start(built, built.checkpoint, once), tally)
@@ -187,6 +192,7 @@ class Pipeline:
             batches=tally.batches,
             messages=tally.messages,
             dead_letters=tally.dead_letters,
+            duplicates=built.duplicates(),
         )
 
     def stop(self) -> None:
@@ -236,12 +242,15 @@ class Pipeline:
             built.write(built.rows, None)
         except PySparkException as error:
             raise failure_of(str(error)) from None
+        except HeadraceError as error:
+            raise PipelineFailed(str(error), type(error)) from None
         assert built.counts is not None
         return Summary(
             pipeline=self.description.name,
             batches=1,
             messages=built.counts.get["rows"],
             dead_letters=built.counts.get["dead"],
+            duplicates=built.duplicates(),
             is_refused=self.report is not None and self.report.is_refused,
         )
 

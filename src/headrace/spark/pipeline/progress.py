@@ -17,8 +17,9 @@ LINE_SECONDS: Final = 1.0
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """One look at a pipeline.
 
-    messages, dead_letters: since the pipeline was started. rate: messages a second since the last look. lag: messages
-    of the topic that wait; none if the source has no such thing. batch_seconds: how long the last batch took.
+    messages, dead_letters: since the pipeline was started. duplicates: messages that topics did not take because they
+    had them, by seqno or payload; a batch that is done again is none. rate: messages a second since the last look. lag:
+    messages of the topic that wait; none if the source has no such thing. batch_seconds: how long the last batch took.
     """
 
     pipeline: str
@@ -28,14 +29,15 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     lag: int | None
     batch_seconds: float
     dead_letters: int
+    duplicates: int = 0
 
     def line(self) -> str:
         """For people."""
         lag = "" if self.lag is None else f", lag {self.lag:,}"
-        dead = f", {self.dead_letters:,} dead letters" if self.dead_letters else ""
         return (
             f"{self.pipeline}: batch {self.batch}, {self.messages:,} messages, {self.rate:,.0f}/s{lag}, "
-            f"{self.batch_seconds:.2f} s a batch{dead}"
+            f"{self.batch_seconds:.2f} s a batch"
+            f"{_not_written(self.dead_letters, self.duplicates)}"
         )
 
 
@@ -46,12 +48,19 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     batches: int
     messages: int
     dead_letters: int
+    duplicates: int = 0
     is_refused: bool = False
 
     def line(self) -> str:
         """For people."""
-        dead = f", {self.dead_letters:,} dead letters" if self.dead_letters else ""
-        return f"{self.pipeline}: done, {self.messages:,} messages in {self.batches:,} batches{dead}"
+        lost = _not_written(self.dead_letters, self.duplicates)
+        return f"{self.pipeline}: done, {self.messages:,} messages in {self.batches:,} batches{lost}"
+
+
+def _not_written(dead_letters: int, duplicates: int) -> str:
+    """What is not in the sink, if there is such."""
+    dead = f", {dead_letters:,} dead letters" if dead_letters else ""
+    return dead + (f", {duplicates:,} dropped as duplicates" if duplicates else "")
 
 
 @dataclass
@@ -61,6 +70,7 @@ class Tally:
     pipeline: str
     tell: Callable[[Progress], None]
     clock: Callable[[], float]
+    duplicates: Callable[[], int] = lambda: 0
     batches: int = 0
     messages: int = 0
     dead_letters: int = 0
@@ -99,6 +109,7 @@ class Tally:
                 lag=_lag(self._last),
                 batch_seconds=seconds,
                 dead_letters=self.dead_letters,
+                duplicates=self.duplicates(),
             )
         )
         self._told_at, self._told_messages, self._last = now, self.messages, None

@@ -38,6 +38,7 @@ class TableDestination:
         self._partition_by = list(sink.partition_by) + ([DATE] if sink.partition_date else [])
         self._landing = Landing(Path(sink.path).absolute(), writer)
         self.schema = StructType()
+        self.duplicates = 0
 
     def prepare(self, rows: DataFrame) -> DataFrame:
         """With the column of the date, if the table is divided by one."""

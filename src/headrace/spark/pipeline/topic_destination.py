@@ -1,26 +1,43 @@
 """A topic as sink: rows made into messages by expressions, published in one commit per batch, exactly once.
 
+Tasks put rows aside in the broker, and the driver publishes them, as the data source does it. It is done here and not
+by way of `.format("headrace")` since Spark hands no result of a commit back, and a pipeline tells how many messages a
+topic did not take because it had them.
+
 The commit has the sink's id and the batch's number, so that the broker takes each batch once, however often Spark tries
-it. A batch that is not of a stream is one commit without them: published whole, or not at all.
+it. A batch that is not of a stream has an id of its own: published whole, or not at all. Stages of a batch that failed
+expire in the broker.
 """
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from headrace.client import Client
+from headrace.core.descriptions import Staged
 from headrace.core.errors import InvalidInput
+from headrace.spark.options import WriteOptions, write_options
 from headrace.spark.pipeline.analysis import analysis
 from headrace.spark.pipeline.checks import MESSAGE_STRUCT
 from headrace.spark.pipeline.description import MESSAGE_COLUMNS, TopicSink
 from headrace.spark.pipeline.destination import in_order, order_columns, with_order
 from headrace.spark.schema import READ_COLUMNS, check_writable
+from headrace.spark.staging import stage_rows
+from headrace.spark.worker import settle
 
 # Taken over by name from the last step. Not the partition, which another topic may not have, and not the codec: values
 # are decoded when they are read.
-_TAKEN: Final = ("value", "key", "attributes", "producer_id", "message_group_id", "seqno", "created_at")
+_TAKEN: Final = ("value", "key", "attributes", "created_at")
+# Taken over only if asked for: a topic takes a seqno that is not above the last one of its source for a repeat, and
+# rows of several partitions come in no order of seqnos.
+_SOURCES: Final = ("producer_id", "message_group_id", "seqno")
+_STAGED: Final = pa.schema([("stage", pa.string()), ("rows", pa.int64())])
 
 
 class TopicDestination:
@@ -28,8 +45,9 @@ class TopicDestination:
 
     def __init__(self, sink: TopicSink, options: dict[str, str], sink_id: str | None) -> None:
         self._sink = sink
-        self._options = options | {"topic": sink.topic}
+        self._options = write_options(options | {"topic": sink.topic}, is_stream=False)
         self._sink_id = sink_id
+        self.duplicates = 0
 
     def prepare(self, rows: DataFrame) -> DataFrame:
         """The columns of a message."""
@@ -45,14 +63,23 @@ class TopicDestination:
 
     def write(self, rows: DataFrame, number: int | None) -> None:
         """Publish."""
-        once = {} if number is None else {"sinkId": str(self._sink_id), "batchId": str(number)}
-        in_order(rows).write.format("headrace").options(**self._options, **once).mode("append").save()
+        staged = in_order(rows).mapInArrow(_staging(self._options), "stage STRING, rows BIGINT").collect()
+        stages = [Staged(row.stage, row.rows) for row in staged]
+        writer = f"pipeline-{uuid.uuid4().hex}" if number is None else str(self._sink_id)
+        if stages:
+            self.duplicates += self._options.connection.call(
+                lambda client: _publish(client, self._sink.topic, stages, writer, number or 0)
+            )
 
     def _columns(self, rows: DataFrame) -> list[Column]:
         given = {name: getattr(self._sink, name) for name in MESSAGE_COLUMNS if getattr(self._sink, name) is not None}
         if not given and not self._sink.attributes:
             _check_nothing_is_left(rows)
-        columns: dict[str, Column] = {name: F.col(name) for name in _TAKEN if name in rows.columns}
+        taken = (*_TAKEN, *_SOURCES) if self._sink.keep_sources else _TAKEN
+        if self._sink.keep_sources and "seqno" not in (*rows.columns, *given):
+            rule = f"there is no column seqno: the rows have {', '.join(rows.columns)}"
+            raise InvalidInput("sink.keep_sources", "true", rule)
+        columns: dict[str, Column] = {name: F.col(name) for name in taken if name in rows.columns}
         for name, expression in given.items():
             with analysis(f"sink.{name}", expression):
                 rows.select(F.expr(expression))
@@ -73,6 +100,31 @@ class TopicDestination:
                 rows.select(F.expr(expression))
             entries += [F.lit(name), F.expr(expression).cast("binary")]
         return F.create_map(*entries)
+
+
+def _staging(options: WriteOptions) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does: put its rows aside, and name the stages that they are in."""
+
+    def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
+        pieces = stage_rows(options, batches)
+        yield pa.record_batch([[piece.stage for piece in pieces], [piece.rows for piece in pieces]], schema=_STAGED)
+
+    return stage
+
+
+def _publish(client: Client, topic: str, stages: list[Staged], writer: str, number: int) -> int:
+    """Publish, unless it was done before; how many messages the topic did not take since it had them."""
+    last = client.last_commit(topic, writer)
+    if last is not None and last > number:
+        rule = (
+            f"its last batch in topic {topic!r} was {last} and this is {number}: the checkpoint is older than the "
+            f"sink. Give a new checkpoint a new sink_id; nothing of this batch was written"
+        )
+        raise InvalidInput("sink.sink_id", repr(writer), rule)
+    _, duplicates = client.publish_staged(topic, stages, writer, number)
+    # A batch that is there already is one great duplicate, and means nothing.
+    return 0 if last == number else duplicates
 
 
 def _check_nothing_is_left(rows: DataFrame) -> None:
