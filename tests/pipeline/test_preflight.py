@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from headrace.broker import Broker
 from headrace.client import Client
 from headrace.core.errors import Forbidden, InvalidInput, TopicNotFound, Unreachable
 from headrace.flight.server import FlightServer
 from headrace.spark.pipeline.description import Description
+from headrace.spark.pipeline.landing import Landing
 from headrace.spark.pipeline.loading import describe
 from headrace.spark.pipeline.preflight import check_sink_id, check_topics, make_topics
 
@@ -86,6 +90,44 @@ def test_an_id_that_has_published_from_another_checkpoint(url: str, client: Clie
     with pytest.raises(InvalidInput) as refused:
         check_sink_id(described(url, topic), "mine")
     assert refused.value.field == "sink.sink_id" and "batch 4" in refused.value.rule
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.parametrize("end", ["sink", "dead_letters"])
+def test_an_id_that_has_written_to_a_table_from_another_checkpoint(
+    url: str, topic: str, tmp_path: Path, kind: str, end: str
+) -> None:
+    paths = {each: str(tmp_path / each) for each in ("sink", "dead_letters")}
+    parts = {each: {"format": kind, "path": path} for each, path in paths.items()}
+    asked = described(url, topic, source={"topic": topic, "schema": "a INT"}, **parts)
+    check_sink_id(asked, "mine")
+    assert not any(tmp_path.iterdir()), "a look makes nothing"
+    landing = Landing(tmp_path / end, "mine")
+    landing.open(lambda manifest: None, lambda manifest: True)
+    check_sink_id(asked, "mine")
+    stage = landing.new_stage()
+    stage.mkdir()
+    landing.land(stage, 4, lambda manifest: None)
+    with pytest.raises(InvalidInput) as refused:
+        check_sink_id(asked, "mine")
+    assert refused.value.field == "sink.sink_id"
+    assert "batch 4" in refused.value.rule and paths[end] in refused.value.rule
+    check_sink_id(asked, "another")
+
+
+def test_a_batch_that_is_decided_and_the_log_of_delta_count_too(url: str, topic: str, tmp_path: Path) -> None:
+    state = tmp_path / "table" / "_headrace" / "mine"
+    state.mkdir(parents=True)
+    (state / "manifest").touch()
+    with pytest.raises(InvalidInput, match="up to batch 0"):
+        check_sink_id(described(url, topic, sink={"format": "parquet", "path": str(tmp_path / "table")}), "mine")
+
+    properties = CommitProperties(app_transactions=[Transaction("mine", 7)])
+    write_deltalake(tmp_path / "delta", pa.table({"a": [1]}), commit_properties=properties)
+    sink = {"format": "delta", "path": str(tmp_path / "delta")}
+    with pytest.raises(InvalidInput, match="up to batch 7"):
+        check_sink_id(described(url, topic, sink=sink), "mine")
+    check_sink_id(described(url, topic, sink=sink), "another")
 
 
 def test_no_server(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,6 +98,27 @@ def test_land_a_topic_as_a_table(
     publish(client, topic, [{"id": 50}], "id")
     run_ready(spark, "land", **variables)
     assert rows_of(table, kind) == sorted(f'{{"id": {number}}}' for number in range(51))
+
+
+def test_a_table_skips_no_batch_of_a_checkpoint_that_begins_anew(
+    spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path
+) -> None:
+    client.create_topic(topic)
+    publish(client, topic, [{"id": 1}])
+    tables: dict[str, Any] = {
+        "server": {"url": url},
+        "source": {"topic": topic},
+        "sink": {"format": "parquet", "path": str(tmp_path / "table")},
+        "run": {"checkpoint": str(tmp_path / "cp")},
+    }
+    run(spark, tables)
+    publish(client, topic, [{"id": 2}])
+    shutil.rmtree(tmp_path / "cp" / "spark")
+    with pytest.raises(InvalidInput) as refused:
+        run(spark, tables)
+    assert refused.value.field == "sink.sink_id"
+    run(spark, {**tables, "run": {"checkpoint": str(tmp_path / "another")}})
+    assert pq.read_table(tmp_path / "table").num_rows == 3, "one of them twice: it was read from the beginning"
 
 
 def test_a_table_that_is_ahead_of_the_checkpoint_takes_no_older_batch(spark: SparkSession, tmp_path: Path) -> None:

@@ -72,6 +72,11 @@ class Landing:
         except FileNotFoundError:
             return -1
 
+    @property
+    def is_used(self) -> bool:
+        """Whether a batch is there, or decided to be."""
+        return self.last >= 0 or self._manifest.exists()
+
     def new_stage(self) -> Path:
         """A directory to write to that does not exist."""
         return self._state / f"stage-{uuid.uuid4().hex}"

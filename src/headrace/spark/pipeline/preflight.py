@@ -1,4 +1,4 @@
-"""A look at the broker before anything runs: topics that are missing, and sink ids that would be taken for done.
+"""A look at the broker and at tables before anything runs: topics that are missing, and sink ids that were used.
 
 A look changes nothing: topics are made by `make_topics`, when a run begins.
 
@@ -10,11 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from headrace.client import Client, connect
 from headrace.core.errors import InvalidInput, TopicNotFound
-from headrace.spark.pipeline.description import DeadTopic, Description, TopicSink, TopicSource
+from headrace.spark.pipeline.description import (
+    TABLE_FORMATS,
+    DeadTable,
+    DeadTopic,
+    Description,
+    TableSink,
+    TopicSink,
+    TopicSource,
+)
+from headrace.spark.pipeline.landing import Landing
 from headrace.spark.staging import make_topic
 
 _TIMEOUT_SECONDS: Final = 10.0
@@ -41,14 +51,24 @@ def make_topics(description: Description) -> None:
 
 
 def check_sink_id(description: Description, sink_id: str) -> None:
-    """Refuse an id that has published under another checkpoint.
+    """Refuse an id that has written under another checkpoint.
 
-    Batches of a new checkpoint begin at 0, and the broker would take them for those that it has.
+    Batches of a new checkpoint begin at 0, and the broker or the table would take them for those that it has.
     """
     for part in (description.sink, description.dead_letters):
         if isinstance(part, TopicSink | DeadTopic):
             with _connected(description, part) as client:
                 _check_unused(client, part.topic, sink_id)
+    check_tables(description, sink_id)
+
+
+def check_tables(description: Description, sink_id: str) -> None:
+    """Refuse an id that has written to a table under another checkpoint."""
+    for part in (description.sink, description.dead_letters):
+        if isinstance(part, TableSink | DeadTable) and part.format in TABLE_FORMATS and part.path is not None:
+            number = _last_batch(part, sink_id)
+            if number is not None:
+                _refuse(sink_id, f"it has written up to batch {number} to {part.path}")
 
 
 def _check_topic(client: Client, part: TopicSource | TopicSink | DeadTopic) -> None:
@@ -69,11 +89,32 @@ def _check_unused(client: Client, topic: str, sink_id: str) -> None:
         # It is to be made, so nobody has published to it.
         return
     if number is not None:
-        rule = (
-            f"it has published up to batch {number} to {topic!r} from another checkpoint, and the batches of this one "
-            "would be taken for those: go on with that checkpoint, or choose another id"
-        )
-        raise InvalidInput("sink.sink_id", sink_id, rule)
+        _refuse(sink_id, f"it has published up to batch {number} to {topic!r}")
+
+
+def _last_batch(part: TableSink | DeadTable, sink_id: str) -> int | None:
+    assert part.path is not None
+    table = Path(part.path).absolute()
+    landing = Landing(table, sink_id)
+    if landing.is_used:
+        return max(0, landing.last)
+    if part.format != "delta" or not (table / "_delta_log").is_dir():
+        return None
+    try:
+        from deltalake import DeltaTable
+    except ImportError:
+        # Said by the destination, with the remedy.
+        return None
+    return DeltaTable(str(table)).transaction_version(sink_id)
+
+
+def _refuse(sink_id: str, told: str) -> None:
+    rule = (
+        f"{told} from another checkpoint, or from this one before its directory spark was deleted, and batches that "
+        "are numbered anew would be taken for those: go on with that checkpoint, or choose another id; an id that you "
+        "did not choose goes with its checkpoint: name another one"
+    )
+    raise InvalidInput("sink.sink_id", sink_id, rule)
 
 
 @contextmanager
