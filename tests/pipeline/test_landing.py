@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from headrace.core.errors import StoreUnavailable
 from headrace.spark.pipeline import landing as module
 from headrace.spark.pipeline.landing import Landing, Manifest
+
+_open: dict[tuple[Path, str], list[Landing]] = {}
 
 
 class Killed(BaseException):
@@ -17,7 +20,11 @@ class Killed(BaseException):
 
 
 def opened(table: Path, finishes: bool = True, writer: str = "w") -> Landing:
+    """Open as after a kill, which frees the lock of whoever was there."""
+    for before in _open.pop((table, writer), []):
+        before.close()
     landing = Landing(table, writer)
+    _open[table, writer] = [landing]
     landing.open(nothing, lambda manifest: finishes)
     return landing
 
@@ -96,6 +103,32 @@ def test_killed_before_the_old_files_are_gone_the_merge_is_finished(tmp_path: Pa
     assert content(tmp_path) == ["a", "ab", "b"]
     assert opened(tmp_path).last == 0
     assert content(tmp_path) == ["ab"]
+
+
+def test_one_run_at_a_time_writes_as_a_writer(tmp_path: Path) -> None:
+    landing = opened(tmp_path)
+    stage = stage_of(landing, part="a")
+    other = Landing(tmp_path, "w")
+    with pytest.raises(StoreUnavailable, match="another run writes this table as w") as refused:
+        other.open(nothing, lambda manifest: True)
+    assert refused.value.retry
+    landing.land(stage, 0, nothing)
+    assert content(tmp_path) == ["a"], "the other one did no harm"
+    landing.close()
+    other.open(nothing, lambda manifest: True)
+    assert other.last == 0
+    other.close()
+
+
+def test_files_that_are_gone_are_not_counted_as_written(tmp_path: Path) -> None:
+    landing = opened(tmp_path)
+    with pytest.raises(StoreUnavailable, match="is gone"):
+        landing.land(landing.new_stage(), 0, nothing)
+    stage = stage_of(landing, one="a", two="b")
+    moves = [(landing.relative(stage / name), name) for name in ("one", "missing", "two")]
+    with pytest.raises(StoreUnavailable, match="is gone"):
+        landing.replace(Manifest(0, moves, []), nothing)
+    assert landing.last == -1
 
 
 def test_writers_do_not_know_each_other(tmp_path: Path) -> None:

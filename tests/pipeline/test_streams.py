@@ -12,9 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.client import Client
-from headrace.core.errors import InvalidInput
+from headrace.core.errors import InvalidInput, StoreUnavailable
 from headrace.spark.pipeline import Pipeline, PipelineFailed, Progress
+from headrace.spark.pipeline.checkpoint import lock_of
 from headrace.spark.pipeline.description import TableSink
+from headrace.spark.pipeline.loading import describe
+from headrace.spark.pipeline.lock import Lock
 from headrace.spark.pipeline.table_destination import TableDestination
 from tests.pipeline.runs import forget_last_batch, messages, publish, run, run_ready, values
 
@@ -119,6 +122,35 @@ def test_a_table_skips_no_batch_of_a_checkpoint_that_begins_anew(
     assert refused.value.field == "sink.sink_id"
     run(spark, {**tables, "run": {"checkpoint": str(tmp_path / "another")}})
     assert pq.read_table(tmp_path / "table").num_rows == 3, "one of them twice: it was read from the beginning"
+
+
+@pytest.mark.parametrize("held", ["checkpoint", "table"])
+def test_a_second_run_is_refused_and_does_no_harm(
+    spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path, held: str
+) -> None:
+    client.create_topic(topic)
+    publish(client, topic, [{"id": 1}])
+    tables: dict[str, Any] = {
+        "server": {"url": url},
+        "source": {"topic": topic, "mode": "stream" if held == "checkpoint" else "batch"},
+        "sink": {"format": "parquet", "path": str(tmp_path / "table")},
+    }
+    if held == "checkpoint":
+        tables["run"] = {"checkpoint": str(tmp_path / "cp")}
+        lock = lock_of(describe(tables, {}))
+    else:
+        run(spark, tables)
+        (file,) = tmp_path.glob("table/_headrace/*/lock")
+        lock = Lock(file, file.parent, "")
+    lock.take()
+    rows = [file.name for file in tmp_path.glob("table/*.parquet")]
+    with pytest.raises(StoreUnavailable, match="another run"):
+        run(spark, tables)
+    assert [file.name for file in tmp_path.glob("table/*.parquet")] == rows
+    lock.release()
+    run(spark, tables)
+    run(spark, tables)
+    assert pq.read_table(tmp_path / "table").num_rows == (1 if held == "checkpoint" else 3), "each run let go of it"
 
 
 def test_a_table_that_is_ahead_of_the_checkpoint_takes_no_older_batch(spark: SparkSession, tmp_path: Path) -> None:

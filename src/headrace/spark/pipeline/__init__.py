@@ -4,7 +4,8 @@ description   what a pipeline is          loading      from TOML, with variables
 checks        which keys fit together     preflight    what the broker must have
 source, typed, deduplication, steps       the DataFrame, from left to right
 destination, topic_destination, table_destination, landing, compaction   where rows go
-checkpoint    which query it belongs to   progress     how it is doing
+checkpoint    which query it belongs to   lock         one run at a time
+progress      how it is doing
 pipeline      all of it, run
 """
 

@@ -1,6 +1,7 @@
 """A pipeline's own file beside Spark's checkpoint: which query made it, and the id its sinks publish under.
 
     <checkpoint>/headrace-pipeline.json    fingerprint of the query, sink id
+    <checkpoint>/headrace-pipeline.lock    held by the run that goes on from it
     <checkpoint>/spark/                    Spark's offsets, commits and state
 
 Spark itself starts a changed query on an old checkpoint, and gives wrong rows or fails late. So what decides about rows
@@ -21,8 +22,10 @@ import msgspec
 from headrace.core.errors import InvalidInput
 from headrace.core.names import topic_key
 from headrace.spark.pipeline.description import DeadTable, DeadTopic, Description, TableSink, TopicSink, TopicSource
+from headrace.spark.pipeline.lock import Lock
 
 _FILE: Final = "headrace-pipeline.json"
+_LOCK: Final = "headrace-pipeline.lock"
 _VERSION: Final = 1
 
 
@@ -32,6 +35,14 @@ class Remembered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     sink_id: str
     parts: dict[str, str]
+
+
+def lock_of(description: Description) -> Lock:
+    """The lock of a checkpoint. Taken before it is read: what is there now decides about ids and numbers."""
+    directory = Path(description.run.checkpoint or "").absolute()
+    return Lock(
+        directory / _LOCK, directory, "another run goes on from this checkpoint: wait until it has ended, or end it"
+    )
 
 
 class Checkpoint:

@@ -1,9 +1,9 @@
 """Where rows go: what every sink can do, and the two that need little.
 
 `prepare` is called once, before anything runs: it gives the rows their final columns, or says what is wrong with them.
-`open` is called when a run begins, and ends what an earlier one left undone. `write` is called with the rows of a
-batch, and with its number if it is one of a stream: the same number again must not write again. A destination is used
-by one thread at a time.
+`open` is called when a run begins, and ends what an earlier one left undone; `close` is called when it ends. `write` is
+called with the rows of a batch, and with its number if it is one of a stream: the same number again must not write
+again. A destination is used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ class Destination(Protocol):
     def write(self, rows: DataFrame, number: int | None) -> None:
         """Write the rows of a batch; None if there is only one."""
 
+    def close(self) -> None:
+        """End a run, also one that was not opened."""
+
 
 class AnyFormat:
     """Whatever Spark writes: each batch at least once."""
@@ -54,6 +57,9 @@ class AnyFormat:
         if self._sink.partition_by:
             writer = writer.partitionBy(*self._sink.partition_by)
         writer.save(self._sink.path)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class Report:
@@ -81,6 +87,9 @@ class Report:
         self.columns = [name for name in rows.columns if not name.startswith("_headrace_")]
         self.rows = [[row[name] for name in self.columns] for row in taken]
         self.is_refused = any(row["_headrace_failed"] for row in taken)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 def with_order(rows: DataFrame, order_by: list[str]) -> DataFrame:

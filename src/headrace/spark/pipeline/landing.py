@@ -13,7 +13,8 @@ dropped and the batch is written anew; one with a manifest is brought to its end
 are passed over by everyone who reads tables. A reader that lists the directory while files are moved may see a part of
 a batch; Delta, whose log says which files count, has no such moment.
 
-One process at a time may write as one writer. Files and names only: this module knows neither Spark nor formats.
+One run at a time may write as one writer: from `open` to `close` it holds the lock of the state's directory. Files and
+names only: this module knows neither Spark nor formats.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+
+from headrace.core.errors import StoreUnavailable
+from headrace.spark.pipeline.lock import Lock
 
 STATE_DIRECTORY: Final = "_headrace"
 _SUFFIX: Final = re.compile(r"(\.[A-Za-z0-9]+)+$")
@@ -47,6 +51,8 @@ class Landing:
         self.table = table
         self.prefix = f"part-{writer}-"
         self._state = table / STATE_DIRECTORY / writer
+        told = f"another run writes this table as {writer}: wait until it has ended, or end it"
+        self._lock = Lock(self._state / "lock", table, told)
 
     def open(self, commit: Callable[[Manifest], None], finishes: Callable[[Manifest], bool]) -> None:
         """Bring what was decided to its end, and drop what was not.
@@ -54,7 +60,7 @@ class Landing:
         `finishes` says whether a manifest is to be finished. If not it is taken back: a batch that is no part of a
         stream is run again as a whole.
         """
-        self._state.mkdir(parents=True, exist_ok=True)
+        self._lock.take()
         if self._manifest.exists():
             manifest = msgspec.json.decode(self._manifest.read_bytes(), type=Manifest)
             if finishes(manifest):
@@ -63,6 +69,10 @@ class Landing:
                 self._take_back(manifest)
         for left in self._state.glob("stage-*"):
             shutil.rmtree(left)
+
+    def close(self) -> None:
+        """Let others write."""
+        self._lock.release()
 
     @property
     def last(self) -> int:
@@ -83,6 +93,8 @@ class Landing:
 
     def land(self, stage: Path, number: int, commit: Callable[[Manifest], None]) -> list[Path]:
         """Put the files of a stage into the table as a batch: where they are now."""
+        if not stage.is_dir():
+            raise _missing(stage)
         moves = []
         for place, file in enumerate(_data_files(stage)):
             folder = file.parent.relative_to(stage)
@@ -112,6 +124,8 @@ class Landing:
             # What is no longer at its source was moved before we were killed.
             if (self._state / source).exists():
                 os.replace(self._state / source, target)
+            elif not target.exists():
+                raise _missing(self._state / source)
         commit(manifest)
         for place in manifest.removals:
             (self.table / place).unlink(missing_ok=True)
@@ -122,6 +136,11 @@ class Landing:
         for _, place in manifest.moves:
             (self.table / place).unlink(missing_ok=True)
         self._manifest.unlink()
+
+
+def _missing(path: Path) -> StoreUnavailable:
+    """Somebody else was here: better to end than to count rows as written that are nowhere."""
+    return StoreUnavailable(str(path), "it was written and is gone: find out who deletes files of the table")
 
 
 def _data_files(stage: Path) -> Iterable[Path]:

@@ -20,7 +20,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -34,7 +35,7 @@ from pyspark.sql.types import StructType
 
 from headrace.core.errors import HeadraceError
 from headrace.spark.pipeline.analysis import analysis
-from headrace.spark.pipeline.checkpoint import Checkpoint
+from headrace.spark.pipeline.checkpoint import Checkpoint, lock_of
 from headrace.spark.pipeline.deduplication import deduplicate
 from headrace.spark.pipeline.description import (
     TABLE_FORMATS,
@@ -47,7 +48,7 @@ from headrace.spark.pipeline.description import (
 from headrace.spark.pipeline.destination import AnyFormat, Destination, Report, order_columns
 from headrace.spark.pipeline.failures import PipelineFailed, failure_of
 from headrace.spark.pipeline.loading import describe, load
-from headrace.spark.pipeline.preflight import check_sink_id, check_topics, make_topics
+from headrace.spark.pipeline.preflight import check_sink_id, check_tables, check_topics, make_topics
 from headrace.spark.pipeline.progress import LINE_SECONDS, Progress, Summary, Tally
 from headrace.spark.pipeline.source import connection_options, read_source
 from headrace.spark.pipeline.steps import run_steps
@@ -90,6 +91,12 @@ class _Built:
         self.sink.open()
         if self.dead is not None:
             self.dead.open()
+
+    def close(self) -> None:
+        """Let other runs write there."""
+        self.sink.close()
+        if self.dead is not None:
+            self.dead.close()
 
     def write(self, batch: DataFrame, number: int | None) -> None:
         """Write a batch to its ends. What is used twice is kept meanwhile, so that it is made and counted once."""
@@ -173,11 +180,21 @@ class Pipeline:
         tell: Callable[[Progress], None] = _silent,
     ) -> Summary:
         """Run to the end: of a batch, of what is there now if `once`, else until `stop` is called."""
-        built = self._build(spark.newSession(), accept_change)
+        with self._checkpoint_held():
+            built = self._build(spark.newSession(), accept_change)
+            try:
+                return self._run(built, once, tell)
+            finally:
+                built.close()
+
+    def _run(self, built: _Built, once: bool, tell: Callable[[Progress], None]) -> Summary:
         make_topics(self.description)
         built.open()
         if built.checkpoint is None:
             return self._run_batch(built)
+        if built.checkpoint.is_new:
+            # Another run may have written since the check, before it let go of the table.
+            check_tables(self.description, built.checkpoint.sink_id)
         built.checkpoint.store()
         tally = Tally(self.description.name, tell, time.monotonic, built.duplicates)
         for attempt in range(_STARTS_MAX):
@@ -198,6 +215,20 @@ class Pipeline:
     def stop(self) -> None:
         """Ask a running stream to end; the batch under way is given up, and done again by the next run."""
         self._stopping.set()
+
+    @contextmanager
+    def _checkpoint_held(self) -> Iterator[None]:
+        if not self.description.is_stream:
+            yield
+            return
+        # Of a directory that is none of ours nothing is made.
+        Checkpoint(self.description).check(accept_change=True)
+        lock = lock_of(self.description)
+        lock.take()
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _build(self, spark: SparkSession, accept_change: bool) -> _Built:
         self.preflight(accept_change)

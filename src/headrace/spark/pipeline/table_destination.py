@@ -77,6 +77,10 @@ class TableDestination:
         files = self._landing.land(stage, place, self.commit)
         self.compact(files)
 
+    def close(self) -> None:
+        """Let other runs write as this writer."""
+        self._landing.close()
+
     @property
     def file_format(self) -> str:
         """What Spark writes."""

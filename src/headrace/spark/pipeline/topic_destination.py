@@ -71,6 +71,9 @@ class TopicDestination:
                 lambda client: _publish(client, self._sink.topic, stages, writer, number or 0)
             )
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def _columns(self, rows: DataFrame) -> list[Column]:
         given = {name: getattr(self._sink, name) for name in MESSAGE_COLUMNS if getattr(self._sink, name) is not None}
         if not given and not self._sink.attributes:
