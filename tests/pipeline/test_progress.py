@@ -94,3 +94,14 @@ def test_what_spark_says_itself_is_one_line() -> None:
     failure = failure_of(text)
     assert failure.kind is None and str(failure) == "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"
     assert str(failure_of("")) == "no reason was given"
+
+
+def test_what_java_says_is_told_and_not_that_it_was_called() -> None:
+    text = (
+        "[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function\nTraceback …\n"
+        "py4j.protocol.Py4JJavaError: An error occurred while calling o79.save.\n"
+        ": java.io.IOException: No space left on device\n\tat java.base/java.io.FileOutputStream…\n"
+    )
+    assert str(failure_of(text)) == "java.io.IOException: No space left on device"
+    assert str(failure_of(text + "Caused by: java.lang.Error: deeper\n")) == "Caused by: java.lang.Error: deeper"
+    assert str(failure_of("py4j.protocol.Py4JJavaError: it was called")).endswith("it was called")

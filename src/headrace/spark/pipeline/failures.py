@@ -14,6 +14,8 @@ from headrace.core.errors import HeadraceError, all_errors
 _NAMED: Final = re.compile(r"headrace\.core\.errors\.(\w+): (.+)")
 _TOLD: Final = re.compile(r"(Caused by: |[\w.]+(Error|Exception): |\[[A-Z_.0-9]+\])")
 
+_OF_JAVA: Final = "Py4JJavaError: "
+
 
 class PipelineFailed(Exception):
     """A pipeline cannot run, or no longer; `kind` is the error of Headrace behind it, if there is one."""
@@ -40,5 +42,12 @@ def carried(text: str) -> PipelineFailed | None:
 def _reason_of(text: str) -> str:
     """The line that says most about a failure."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if _TOLD.match(line)]
+    told = [_told(lines[place:]) for place, line in enumerate(lines) if _TOLD.match(line)]
     return (told[-1] if told else lines[-1] if lines else "no reason was given")[:500]
+
+
+def _told(lines: list[str]) -> str:
+    """The first of some lines; what Java said about it where it only says that Java was called."""
+    if _OF_JAVA in lines[0]:
+        return next((line.removeprefix(": ") for line in lines[1:] if line.startswith(": ")), lines[0])
+    return lines[0]
