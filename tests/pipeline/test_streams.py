@@ -242,6 +242,36 @@ def test_a_source_that_is_spread_over_partitions_is_copied_whole(
         assert len(messages(client, target)) == len(written)
 
 
+@pytest.mark.parametrize("mode", ["stream", "batch"])
+def test_columns_with_dots_pass_deduplication(
+    spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path, mode: str
+) -> None:
+    client.create_topic(topic)
+    publish(client, topic, [{"a.b": 1, "c": 1}, {"a.b": 1, "c": 2}, {"a.b": 2, "c": 3}])
+    tables: dict[str, Any] = {
+        "server": {"url": url},
+        "source": {"topic": topic, "schema": "`a.b` BIGINT, c BIGINT", "mode": mode},
+        "deduplicate": {"by": ["a.b"]},
+        "sink": {"format": "parquet", "path": str(tmp_path / "table")},
+    }
+    run(spark, tables | ({"run": {"checkpoint": str(tmp_path / "cp")}} if mode == "stream" else {}))
+    assert sorted(pq.read_table(tmp_path / "table", columns=["c"])["c"].to_pylist()) == [1, 3]
+
+
+def test_directories_that_cannot_be_written_are_named(
+    spark: SparkSession, url: str, client: Client, topic: str
+) -> None:
+    client.create_topic(topic)
+    base = {"server": {"url": url}, "source": {"topic": topic, "mode": "batch"}}
+    with pytest.raises(InvalidInput, match="cannot be used") as refused:
+        run(spark, {**base, "sink": {"format": "parquet", "path": "/proc/nothing/table"}})
+    assert refused.value.field == "sink.path"
+    stream = {"source": {"topic": topic}, "sink": {"topic": topic + "-out", "partitions": 1}}
+    with pytest.raises(InvalidInput, match="cannot be used") as refused:
+        run(spark, {**base, **stream, "run": {"checkpoint": "/proc/nothing/cp"}})
+    assert refused.value.field == "run.checkpoint"
+
+
 def test_topic_to_topic_by_sql(spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path) -> None:
     client.create_topic(topic)
     publish(client, topic, [{"id": number, "amount": number * 1.5} for number in range(10)] + [b"nothing"], "id")
@@ -267,6 +297,8 @@ def test_what_cannot_work_is_refused_before_anything_runs(
         "run": {"checkpoint": str(tmp_path / "cp")},
     }
     table = {"format": "parquet", "path": str(tmp_path / "table")}
+    file = tmp_path / "file"
+    file.touch()
     cases: list[tuple[dict[str, Any], str]] = [
         ({"source": {"topic": topic, "schema": "id BIGINTS"}}, "source.schema"),
         ({"source": {"topic": topic, "schema": "message STRING"}}, "source.schema"),
@@ -286,6 +318,11 @@ def test_what_cannot_work_is_refused_before_anything_runs(
         ({"sink": {**table, "partition_date": "nothing"}}, "sink.partition_date"),
         ({"deduplicate": {"by": ["nothing"]}}, "deduplicate.by"),
         ({"deduplicate": {"by": ["id"], "time": "name"}}, "deduplicate.time"),
+        ({"deduplicate": {"by": ["nothing.at.all"]}}, "deduplicate.by"),
+        ({"deduplicate": {"by": ["message.attributes"]}}, "deduplicate.by"),
+        ({"server": {"url": url, "ca": str(tmp_path / "nothing")}}, "server.ca"),
+        ({"run": {"checkpoint": f"{file}/cp"}}, "run.checkpoint"),
+        ({"sink": {"format": "parquet", "path": f"{file}/table"}}, "sink.path"),
     ]
     for parts, field in cases:
         with pytest.raises((InvalidInput, PipelineFailed)) as refused:

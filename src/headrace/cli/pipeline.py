@@ -176,6 +176,9 @@ def _failures() -> Iterator[None]:
         raise Failure(_exit_of(type(error)), str(error)) from None
     except Failure:
         raise
+    except OSError as error:
+        # A full disk, or files that others took away while it ran: what is wrong from the start has the key's name.
+        raise Failure(Exit.REFUSED, f"the pipeline failed: {error}") from None
     except Exception as error:
         from headrace.spark.pipeline import PipelineFailed
 

@@ -12,15 +12,17 @@ from pyspark.errors import AnalysisException, PySparkException
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.failures import carried
 
-# Pyspark writes whatever it raises into this log too, with the frames of Java.
-_LOG: Final = "SQLQueryContextLogger"
+# Pyspark writes whatever it raises into these logs too, with the frames of Java.
+_LOGS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @contextmanager
 def analysis(field: str, value: str) -> Iterator[None]:
     """While Spark analyses what a key asks for: its refusal is an error about that key."""
-    log = logging.getLogger(_LOG)
-    was_disabled, log.disabled = log.disabled, True
+    logs = [logging.getLogger(name) for name in _LOGS]
+    were_disabled = [log.disabled for log in logs]
+    for log in logs:
+        log.disabled = True
     try:
         yield
     except AnalysisException as error:
@@ -29,7 +31,13 @@ def analysis(field: str, value: str) -> Iterator[None]:
             raise known from None
         raise InvalidInput(field, " ".join(value.split())[:200], first_line(error)) from None
     finally:
-        log.disabled = was_disabled
+        for log, was_disabled in zip(logs, were_disabled, strict=True):
+            log.disabled = was_disabled
+
+
+def quoted(name: str) -> str:
+    """The name of a column as SQL takes it for one name, whatever is in it."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def first_line(error: PySparkException) -> str:

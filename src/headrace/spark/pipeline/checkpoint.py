@@ -22,7 +22,7 @@ import msgspec
 from headrace.core.errors import InvalidInput
 from headrace.core.names import topic_key
 from headrace.spark.pipeline.description import DeadTable, DeadTopic, Description, TableSink, TopicSink, TopicSource
-from headrace.spark.pipeline.lock import Lock
+from headrace.spark.pipeline.lock import Lock, unusable
 
 _FILE: Final = "headrace-pipeline.json"
 _LOCK: Final = "headrace-pipeline.lock"
@@ -96,6 +96,8 @@ class Checkpoint:
             found = msgspec.json.decode((self._directory / _FILE).read_bytes(), type=Remembered)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise InvalidInput("run.checkpoint", str(self._directory), unusable(error)) from None
         except msgspec.DecodeError as error:
             raise InvalidInput("run.checkpoint", str(self._directory), f"{_FILE} cannot be read: {error}") from None
         if found.version != _VERSION:

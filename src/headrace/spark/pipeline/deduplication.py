@@ -26,6 +26,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.functions import fnv1a64
+from headrace.spark.pipeline.analysis import analysis, quoted
 from headrace.spark.pipeline.checks import MESSAGE_STRUCT
 from headrace.spark.pipeline.description import Deduplicate
 from headrace.spark.pipeline.repeats import BUCKETS, NOTHING, Rows, first_of_each, remembered
@@ -39,6 +40,7 @@ _SECOND: Final = "_headrace_second"
 _TIME: Final = "_headrace_time"
 _ORDER: Final = "_headrace_order"
 _PACKED: Final = "_headrace_row"
+_NUMBERED: Final = "_headrace_column_"
 _DECISION: Final = (_FIRST, _SECOND, _TIME, _ORDER)
 # Rows without a source and seqno, or without a time, are nobody's repeat.
 _FREE: Final = "_headrace_free"
@@ -51,15 +53,12 @@ _EXACT: Final = {
 
 def deduplicate(frame: DataFrame, asked: Deduplicate) -> DataFrame:
     """The rows without repeats; their order is not kept."""
-    marked = frame.withColumns(_marks(frame, asked))
     window_us = int(asked.window_seconds * 1_000_000)
-    if frame.isStreaming:
-        return _stream(marked, frame.schema, window_us)
-
-    def decide(table: pa.Table) -> pa.Table:
-        return _decide_table(table, window_us)
-
-    return marked.groupBy(_BUCKET).applyInArrow(decide, frame.schema)
+    with analysis("deduplicate.by", asked.by if isinstance(asked.by, str) else ", ".join(asked.by)):
+        marked = frame.withColumns(_marks(frame, asked))
+        if frame.isStreaming:
+            return _stream(marked, frame.schema, window_us)
+        return _batch(marked, frame.schema, window_us)
 
 
 def _marks(frame: DataFrame, asked: Deduplicate) -> dict[str, Column]:
@@ -78,7 +77,8 @@ def _marks(frame: DataFrame, asked: Deduplicate) -> dict[str, Column]:
         if asked.by == "source":
             free = columns[-1].isNull()
     time = _time(frame, asked, place)
-    order = F.col(f"{place}offset") if _has(frame, f"{place}offset") else F.lit(0).cast("long")
+    offset = _found(frame, f"{place}offset")
+    order = F.lit(0).cast("long") if offset is None else offset
     # Rows that are free have equal hashes, and are spread by their place instead.
     spread = F.when(free, order).otherwise(second)
     return {
@@ -98,7 +98,7 @@ def _names_of(by: str | list[str], place: str) -> list[str]:
 
 
 def _time(frame: DataFrame, asked: Deduplicate, place: str) -> Column:
-    if asked.time is None and not _has(frame, f"{place}timestamp"):
+    if asked.time is None and _found(frame, f"{place}timestamp") is None:
         return F.unix_micros(F.current_timestamp())
     name = asked.time or f"{place}timestamp"
     column = _column(frame, name, "deduplicate.time")
@@ -108,24 +108,43 @@ def _time(frame: DataFrame, asked: Deduplicate, place: str) -> Column:
     return F.unix_micros(column)
 
 
-def _has(frame: DataFrame, name: str) -> bool:
+def _found(frame: DataFrame, name: str) -> Column | None:
+    """The column of a name, which may have dots in it, or the field of a struct; None if there is neither."""
+    if name in frame.columns:
+        return F.col(quoted(name))
     structure, _, field = name.rpartition(".")
-    if not structure:
-        return field in frame.columns
+    if structure not in frame.columns:
+        return None
     kind = frame.schema[structure].dataType
-    return isinstance(kind, T.StructType) and field in kind.names
+    if not isinstance(kind, T.StructType) or field not in kind.names:
+        return None
+    return F.col(f"{quoted(structure)}.{quoted(field)}")
 
 
 def _column(frame: DataFrame, name: str, key: str) -> Column:
-    if not _has(frame, name):
+    found = _found(frame, name)
+    if found is None:
         known = ", ".join(frame.columns)
         raise InvalidInput(key, name, f"there is no such column: known are {known}")
-    return F.col(name)
+    return found
+
+
+def _batch(marked: DataFrame, schema: T.StructType, window_us: int) -> DataFrame:
+    def decide(table: pa.Table) -> pa.Table:
+        return _decide_table(table, window_us)
+
+    # Pyspark finds the columns by name here, and takes a dot in one for a field: meanwhile they have numbers.
+    numbered = T.StructType()
+    for number, field in enumerate(schema.fields):
+        numbered.add(f"{_NUMBERED}{number}", field.dataType, field.nullable)
+    columns = [F.col(quoted(name)).alias(to) for name, to in zip(schema.names, numbered.names, strict=True)]
+    plain = marked.select(*columns, *_DECISION, _FREE, _BUCKET)
+    return plain.groupBy(_BUCKET).applyInArrow(decide, numbered).toDF(*schema.names)
 
 
 def _stream(marked: DataFrame, schema: T.StructType, window_us: int) -> DataFrame:
     _check_packable(schema, "deduplicate")
-    row = F.to_json(F.struct(*schema.names), _EXACT)
+    row = F.to_json(F.struct(*(quoted(name) for name in schema.names)), _EXACT)
     packed = marked.select(_BUCKET, *_DECISION, _FREE, row.alias(_PACKED))
     kept = packed.groupBy(_BUCKET).applyInPandasWithState(
         partial(_decide_frames, window_us=window_us),

@@ -13,6 +13,11 @@ from pathlib import Path
 from headrace.core.errors import StoreUnavailable
 
 
+def unusable(error: OSError) -> str:
+    """Why a directory cannot be used, as the rule that its name breaks."""
+    return f"it cannot be used ({error.strerror}): name a directory that this user may write to"
+
+
 class Lock:
     """The lock of a file, once taken."""
 

@@ -33,7 +33,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, InvalidInput
 from headrace.spark.pipeline.analysis import analysis
 from headrace.spark.pipeline.checkpoint import Checkpoint, lock_of
 from headrace.spark.pipeline.deduplication import deduplicate
@@ -48,6 +48,7 @@ from headrace.spark.pipeline.description import (
 from headrace.spark.pipeline.destination import AnyFormat, Destination, Report, order_columns
 from headrace.spark.pipeline.failures import PipelineFailed, failure_of
 from headrace.spark.pipeline.loading import describe, load
+from headrace.spark.pipeline.lock import unusable
 from headrace.spark.pipeline.preflight import check_sink_id, check_tables, check_topics, make_topics
 from headrace.spark.pipeline.progress import LINE_SECONDS, Progress, Summary, Tally
 from headrace.spark.pipeline.source import connection_options, read_source
@@ -224,7 +225,10 @@ class Pipeline:
         # Of a directory that is none of ours nothing is made.
         Checkpoint(self.description).check(accept_change=True)
         lock = lock_of(self.description)
-        lock.take()
+        try:
+            lock.take()
+        except OSError as error:
+            raise InvalidInput("run.checkpoint", str(self.description.run.checkpoint), unusable(error)) from None
         try:
             yield
         finally:

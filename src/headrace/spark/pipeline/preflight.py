@@ -25,6 +25,7 @@ from headrace.spark.pipeline.description import (
     TopicSource,
 )
 from headrace.spark.pipeline.landing import Landing
+from headrace.spark.pipeline.lock import unusable
 from headrace.spark.staging import make_topic
 
 _TIMEOUT_SECONDS: Final = 10.0
@@ -64,9 +65,12 @@ def check_sink_id(description: Description, sink_id: str) -> None:
 
 def check_tables(description: Description, sink_id: str) -> None:
     """Refuse an id that has written to a table under another checkpoint."""
-    for part in (description.sink, description.dead_letters):
+    for field, part in (("sink", description.sink), ("dead_letters", description.dead_letters)):
         if isinstance(part, TableSink | DeadTable) and part.format in TABLE_FORMATS and part.path is not None:
-            number = _last_batch(part, sink_id)
+            try:
+                number = _last_batch(part, sink_id)
+            except OSError as error:
+                raise InvalidInput(f"{field}.path", part.path, unusable(error)) from None
             if number is not None:
                 _refuse(sink_id, f"it has written up to batch {number} to {part.path}")
 
@@ -120,7 +124,12 @@ def _refuse(sink_id: str, told: str) -> None:
 @contextmanager
 def _connected(description: Description, part: TopicSource | TopicSink | DeadTopic) -> Iterator[Client]:
     server = description.server
-    with connect(
-        description.url_of(part), server.token, root_certificates=server.ca, timeout_seconds=_TIMEOUT_SECONDS
-    ) as client:
+    try:
+        client = connect(
+            description.url_of(part), server.token, root_certificates=server.ca, timeout_seconds=_TIMEOUT_SECONDS
+        )
+    except OSError as error:
+        # No server is asked yet: it is the only file that is read.
+        raise InvalidInput("server.ca", str(server.ca), f"it cannot be read ({error.strerror})") from None
+    with client:
         yield client

@@ -22,6 +22,7 @@ from headrace.spark.pipeline.compaction import compact
 from headrace.spark.pipeline.description import TableSink
 from headrace.spark.pipeline.destination import in_order, with_order
 from headrace.spark.pipeline.landing import Landing, Manifest
+from headrace.spark.pipeline.lock import unusable
 
 DATE: Final = "date"
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -56,7 +57,10 @@ class TableDestination:
 
     def open(self) -> None:
         """Finish a batch or a merge that was under way, or take it back."""
-        self._landing.open(self.commit, self.finishes)
+        try:
+            self._landing.open(self.commit, self.finishes)
+        except OSError as error:
+            raise InvalidInput(f"{self._field}.path", str(self._sink.path), unusable(error)) from None
 
     def write(self, rows: DataFrame, number: int | None) -> None:
         """Write the files, and put them into the table."""
