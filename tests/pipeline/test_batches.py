@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
@@ -33,6 +34,40 @@ def test_load_files_into_a_topic(spark: SparkSession, url: str, client: Client, 
     assert sorted(value["id"] for value in values(client, topic)) == list(range(20))
     assert {row["key"] for row in messages(client, topic)} == {str(number).encode() for number in range(20)}
     assert len({row["timestamp"] for row in messages(client, topic)}) == 1, "one commit"
+
+
+def test_load_takes_the_header_of_csv_and_any_format(
+    spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path
+) -> None:
+    rows = [{"id": "1", "name": "a"}, {"id": "2", "name": "b"}]
+    for kind in ("csv", "parquet", "orc", "text", "json"):
+        (tmp_path / kind).mkdir()
+        file = tmp_path / kind / f"rows.{kind}"
+        if kind == "parquet":
+            pq.write_table(pa.Table.from_pylist(rows), file)
+        elif kind == "orc":
+            orc.write_table(pa.Table.from_pylist(rows), file)
+        else:
+            lines = [",".join(row.values()) if kind == "csv" else json.dumps(row) for row in rows]
+            file.write_text("\n".join(["id,name", *lines] if kind == "csv" else lines))
+        given = {"FORMAT": kind, "FILES": str(tmp_path / kind), "TOPIC": f"{topic}-{kind}", "PARTITIONS": "1"}
+        run_ready(spark, "load", SERVER=url, **given)
+        found = values(client, f"{topic}-{kind}")
+        assert [json.loads(row["value"]) if kind == "text" else row for row in found] == rows, kind
+
+
+@pytest.mark.parametrize(("kind", "text"), [("json", '{"id":1}\n{"id":2\n{"id":3}\n'), ("csv", "id,name\n1,a\n2\n")])
+def test_load_loads_nothing_if_a_row_cannot_be_read(
+    spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path, kind: str, text: str
+) -> None:
+    client.create_topic(topic)
+    (tmp_path / "rows").write_text(text)
+    given = {"SERVER": url, "FORMAT": kind, "FILES": str(tmp_path / "rows"), "TOPIC": topic}
+    with pytest.raises(PipelineFailed, match=r"MALFORMED|Unexpected end-of-input"):
+        run_ready(spark, "load", **given)
+    assert messages(client, topic) == []
+    run_ready(spark, "load", **given, MODE="DROPMALFORMED")
+    assert len(messages(client, topic)) == (2 if kind == "json" else 1)
 
 
 def test_files_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:

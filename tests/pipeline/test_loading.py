@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,7 @@ def test_batches_that_cannot_work(parts: dict[str, Any], field: str) -> None:
         ({"format": "parquet", "path": "p", "partition_by": ["date"], "partition_date": "t"}, "sink.partition_date"),
         ({"format": "parquet", "path": "p", "sink_id": "../x"}, "sink.sink_id"),
         ({"format": "jdbc", "sink_id": "x"}, "sink.sink_id"),
+        ({"format": "xml", "path": "p", "partition_date": "t"}, "sink.partition_date"),
         ({"format": "report"}, "sink.format"),
         ({"format": "parquet", "path": "p", "key": "k"}, "sink.key"),
     ],
@@ -193,6 +195,14 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         assert told in str(refused.value)
     with pytest.raises(InvalidInput, match="cannot be read"):
         load(tmp_path / "missing.toml", {})
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "pipelines").glob("*.toml")), ids=lambda file: file.stem)
+def test_ready_pipelines_run_by_the_command_in_their_head(file: Path) -> None:
+    head = file.read_text().split("\n#\n")[1].replace("#", "").replace("\\\n", " ")
+    words = shlex.split(head)
+    assert words[-4:] == ["headrace", "pipeline", "run", f"pipelines/{file.name}"]
+    assert load(file, dict(word.split("=", 1) for word in words[:-4])).name == file.stem
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "pipelines").glob("*.toml")), ids=lambda file: file.stem)

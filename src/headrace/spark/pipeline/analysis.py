@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.pipeline.failures import carried
+from headrace.spark.pipeline.failures import carried, failure_of
 
 # Pyspark writes whatever it raises into these logs too, with the frames of Java.
 _LOGS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -30,6 +31,9 @@ def analysis(field: str, value: str) -> Iterator[None]:
         if known is not None:
             raise known from None
         raise InvalidInput(field, " ".join(value.split())[:200], first_line(error)) from None
+    except (PySparkException, Py4JJavaError) as error:
+        # Not the query: what it looked at to find out its columns, such as files that cannot be read.
+        raise failure_of(str(error)) from None
     finally:
         for log, was_disabled in zip(logs, were_disabled, strict=True):
             log.disabled = was_disabled

@@ -118,8 +118,8 @@ def _check_table(sink: TableSink) -> None:
         _check_path("sink.path", sink.path)
         if sink.sink_id is not None and not _IDENTIFIER.fullmatch(sink.sink_id.replace("-", "_")):
             raise InvalidInput("sink.sink_id", sink.sink_id[:100], "it names files: letters, digits, - and _ only")
-    elif sink.sink_id is not None:
-        raise InvalidInput("sink.sink_id", sink.sink_id[:100], f"{sink.format} is written at least once, without it")
+    else:
+        _refuse(sink, ("sink_id", "partition_date"), "sink", f"{sink.format} is written by Spark itself, without it")
     if sink.compact_files is not None:
         if sink.format not in ("parquet", "delta"):
             raise InvalidInput("sink.compact_files", str(sink.compact_files), "only parquet and delta are compacted")

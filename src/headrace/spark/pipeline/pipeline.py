@@ -27,6 +27,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -275,7 +276,7 @@ class Pipeline:
     def _run_batch(self, built: _Built) -> Summary:
         try:
             built.write(built.rows, None)
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
             raise failure_of(str(error)) from None
         except HeadraceError as error:
             raise PipelineFailed(str(error), type(error)) from None
