@@ -95,6 +95,23 @@ def test_files_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:
     )
 
 
+def test_fields_of_structs_that_must_be_there(spark: SparkSession, tmp_path: Path) -> None:
+    fit = ['{"a": {"b": 1, "c": {"d": 2}}}', '{"a": {"b": 1}}', '{"a": {"b": 1, "c": null}}', "{}"]
+    fit_not = ['{"a": {}}', '{"a": {"b": null, "c": {"d": 2}}}', '{"a": {"b": 1, "c": {}}}']
+    (tmp_path / "rows").write_text("\n".join(fit + fit_not))
+    for kind in ("text", "json"):
+        schema = "a STRUCT<b: BIGINT NOT NULL, c: STRUCT<d: BIGINT NOT NULL>>"
+        tables = {
+            "source": {"format": kind, "path": str(tmp_path / "rows"), "schema": schema},
+            "sink": {"format": "noop"},
+            "dead_letters": {"format": "parquet", "path": str(tmp_path / kind)},
+        }
+        summary = run(spark, tables)
+        assert (summary.messages, summary.dead_letters) == (7, 3)
+        reasons = sorted(pq.read_table(tmp_path / kind)["reason"].to_pylist())
+        assert reasons == [f"the field {name} is missing" for name in ("a.b", "a.b", "a.c.d")]
+
+
 def test_a_delta_table_divided_by_any_text(spark: SparkSession, tmp_path: Path) -> None:
     from deltalake import DeltaTable
 

@@ -18,7 +18,7 @@ from headrace.spark.pipeline.checkpoint import lock_of
 from headrace.spark.pipeline.description import TableSink
 from headrace.spark.pipeline.loading import describe
 from headrace.spark.pipeline.lock import Lock
-from headrace.spark.pipeline.table_destination import TableDestination
+from headrace.spark.pipeline.table_destination import DeltaDestination, TableDestination
 from tests.pipeline.runs import forget_last_batch, messages, publish, run, run_ready, values
 
 if TYPE_CHECKING:
@@ -164,6 +164,30 @@ def test_a_table_that_is_ahead_of_the_checkpoint_takes_no_older_batch(spark: Spa
     assert pq.read_table(tmp_path).num_rows == 6
 
 
+def test_delta_is_compacted_over_runs_and_gives_disk_back(spark: SparkSession, tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    sink = TableSink(format="delta", path=str(tmp_path), compact_files=3)
+    rows = spark.range(0, 2, 1, 1).toDF("id")
+    merged = []
+    for number in range(5):
+        destination = DeltaDestination(sink, "writer", is_stream=True)
+        prepared = destination.prepare(rows)
+        destination.open()
+        destination.write(prepared, number)
+        destination.close()
+        merged.append(len(DeltaTable(str(tmp_path)).file_uris()))
+        if number == 2:
+            old = sorted(tmp_path.glob("part-writer-*.parquet"))
+            assert len(old) == 3, "readers of the last version go on"
+            DeltaTable(str(tmp_path)).alter.set_table_properties(
+                {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+            )
+    assert merged == [1, 2, 1, 2, 1], "runs of one batch each"
+    assert not any(file.exists() for file in old)
+    assert DeltaTable(str(tmp_path)).to_pyarrow_table().num_rows == 10
+
+
 def rows_of(table: Path, kind: str) -> list[str]:
     """The values in a table, sorted, and a look at the columns."""
     if kind == "delta":
@@ -302,6 +326,8 @@ def test_what_cannot_work_is_refused_before_anything_runs(
     cases: list[tuple[dict[str, Any], str]] = [
         ({"source": {"topic": topic, "schema": "id BIGINTS"}}, "source.schema"),
         ({"source": {"topic": topic, "schema": "message STRING"}}, "source.schema"),
+        ({"source": {"topic": topic, "schema": "a ARRAY<STRUCT<b: INT NOT NULL>>"}}, "source.schema"),
+        ({"source": {"topic": topic, "schema": "a MAP<STRING, STRUCT<b: INT NOT NULL>>"}}, "source.schema"),
         ({"source": {"topic": topic, "options": {"nonsense": "1"}}, "sink": {"topic": f"{topic}-out"}}, "option"),
         ({"steps": [{"name": "one", "sql": "SELECT nme FROM source"}]}, "steps.0.sql"),
         ({"steps": [{"name": "one", "sql": "SELEC 1"}]}, "steps.0.sql"),

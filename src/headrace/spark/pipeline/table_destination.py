@@ -7,10 +7,12 @@ batch, so that it is there once, whatever is tried again. It needs the package `
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -116,7 +118,6 @@ class DeltaDestination(TableDestination):
             rule = 'it needs the package deltalake: pip install "headrace[delta]"'
             raise InvalidInput(f"{field}.format", "delta", rule) from None
         self._writer = writer
-        self._batches = 0
 
     def prepare(self, rows: DataFrame) -> DataFrame:
         """The columns must be those of the table, if it is there."""
@@ -162,16 +163,19 @@ class DeltaDestination(TableDestination):
         return version is not None and version >= manifest.number
 
     def compact(self, files: list[Path]) -> None:
-        """Let Delta merge small files, now and then."""
+        """Let Delta merge small files where there are enough, and delete what was merged long ago."""
         from deltalake import DeltaTable, WriterProperties
 
-        self._batches += len(files)
-        if self._sink.compact_files is not None and self._batches >= self._sink.compact_files:
-            codec = pq.read_metadata(files[0]).row_group(0).column(0).compression
-            properties = WriterProperties(compression=codec)
-            table = DeltaTable(str(self._landing.table))
-            table.optimize.compact(target_size=self._sink.compact_bytes, writer_properties=properties)
-            self._batches = 0
+        if self._sink.compact_files is None or not files:
+            return
+        table = DeltaTable(str(self._landing.table))
+        if _small_files(table, self._sink.compact_bytes) < self._sink.compact_files:
+            return
+        codec = pq.read_metadata(files[0]).row_group(0).column(0).compression
+        properties = WriterProperties(compression=codec)
+        table.optimize.compact(target_size=self._sink.compact_bytes, writer_properties=properties)
+        # Readers of older versions need merged files: they stay for as long as the table says, a week by default.
+        table.vacuum(dry_run=False)
 
     def _action(self, place: str) -> Any:
         from deltalake.transaction import AddAction
@@ -180,6 +184,14 @@ class DeltaDestination(TableDestination):
         entry = file.stat()
         stats = json.dumps({"numRecords": pq.read_metadata(file).num_rows})
         return AddAction(place, entry.st_size, _values(place), int(entry.st_mtime * 1000), True, stats)
+
+
+def _small_files(table: Any, bytes_max: int) -> int:
+    """How many small files the table has in that directory which has most of them."""
+    files = pa.table(table.get_add_actions())
+    sized = zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True)
+    folders = Counter(str(Path(path).parent) for path, size in sized if size < bytes_max)
+    return max(folders.values(), default=0)
 
 
 def _values(place: str) -> dict[str, str | None]:

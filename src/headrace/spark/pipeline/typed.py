@@ -4,21 +4,23 @@
                      └── do not ──► dead rows, with a reason
 
 A row does not fit if its value is no UTF-8 or no JSON object, if a field has another type, or if a field that is NOT
-NULL is missing. Fields that the schema does not name are passed over. Without dead letters the first row that does not
-fit ends the pipeline: nothing is dropped in silence.
+NULL is missing, at any depth of structs. Fields that the schema does not name are passed over. Without dead letters the
+first row that does not fit ends the pipeline: nothing is dropped in silence.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import BinaryType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType
 
 from headrace.core.errors import InvalidInput
+from headrace.spark.pipeline.analysis import quoted
 from headrace.spark.pipeline.checks import MESSAGE_STRUCT
 from headrace.spark.pipeline.description import Description, TopicSource
 from headrace.spark.pipeline.source import CORRUPT, schema_of
@@ -44,6 +46,7 @@ def typed(raw: DataFrame, description: Description, counts: Observation | str = 
         return Typed(raw.observe(counts, rows, F.count_if(F.lit(False)).alias("dead")), None)
     schema = schema_of(text)
     _check_names(schema, raw, text)
+    _check_depth(schema, text)
     judged = _judged_file(raw, schema) if CORRUPT in raw.columns else _judged_value(raw, schema)
     has_dead = description.dead_letters is not None
     counted = judged.observe(counts, rows, F.count_if(F.col(_REASON).isNotNull()).alias("dead"))
@@ -60,6 +63,20 @@ def _check_names(schema: StructType, raw: DataFrame, text: str) -> None:
     if CORRUPT not in raw.columns and MESSAGE_STRUCT in (name.lower() for name in schema.names):
         rule = f"the columns of the message itself are in the struct {MESSAGE_STRUCT}: select the field by another name"
         raise InvalidInput("source.schema", text[:100], rule)
+
+
+def _check_depth(kind: DataType, text: str, is_inside: bool = False) -> None:
+    """Refuse a promise that nobody keeps: of elements nothing is checked."""
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            if is_inside and not field.nullable:
+                rule = f"NOT NULL of {field.name} is within an array or a map, where it is not checked: leave it out"
+                raise InvalidInput("source.schema", text[:100], rule)
+            _check_depth(field.dataType, text, is_inside)
+    elif isinstance(kind, ArrayType):
+        _check_depth(kind.elementType, text, True)
+    elif isinstance(kind, MapType):
+        _check_depth(kind.valueType, text, True)
 
 
 def _judged_value(raw: DataFrame, schema: StructType) -> DataFrame:
@@ -83,12 +100,28 @@ def _judged_file(raw: DataFrame, schema: StructType) -> DataFrame:
 
 
 def _with_missing(reason: Column, schema: StructType, prefix: str) -> Column:
-    needed = [field.name for field in schema.fields if not field.nullable]
     return reduce(
-        lambda so_far, name: so_far.when(F.col(f"{prefix}`{name}`").isNull(), f"the field {name} is missing"),
-        needed,
+        lambda so_far, path: so_far.when(_is_missing(path, prefix), f"the field {'.'.join(path)} is missing"),
+        _needed(schema),
         reason,
     )
+
+
+def _needed(schema: StructType, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The fields that must be there, also those of structs, by their path."""
+    for field in schema.fields:
+        path = (*above, field.name)
+        if not field.nullable:
+            yield path
+        if isinstance(field.dataType, StructType):
+            yield from _needed(field.dataType, path)
+
+
+def _is_missing(path: tuple[str, ...], prefix: str) -> Column:
+    """A field of a struct is missing only where there is the struct."""
+    names = [quoted(name) for name in path]
+    missing = F.col(prefix + ".".join(names)).isNull()
+    return missing & F.col(prefix + ".".join(names[:-1])).isNotNull() if names[:-1] else missing
 
 
 def _fits_or_fails(raw: DataFrame) -> Column:
