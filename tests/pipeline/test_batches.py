@@ -155,6 +155,24 @@ def test_replay_a_range_of_time(spark: SparkSession, url: str, client: Client, t
     assert len(messages(client, f"{topic}-again")) == len(sent), "an earlier range is no repeat of a later one"
 
 
+def test_batches_of_nothing(spark: SparkSession, url: str, client: Client, topic: str) -> None:
+    client.create_topic(topic)
+    publish(client, topic, [{"id": 1}, {"id": 2}])
+    again = f"{topic}-again"
+    time = {"FROM": "2020-01-01T00:00:00Z", "TO": "2020-01-02T00:00:00Z"}
+    _, summary = run_ready(spark, "replay", SERVER=url, TOPIC=topic, TARGET=again, PARTITIONS="1", **time)
+    assert summary.messages == 0
+    tables = {
+        "server": {"url": url},
+        "source": {"topic": topic, "mode": "batch"},
+        "sink": {"topic": again, "order_by": ["value"]},
+    }
+    for condition, read in (("length(value) > 100", 2), ("false", 0)):
+        step = {"name": "none", "sql": f"SELECT value FROM source WHERE {condition}"}
+        assert run(spark, {**tables, "steps": [step]}).messages == read, condition
+    assert messages(client, again) == []
+
+
 def test_a_replay_keeps_the_order_of_a_key_within_a_commit(
     spark: SparkSession, url: str, client: Client, topic: str
 ) -> None:

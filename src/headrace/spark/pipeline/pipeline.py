@@ -69,6 +69,8 @@ _CONFIGURATION: Final = {
     "spark.sql.session.timeZone": "UTC",
     # Timestamps as other readers of Parquet know them, Delta among them.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # A part of a plan that turns out to be empty is else dropped together with what was counted in it.
+    "spark.sql.adaptive.optimizer.excludedRules": "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation",
     # A message that was a dead letter before has attributes that a second funeral writes anew.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
 }
@@ -130,6 +132,14 @@ def _configure(spark: SparkSession, settings: Mapping[str, str]) -> None:
         if spark.conf.get(name, None) != value:
             with analysis(name, value):
                 spark.conf.set(name, value)
+
+
+def _counted(counts: Observation) -> dict[str, Any]:
+    """What was counted; nothing if Spark saw that no row can come, and read none."""
+    try:
+        return counts.get
+    except Py4JJavaError:
+        return {}
 
 
 def _file_name(name: str) -> str:
@@ -281,11 +291,12 @@ class Pipeline:
         except HeadraceError as error:
             raise PipelineFailed(str(error), type(error)) from None
         assert built.counts is not None
+        counted = _counted(built.counts)
         return Summary(
             pipeline=self.description.name,
             batches=1,
-            messages=built.counts.get["rows"],
-            dead_letters=built.counts.get["dead"],
+            messages=counted.get("rows", 0),
+            dead_letters=counted.get("dead", 0),
             duplicates=built.duplicates(),
             is_refused=self.report is not None and self.report.is_refused,
         )
