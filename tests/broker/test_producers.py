@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from headrace.broker import Broker
 from headrace.broker import producers as producers_module
 from headrace.broker.producers import Producers
-from headrace.core.errors import Overloaded, ProducerFenced
+from headrace.core.errors import InvalidInput, Overloaded, ProducerFenced
 
 SOURCE = (1, "p", "")
 
@@ -28,6 +29,16 @@ def test_opening_tells_what_the_topic_takes_and_where_the_source_is() -> None:
         assert broker.open_producer("orders", "p").last_seqno == 7
         with pytest.raises(ProducerFenced):
             broker.publish_as("orders", rows, "p", "", epoch)
+
+
+@pytest.mark.parametrize("epoch", [-1, 1 << 63, "7", 1.5])
+def test_an_epoch_that_is_none_is_refused_before_it_meets_others(broker: Broker, epoch: Any) -> None:
+    broker.create_topic("orders")
+    rows = pa.record_batch({"value": [b"v"]})
+    with pytest.raises(InvalidInput, match="epoch"):
+        broker.publish_as("orders", rows, "p", "", epoch)
+    with pytest.raises(InvalidInput, match="epoch"):
+        broker.open_producer("orders", "p", epoch=epoch)
 
 
 def test_epochs_grow_even_if_the_clock_stands_still() -> None:

@@ -195,6 +195,19 @@ def test_payloads_repeat_in_no_topic_of_the_store_through_any_server(two: tuple[
     assert sum(written) == 10
 
 
+def test_a_topic_that_another_server_deleted_keeps_no_other_from_publishing(
+    two: tuple[Broker, Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two
+    for topic in ("one", "two"):
+        first.create_topic(topic, deduplication="payload", deduplication_scope="store")
+        second.publish(topic, batch(topic.encode()))
+    # The word is lost.
+    monkeypatch.setattr(first._store.signals, "announce", lambda word: None)
+    first.delete_topic("two")
+    assert second.publish("one", batch(b"more")).written == 1
+
+
 # Producers
 
 

@@ -24,6 +24,7 @@ from headrace.broker.access import Access
 from headrace.broker.checks import (
     check_batch,
     check_commit_key,
+    check_epoch,
     check_index,
     check_offsets,
     check_seconds,
@@ -208,6 +209,8 @@ class Broker:
         Without a producer id nothing is opened, and the answer only tells what the topic takes.
         """
         found, last_seqno, opened = self._topics.find(topic).topic, None, 0
+        if epoch is not None:
+            check_epoch(epoch)
         if check_text("producer_id", producer_id):
             source = (found.record.id, producer_id, check_text("message_group_id", message_group_id))
             patience, now_us = self._patience(None), self._clock.now_us()
@@ -230,7 +233,7 @@ class Broker:
         self, topic: str, batch: pa.RecordBatch, producer_id: str, message_group_id: str, epoch: int
     ) -> Receipts:
         """Publish as the producer that was opened with an epoch, unless another was opened since."""
-        found = self._topics.find(topic).topic
+        found, epoch = self._topics.find(topic).topic, check_epoch(epoch)
         if found.is_shared:
             fence = Fence((producer_id, message_group_id), epoch)
             return found.queue.publish(Request([check_batch(batch)], fence=fence), self._patience(None))

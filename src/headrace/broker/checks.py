@@ -87,6 +87,11 @@ def check_staged(stages: object) -> list[Staged]:
     ]
 
 
+def check_epoch(epoch: object) -> int:
+    """The epoch that a producer says it was opened with."""
+    return check_whole("epoch", epoch, 0, SEQNO_MAX)
+
+
 def check_stage_names(stages: object) -> list[str]:
     """The names of some stages."""
     if not isinstance(stages, Sequence) or isinstance(stages, str):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -290,8 +291,13 @@ class Topics:
 
     def _other_windows(self, asking: Topic) -> Sequence[PayloadWindow]:
         """The windows of the other topics that share payloads with this one; the caller holds their common lock."""
-        others = [opened.topic for opened in self.all() if opened.topic is not asking]
-        return [topic.log.window() for topic in others if topic.shares_window]
+        windows = []
+        for topic in [opened.topic for opened in self.all() if opened.topic is not asking]:
+            # One that another server has deleted shares nothing any more.
+            with suppress(TopicDeleted):
+                if topic.shares_window:
+                    windows.append(topic.log.window())
+        return windows
 
     def _store_change(self, found: OpenTopic, rule: Callable[[TopicRecord], TopicRecord]) -> None:
         if rule(found.record) != found.record:

@@ -172,7 +172,6 @@ class TopicState:
         """Take a persisted commit in."""
         directory = commit.directory
         self.end_offsets[directory.partition] = directory.first_offset + directory.rows
-        self.next_number = commit.number + 1
         self.last_time_us = commit.time_us
         self.round_robin = commit.round_robin
         self.sources.apply(commit.sources, commit.time_us)
@@ -182,6 +181,8 @@ class TopicState:
             self.writers[key.writer] = max(key.number, self.writers.pop(key.writer, key.number))
             if len(self.writers) > WRITERS_MAX:
                 del self.writers[next(iter(self.writers))]
+        # Last: it says that all of the commit was taken in.
+        self.next_number = commit.number + 1
 
     def is_repeated(self, key: CommitKey) -> bool:
         """Whether a commit with this key, or a later one of its writer, was published before."""

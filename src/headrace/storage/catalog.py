@@ -9,7 +9,7 @@ that servers share, `change_group` changes a group with its members under the lo
 
 A transaction whose connection broke is tried again for a while. So is one whose COMMIT had no answer: everything here
 may be done twice without harm to what is stored, at worst a number of the queue API is left out. What is said may be
-that of the second time: a topic was there, or was not, and no offset was raised.
+that of the second time: a topic or a token was there, or was not, and no offset was raised.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ GroupOffsets = Mapping[tuple[str, int], int]
 _PATIENCE_SECONDS: Final = 10.0
 _SHORT_PATIENCE_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.1
+_SHARED_LOCK_MILLISECONDS: Final = 100
 # The SQLSTATEs of what may pass: the connection broke (08), the server stops or starts (57P0), two met (40).
 _PASSING: Final = ("08", "57P0", "40")
 
@@ -228,6 +229,8 @@ class Catalog:
         """
 
         def raise_(connection: Connection) -> None:
+            # An offset that somebody holds locked must not hold up those of other groups.
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_SHARED_LOCK_MILLISECONDS}")
             offsets = decide(find_shared(connection, topic_id, groups))
             if offsets:
                 raise_offsets(connection, topic_id, offsets)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
 from typing import Literal
 
@@ -18,6 +19,7 @@ class Proxy:
         self._word: bytes | None = None
         self._when: Literal["before", "after"] = "before"
         self._stays_down = False
+        self._farewell = b""
         self._is_down = False
         self.has_cut = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -25,14 +27,16 @@ class Proxy:
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
-    def cut_at(self, word: bytes, when: Literal["before", "after"], stays_down: bool = False) -> None:
+    def cut_at(
+        self, word: bytes, when: Literal["before", "after"], stays_down: bool = False, farewell: bytes = b""
+    ) -> None:
         """Cut every connection when a client next sends this word: before it is passed on, or once it was answered.
 
-        The answer itself is swallowed.
+        The answer itself is swallowed; a farewell may come in its place.
         """
         with self._lock:
             self.has_cut.clear()
-            self._word, self._when, self._stays_down = word, when, stays_down
+            self._word, self._when, self._stays_down, self._farewell = word, when, stays_down, farewell
 
     def cut(self) -> None:
         """Cut every connection now."""
@@ -100,11 +104,18 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := far.recv(65536):
                 if self._swallowed is near:
+                    near.sendall(self._farewell)
                     self.cut()
                     return
                 near.sendall(data)
         _end(near)
         _end(far)
+
+
+def error_message(severity: bytes, code: bytes, text: bytes) -> bytes:
+    """An error as the database sends it."""
+    fields = b"S%s\0V%s\0C%s\0M%s\0\0" % (severity, severity, code, text)
+    return b"E" + struct.pack(">i", len(fields) + 4) + fields
 
 
 def _end(open_socket: socket.socket) -> None:

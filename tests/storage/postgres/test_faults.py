@@ -14,6 +14,7 @@ from psycopg import errors
 
 from headrace.core.errors import Closed, DiskFull, OutcomeUnknown, StoreUnavailable
 from headrace.core.planning import Commit, CommitKey, Receipts, TopicState
+from headrace.core.window import PayloadWindow
 from headrace.storage.postgres.connections import Connections
 from headrace.storage.postgres.engine import PostgresStore
 from headrace.storage.postgres.failures import failure_of, is_lost
@@ -21,7 +22,7 @@ from headrace.storage.postgres.options import parse
 from headrace.storage.postgres.writing import INSERT_ROWS_MAX
 from tests.postgres_server import PostgresServer
 from tests.storage.builders import EVERYTHING, NOW_US, commit_of, publish, state_of, values, values_in
-from tests.storage.postgres.proxy import Proxy
+from tests.storage.postgres.proxy import Proxy, error_message
 from tests.storage.postgres.sites import Site, create, log_of, wait_until
 
 # Long enough that a slow machine does not run out of it where a retry is to succeed.
@@ -159,6 +160,61 @@ class TestLostConnections:
             with _room_taken(store), pytest.raises(OutcomeUnknown, match="all 1 connections are in use"):
                 publishing.result(60)
         proxy.come_back()
+        assert values_in(log) == [b"a", b"b"]
+
+    @pytest.mark.parametrize(
+        ("severity", "code"), [(b"FATAL", b"08P01"), (b"PANIC", b"58030"), (b"PANIC", b"53100"), (b"FATAL", b"57P01")]
+    )
+    def test_a_commit_that_was_answered_by_the_end_of_the_connection_is_found(
+        self, site: Site, proxy: Proxy, severity: bytes, code: bytes
+    ) -> None:
+        """As a pooler says it whose connection broke, and a database that fails in the middle."""
+        store = site.open(PATIENT, proxy.port)
+        log = log_of(store, create(store))
+        publish(log, values(b"a"))
+        proxy.cut_at(b"COMMIT", "after", farewell=error_message(severity, code, b"it is over"))
+        publish(log, values(b"b"))
+        assert proxy.has_cut.is_set()
+        assert values_in(log) == [b"a", b"b"]
+
+    def test_what_was_found_and_then_lost_again_is_not_called_unwritten(self, site: Site, proxy: Proxy) -> None:
+        store, other = site.open("retry_seconds=1", proxy.port), site.open("segment_commits=1")
+        topic = create(other)
+        log, theirs = log_of(store, topic), log_of(other, topic)
+        publish(log, values(b"a"))
+        proxy.cut_at(b"COMMIT", "after", stays_down=True)
+        with ThreadPoolExecutor(1) as threads:
+            publishing = threads.submit(publish, log, values(b"b"))
+            assert proxy.has_cut.wait(60)
+            # It begins a segment, of which the first server has yet to hear.
+            publish(theirs, values(b"c"))
+            proxy.come_back()
+            proxy.cut_at(b"FROM topic_segments", "before", stays_down=True)
+            with pytest.raises(OutcomeUnknown, match="COMMIT"):
+                publishing.result(60)
+        proxy.come_back()
+        assert values_in(theirs) == [b"a", b"b", b"c"]
+
+    def test_a_commit_that_memory_could_not_take_in_is_loaded_from_the_database(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = site.open()
+        log = log_of(store, create(store))
+        key = CommitKey("w", 0)
+        kept: list[object] = []
+
+        def add(window: object, payloads: object) -> None:
+            kept.append(window)
+            # The first is that of the draft that the commit is planned on.
+            if len(kept) > 1:
+                raise MemoryError
+
+        with monkeypatch.context() as broken:
+            broken.setattr(PayloadWindow, "add", add)
+            with pytest.raises(OutcomeUnknown, match="after COMMIT: MemoryError"):
+                publish(log, values(b"a"), keys=(key,))
+        assert log.state.is_repeated(key)
+        publish(log, values(b"b"))
         assert values_in(log) == [b"a", b"b"]
 
     def test_a_look_that_lost_its_answer_is_no_failure(self, site: Site, proxy: Proxy) -> None:

@@ -105,6 +105,17 @@ class TestGroups:
         first.change_group(topic, "g", "group", change)
         assert (first.offsets(topic.id, "g"), first.offsets(topic.id, "h")) == ({}, {0: 1})
 
+    def test_an_offset_that_somebody_holds_is_given_up_soon(self, site: Site) -> None:
+        store = site.open("lock_timeout_seconds=60")
+        topic = create(store)
+        store.catalog.change_group(topic, "g", "back", put(Group("g"), {0: 0}))
+        with site.plain() as idle, idle.transaction():
+            idle.execute("SELECT 1 FROM all_consumers FOR UPDATE")
+            with pytest.raises(StoreUnavailable, match="idle in transaction"):
+                store.catalog.raise_offsets(topic.id, ["g"], lambda groups: {("g", 0): 1})
+        store.catalog.raise_offsets(topic.id, ["g"], lambda groups: {("g", 0): 2})
+        assert store.catalog.offsets(topic.id, "g") == {0: 2}
+
     def test_a_removed_group_is_gone_with_all_that_it_had(self, two: tuple[PostgresStore, PostgresStore]) -> None:
         first, second = (store.catalog for store in two)
         topic = create(two[0])

@@ -27,8 +27,14 @@ def is_lost(error: psycopg.Error) -> bool:
     """Whether the connection is gone, or was never there, and the database said nothing against the work itself."""
     if isinstance(error, _GOODBYES):
         return True
-    # What libpq says itself has no code of the server.
-    return isinstance(error, psycopg.OperationalError) and error.sqlstate is None
+    # What libpq says itself has no code of the server; class 08 is what poolers say in its place.
+    code = error.sqlstate
+    return isinstance(error, psycopg.OperationalError) and (code is None or code.startswith("08"))
+
+
+def has_ended_connection(error: psycopg.Error) -> bool:
+    """Whether the server ended the connection with this error, whatever it says: so a COMMIT may have been done."""
+    return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
 
 
 def failure_of(error: psycopg.Error, address: Address, topic: str = "") -> HeadraceError:

@@ -43,7 +43,7 @@ from headrace.core.errors import HeadraceError, LogFailed, OutcomeUnknown, Store
 from headrace.core.hashing import Int64s
 from headrace.core.measures import SECONDS, Histogram
 from headrace.core.messages import NO_MESSAGES, message_sizes, read_batch
-from headrace.core.planning import TopicState
+from headrace.core.planning import Commit, TopicState
 from headrace.core.settings import TopicSettings
 from headrace.core.window import PayloadWindow
 from headrace.storage.catalog import TopicRecord
@@ -53,7 +53,7 @@ from headrace.storage.postgres import knowledge
 from headrace.storage.postgres.columns import read_columns
 from headrace.storage.postgres.connections import RETRY_PAUSE_SECONDS, Connection, Connections
 from headrace.storage.postgres.epochs import Source, find_epochs, put_epochs
-from headrace.storage.postgres.failures import failure_of, is_lost, reason_of
+from headrace.storage.postgres.failures import failure_of, has_ended_connection, is_lost, reason_of
 from headrace.storage.postgres.head import Head
 from headrace.storage.postgres.knowledge import TRIM_COMMITS
 from headrace.storage.postgres.retention import Retention
@@ -126,15 +126,22 @@ class PostgresLog:
             if self.failure is not None:
                 raise LogFailed(self._topic.name, self.failure)
             writing = Writing(decide, store_wide)
-            deadline = time.monotonic() + self._connections.options.retry_seconds
-            while not self._attempt(writing, deadline):
+            while not self._attempt(writing):
                 time.sleep(RETRY_PAUSE_SECONDS)
-            state = self._state
-            assert state is not None and writing.commits is not None
-            for commit in writing.commits:
-                state.apply(commit)
+            self._apply(writing.commits or ())
         if writing.commits:
             self._signals.announce(f"topic:{self._topic.id}")
+
+    def _apply(self, commits: Sequence[Commit]) -> None:
+        """Take in what is in the database; if that breaks half-way, the state is loaded anew."""
+        state, self._state = self._state, None
+        assert state is not None, "it was brought up to date for the decision"
+        try:
+            for commit in commits:
+                state.apply(commit)
+        except Exception as error:
+            raise OutcomeUnknown(self._topic.name, f"after COMMIT: {error!r}") from error
+        self._state = state
 
     def epochs(self, sources: Sequence[Source]) -> dict[Source, int]:
         """The newest epochs of the producers of some sources; only inside a decision."""
@@ -215,8 +222,8 @@ class PostgresLog:
         with self._write_lock:
             self.failure = _CLOSED
 
-    def _attempt(self, writing: Writing, deadline: float) -> bool:
-        """Try to write; whether it is done. What is worth another try is not raised before the deadline."""
+    def _attempt(self, writing: Writing) -> bool:
+        """Try to write; whether it is done. What is worth another try is not raised before the time is up."""
         try:
             with self._connections.by_hand() as connection:
                 sight, statements = self._write(connection, writing)
@@ -224,15 +231,15 @@ class PostgresLog:
                 writing.is_committing = True
                 connection.execute("; ".join([*statements, "COMMIT"]))
         except psycopg.Error as error:
-            lost = is_lost(error)
-            writing.is_doubtful |= writing.is_committing and lost
+            is_doubtful = writing.is_committing and (is_lost(error) or has_ended_connection(error))
+            writing.is_doubtful |= is_doubtful
             writing.is_committing = False
-            if lost and time.monotonic() < deadline:
+            if (is_doubtful or is_lost(error)) and self._has_time(writing):
                 return False
             raise self._failed(writing, error) from error
         except StoreUnavailable as error:
             # No connection is free; whether the last attempt was written is as open as before.
-            if writing.is_doubtful:
+            if writing.may_be_there:
                 raise OutcomeUnknown(self._topic.name, error.reason) from error
             raise
         if writing.commits:
@@ -240,9 +247,15 @@ class PostgresLog:
         self._sight = sight
         return True
 
+    def _has_time(self, writing: Writing) -> bool:
+        now = time.monotonic()
+        if writing.deadline is None:
+            writing.deadline = now + self._connections.options.retry_seconds
+        return now < writing.deadline
+
     def _failed(self, writing: Writing, error: psycopg.Error) -> HeadraceError:
         address = self._connections.address
-        if writing.is_doubtful:
+        if writing.may_be_there:
             return OutcomeUnknown(self._topic.name, f"no answer to COMMIT: {reason_of(error, address)}")
         return failure_of(error, address, self._topic.name)
 

@@ -45,6 +45,13 @@ class Writing:
     is_committing: bool = False
     is_doubtful: bool = False
     is_written: bool = False
+    # Until when it is tried again, counted from the first time that the connection was lost.
+    deadline: float | None = None
+
+    @property
+    def may_be_there(self) -> bool:
+        """Whether nobody may say that nothing was written."""
+        return self.is_doubtful or self.is_written
 
 
 def persist(connection: Connection, topic: TopicRecord, head: Head, commits: Sequence[Commit]) -> list[str]:
