@@ -367,30 +367,29 @@ def test_an_interrupted_publisher_takes_its_request_back() -> None:
 def test_an_interrupted_publisher_that_was_handed_the_lead_passes_it_on() -> None:
     writes = Writes()
     queue = queue_of(writes)
-    mine, other = request_of(2), request_of(3)
-    queue._has_leader = True
-    queue._waiting.extend([mine, other])
-    queue._messages, queue._bytes = 5, mine.bytes + other.bytes
-    queue._pass_lead()
+    gone, mine, other = request_of(1), request_of(2), request_of(3)
+    leading = taken_together(queue, gone)
+    for request in (mine, other):
+        queue._append(request, [])
+    queue._hand_over(leading)
+    queue._wake_next(gone)
     assert mine.leads
-    queue._abandon([mine])
+    queue.abandon([mine])
     assert other.leads
     assert queue.depth == 3
     writes.gate.set()
-    other.decided.acquire()
-    queue._lead()
-    queue._wake_next(other)
+    queue.wait([other])
     queue.close(Closed("the broker"))
     assert writes.groups == [[3]]
 
 
-def taken_together(queue: CommitQueue, *requests: Request) -> Sequence[Request]:
-    """What a leader takes when these wait."""
-    queue._has_leader = True
-    queue._waiting.extend(requests)
-    queue._messages = sum(request.rows for request in requests)
-    queue._bytes = sum(request.bytes for request in requests)
-    return queue.take()
+def taken_together(queue: CommitQueue, *requests: Request) -> Request:
+    """Let the first of these lead and take all; who leads."""
+    for request in requests:
+        queue._append(request, [])
+    queue.come(requests[0])
+    queue.take(queue._taken)
+    return requests[0]
 
 
 def is_woken(request: Request) -> bool:
@@ -413,32 +412,33 @@ def test_publishers_wake_one_another_and_the_last_passes_the_lead_on() -> None:
 def test_a_publisher_interrupted_while_it_was_written_is_not_waited_for() -> None:
     queue = queue_of(Writes())
     first, mine, last = request_of(1), request_of(2), request_of(3)
-    taken = taken_together(queue, first, mine, last)
-    queue._abandon([mine])
-    queue._hand_over(taken)
+    leading = taken_together(queue, first, mine, last)
+    queue.abandon([mine])
+    queue._hand_over(leading)
     queue._wake_next(first)
     assert [is_woken(request) for request in (first, mine, last)] == [True, False, True]
     queue._wake_next(last)
     queue.close(Closed("the broker"))
 
 
-def test_when_all_were_interrupted_the_lead_is_passed_on_at_once() -> None:
+def test_a_leader_that_is_interrupted_outside_of_its_work_gives_up_for_all() -> None:
     queue = queue_of(Writes())
-    mine, waiting = request_of(1), request_of(2)
-    taken = taken_together(queue, mine)
-    queue._waiting.append(waiting)
-    queue._abandon([mine])
-    queue._hand_over(taken)
+    mine, following, waiting = request_of(1), request_of(2), request_of(3)
+    leading = taken_together(queue, mine, following)
+    queue._append(waiting, [])
+    queue.abandon([leading])
+    assert isinstance(following.outcome, OutcomeUnknown)
+    assert [is_woken(request) for request in (following, waiting)] == [True, True]
     assert waiting.leads
-    assert is_woken(waiting)
+    assert queue.depth == 3
 
 
 def test_a_publisher_interrupted_before_it_is_woken_wakes_the_next_in_going() -> None:
     queue = queue_of(Writes())
     first, mine, last = request_of(1), request_of(2), request_of(3)
     queue._hand_over(taken_together(queue, first, mine, last))
-    queue._abandon([mine])
-    queue._abandon([mine])
+    queue.abandon([mine])
+    queue.abandon([mine])
     assert [is_woken(request) for request in (first, mine, last)] == [True, False, True]
 
 
@@ -447,7 +447,7 @@ def test_the_last_publisher_passes_the_lead_on_once_although_it_is_interrupted()
     first, last, waiting, later = request_of(1), request_of(2), request_of(3), request_of(4)
     queue._hand_over(taken_together(queue, first, last))
     queue._waiting.extend([waiting, later])
-    queue._abandon([last])
+    queue.abandon([last])
     assert is_woken(waiting)
     queue._waiting.remove(waiting)
     queue._wake_next(last)
@@ -462,12 +462,12 @@ def test_publishers_that_wait_long_for_each_other_are_woken_at_once_for_a_while(
     queue._wake_next(second)
     for _ in range(AT_ONCE_COMMITS):
         first, second, waiting = request_of(1), request_of(2), request_of(3)
-        taken = taken_together(queue, first, second)
-        queue._waiting.append(waiting)
-        queue._hand_over(taken)
+        leading = taken_together(queue, first, second)
+        queue._append(waiting, [])
+        queue._hand_over(leading)
         assert [is_woken(request) for request in (first, second, waiting)] == [True, True, True]
         assert waiting.leads
-        queue._waiting.clear()
+        queue.abandon([waiting])
     first, second = request_of(1), request_of(2)
     queue._hand_over(taken_together(queue, first, second))
     assert [is_woken(request) for request in (first, second)] == [True, False]
@@ -494,13 +494,13 @@ def test_a_follower_of_an_interrupted_leader_is_told_that_the_outcome_is_unknown
     writes = Writes()
     queue = queue_of(writes)
     leading, following = request_of(1), request_of(1)
-    queue._has_leader = True
-    queue._waiting.extend([leading, following])
-    queue._messages, queue._bytes = 2, leading.bytes + following.bytes
+    for request in (leading, following):
+        queue._append(request, [])
+    queue.come(leading)
     writes.interrupt = KeyboardInterrupt()
     writes.gate.set()
     with pytest.raises(KeyboardInterrupt):
-        queue._lead()
+        queue.wait([leading])
     assert isinstance(following.outcome, OutcomeUnknown)
     assert following.outcome.topic == "orders"
     assert queue.depth == 0

@@ -9,8 +9,10 @@ would all fight for the interpreter, which only one can have; so each finds it f
 before the next leader takes what waits. Who was interrupted is left out, or wakes the next in going. Where other
 threads keep the interpreter busy each step would wait for it: if that is seen, all are woken at once for a while.
 
-A thread that is interrupted while it waits takes its wish back, and passes the lead on if it was handed to it. Safe for
-threads; the lock is never held while work is done.
+A thread may be interrupted anywhere, as the main thread is by Ctrl-C. It takes back what it wants if nobody has taken
+it. If it leads, which the crowd knows it by, it gives up: whoever waited for it is told so, and the lead goes on. So
+every step can be done twice, and whatever must not come apart has no call in it, since Python interrupts only there.
+Safe for threads; the lock is never held while work is done.
 """
 
 from __future__ import annotations
@@ -40,9 +42,9 @@ class Waiter:
 
     leads: bool = field(default=False, init=False)
     is_abandoned: bool = field(default=False, init=False)
-    # Whom its thread wakes once it was woken itself; or else whether it passes the lead on.
+    # Whom its thread wakes once it was woken itself; or else whose lead it passes on.
     next: Waiter | None = field(default=None, init=False)
-    is_last: bool = field(default=False, init=False)
+    passes: Waiter | None = field(default=None, init=False)
     decided: threading.Lock = field(default_factory=_locked, init=False)
 
 
@@ -56,7 +58,9 @@ class Crowd(Generic[Wish]):
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._waiting: deque[Wish] = deque()
-        self._has_leader = False
+        # The wish whose thread leads, or is to lead, and what it has taken.
+        self._leading: Wish | None = None
+        self._taken: list[Wish] = []
         # For so many commits all are woken at once; else the time until which one after another is quick enough.
         self._at_once = 0
         self._waking_until = 0.0
@@ -65,100 +69,128 @@ class Crowd(Generic[Wish]):
         """Do what some want. What fails is for each of them to know: an error that comes out is the leader's."""
         raise NotImplementedError
 
-    def take(self) -> list[Wish]:
-        """What is done next, at least one; the caller holds the lock."""
-        taken = list(self._waiting)
+    def take(self, taken: list[Wish]) -> None:
+        """Move what is done next, at least one, out of those waiting; the caller holds the lock."""
+        taken.extend(self._waiting)
         self._waiting.clear()
-        return taken
+
+    def fail(self, taken: Sequence[Wish]) -> None:
+        """The leader was interrupted: tell those whose outcome it has not told."""
 
     def forget(self, wishes: Sequence[Wish]) -> None:
-        """These are done, or taken back; the caller holds the lock."""
+        """These are done, or taken back; the caller holds the lock. Twice does no harm."""
 
     def share(self, wish: Wish) -> None:
         """Have one's wish done, by this thread or by another."""
-        with self._lock:
-            self._waiting.append(wish)
-            leads = self.comes_first()
-        self.wait([wish], leads)
-
-    def comes_first(self) -> bool:
-        """Whether who comes now has to lead; the caller holds the lock, and has put its wishes among those waiting."""
-        leads = not self._has_leader
-        self._has_leader = True
-        return leads
-
-    def wait(self, wishes: Sequence[Wish], leads: bool) -> None:
-        """Wait until all one's wishes are done, leading whenever it is one's turn."""
         try:
-            if leads:
-                self._lead()
-            for wish in wishes:
-                wish.decided.acquire()
-                if wish.leads:
-                    self._lead()
-                    wish.decided.acquire()
-                self._wake_next(wish)
+            with self._lock:
+                self._waiting.append(wish)
+                self.come(wish)
+            self.wait([wish])
         except BaseException:
-            self._abandon(wishes)
+            self.abandon([wish])
             raise
 
-    def _lead(self) -> None:
-        with self._lock:
-            taken = self.take()
-        try:
-            self.work(taken)
-        finally:
-            self._hand_over(taken)
+    def come(self, wish: Wish) -> None:
+        """Lead, if nobody does; the caller holds the lock, and has put this, its first wish, among those waiting."""
+        if self._leading is None:
+            wish.leads = True
+            self._leading = wish
 
-    def _hand_over(self, taken: Sequence[Wish]) -> None:
-        """Wake the first whose wish is done, which wakes the next, and so on; the last passes the lead on."""
-        following: Waiter | None = None
+    def wait(self, wishes: Sequence[Wish]) -> None:
+        """Wait until all one's wishes are done, leading whenever it is one's turn; if it raises, `abandon` them."""
+        for wish in wishes:
+            if not wish.leads:
+                wish.decided.acquire()
+            if wish.leads:
+                self._lead(wish)
+                wish.decided.acquire()
+            self._wake_next(wish)
+
+    def abandon(self, wishes: Sequence[Wish]) -> None:
+        """Take back what nobody has taken; whoever has the lead must not just go."""
         with self._lock:
+            left = [wish for wish in wishes if wish in self._waiting and wish not in self._taken]
+            for wish in left:
+                self._waiting.remove(wish)
+            self.forget(left)
+            for wish in wishes:
+                wish.is_abandoned = True
+            leading = self._leading
+            if leading is not None and leading in wishes:
+                self._give_up(leading)
+        for wish in wishes:
+            self._wake_next(wish)
+
+    def _lead(self, leading: Wish) -> None:
+        with self._lock:
+            self.take(self._taken)
+        try:
+            self.work(self._taken)
+        finally:
+            self._hand_over(leading)
+
+    def _hand_over(self, leading: Wish) -> None:
+        """Wake the first whose wish is done, which wakes the next, and so on; the last passes the lead on."""
+        with self._lock:
+            taken = self._taken
             self.forget(taken)
+            following: Waiter | None = None
             if self._at_once:
                 self._at_once -= 1
             else:
                 for wish in reversed(taken):
                     if not wish.is_abandoned:
-                        wish.next, wish.is_last, following = following, following is None, wish
+                        wish.next, wish.passes, following = following, leading if following is None else None, wish
                 self._waking_until = time.monotonic() + len(taken) * STEP_SECONDS_MAX
-            if following is None:
-                self._pass_lead()
-        for waiter in taken if following is None else [following]:
-            _wake(waiter)
+            if following is not None:
+                _wake(following)
+            else:
+                self._wake_all(leading)
 
     def _wake_next(self, waiter: Waiter) -> None:
         """After a thread was woken, or will not wait any more."""
         if waiter.next is not None:
             _wake(waiter.next)
-        elif waiter.is_last:
+        elif waiter.passes is not None:
             with self._lock:
-                if waiter.is_last:
-                    waiter.is_last = False
+                if self._leading is waiter.passes:
                     self._at_once = AT_ONCE_COMMITS if time.monotonic() > self._waking_until else 0
-                    self._pass_lead()
+                self._pass_lead(waiter.passes)
 
-    def _pass_lead(self) -> None:
-        if self._waiting:
-            self._waiting[0].leads = True
-            _wake(self._waiting[0])
-        else:
-            self._has_leader = False
-            self._idle.notify_all()
-
-    def _abandon(self, wishes: Sequence[Wish]) -> None:
-        """Take back what is not being done; whoever has the lead must not just go."""
-        with self._lock:
-            waiting = [wish for wish in wishes if wish in self._waiting]
-            for wish in waiting:
+    def _give_up(self, leading: Wish) -> None:
+        """End a lead wherever it is; the caller holds the lock."""
+        taken = self._taken
+        for wish in taken:
+            wish.next = wish.passes = None
+            if wish in self._waiting:
                 self._waiting.remove(wish)
-            self.forget(waiting)
-            for wish in wishes:
-                wish.is_abandoned = True
-            if any(wish.leads for wish in waiting):
-                self._pass_lead()
-        for wish in wishes:
-            self._wake_next(wish)
+        self.fail(taken)
+        self.forget(taken)
+        self._wake_all(leading)
+
+    def _wake_all(self, leading: Wish) -> None:
+        for wish in self._taken:
+            _wake(wish)
+        self._pass_lead(leading)
+
+    def _pass_lead(self, leading: Waiter) -> None:
+        """Let the first who waits lead, unless this lead was passed on before; the caller holds the lock."""
+        if self._leading is not leading:
+            return
+        self._taken = []
+        if not self._waiting:
+            self._leading = None
+            self._idle.notify_all()
+            return
+        first = self._waiting[0]
+        try:
+            first.leads = True
+            self._leading = first
+            first.decided.release()
+        except RuntimeError:
+            # It was woken before.
+            pass
 
 
 def _wake(waiter: Waiter) -> None:

@@ -27,6 +27,8 @@ from headrace.core.measures import SECONDS, Histogram
 from headrace.core.planning import CommitKey, Receipts
 
 _SMALL_BYTES: Final = 4096
+# Whoever closes a queue looks so often whether everyone is out, in case nobody could tell.
+_LOOK_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class Request(Waiter):
     bytes: int = 0
     receipts: Receipts | None = None
     error: Exception | None = None
+    # Whether it is in the measure of the queue.
+    is_counted: bool = False
 
     def __post_init__(self) -> None:
         for batch in self.batches:
@@ -109,8 +113,13 @@ class CommitQueue(Crowd[Request]):
         began = time.perf_counter()
         left = deque(requests)
         while left:
-            entered, leads = self._enter(left, timeout_seconds)
-            self.wait(entered, leads)
+            entered: list[Request] = []
+            try:
+                self._enter(left, entered, timeout_seconds)
+                self.wait(entered)
+            except BaseException:
+                self.abandon(entered)
+                raise
         self.seconds.observe(time.perf_counter() - began, len(requests))
 
     def close(self, reason: HeadraceError) -> None:
@@ -118,26 +127,27 @@ class CommitQueue(Crowd[Request]):
         with self._lock:
             self._closed = reason
             self._room.notify_all()
-            while self._has_leader:
-                self._idle.wait()
+            while self._leading is not None:
+                self._idle.wait(_LOOK_SECONDS)
 
-    def _enter(self, left: deque[Request], timeout_seconds: float) -> tuple[list[Request], bool]:
-        """Put the first request into the queue, and those after it that fit; whether their publisher has to lead."""
+    def _enter(self, left: deque[Request], entered: list[Request], timeout_seconds: float) -> None:
+        """Put the first request into the queue, and those after it that fit."""
         with self._lock:
             if self._line or self._is_full(left[0]):
                 self._wait_for_room(left[0], timeout_seconds)
             if self._closed is not None:
                 raise again(self._closed)
-            entered = [self._append(left.popleft())]
+            self._append(left.popleft(), entered)
             while left and not self._line and not self._is_full(left[0]):
-                entered.append(self._append(left.popleft()))
-            return entered, self.comes_first()
+                self._append(left.popleft(), entered)
+            self.come(entered[0])
 
-    def _append(self, request: Request) -> Request:
+    def _append(self, request: Request, entered: list[Request]) -> None:
+        entered.append(request)
+        request.is_counted = True
         self._messages += request.rows
         self._bytes += request.bytes
         self._waiting.append(request)
-        return request
 
     def _wait_for_room(self, request: Request, timeout_seconds: float) -> None:
         """Wait in line; the caller holds the lock."""
@@ -169,22 +179,29 @@ class CommitQueue(Crowd[Request]):
             _fail(taken, OutcomeUnknown(self.topic, f"the publisher that wrote was interrupted: {interrupt!r}"))
             raise
 
-    def take(self) -> list[Request]:
+    def take(self, taken: list[Request]) -> None:
         """The first requests, as many as fit one frame, at least one."""
         rows = size = 0
-        taken: list[Request] = []
         while self._waiting:
             first = self._waiting[0]
             rows, size = rows + first.rows, size + first.bytes
             if taken and (rows > FRAME_ROWS or size > FRAME_BYTES):
                 break
-            taken.append(self._waiting.popleft())
-        return taken
+            taken.append(first)
+            self._waiting.popleft()
+
+    def fail(self, taken: Sequence[Request]) -> None:
+        """The outcome of what was not decided is not known."""
+        undecided = [request for request in taken if request.receipts is None]
+        _fail(undecided, OutcomeUnknown(self.topic, "the publisher that wrote was interrupted"))
 
     def forget(self, requests: Sequence[Request]) -> None:
         """Make room; the caller holds the lock."""
-        self._messages -= sum(request.rows for request in requests)
-        self._bytes -= sum(request.bytes for request in requests)
+        for request in requests:
+            if request.is_counted:
+                request.is_counted = False
+                self._messages -= request.rows
+                self._bytes -= request.bytes
         self._room.notify_all()
 
 
