@@ -232,6 +232,16 @@ def test_batch_of_only_duplicates_is_empty_and_changes_nothing() -> None:
     assert_same_state(state, before)
 
 
+def test_a_commit_without_its_rows_changes_the_state_as_the_whole_does() -> None:
+    state = new_state()
+    whole, _ = plan(accepted(value=[b"a", b"b"], producer_id=["p"] * 2, seqno=[1, 2]), state, DEFAULT_SETTINGS, NOW_US)
+    bare, other = whole.bare(), state.copy()
+    assert (bare.rows.num_rows, bare.directory) == (0, whole.directory)
+    state.apply(whole)
+    other.apply(bare)
+    assert_same_state(state, other)
+
+
 def test_columns_that_only_duplicates_had_are_not_stored() -> None:
     state = new_state()
     publish(state, numbered(1))
