@@ -49,9 +49,10 @@ def test_a_worker_keeps_what_it_has_imported_from_the_collector() -> None:
     worker.settle.cache_clear()
     try:
         worker.settle()
-        frozen = gc.get_freeze_count()
-        assert frozen > 10_000
+        assert gc.get_freeze_count() > 10_000
+        # Only the first time: what comes later is for the collector.
+        late: list[object] = [[]]
         worker.settle()
-        assert gc.get_freeze_count() == frozen
+        assert any(tracked is late for tracked in gc.get_objects())
     finally:
         gc.unfreeze()
