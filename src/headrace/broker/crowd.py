@@ -184,6 +184,7 @@ class Crowd(Generic[Wish]):
             self._idle.notify_all()
             return
         first = self._waiting[0]
+        # Not by `_wake`: on the way into it an interrupt would leave a leader that nobody wakes.
         try:
             first.leads = True
             self._leading = first

@@ -2,7 +2,7 @@
 
 Spark puts `python/lib/pyspark.zip` of its home before everything else on the path of its Python processes, and Python
 compiles what it imports out of a zip anew in every process. Each streaming query starts such a process, so each would
-begin half a second later. Therefore the home is a directory of links to everything in pyspark but `python`: Spark's
+begin half a second later. Therefore the home is a directory of links to what Spark runs, without `python`: Spark's
 processes find the installed pyspark then, which is compiled. What a local cluster writes beside its jars goes there
 too, and not among the installed packages.
 """
@@ -33,7 +33,7 @@ def spark_home() -> Path:
 
 def link_home(home: Path, installed: Path) -> Path:
     """Put links to what Spark needs of an installation into an empty directory."""
-    for name in ("bin", "jars", "sbin", "conf", "data"):
+    for name in ("bin", "conf", "jars"):
         if (installed / name).exists():
             (home / name).symlink_to(installed / name, target_is_directory=True)
     return home

@@ -17,7 +17,7 @@ from headrace.spark.java import java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Arrow in Java checks every access to a buffer, which takes a tenth of the time to read a topic. Spark asks only for
+# Arrow in Java checks every access to a buffer, which is a tenth of what Java does to read a topic. Spark asks only for
 # rows that a batch has, and whether a value is null before it takes it.
 _UNCHECKED: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 CONFIGURATION: Final = {

@@ -18,10 +18,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.client import Client
-from headrace.core.errors import AnswerLost, HeadraceError, ServerFailed, TopicExists, TopicNotFound
+from headrace.core.descriptions import Staged
+from headrace.core.errors import AnswerLost, HeadraceError, InvalidInput, ServerFailed, TopicExists, TopicNotFound
 from headrace.spark.connection import Connection
 from headrace.spark.options import WriteOptions
 from headrace.spark.rows import Pieces, by_topic
+from headrace.spark.worker import settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,30 @@ def publish_rows(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> No
     _Sending(options, _publish).send(batches)
 
 
+def publish_stages(
+    connection: Connection, topic: str, pieces: Iterable[StagedPiece], writer: str, number: int, field: str
+) -> int:
+    """Publish stages in one commit, unless that was done before; how many rows the topic did not take as it had them.
+
+    field: what the user calls the writer, for the error about one whose checkpoint begins anew.
+    """
+    stages = [Staged(piece.stage, piece.rows) for piece in pieces]
+
+    def publish(client: Client) -> int:
+        last = client.last_commit(topic, writer)
+        if last is not None and last > number:
+            rule = (
+                f"its last batch in topic {topic!r} was {last} and this is {number}: the checkpoint is older than the "
+                f"sink. Give a new checkpoint a new {field}; nothing of this batch was written"
+            )
+            raise InvalidInput(field, repr(writer), rule)
+        _, duplicates = client.publish_staged(topic, stages, writer, number)
+        # A batch that is there already is one great duplicate, and means nothing.
+        return 0 if last == number else duplicates
+
+    return connection.call(publish)
+
+
 def drop(connection: Connection, pieces: Iterable[StagedPiece]) -> None:
     """Drop stages that will not be published. It is a courtesy: what cannot be dropped expires."""
     stages: dict[str, list[str]] = {}
@@ -78,6 +104,7 @@ class _Sending:
 
     def send(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Send all rows; when it fails, `sent` has everything that may have come through."""
+        settle()
         with ThreadPoolExecutor(1, "headrace-sending") as sender:
             under_way: Future[None] | None = None
             for topic, rows in _pieces(batches, self._options.topic):

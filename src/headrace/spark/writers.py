@@ -30,12 +30,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from headrace.client import Client
-from headrace.core.descriptions import Staged
 from headrace.core.errors import InvalidInput, TopicNotFound
 from headrace.core.names import topic_key
 from headrace.spark.options import WriteOptions
-from headrace.spark.staging import StagedPiece, drop, make_topic, publish_rows, stage_rows
-from headrace.spark.worker import settle
+from headrace.spark.staging import StagedPiece, drop, make_topic, publish_rows, publish_stages, stage_rows
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +121,6 @@ def _find_topic(options: WriteOptions) -> None:
 
 
 def _write(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> tuple[StagedPiece, ...]:
-    settle()
     if options.delivery == "exactly-once":
         return stage_rows(options, batches)
     publish_rows(options, batches)
@@ -151,26 +148,8 @@ def _publish(options: WriteOptions, pieces: Sequence[StagedPiece], writer: str, 
 
 
 def _publish_to(options: WriteOptions, staged: Sequence[StagedPiece], writer: str, number: int) -> None:
-    topic, stages = staged[0].topic, [Staged(piece.stage, piece.rows) for piece in staged]
-    written, duplicates = options.connection.call(lambda client: client.publish_staged(topic, stages, writer, number))
-    if duplicates and not written:
-        _check_newest(options, topic, writer, number)
-        logger.warning("topic %r: this batch was published before, or all of its %d rows repeat", topic, duplicates)
-    elif duplicates:
-        logger.warning(
-            "topic %r: %d of %d rows were not written, they repeat what their source, by seqno, or the topic has",
-            topic,
-            duplicates,
-            written + duplicates,
-        )
-
-
-def _check_newest(options: WriteOptions, topic: str, writer: str, number: int) -> None:
-    """A batch that is done again is the last one: an older number means a checkpoint that begins anew."""
-    last = options.connection.call(lambda client: client.last_commit(topic, writer))
-    if last is not None and last > number:
-        rule = (
-            f"its last batch in topic {topic!r} was {last} and this is {number}: the checkpoint is older than the "
-            f"sink. Give a new checkpoint a new sinkId; nothing of this batch was written"
-        )
-        raise InvalidInput("sinkId", repr(writer), rule)
+    topic, rows = staged[0].topic, sum(piece.rows for piece in staged)
+    dropped = publish_stages(options.connection, topic, staged, writer, number, "sinkId")
+    if dropped:
+        told = "topic %r: %d of %d rows were not written, they repeat what their source, by seqno, or the topic has"
+        logger.warning(told, topic, dropped, rows)

@@ -49,9 +49,10 @@ class Proxy:
         self.has_cut.set()
 
     def come_back(self) -> None:
-        """Let clients in again."""
+        """Let clients in again; a cut that is planned stays so."""
         with self._lock:
-            self._stays_down = self._is_down = False
+            self._is_down = False
+            self._stays_down &= self._word is not None
 
     def close(self) -> None:
         _end(self._listener)

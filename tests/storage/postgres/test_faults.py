@@ -15,6 +15,7 @@ from psycopg import errors
 from headrace.core.errors import Closed, DiskFull, OutcomeUnknown, StoreUnavailable
 from headrace.core.planning import Commit, CommitKey, Receipts, TopicState
 from headrace.core.window import PayloadWindow
+from headrace.storage.engine import TopicLog
 from headrace.storage.postgres.connections import Connections
 from headrace.storage.postgres.engine import PostgresStore
 from headrace.storage.postgres.failures import failure_of, is_lost
@@ -35,6 +36,18 @@ def proxy(postgres: PostgresServer) -> Iterator[Proxy]:
     proxy = Proxy(postgres.port)
     yield proxy
     proxy.close()
+
+
+def cut_off_and_overtaken(
+    proxy: Proxy, threads: ThreadPoolExecutor, log: TopicLog, theirs: TopicLog
+) -> Future[list[Receipts]]:
+    """A commit of b that had no answer while another server committed c, behind a; the proxy is down."""
+    publish(log, values(b"a"))
+    proxy.cut_at(b"COMMIT", "after", stays_down=True)
+    publishing = threads.submit(publish, log, values(b"b"))
+    assert proxy.has_cut.wait(60)
+    publish(theirs, values(b"c"))
+    return publishing
 
 
 @contextmanager
@@ -94,12 +107,8 @@ class TestLostConnections:
         store, other = site.open(PATIENT, proxy.port), site.open()
         topic = create(other)
         log, theirs = log_of(store, topic), log_of(other, topic)
-        publish(log, values(b"a"))
-        proxy.cut_at(b"COMMIT", "after", stays_down=True)
         with ThreadPoolExecutor(1) as threads:
-            publishing = threads.submit(publish, log, values(b"b"))
-            assert proxy.has_cut.wait(60)
-            publish(theirs, values(b"c"))
+            publishing = cut_off_and_overtaken(proxy, threads, log, theirs)
             proxy.come_back()
             assert publishing.result(60)[0].offset.tolist() == [1]
         publish(log, values(b"d"))
@@ -181,15 +190,11 @@ class TestLostConnections:
         store, other = site.open("retry_seconds=1", proxy.port), site.open("segment_commits=1")
         topic = create(other)
         log, theirs = log_of(store, topic), log_of(other, topic)
-        publish(log, values(b"a"))
-        proxy.cut_at(b"COMMIT", "after", stays_down=True)
         with ThreadPoolExecutor(1) as threads:
-            publishing = threads.submit(publish, log, values(b"b"))
-            assert proxy.has_cut.wait(60)
-            # It begins a segment, of which the first server has yet to hear.
-            publish(theirs, values(b"c"))
-            proxy.come_back()
+            # The other begins a segment, of which the first server has yet to hear.
+            publishing = cut_off_and_overtaken(proxy, threads, log, theirs)
             proxy.cut_at(b"FROM topic_segments", "before", stays_down=True)
+            proxy.come_back()
             with pytest.raises(OutcomeUnknown, match="COMMIT"):
                 publishing.result(60)
         proxy.come_back()

@@ -19,8 +19,6 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from headrace.client import Client
-from headrace.core.descriptions import Staged
 from headrace.core.errors import InvalidInput
 from headrace.spark.options import WriteOptions, write_options
 from headrace.spark.pipeline.analysis import analysis
@@ -28,8 +26,7 @@ from headrace.spark.pipeline.checks import MESSAGE_STRUCT
 from headrace.spark.pipeline.description import MESSAGE_COLUMNS, TopicSink
 from headrace.spark.pipeline.destination import in_order, order_columns, with_order
 from headrace.spark.schema import READ_COLUMNS, check_writable
-from headrace.spark.staging import stage_rows
-from headrace.spark.worker import settle
+from headrace.spark.staging import StagedPiece, publish_stages, stage_rows
 
 # Taken over by name from the last step. Not the partition, which another topic may not have, and not the codec: values
 # are decoded when they are read.
@@ -64,12 +61,11 @@ class TopicDestination:
     def write(self, rows: DataFrame, number: int | None) -> None:
         """Publish."""
         staged = in_order(rows).mapInArrow(_staging(self._options), "stage STRING, rows BIGINT").collect()
-        stages = [Staged(row.stage, row.rows) for row in staged]
+        topic, connection = self._sink.topic, self._options.connection
+        pieces = [StagedPiece(topic, row.stage, row.rows) for row in staged]
         writer = f"pipeline-{uuid.uuid4().hex}" if number is None else str(self._sink_id)
-        if stages:
-            self.duplicates += self._options.connection.call(
-                lambda client: _publish(client, self._sink.topic, stages, writer, number or 0)
-            )
+        if pieces:
+            self.duplicates += publish_stages(connection, topic, pieces, writer, number or 0, "sink.sink_id")
 
     def close(self) -> None:
         """Nothing is held."""
@@ -109,25 +105,10 @@ def _staging(options: WriteOptions) -> Callable[[Iterable[pa.RecordBatch]], Iter
     """What a task does: put its rows aside, and name the stages that they are in."""
 
     def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle()
         pieces = stage_rows(options, batches)
         yield pa.record_batch([[piece.stage for piece in pieces], [piece.rows for piece in pieces]], schema=_STAGED)
 
     return stage
-
-
-def _publish(client: Client, topic: str, stages: list[Staged], writer: str, number: int) -> int:
-    """Publish, unless it was done before; how many messages the topic did not take since it had them."""
-    last = client.last_commit(topic, writer)
-    if last is not None and last > number:
-        rule = (
-            f"its last batch in topic {topic!r} was {last} and this is {number}: the checkpoint is older than the "
-            f"sink. Give a new checkpoint a new sink_id; nothing of this batch was written"
-        )
-        raise InvalidInput("sink.sink_id", repr(writer), rule)
-    _, duplicates = client.publish_staged(topic, stages, writer, number)
-    # A batch that is there already is one great duplicate, and means nothing.
-    return 0 if last == number else duplicates
 
 
 def _check_nothing_is_left(rows: DataFrame) -> None:

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -331,7 +331,7 @@ class DiskLog:
             self._files.sync(self._handle)
             self.sync_seconds.observe(time.perf_counter() - began)
 
-    def _undo(self, error: OSError) -> None:
+    def _undo(self, error: OSError) -> NoReturn:
         """Cut off what a failed write may have left, and say what that failure means."""
         self._cut_off(f"write: {error}", error)
         if error.errno in _NO_ROOM:
