@@ -11,7 +11,7 @@ import pytest
 from headrace.broker import Broker
 from headrace.core.errors import MessageTooLarge
 from headrace.core.limits import SEQNO_MAX
-from headrace.core.planning import CommitKey, Receipts
+from headrace.core.publish.plan import CommitKey, Receipts
 from tests.broker.background import Background, open_gated, together, until_queued
 from tests.broker.clock import SettableClock
 from tests.broker.messages import batch, content, everything, numbered, places, statuses

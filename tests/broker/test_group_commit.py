@@ -17,7 +17,7 @@ from headrace.broker.crowd import AT_ONCE_COMMITS
 from headrace.broker.queue import CommitQueue, Request
 from headrace.core.errors import Closed, DiskFull, InvalidMessage, OutcomeUnknown, Overloaded, StorageError
 from headrace.core.limits import FRAME_ROWS
-from headrace.core.planning import WRITTEN, all_duplicates
+from headrace.core.publish.plan import WRITTEN, all_duplicates
 from tests.broker.background import PATIENCE_SECONDS, Background, eventually, open_gated, together, until_queued
 from tests.broker.messages import batch, content, everything, numbered, places, statuses
 from tests.broker.sites import Site

@@ -22,7 +22,7 @@ from headrace.core.errors import (
     PartitionNotOwned,
     StaleGeneration,
 )
-from headrace.core.groups import ReadFrom
+from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import GROUP_CONSUMERS_MAX, MICROSECONDS
 from tests.broker.background import together
 from tests.broker.clock import START_US, SettableClock

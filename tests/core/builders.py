@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.core.hashing import fnv1a64_of
 from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS
 from headrace.core.messages import PUBLISH_SCHEMA, accept
-from headrace.core.planning import (
+from headrace.core.publish.plan import (
     DUPLICATE_BY_PAYLOAD,
     DUPLICATE_BY_SOURCE,
     WRITTEN,
@@ -21,8 +21,8 @@ from headrace.core.planning import (
     Receipts,
     TopicState,
 )
+from headrace.core.publish.sources import NO_LINK, NOTHING_WRITTEN, Source
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
-from headrace.core.sources import NO_LINK, NOTHING_WRITTEN, Source
 
 NOW_US = 1_700_000_000 * MICROSECONDS
 DAY_US = 24 * 3600 * MICROSECONDS

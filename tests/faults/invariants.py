@@ -29,7 +29,7 @@ from headrace.broker.clock import Clock
 from headrace.core.descriptions import Staged
 from headrace.core.errors import StageNotFound, TopicNotFound
 from headrace.core.messages import PUBLISH_SCHEMA
-from headrace.core.planning import CommitKey, Receipts
+from headrace.core.publish.plan import CommitKey, Receipts
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.filesystem import FileSystem
 from headrace.storage.disk.options import DiskOptions

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from headrace.broker import Broker, BrokerSettings, decision
-from headrace.core.planning import CommitKey, Receipts
+from headrace.core.publish.plan import CommitKey, Receipts
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.options import DiskOptions
 from tests.faults.invariants import Message, Place, batch_of

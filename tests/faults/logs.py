@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headrace.core.errors import Damaged
 from headrace.core.messages import accept
-from headrace.core.planning import Commit, TopicState, plan
+from headrace.core.publish.plan import Commit, TopicState, plan
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.log import DiskLog

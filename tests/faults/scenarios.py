@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.core.planning import CommitKey
+from headrace.core.publish.plan import CommitKey
 from headrace.storage.disk.options import DiskOptions
 from tests.faults.crashes import DAY_US, Scenario, Session
 from tests.faults.invariants import TINY, Message

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
-from headrace.core import codecs
+from headrace.core.codecs import columns as codecs
 from tests.broker.background import Background, together
 from tests.rest.servers import QueueClient, ServerProcess
 from tests.rest.site import Site

@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace.core.limits import MICROSECONDS
 from headrace.core.messages import PUBLISH_SCHEMA, accept
 from headrace.core.names import topic_key
-from headrace.core.planning import Commit, CommitKey, Receipts, TopicState, plan
+from headrace.core.publish.plan import Commit, CommitKey, Receipts, TopicState, plan
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.engine import Store, TopicLog

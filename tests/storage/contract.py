@@ -18,11 +18,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Closed, OffsetOutOfRange, PartitionNotFound, StorageError, TopicExists
-from headrace.core.groups import Group, Member
+from headrace.core.groups.group import Group, Member
 from headrace.core.ids import Kind
 from headrace.core.messages import READ_SCHEMA, STORED_SCHEMA, message_sizes
 from headrace.core.names import topic_key
-from headrace.core.planning import Commit, CommitKey, TopicState
+from headrace.core.publish.plan import Commit, CommitKey, TopicState
 from headrace.core.rights import Grant, Right
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
 from headrace.storage.catalog import TokenRecord, TopicRecord

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from headrace.core.errors import StoreUnavailable, UnknownFormat
-from headrace.core.groups import Group
+from headrace.core.groups.group import Group
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import Catalog
 from headrace.storage.tables import VERSION

@@ -49,10 +49,10 @@ from headrace.broker.topic import Topic
 from headrace.broker.topics import OpenTopic, Topics
 from headrace.broker.upkeep import Upkeep
 from headrace.broker.vitals import TopicVitals, vitals_of
-from headrace.core import groups as rules
 from headrace.core.descriptions import GroupDescription, Membership, ProducerOpening, Staged, TopicDescription
 from headrace.core.errors import HeadraceError, StageNotFound
-from headrace.core.groups import Group, ReadFrom
+from headrace.core.groups import group as rules
+from headrace.core.groups.group import Group, ReadFrom
 from headrace.core.limits import (
     FETCH_BYTES_DEFAULT,
     FETCH_BYTES_MAX,
@@ -64,7 +64,7 @@ from headrace.core.limits import (
 )
 from headrace.core.messages import NO_MESSAGES, accept
 from headrace.core.names import check_group_name, check_id
-from headrace.core.planning import DUPLICATE_COMMIT, CommitKey, Receipts, all_duplicates
+from headrace.core.publish.plan import DUPLICATE_COMMIT, CommitKey, Receipts, all_duplicates
 from headrace.storage.engine import Store
 from headrace.storage.urls import open_store
 

@@ -13,7 +13,7 @@ from headrace.core.descriptions import Staged
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import SEQNO_MAX
 from headrace.core.names import check_id
-from headrace.core.planning import CommitKey
+from headrace.core.publish.plan import CommitKey
 
 
 def check_whole(field: str, value: object, least: int, most: int) -> int:

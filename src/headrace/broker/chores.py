@@ -16,7 +16,7 @@ from headrace.broker.topics import OpenTopic, Topics
 from headrace.broker.upkeep import Task
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import MICROSECONDS, PRODUCERS_MAX
-from headrace.core.planning import TopicState
+from headrace.core.publish.plan import TopicState
 from headrace.storage.engine import Store
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,8 @@ from headrace.broker.queue import Fence, Request
 from headrace.core.errors import InvalidInput, ProducerFenced
 from headrace.core.limits import FRAME_BYTES, FRAME_ROWS
 from headrace.core.messages import accept_all, join
-from headrace.core.planning import (
+from headrace.core.publish.payload_window import PayloadWindow
+from headrace.core.publish.plan import (
     DUPLICATE_COMMIT,
     WRITTEN,
     Commit,
@@ -32,7 +33,6 @@ from headrace.core.planning import (
     plan,
 )
 from headrace.core.settings import TopicSettings
-from headrace.core.window import PayloadWindow
 from headrace.storage.engine import SharedLog
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.broker.topics import OpenTopic
-from headrace.core.assignment import owner_of, partitions_of
 from headrace.core.descriptions import GroupDescription, PartitionProgress, TopicDescription
-from headrace.core.groups import Group
+from headrace.core.groups.assignment import owner_of, partitions_of
+from headrace.core.groups.group import Group
 from headrace.core.limits import MICROSECONDS
 
 

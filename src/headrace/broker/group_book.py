@@ -23,7 +23,7 @@ import numpy as np
 
 from headrace.broker.offset_commits import OffsetCommit, OffsetCommits
 from headrace.broker.topic import Topic
-from headrace.core.groups import Group
+from headrace.core.groups.group import Group
 from headrace.core.hashing import Int64s
 from headrace.storage.catalog import Catalog
 from headrace.storage.group_row import Reach

@@ -14,9 +14,9 @@ import msgspec
 
 from headrace.broker.group_book import GroupBook, GroupDraft
 from headrace.broker.topic import Topic
-from headrace.core import groups as rules
 from headrace.core.errors import GroupNotFound, OffsetOutOfRange, OutcomeUnknown, PartitionNotFound, StoreUnavailable
-from headrace.core.groups import Group, ReadFrom
+from headrace.core.groups import group as rules
+from headrace.core.groups.group import Group, ReadFrom
 from headrace.core.hashing import Int64s
 from headrace.storage.group_row import Reach
 

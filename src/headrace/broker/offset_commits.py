@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from headrace.broker.crowd import Crowd, Waiter
 from headrace.core.errors import HeadraceError, StoreUnavailable
-from headrace.core.groups import Group
+from headrace.core.groups.group import Group
 from headrace.storage.catalog import Catalog, GroupOffsets
 
 

@@ -22,9 +22,9 @@ import pyarrow as pa
 
 from headrace.broker.crowd import Crowd, Waiter
 from headrace.core.errors import HeadraceError, OutcomeUnknown, Overloaded, again
+from headrace.core.histogram import SECONDS, Histogram
 from headrace.core.limits import FRAME_BYTES, FRAME_ROWS
-from headrace.core.measures import SECONDS, Histogram
-from headrace.core.planning import CommitKey, Receipts
+from headrace.core.publish.plan import CommitKey, Receipts
 
 _SMALL_BYTES: Final = 4096
 # Whoever closes a queue looks so often whether everyone is out, in case nobody could tell.

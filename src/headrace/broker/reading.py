@@ -20,9 +20,9 @@ from headrace.broker.clock import Clock
 from headrace.broker.topic import Topic
 from headrace.broker.topics import OpenTopic
 from headrace.broker.watching import ALL_PARTITIONS
-from headrace.core import groups as rules
 from headrace.core.errors import OffsetOutOfRange, PartitionNotFound, PartitionNotOwned, StaleGeneration
-from headrace.core.groups import Group, ReadFrom
+from headrace.core.groups import group as rules
+from headrace.core.groups.group import Group, ReadFrom
 from headrace.core.limits import FETCH_BYTES_MAX, FETCH_MESSAGES_MAX, MICROSECONDS, SESSION_TIMEOUT_SECONDS_MAX
 from headrace.core.messages import content_bytes
 from headrace.core.names import check_group_name, check_id

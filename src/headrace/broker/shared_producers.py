@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from headrace.broker.topic import Topic
 from headrace.core.errors import ProducerFenced
-from headrace.core.planning import TopicState
+from headrace.core.publish.plan import TopicState
 
 
 def open_shared_producer(

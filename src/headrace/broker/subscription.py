@@ -23,8 +23,8 @@ from headrace.broker.clock import Clock
 from headrace.broker.groups import Groups
 from headrace.broker.topic import Topic
 from headrace.broker.watching import ALL_PARTITIONS
-from headrace.core import groups as rules
 from headrace.core.errors import Closed, Gone, HeadraceError, NotFound, again
+from headrace.core.groups import group as rules
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_MAX, FETCH_WAIT_SECONDS_MAX, MICROSECONDS
 
 logger = logging.getLogger(__name__)

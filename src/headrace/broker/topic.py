@@ -23,9 +23,10 @@ from headrace.broker.settings import BrokerSettings
 from headrace.broker.watching import Watches
 from headrace.core.errors import HeadraceError, StorageError, StoreUnavailable, again
 from headrace.core.hashing import Int64s
-from headrace.core.measures import COUNTS, SECONDS, Histogram
+from headrace.core.histogram import COUNTS, SECONDS, Histogram
 from headrace.core.messages import content_bytes
-from headrace.core.planning import (
+from headrace.core.publish.payload_window import PayloadWindow
+from headrace.core.publish.plan import (
     DUPLICATE_BY_PAYLOAD,
     DUPLICATE_BY_SOURCE,
     DUPLICATE_COMMIT,
@@ -33,7 +34,6 @@ from headrace.core.planning import (
     Directory,
     TopicState,
 )
-from headrace.core.window import PayloadWindow
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.engine import Offsets, SharedLog, TopicLog
 

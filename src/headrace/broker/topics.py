@@ -38,8 +38,8 @@ from headrace.core.errors import (
 )
 from headrace.core.limits import PARTITIONS_MAX, TOPICS_MAX
 from headrace.core.names import check_topic_name, topic_key
+from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.settings import TopicSettings
-from headrace.core.window import PayloadWindow
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.engine import Store
 

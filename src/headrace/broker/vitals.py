@@ -8,7 +8,7 @@ from headrace.broker.descriptions import describe_group
 from headrace.broker.topics import OpenTopic
 from headrace.core.descriptions import GroupDescription
 from headrace.core.errors import GroupNotFound
-from headrace.core.measures import Histogram
+from headrace.core.histogram import Histogram
 
 
 @dataclass(frozen=True, slots=True)

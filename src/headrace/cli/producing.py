@@ -21,7 +21,7 @@ from headrace.cli.lines import batches_of, split_keys
 from headrace.cli.options import connected, is_flight
 from headrace.cli.output import print_note
 from headrace.cli.senders import FlightSender, HttpSender, RowRefused, Sender
-from headrace.core import codecs
+from headrace.core.codecs import columns as codecs
 from headrace.core.errors import HeadraceError
 from headrace.core.messages import ATTRIBUTES
 

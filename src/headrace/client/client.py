@@ -29,7 +29,7 @@ from headrace.client.starting import Start, check_start, positions_at
 from headrace.client.transport import Transport
 from headrace.core.descriptions import GroupDescription, Staged, TopicDescription
 from headrace.core.errors import InvalidInput
-from headrace.core.groups import ReadFrom
+from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import (
     CONSUMER_PREFETCH_BYTES,
     FETCH_BYTES_DEFAULT,

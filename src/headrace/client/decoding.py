@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from headrace.core import codecs
+from headrace.core.codecs import columns as codecs
 from headrace.core.messages import READ_SCHEMA
 
 _VALUE = READ_SCHEMA.get_field_index("value")

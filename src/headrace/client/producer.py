@@ -16,7 +16,7 @@ from headrace.client.outbox import Outbox
 from headrace.client.receipt import Receipt
 from headrace.client.settings import ProducerSettings
 from headrace.client.transport import Transport
-from headrace.core import codecs
+from headrace.core.codecs import columns as codecs
 from headrace.core.errors import CodecNotAllowed, InvalidInput, InvalidMessage, MessageTooLarge, Overloaded, again
 from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX
 

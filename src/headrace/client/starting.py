@@ -9,7 +9,7 @@ from typing import Literal
 from headrace.client.calling import Calls
 from headrace.client.message import microseconds
 from headrace.core.errors import InvalidInput
-from headrace.core.groups import ReadFrom
+from headrace.core.groups.group import ReadFrom
 from headrace.wire.operations import OffsetAt, Offsets
 
 Start = Literal["earliest", "latest"] | int | datetime | Mapping[int, int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.core.groups import ReadFrom
+from headrace.core.groups.group import ReadFrom
 from headrace.core.settings import TopicSettings
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from headrace.broker import Broker
 from headrace.core.descriptions import Staged
-from headrace.core.planning import CommitKey
+from headrace.core.publish.plan import CommitKey
 from headrace.core.rights import Caller, Right
 from headrace.wire import operations as wire
 

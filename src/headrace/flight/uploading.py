@@ -21,7 +21,7 @@ import pyarrow as pa
 from headrace.broker import Broker
 from headrace.core.errors import Closed, HeadraceError, InvalidInput
 from headrace.core.limits import BATCH_BYTES_MAX, FRAME_ROWS
-from headrace.core.planning import CommitKey, Receipts
+from headrace.core.publish.plan import CommitKey, Receipts
 from headrace.wire.answers import encode_receipts, encode_refusal
 from headrace.wire.tickets import Publish, Stage
 

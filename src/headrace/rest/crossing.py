@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.broker import Broker
 from headrace.core.errors import InvalidInput
 from headrace.core.messages import STORED_SCHEMA
-from headrace.core.planning import Receipts
+from headrace.core.publish.plan import Receipts
 from headrace.rest.draining import Draining
 
 P = ParamSpec("P")

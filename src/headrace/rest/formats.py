@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.core.errors import InvalidInput, InvalidMessage
 from headrace.core.limits import BATCH_ROWS_MAX, ID_CHARACTERS_MAX, PARTITIONS_MAX, SEQNO_MAX
 from headrace.core.messages import PUBLISH_SCHEMA
-from headrace.core.planning import WRITTEN, CommitKey, Receipts
+from headrace.core.publish.plan import WRITTEN, CommitKey, Receipts
 from headrace.core.settings import CODECS
 
 ARROW: Final = "application/vnd.apache.arrow.stream"

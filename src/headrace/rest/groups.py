@@ -11,7 +11,7 @@ from litestar.params import FromPath
 
 from headrace.core.descriptions import GroupDescription
 from headrace.core.errors import InvalidInput
-from headrace.core.groups import ReadFrom
+from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import GROUP_CONSUMERS_MAX, ID_CHARACTERS_MAX, PARTITIONS_MAX, TIME_US_MAX
 from headrace.core.rights import Right
 from headrace.rest.bodies import read

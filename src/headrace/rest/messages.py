@@ -12,7 +12,7 @@ from litestar.params import FromPath
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_DEFAULT
-from headrace.core.planning import Receipts
+from headrace.core.publish.plan import Receipts
 from headrace.core.rights import Right
 from headrace.rest.bodies import decode
 from headrace.rest.crossing import Crossing

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from headrace.broker.vitals import TopicVitals
 from headrace.core.descriptions import GroupDescription
-from headrace.core.measures import Histogram
+from headrace.core.histogram import Histogram
 from headrace.core.rights import Right
 from headrace.rest.crossing import Crossing
 

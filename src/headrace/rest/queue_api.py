@@ -20,7 +20,7 @@ from litestar.exceptions import HTTPException, MethodNotAllowedException
 from litestar.response.base import ASGIResponse
 
 from headrace.broker.in_order import Taken
-from headrace.core import codecs
+from headrace.core.codecs import columns as codecs
 from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput
 from headrace.core.limits import PARTITIONS_MAX
 from headrace.core.rights import Right

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.client.backoff import Backoff
-from headrace.core import codecs
+from headrace.core.codecs import columns as codecs
 from headrace.core.errors import OffsetOutOfRange, ServerFailed
 from headrace.spark.connection import Connection
 from headrace.spark.losses import kept_of

@@ -29,7 +29,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from headrace.core.errors import Closed, StoreUnavailable, TopicDeleted, TopicExists, UnknownFormat
-from headrace.core.groups import Group
+from headrace.core.groups.group import Group
 from headrace.core.ids import Kind
 from headrace.core.rights import Grant
 from headrace.core.settings import TopicSettings

@@ -17,10 +17,10 @@ from typing import Protocol
 import pyarrow as pa
 
 from headrace.core.hashing import Int64s
-from headrace.core.measures import Histogram
-from headrace.core.planning import Commit, TopicState
+from headrace.core.histogram import Histogram
+from headrace.core.publish.payload_window import PayloadWindow
+from headrace.core.publish.plan import Commit, TopicState
 from headrace.core.settings import TopicSettings
-from headrace.core.window import PayloadWindow
 from headrace.storage.catalog import Catalog, TopicRecord
 
 # Given the state of the topic, what is to be written: one commit as one or more frames, or nothing. It changes nothing

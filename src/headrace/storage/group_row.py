@@ -16,7 +16,7 @@ import msgspec
 from sqlalchemy import Connection, delete, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from headrace.core.groups import Group, Member, ReadFrom
+from headrace.core.groups.group import Group, Member, ReadFrom
 from headrace.storage.tables import all_consumers, all_groups, all_members, all_topics
 
 # What a change does to its group: commits offsets, side by side with others; changes it; or may move it back, too.

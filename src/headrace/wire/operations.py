@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from headrace.core.descriptions import GroupDescription, Membership, ProducerOpening, TopicDescription
-from headrace.core.groups import ReadFrom
+from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import SESSION_TIMEOUT_SECONDS
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.planning import Directory
+from headrace.core.publish.plan import Directory
 from headrace.storage.disk import index as index_module
 from headrace.storage.disk.frame import Header
 from headrace.storage.disk.index import GrowingIndex, Index, Run, SealedIndex, end_offsets

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import Damaged, DiskFull, LogFailed, OffsetOutOfRange, OutcomeUnknown
 from headrace.core.messages import message_sizes
-from headrace.core.planning import Commit, CommitKey, TopicState
+from headrace.core.publish.plan import Commit, CommitKey, TopicState
 from headrace.storage.disk.filesystem import FileSystem
 from headrace.storage.disk.log import MAPPED_SEGMENTS_MAX
 from headrace.storage.disk.options import DiskOptions

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import Damaged, OffsetOutOfRange
-from headrace.core.planning import CommitKey
+from headrace.core.publish.plan import CommitKey
 from headrace.storage.disk.filesystem import FileSystem
 from headrace.storage.disk.recovery import recover
 from headrace.storage.disk.segment import SegmentHeader, file_name, header_bytes

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from headrace.core.planning import TopicState
+from headrace.core.publish.plan import TopicState
 from headrace.storage.disk import frame
 from headrace.storage.disk.scan import Hole, Scanned, scan
 from tests.storage.builders import commit_of, values

@@ -11,7 +11,7 @@ import pytest
 from crc32c import crc32c
 
 from headrace.core.errors import UnknownFormat
-from headrace.core.planning import CommitKey, TopicState
+from headrace.core.publish.plan import CommitKey, TopicState
 from headrace.storage.disk import snapshot
 from headrace.storage.disk.filesystem import FileSystem
 from headrace.storage.disk.segment import file_name

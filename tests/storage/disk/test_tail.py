@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headrace.core.planning import TopicState
+from headrace.core.publish.plan import TopicState
 from headrace.storage.disk import frame
 from headrace.storage.disk.tail import BYTES_MAX, COMMIT_BYTES_MAX, COMMITS_MAX, PIECES_MAX, Tail
 from tests.storage.builders import EVERYTHING, NOW_US, batch_of, commit_of, values

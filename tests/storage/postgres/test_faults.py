@@ -13,8 +13,8 @@ import pytest
 from psycopg import errors
 
 from headrace.core.errors import Closed, DiskFull, OutcomeUnknown, StoreUnavailable
-from headrace.core.planning import Commit, CommitKey, Receipts, TopicState
-from headrace.core.window import PayloadWindow
+from headrace.core.publish.payload_window import PayloadWindow
+from headrace.core.publish.plan import Commit, CommitKey, Receipts, TopicState
 from headrace.storage.engine import TopicLog
 from headrace.storage.postgres.connections import Connections
 from headrace.storage.postgres.engine import PostgresStore

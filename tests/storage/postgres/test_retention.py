@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headrace.core.errors import OffsetOutOfRange, StoreUnavailable
-from headrace.core.groups import Group
+from headrace.core.groups.group import Group
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres import head as heads

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.core.errors import LogFailed, StoreUnavailable, TopicDeleted, UnknownFormat
-from headrace.core.planning import Commit, CommitKey, TopicState
+from headrace.core.publish.plan import Commit, CommitKey, TopicState
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.postgres import knowledge
 from headrace.storage.postgres.engine import PostgresStore
@@ -143,7 +143,7 @@ class TestStoreWide:
                 log, other = logs[server][number % 2], logs[server][1 - number % 2]
 
                 def decide(state: TopicState, other: Any = other, number: int = number) -> Sequence[Commit]:
-                    from headrace.core.planning import plan
+                    from headrace.core.publish.plan import plan
 
                     rows = values(b"%d" % (number // 2), partition=0)
                     commit, _ = plan(rows, state, settings, NOW_US, (), [other.window()])

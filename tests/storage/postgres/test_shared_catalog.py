@@ -13,9 +13,9 @@ import pytest
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from headrace.core import groups as rules
 from headrace.core.errors import MemberNotFound, StoreUnavailable, TopicDeleted, TopicExists
-from headrace.core.groups import Group, Member
+from headrace.core.groups import group as rules
+from headrace.core.groups.group import Group, Member
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import Catalog
 from headrace.storage.engine import SharedLog

@@ -18,7 +18,7 @@ import msgspec
 from sqlalchemy import Table
 
 from headrace.core.errors import HeadraceError, InvalidInput, UnknownFormat
-from headrace.core.groups import ReadFrom, check_read_from
+from headrace.core.groups.group import ReadFrom, check_read_from
 from headrace.core.hashing import Int64s
 from headrace.core.limits import PARTITIONS_MAX
 from headrace.core.names import check_group_name, check_topic_name, topic_key

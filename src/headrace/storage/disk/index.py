@@ -21,7 +21,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from headrace.core.hashing import Int64s
-from headrace.core.planning import Directory
+from headrace.core.publish.plan import Directory
 from headrace.storage.disk.frame import Header
 
 MAGIC: Final = b"HRix"

@@ -25,12 +25,12 @@ import pyarrow as pa
 
 from headrace.core.errors import Damaged, DiskFull, LogFailed, OutcomeUnknown
 from headrace.core.hashing import Int64s
-from headrace.core.measures import SECONDS, Histogram
+from headrace.core.histogram import SECONDS, Histogram
 from headrace.core.messages import NO_MESSAGES, content_bytes, join, message_sizes, read_batch
-from headrace.core.planning import Commit, TopicState
+from headrace.core.publish.payload_window import PayloadWindow
+from headrace.core.publish.plan import Commit, TopicState
 from headrace.core.retention import Piece, droppable, outlived
 from headrace.core.settings import TopicSettings
-from headrace.core.window import PayloadWindow
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk import frame, snapshot
 from headrace.storage.disk.ahead import planned_ahead

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.hashing import Int64s
-from headrace.core.planning import Directory
+from headrace.core.publish.plan import Directory
 from headrace.storage.disk import frame, snapshot
 from headrace.storage.disk.filesystem import FileSystem, write_whole
 from headrace.storage.disk.findings import Finding, Kind, Repair, Report

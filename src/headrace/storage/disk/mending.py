@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from headrace.core.hashing import Int64s
-from headrace.core.planning import Directory
+from headrace.core.publish.plan import Directory
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk import frame
 from headrace.storage.disk.filesystem import FileSystem

@@ -15,7 +15,7 @@ import numpy as np
 from headrace.core.errors import Damaged
 from headrace.core.hashing import Int64s
 from headrace.core.limits import MICROSECONDS
-from headrace.core.planning import TopicState, replay
+from headrace.core.publish.plan import TopicState, replay
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk import frame, snapshot
 from headrace.storage.disk.filesystem import FileSystem

@@ -16,11 +16,12 @@ import msgspec
 import pyarrow as pa
 from crc32c import crc32c
 
-from headrace.core import sources, window
 from headrace.core.errors import UnknownFormat
-from headrace.core.planning import TopicState
-from headrace.core.sources import SourceTable
-from headrace.core.window import PayloadWindow
+from headrace.core.publish import payload_window as window
+from headrace.core.publish import sources
+from headrace.core.publish.payload_window import PayloadWindow
+from headrace.core.publish.plan import TopicState
+from headrace.core.publish.sources import SourceTable
 from headrace.storage.disk.filesystem import FileSystem, write_whole
 from headrace.storage.disk.segment import file_name, file_names
 

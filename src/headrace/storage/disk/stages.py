@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.errors import StoreUnavailable
-from headrace.core.planning import Commit, CommitKey, Directory
-from headrace.core.sources import NO_UPDATES
-from headrace.core.window import NO_PAYLOADS
+from headrace.core.publish.payload_window import NO_PAYLOADS
+from headrace.core.publish.plan import Commit, CommitKey, Directory
+from headrace.core.publish.sources import NO_UPDATES
 from headrace.storage.disk import frame
 from headrace.storage.disk.filesystem import FileSystem
 from headrace.storage.disk.scan import scan

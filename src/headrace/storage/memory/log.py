@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.hashing import Int64s
-from headrace.core.measures import SECONDS, Histogram
+from headrace.core.histogram import SECONDS, Histogram
 from headrace.core.messages import NO_MESSAGES, message_sizes, read_batch
-from headrace.core.planning import Commit, TopicState
+from headrace.core.publish.payload_window import PayloadWindow
+from headrace.core.publish.plan import Commit, TopicState
 from headrace.core.retention import Piece, droppable
 from headrace.core.settings import TopicSettings
-from headrace.core.window import PayloadWindow
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.engine import Decide, Offsets
 from headrace.storage.ranges import check_range

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.hashing import Int64s, byte_rows
-from headrace.core.planning import Commit
+from headrace.core.publish.plan import Commit
 from headrace.storage.postgres.head import array
 from headrace.storage.postgres.rows import FIXED_COLUMNS, TABLE_NAMES
 

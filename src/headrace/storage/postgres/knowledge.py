@@ -19,9 +19,9 @@ import psycopg
 import pyarrow as pa
 
 from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS, SOURCES_MAX, WRITERS_MAX
-from headrace.core.planning import Commit, TopicState
-from headrace.core.sources import NO_LINK, SNAPSHOT_SCHEMA, Source, SourceTable, SourceUpdates
-from headrace.core.window import Payloads
+from headrace.core.publish.payload_window import Payloads
+from headrace.core.publish.plan import Commit, TopicState
+from headrace.core.publish.sources import NO_LINK, SNAPSHOT_SCHEMA, Source, SourceTable, SourceUpdates
 from headrace.storage.postgres.connections import Connection
 from headrace.storage.postgres.head import Head, array
 

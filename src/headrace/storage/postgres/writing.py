@@ -19,7 +19,7 @@ import numpy as np
 from psycopg import sql
 
 from headrace.core.errors import OutcomeUnknown
-from headrace.core.planning import Commit
+from headrace.core.publish.plan import Commit
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.engine import Decide
 from headrace.storage.postgres import head as heads

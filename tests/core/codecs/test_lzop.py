@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core import lzop
+from headrace.core.codecs import lzop
 from headrace.core.errors import InvalidInput
 
 LINE = b"headrace headrace headrace headrace headrace\n"

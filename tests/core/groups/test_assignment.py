@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.assignment import owner_of, partitions_of
+from headrace.core.groups.assignment import owner_of, partitions_of
 
 
 @pytest.mark.parametrize(

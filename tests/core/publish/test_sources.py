@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.sources import (
+from headrace.core.publish.sources import (
     NO_LINK,
     NO_SOURCE,
     NOTHING_WRITTEN,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core import zstd
+from headrace.core.codecs import zstd
 
 # "checked" as the zstd tool writes it: with a checksum after the data.
 WITH_CHECKSUM = bytes.fromhex("28b52ffd0458390000636865636b6564143e3083")

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core import groups as rules
 from headrace.core.errors import (
     GroupSizeConflict,
     HeadraceError,
@@ -18,7 +17,8 @@ from headrace.core.errors import (
     PartitionNotOwned,
     StaleGeneration,
 )
-from headrace.core.groups import Group
+from headrace.core.groups import group as rules
+from headrace.core.groups.group import Group
 from headrace.core.limits import (
     GROUP_CONSUMERS_MAX,
     MICROSECONDS,

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core import gzip, lzop, zstd
+from headrace.core.codecs import gzip, lzop, zstd
 from headrace.core.errors import InvalidInput, InvalidMessage
 from headrace.core.hashing import byte_rows
 from headrace.core.limits import MESSAGE_BYTES_MAX

@@ -23,9 +23,16 @@ import pyarrow.compute as pc
 from headrace.core.hashing import Int64s
 from headrace.core.limits import MICROSECONDS, WRITERS_MAX
 from headrace.core.messages import NO_MESSAGES, STORED_SCHEMA
-from headrace.core.routing import NOWHERE, KeyRows, choose_partitions
-from headrace.core.settings import TopicSettings
-from headrace.core.sources import (
+from headrace.core.publish.payload_window import (
+    NO_PAYLOADS,
+    Bools,
+    Payloads,
+    PayloadWindow,
+    payloads_of,
+    repeats_within,
+)
+from headrace.core.publish.routing import NOWHERE, KeyRows, choose_partitions
+from headrace.core.publish.sources import (
     NO_SOURCE,
     NO_UPDATES,
     NOTHING_WRITTEN,
@@ -36,7 +43,7 @@ from headrace.core.sources import (
     row_sources,
     updates_of,
 )
-from headrace.core.window import NO_PAYLOADS, Bools, Payloads, PayloadWindow, payloads_of, repeats_within
+from headrace.core.settings import TopicSettings
 
 WRITTEN: Final = 0
 DUPLICATE_BY_SOURCE: Final = 1

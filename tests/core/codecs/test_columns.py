@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.codecs import compress, decode, encode
+from headrace.core.codecs.columns import compress, decode, encode
 from headrace.core.errors import HeadraceError, InvalidInput, InvalidMessage
 from headrace.core.settings import CODECS
 
@@ -140,7 +140,7 @@ def test_a_value_may_grow_to_the_limit_and_no_further(codec: str) -> None:
 MEMORY_OF_A_REFUSAL = """
 import resource, sys
 import pyarrow as pa
-from headrace.core.codecs import decode
+from headrace.core.codecs.columns import decode
 from headrace.core.errors import InvalidMessage
 
 def peak():

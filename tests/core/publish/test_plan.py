@@ -11,11 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headrace.core import planning
 from headrace.core.hashing import fnv1a64, partition_of
 from headrace.core.limits import MICROSECONDS
 from headrace.core.messages import STORED_SCHEMA, accept
-from headrace.core.planning import (
+from headrace.core.publish import plan as planning
+from headrace.core.publish.payload_window import PayloadWindow, payloads_of
+from headrace.core.publish.plan import (
     DUPLICATE_BY_PAYLOAD,
     DUPLICATE_BY_SOURCE,
     DUPLICATE_COMMIT,
@@ -30,10 +31,9 @@ from headrace.core.planning import (
     plan,
     replay,
 )
-from headrace.core.routing import NOWHERE
+from headrace.core.publish.routing import NOWHERE
+from headrace.core.publish.sources import NO_LINK
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
-from headrace.core.sources import NO_LINK
-from headrace.core.window import PayloadWindow, payloads_of
 from tests.core.builders import (
     LINK_IDLE_US,
     NOW_US,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core import gzip
+from headrace.core.codecs import gzip
 
 
 def plain(value: bytes) -> bytes:

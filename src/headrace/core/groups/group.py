@@ -13,8 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from headrace.core.assignment import owner_of, partitions_of
 from headrace.core.errors import GroupSizeConflict, InvalidInput, MemberNotFound, PartitionNotOwned, StaleGeneration
+from headrace.core.groups.assignment import owner_of, partitions_of
 from headrace.core.limits import (
     GROUP_CONSUMERS_MAX,
     MICROSECONDS,

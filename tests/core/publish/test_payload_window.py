@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.hashing import fnv1a64_of
-from headrace.core.window import (
+from headrace.core.publish.payload_window import (
     NO_PAYLOADS,
     SNAPSHOT_SCHEMA,
     Payloads,

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.hashing import Bytes, Int64s, byte_rows, fnv1a64_rows
-from headrace.core.sources import NO_LINK, NO_SOURCE, Int32s, RowSources, SourceTable, links_of
-from headrace.core.window import Bools
+from headrace.core.publish.payload_window import Bools
+from headrace.core.publish.sources import NO_LINK, NO_SOURCE, Int32s, RowSources, SourceTable, links_of
 
 # A row whose partition is not chosen, and what a receipt holds as partition and offset of a duplicate.
 NOWHERE: Final = -1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.measures import SECONDS, Histogram
+from headrace.core.histogram import SECONDS, Histogram
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.integers(1, 5))))

@@ -1,0 +1,1 @@
+"""Compression of message values: whole columns, and one module for each format."""

@@ -1,0 +1,1 @@
+"""The rules of consumer groups: members, generations, assignment, commits of offsets."""

@@ -1,0 +1,1 @@
+"""What becomes of a published batch: deduplication, routing, offsets, receipts."""
