@@ -16,7 +16,7 @@ from headrace.rest.draining import Draining
 from headrace.rest.limits import with_limits
 from headrace.rest.paths import with_raw_paths
 from headrace.rest.settings import RestSettings
-from headrace.storage.urls import open_store
+from headrace.storage.open import open_store
 
 
 @post("/empty", opt={"right": PUBLIC}, status_code=200)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from headrace.broker import Broker
-from headrace.storage.engine import Decide
-from headrace.storage.urls import open_store
+from headrace.storage.interface import Decide
+from headrace.storage.open import open_store
 from tests.broker.sites import Site
 
 Result = TypeVar("Result")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.broker import Broker, BrokerSettings
-from headrace.storage.engine import Store
-from headrace.storage.urls import open_store
+from headrace.storage.interface import Store
+from headrace.storage.open import open_store
 from tests.broker.clock import SettableClock
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.broker.access import Access
 from headrace.core.errors import Unauthenticated
-from headrace.storage.urls import open_store
+from headrace.storage.open import open_store
 
 
 def test_a_token_that_another_process_revoked_is_out_within_a_second() -> None:

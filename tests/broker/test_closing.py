@@ -14,7 +14,7 @@ from headrace.broker.descriptions import describe_topic
 from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import Closed, HeadraceError, InvalidInput, StoreUnavailable, TopicDeleted
 from headrace.core.publish.plan import CommitKey
-from headrace.storage.urls import open_store
+from headrace.storage.open import open_store
 from tests.broker.background import Background, eventually, open_gated, together, until_queued, until_waiting
 from tests.broker.messages import batch, content, statuses
 from tests.broker.sites import Site

@@ -10,7 +10,7 @@ import pytest
 from headrace.broker import Broker
 from headrace.core.errors import OutcomeUnknown, StoreUnavailable
 from headrace.storage.disk.engine import DiskStore
-from headrace.storage.disk.filesystem import FileSystem
+from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.options import DiskOptions
 from tests.broker.messages import batch, content
 from tests.broker.sites import Site

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.processes import Server, headrace
-from tests.storage.disk.patients import Patient
+from tests.storage.disk.doctor.damaged_stores import Patient
 
 
 def test_a_healthy_store(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from headrace.broker import Broker
-from headrace.storage.disk.doctor import examine
+from headrace.storage.disk.doctor.doctor import examine
 from tests.cli.processes import PATIENCE_SECONDS, Server, eventually, execute, headrace
 
 UNFINISHED = b"POST /v1/topics HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"

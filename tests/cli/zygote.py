@@ -89,7 +89,7 @@ def serve(path: str) -> None:
     import headrace.cli.producing
     import headrace.cli.running
     import headrace.load.running
-    import headrace.storage.disk.doctor  # noqa: F401
+    import headrace.storage.disk.doctor.doctor  # noqa: F401
 
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)

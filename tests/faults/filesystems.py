@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.storage.disk.filesystem import FileSystem
+from headrace.storage.disk.files.filesystem import FileSystem
 
 # A device writes whole sectors; frames are so small here that their alignment is the better grain.
 BLOCK_BYTES = 64

@@ -31,7 +31,7 @@ from headrace.core.errors import StageNotFound, TopicNotFound
 from headrace.core.messages import PUBLISH_SCHEMA
 from headrace.core.publish.plan import CommitKey, Receipts
 from headrace.storage.disk.engine import DiskStore
-from headrace.storage.disk.filesystem import FileSystem
+from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.options import DiskOptions
 
 # Segments so small that a few messages fill one.

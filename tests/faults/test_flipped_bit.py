@@ -15,7 +15,7 @@ import pytest
 
 from headrace.core.errors import Damaged
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.disk import frame
+from headrace.storage.disk.files import frame
 from headrace.storage.disk.log import DiskLog
 from tests.faults.invariants import Message, Place
 from tests.faults.logs import Prepared, append, opened_log, prepare, read_one, read_rows, topic_of

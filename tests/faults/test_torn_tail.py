@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.storage.disk import frame
+from headrace.storage.disk.files import frame
 from tests.faults.invariants import Attempt, Ledger, Message, verify
 from tests.faults.logs import Prepared, opened_log, prepare, read_rows, topic_of
 

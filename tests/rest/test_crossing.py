@@ -11,7 +11,7 @@ import pytest
 from headrace.broker import Broker
 from headrace.core.errors import Closed, MessageTooLarge, TopicNotFound
 from headrace.rest.crossing import Crossing
-from headrace.storage.urls import open_store
+from headrace.storage.open import open_store
 from tests.broker.background import GatedStore, until_queued
 from tests.broker.messages import content
 

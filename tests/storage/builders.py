@@ -19,8 +19,8 @@ from headrace.core.names import topic_key
 from headrace.core.publish.plan import Commit, CommitKey, Receipts, TopicState, plan
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.engine import Store, TopicLog
-from headrace.storage.urls import open_store
+from headrace.storage.interface import Store, TopicLog
+from headrace.storage.open import open_store
 
 NOW_US = 1_700_000_000 * MICROSECONDS
 # Topics are made a while before anything is written to them.

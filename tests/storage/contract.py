@@ -26,7 +26,7 @@ from headrace.core.publish.plan import Commit, CommitKey, TopicState
 from headrace.core.rights import Grant, Right
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
 from headrace.storage.catalog import TokenRecord, TopicRecord
-from headrace.storage.engine import TopicLog
+from headrace.storage.interface import TopicLog
 from tests.storage.builders import (
     CREATED_US,
     EVERYTHING,

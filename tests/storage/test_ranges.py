@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headrace.core.errors import OffsetOutOfRange, PartitionNotFound
-from headrace.storage.engine import Offsets
+from headrace.storage.interface import Offsets
 from headrace.storage.ranges import check_range
 
 OFFSETS = Offsets(np.array([0, 3]), np.array([0, 7]))

@@ -65,8 +65,8 @@ from headrace.core.limits import (
 from headrace.core.messages import NO_MESSAGES, accept
 from headrace.core.names import check_group_name, check_id
 from headrace.core.publish.plan import DUPLICATE_COMMIT, CommitKey, Receipts, all_duplicates
-from headrace.storage.engine import Store
-from headrace.storage.urls import open_store
+from headrace.storage.interface import Store
+from headrace.storage.open import open_store
 
 
 class Broker:

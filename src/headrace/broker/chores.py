@@ -17,7 +17,7 @@ from headrace.broker.upkeep import Task
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import MICROSECONDS, PRODUCERS_MAX
 from headrace.core.publish.plan import TopicState
-from headrace.storage.engine import Store
+from headrace.storage.interface import Store
 
 logger = logging.getLogger(__name__)
 

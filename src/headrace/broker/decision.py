@@ -33,7 +33,7 @@ from headrace.core.publish.plan import (
     plan,
 )
 from headrace.core.settings import TopicSettings
-from headrace.storage.engine import SharedLog
+from headrace.storage.interface import SharedLog
 
 
 class Decision:

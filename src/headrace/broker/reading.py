@@ -26,7 +26,7 @@ from headrace.core.groups.group import Group, ReadFrom
 from headrace.core.limits import FETCH_BYTES_MAX, FETCH_MESSAGES_MAX, MICROSECONDS, SESSION_TIMEOUT_SECONDS_MAX
 from headrace.core.messages import content_bytes
 from headrace.core.names import check_group_name, check_id
-from headrace.storage.engine import Offsets
+from headrace.storage.interface import Offsets
 from headrace.storage.ranges import check_range
 
 # A member that waits renews its session so many times before it would run out.

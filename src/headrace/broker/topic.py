@@ -35,7 +35,7 @@ from headrace.core.publish.plan import (
     TopicState,
 )
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.engine import Offsets, SharedLog, TopicLog
+from headrace.storage.interface import Offsets, SharedLog, TopicLog
 
 DUPLICATE_COUNTERS: Final = {
     DUPLICATE_BY_SOURCE: "duplicates_by_source",

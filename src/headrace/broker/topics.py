@@ -41,7 +41,7 @@ from headrace.core.names import check_topic_name, topic_key
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.engine import Store
+from headrace.storage.interface import Store
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from headrace.cli.output import bytes_shown, print_json, print_line, print_table
 from headrace.core.errors import HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.storage.disk.findings import Report
+    from headrace.storage.disk.doctor.report import Report
 
 EXAMPLES: Final = """
 Exit code 0: no damage, or all of it was mended. 1: damage was found. 2: the store cannot be checked.
@@ -36,7 +36,7 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Check every frame, index, snapshot and catalog row of a store while no server runs on it."""
-    from headrace.storage.disk.doctor import examine
+    from headrace.storage.disk.doctor.doctor import examine
 
     if str(directory).startswith(("postgres:", "postgresql:")):
         # Not quoted: there may be a password in it.

@@ -25,7 +25,7 @@ from headrace.rest import server
 from headrace.rest.app import make_app
 from headrace.rest.draining import Draining
 from headrace.storage.catalog import Catalog
-from headrace.storage.urls import open_store, shown
+from headrace.storage.open import open_store, shown
 
 OFF: Final = "off"
 

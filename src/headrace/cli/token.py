@@ -98,7 +98,7 @@ def revoke(
 def _access(store: str) -> Iterator[Access]:
     # Loaded here: the other commands need nothing of it, and are quicker without.
     from headrace.broker.access import Access
-    from headrace.storage.urls import open_catalog
+    from headrace.storage.open import open_catalog
 
     try:
         catalog = open_catalog(store)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.core.errors import OffsetOutOfRange, PartitionNotFound
-from headrace.storage.engine import Offsets
+from headrace.storage.interface import Offsets
 
 
 def check_range(topic: str, offsets: Offsets, partition: int, offset: int) -> int:

@@ -16,13 +16,13 @@ import pyarrow as pa
 from headrace.core.publish.plan import CommitKey, Receipts
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.disk import frame
 from headrace.storage.disk.engine import DiskStore
-from headrace.storage.disk.filesystem import FileSystem
+from headrace.storage.disk.files import frame
+from headrace.storage.disk.files.filesystem import FileSystem
+from headrace.storage.disk.files.segment import SegmentHeader
 from headrace.storage.disk.log import DiskLog, create_segment
+from headrace.storage.disk.opening.recovery import recover
 from headrace.storage.disk.options import DiskOptions
-from headrace.storage.disk.recovery import recover
-from headrace.storage.disk.segment import SegmentHeader
 from tests.storage.builders import CREATED_US, NOW_US, publish
 
 TINY_OPTIONS = DiskOptions(segment_bytes=1024, segment_frames=3)

@@ -16,9 +16,9 @@ from headrace.core.errors import StoreUnavailable, UnknownFormat
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk.engine import DiskStore
-from headrace.storage.disk.filesystem import FileSystem
+from headrace.storage.disk.files.filesystem import FileSystem
+from headrace.storage.disk.files.segment import file_name, header_bytes
 from headrace.storage.disk.options import DiskOptions
-from headrace.storage.disk.segment import file_name, header_bytes
 from tests.storage.builders import CREATED_US, NOW_US, publish, values, values_in
 from tests.storage.disk.builders import BROKEN, NO_SPACE, TINY_OPTIONS, DiskTopic, FailingFiles
 

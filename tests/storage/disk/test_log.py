@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from headrace.core.errors import Damaged, DiskFull, LogFailed, OffsetOutOfRange, OutcomeUnknown
 from headrace.core.messages import message_sizes
 from headrace.core.publish.plan import Commit, CommitKey, TopicState
-from headrace.storage.disk.filesystem import FileSystem
+from headrace.storage.disk.files.filesystem import FileSystem
+from headrace.storage.disk.files.segment import file_name
 from headrace.storage.disk.log import MAPPED_SEGMENTS_MAX
 from headrace.storage.disk.options import DiskOptions
-from headrace.storage.disk.segment import file_name
 from tests.storage.builders import (
     EVERYTHING,
     NOW_US,
@@ -41,7 +41,7 @@ from tests.storage.disk.builders import (
     flip,
     frame_positions,
 )
-from tests.storage.disk.test_filesystem import file_size_limit
+from tests.storage.disk.files.test_filesystem import file_size_limit
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:

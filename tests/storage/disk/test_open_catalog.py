@@ -8,7 +8,7 @@ import pytest
 
 from headrace.core.errors import InvalidInput, StoreUnavailable
 from headrace.storage.catalog import TokenRecord
-from headrace.storage.urls import open_catalog, open_store
+from headrace.storage.open import open_catalog, open_store
 
 TOKEN = TokenRecord("id", "name", "hash", (), 0)
 

@@ -11,8 +11,8 @@ import pytest
 
 from headrace.core.errors import OffsetOutOfRange
 from headrace.core.settings import TopicSettings
-from headrace.storage.disk.filesystem import FileSystem
-from headrace.storage.disk.index import GrowingIndex
+from headrace.storage.disk.files.filesystem import FileSystem
+from headrace.storage.disk.files.index import GrowingIndex
 from tests.storage.builders import EVERYTHING, NOW_US, values
 from tests.storage.disk.builders import ROOMY_OPTIONS, DiskTopic
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import StoreUnavailable
-from headrace.storage.disk.filesystem import FileSystem
+from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.stages import DiskStages
 from tests.storage.builders import NOW_US, values
 from tests.storage.disk.builders import BROKEN, NO_SPACE, FailingFiles, flip, frame_positions

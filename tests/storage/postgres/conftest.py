@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from headrace.storage.open import open_store
 from headrace.storage.postgres.engine import PostgresStore
-from headrace.storage.urls import open_store
 from tests.postgres_server import PostgresServer
 from tests.storage.postgres.sites import Site
 

@@ -13,7 +13,7 @@ from headrace.core.names import topic_key
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.engine import PostgresStore
-from headrace.storage.postgres.log import PostgresLog
+from headrace.storage.postgres.log.log import PostgresLog
 from tests.postgres_server import PostgresServer
 from tests.storage.builders import CREATED_US, NOW_US
 

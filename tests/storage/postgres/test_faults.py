@@ -15,12 +15,12 @@ from psycopg import errors
 from headrace.core.errors import Closed, DiskFull, OutcomeUnknown, StoreUnavailable
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import Commit, CommitKey, Receipts, TopicState
-from headrace.storage.engine import TopicLog
-from headrace.storage.postgres.connections import Connections
+from headrace.storage.interface import TopicLog
 from headrace.storage.postgres.engine import PostgresStore
-from headrace.storage.postgres.failures import failure_of, is_lost
+from headrace.storage.postgres.errors import failure_of, is_lost
+from headrace.storage.postgres.log.commit import INSERT_ROWS_MAX
 from headrace.storage.postgres.options import parse
-from headrace.storage.postgres.writing import INSERT_ROWS_MAX
+from headrace.storage.postgres.pool import Connections
 from tests.postgres_server import PostgresServer
 from tests.storage.builders import EVERYTHING, NOW_US, commit_of, publish, state_of, values, values_in
 from tests.storage.postgres.proxy import Proxy, error_message
@@ -424,7 +424,7 @@ class TestConnections:
 def test_a_killed_database_loses_nothing_that_was_acknowledged() -> None:
     server = PostgresServer()
     try:
-        from headrace.storage.urls import open_store
+        from headrace.storage.open import open_store
 
         store = open_store(server.fresh_url(PATIENT))
         topic = create(store)  # type: ignore[arg-type]

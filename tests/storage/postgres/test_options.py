@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from headrace.core.errors import HeadraceError, InvalidInput, StoreUnavailable
-from headrace.storage.postgres.failures import reason_of
+from headrace.storage.open import open_catalog, open_store, shown
+from headrace.storage.postgres.errors import reason_of
 from headrace.storage.postgres.options import Address, PostgresOptions, parse
-from headrace.storage.urls import open_catalog, open_store, shown
 from tests.postgres_server import PASSWORD, PASSWORD_IN_URL, PostgresServer
 
 SECRET = "s3cret"

@@ -11,9 +11,9 @@ from headrace.core.errors import OffsetOutOfRange, StoreUnavailable
 from headrace.core.groups.group import Group
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.postgres import head as heads
-from headrace.storage.postgres import segments
 from headrace.storage.postgres.engine import PostgresStore
+from headrace.storage.postgres.log import segments
+from headrace.storage.postgres.log import topic_row as heads
 from tests.storage.builders import EVERYTHING, NOW_US, publish, values, values_in
 from tests.storage.postgres.sites import Site, create, log_of
 
@@ -91,7 +91,7 @@ def test_retention_between_a_look_and_a_read_is_met_by_another_look(
             assert theirs.drop_outlived(SETTINGS, np.array([held.pop(0), 0]), LATER_US) > 0
         return seen
 
-    monkeypatch.setattr("headrace.storage.postgres.log.look", look_late)
+    monkeypatch.setattr("headrace.storage.postgres.log.log.look", look_late)
     assert log.first_at(0, 0) == 6
     assert held == []
 

@@ -13,9 +13,9 @@ import pytest
 from headrace.core.errors import LogFailed, StoreUnavailable, TopicDeleted, UnknownFormat
 from headrace.core.publish.plan import Commit, CommitKey, TopicState
 from headrace.core.settings import DEFAULT_SETTINGS
-from headrace.storage.postgres import knowledge
+from headrace.storage.open import open_catalog, open_store
 from headrace.storage.postgres.engine import PostgresStore
-from headrace.storage.urls import open_catalog, open_store
+from headrace.storage.postgres.log import topic_state as knowledge
 from tests.postgres_server import PostgresServer
 from tests.storage.builders import EVERYTHING, NOW_US, batch_of, publish, state_of, values, values_in
 from tests.storage.postgres.sites import Site, create, log_of, wait_until
@@ -103,7 +103,7 @@ class TestState:
     def test_old_knowledge_is_trimmed(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, limit in {"TRIM_COMMITS": 4, "WRITERS_MAX": 3, "SOURCES_MAX": 3}.items():
             monkeypatch.setattr(knowledge, name, limit)
-        monkeypatch.setattr("headrace.storage.postgres.log.TRIM_COMMITS", 4)
+        monkeypatch.setattr("headrace.storage.postgres.log.log.TRIM_COMMITS", 4)
         stores = [site.open(), site.open()]
         topic = create(stores[0], settings=PAYLOAD)
         log, other = (log_of(store, topic) for store in stores)
@@ -120,7 +120,7 @@ class TestState:
         assert list(other.state.writers) == ["w6", "w7", "w8"]
 
     def test_where_there_is_nothing_to_trim_nothing_is_asked(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("headrace.storage.postgres.log.TRIM_COMMITS", 2)
+        monkeypatch.setattr("headrace.storage.postgres.log.log.TRIM_COMMITS", 2)
         store = site.open()
         log = log_of(store, create(store))
         for number in range(5):
@@ -172,7 +172,7 @@ class TestReading:
         assert here.offsets().end.tolist() == [2, 0]
 
     def test_large_reads_take_several_statements(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("headrace.storage.postgres.log.READ_MESSAGES", 3)
+        monkeypatch.setattr("headrace.storage.postgres.log.log.READ_MESSAGES", 3)
         store = site.open("segment_commits=2")
         log = log_of(store, create(store))
         for number in range(5):
@@ -362,7 +362,7 @@ class TestSignals:
     def test_after_a_lost_connection_anything_may_have_happened(
         self, site: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("headrace.storage.postgres.signals.RECONNECT_SECONDS", 0.01)
+        monkeypatch.setattr("headrace.storage.postgres.notify.RECONNECT_SECONDS", 0.01)
         store = site.open()
         heard: list[str | None] = []
         store.signals.listen(heard.append)

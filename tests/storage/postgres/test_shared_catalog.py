@@ -18,8 +18,8 @@ from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, Member
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import Catalog
-from headrace.storage.engine import SharedLog
 from headrace.storage.group_row import GroupRow
+from headrace.storage.interface import SharedLog
 from headrace.storage.postgres.engine import PostgresStore
 from tests.postgres_server import PASSWORD, PostgresServer
 from tests.storage.postgres.sites import Site, create, log_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.core.hashing import partition_of
 from headrace.core.settings import DEFAULT_SETTINGS
-from headrace.storage.postgres.schema import is_viewable
+from headrace.storage.postgres.sql.schema import is_viewable
 from tests.storage.builders import EVERYTHING, NOW_US, batch_of, publish, state_of, values, values_in
 from tests.storage.postgres.sites import Site, create, log_of, wait_until
 

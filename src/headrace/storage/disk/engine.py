@@ -22,11 +22,11 @@ from sqlalchemy import URL, Engine, create_engine, event, text
 
 from headrace.core.errors import Damaged, StoreUnavailable
 from headrace.storage.catalog import Catalog, TopicRecord
-from headrace.storage.disk.filesystem import FileSystem
+from headrace.storage.disk.files.filesystem import FileSystem
+from headrace.storage.disk.files.segment import SegmentHeader, file_name, header_bytes
 from headrace.storage.disk.log import DiskLog, create_segment
+from headrace.storage.disk.opening.recovery import recover
 from headrace.storage.disk.options import DiskOptions
-from headrace.storage.disk.recovery import recover
-from headrace.storage.disk.segment import SegmentHeader, file_name, header_bytes
 from headrace.storage.disk.stages import DiskStages
 from headrace.storage.tables import all_topics
 

@@ -32,16 +32,16 @@ from headrace.core.publish.plan import Commit, TopicState
 from headrace.core.retention import Piece, droppable, outlived
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.disk import frame, snapshot
-from headrace.storage.disk.ahead import planned_ahead
-from headrace.storage.disk.filesystem import FileSystem
-from headrace.storage.disk.index import GrowingIndex
+from headrace.storage.disk.files import frame, snapshot
+from headrace.storage.disk.files.filesystem import FileSystem
+from headrace.storage.disk.files.index import GrowingIndex
+from headrace.storage.disk.files.segment import Segment, SegmentHeader, file_name, header_bytes
+from headrace.storage.disk.opening.recovery import Recovered
 from headrace.storage.disk.options import DiskOptions
-from headrace.storage.disk.recovery import Recovered
-from headrace.storage.disk.room import Room
-from headrace.storage.disk.segment import Segment, SegmentHeader, file_name, header_bytes
-from headrace.storage.disk.tail import Tail, is_small
-from headrace.storage.engine import Decide, Offsets
+from headrace.storage.disk.plan_ahead import planned_ahead
+from headrace.storage.disk.preallocation import Room
+from headrace.storage.disk.tail_cache import Tail, is_small
+from headrace.storage.interface import Decide, Offsets
 from headrace.storage.ranges import check_range
 
 # Complete segments whose files stay mapped; each is address space and, while read, page cache.

@@ -21,9 +21,9 @@ from headrace.core.errors import StoreUnavailable
 from headrace.core.publish.payload_window import NO_PAYLOADS
 from headrace.core.publish.plan import Commit, CommitKey, Directory
 from headrace.core.publish.sources import NO_UPDATES
-from headrace.storage.disk import frame
-from headrace.storage.disk.filesystem import FileSystem
-from headrace.storage.disk.scan import scan
+from headrace.storage.disk.files import frame
+from headrace.storage.disk.files.filesystem import FileSystem
+from headrace.storage.disk.opening.scan import scan
 
 _EVERYTHING: Final = Directory(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
 FILE_NAME: Final = re.compile(r"[0-9]+-[0-9a-f]{40}")

@@ -17,7 +17,7 @@ from headrace.core.publish.plan import Commit, TopicState
 from headrace.core.retention import Piece, droppable
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.engine import Decide, Offsets
+from headrace.storage.interface import Decide, Offsets
 from headrace.storage.ranges import check_range
 
 

@@ -18,13 +18,13 @@ from sqlalchemy import Engine, create_engine, event
 
 from headrace.core.errors import StoreUnavailable
 from headrace.storage.catalog import Catalog, TopicRecord
-from headrace.storage.postgres import schema
-from headrace.storage.postgres.connections import Connection, Connections
-from headrace.storage.postgres.failures import failure_of, reason_of
-from headrace.storage.postgres.log import PostgresLog
+from headrace.storage.postgres.errors import failure_of, reason_of
+from headrace.storage.postgres.log.log import PostgresLog
+from headrace.storage.postgres.log.retention import SHORT_WAIT
+from headrace.storage.postgres.notify import PostgresSignals
 from headrace.storage.postgres.options import Address, PostgresOptions
-from headrace.storage.postgres.retention import SHORT_WAIT
-from headrace.storage.postgres.signals import PostgresSignals
+from headrace.storage.postgres.pool import Connection, Connections
+from headrace.storage.postgres.sql import schema
 from headrace.storage.postgres.stages import PostgresStages
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import hashlib
 
 import pyarrow as pa
 
-from headrace.storage.postgres.connections import Connection, Connections
+from headrace.storage.postgres.pool import Connection, Connections
 
 _EXPIRE = """
 WITH idle AS (

@@ -1,0 +1,1 @@
+"""Checking a store that no server has open."""

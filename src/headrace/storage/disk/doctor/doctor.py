@@ -1,0 +1,112 @@
+"""The doctor: checks a disk store that nobody has open, and mends what can be mended without loss.
+
+Without `repair` nothing of the store is changed. With it indexes are made anew, files that belong to nothing are
+removed and torn tails are cut; a message that can be read is never dropped. What cannot be mended is reported with file
+and position, and stays as it is: everything around it can still be read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headrace.core.errors import StoreUnavailable
+from headrace.core.hashing import Int64s
+from headrace.storage.disk.doctor.catalog_check import CheckedCatalog, check_catalog
+from headrace.storage.disk.doctor.log_check import LogCheck
+from headrace.storage.disk.doctor.report import Finding, Kind, Report
+from headrace.storage.disk.engine import CATALOG, DIRECTORY_NAME, store_errors
+from headrace.storage.disk.files.filesystem import FileSystem
+from headrace.storage.disk.files.segment import file_names
+from headrace.storage.disk.opening.scan import scan
+from headrace.storage.disk.stages import FILE_NAME
+
+
+def examine(directory: Path, repair: bool = False, files: FileSystem | None = None) -> Report:
+    """Check a whole store; it is locked meanwhile."""
+    files = files or FileSystem()
+    with store_errors(directory):
+        names = files.list_directory(directory)
+        if CATALOG not in names and "topics" not in names:
+            raise StoreUnavailable(str(directory), "it is no store: name the directory that has catalog.sqlite in it")
+        lock = files.lock(directory / "LOCK")
+        if lock is None:
+            raise StoreUnavailable(str(directory), "a process has it open: stop the server first")
+        try:
+            return _Doctor(files, directory, repair).run()
+        finally:
+            files.close(lock)
+
+
+class _Doctor:
+    """One examination."""
+
+    def __init__(self, files: FileSystem, directory: Path, repair: bool) -> None:
+        self._files = files
+        self._directory = directory
+        self._topics = directory / "topics"
+        self._repair = repair
+        self._report = Report()
+
+    def run(self) -> Report:
+        catalog = self._check_catalog()
+        for complaint in catalog.complaints:
+            self._find(self._directory / CATALOG, 0, "damage", complaint)
+        ends: dict[int, Int64s] = {}
+        for topic_id, partitions in catalog.partitions.items():
+            checked = self._check_log(topic_id, partitions)
+            if checked.ends is not None:
+                ends[topic_id] = checked.ends
+        for complaint in catalog.offsets_past(ends):
+            self._find(self._directory / CATALOG, 0, "damage", complaint)
+        self._check_strays(catalog)
+        self._check_stages(catalog)
+        return self._report
+
+    def _check_catalog(self) -> CheckedCatalog:
+        names = self._files.list_directory(self._directory)
+        if CATALOG not in names:
+            return CheckedCatalog(complaints=["the catalog is missing"])
+        return check_catalog(self._directory / CATALOG, is_closed=f"{CATALOG}-wal" not in names)
+
+    def _check_log(self, topic_id: int, partitions: int | None) -> LogCheck:
+        self._report.topics += 1
+        directory = self._topics / f"{topic_id:09d}"
+        check = LogCheck(self._files, directory, topic_id, partitions, self._repair, self._report)
+        check.run()
+        return check
+
+    def _check_strays(self, catalog: CheckedCatalog) -> None:
+        """Logs that the catalog does not know: those of deleted topics go at the next opening, others must not."""
+        for name in self._files.list_directory(self._topics):
+            if not DIRECTORY_NAME.fullmatch(name) or int(name) in catalog.partitions:
+                continue
+            directory, topic_id = self._topics / name, int(name)
+            if catalog.complaints:
+                # The catalog cannot say whether the topic was deleted.
+                self._check_log(topic_id, None)
+            elif topic_id <= catalog.last_topic_id or not self._has_messages(directory, topic_id):
+                what = "a topic that was being made or deleted when a process died; the next opening removes it"
+                self._find(directory, 0, "leftover", what)
+            else:
+                what = "its topic was never in the catalog, which is not the one of these logs: restore the right one"
+                self._find(directory, 0, "damage", what)
+
+    def _has_messages(self, directory: Path, topic_id: int) -> bool:
+        paths = [directory / name for name in file_names(self._files.list_directory(directory), "log")]
+        return any(scan(self._files.map(path), 0, topic_id, str(path)).frames for path in paths)
+
+    def _check_stages(self, catalog: CheckedCatalog) -> None:
+        """Stages are not synced, so one that is not whole is no damage; the next opening removes it."""
+        directory = self._directory / "stages"
+        for name in self._files.list_directory(directory):
+            if not FILE_NAME.fullmatch(name):
+                continue
+            topic_id = int(name.split("-")[0])
+            found = scan(self._files.map(directory / name), 0, topic_id, str(directory / name))
+            if not found.frames or found.holes:
+                self._find(directory / name, 0, "leftover", "a stage that is not whole; the next opening removes it")
+            elif topic_id not in catalog.partitions:
+                self._find(directory / name, 0, "leftover", "a stage of no topic; the next opening removes it")
+
+    def _find(self, path: Path, position: int, kind: Kind, what: str) -> None:
+        self._report.findings.append(Finding(str(path), position, kind, what))

@@ -1,0 +1,279 @@
+"""Checking the log of one topic: every frame, index and snapshot of its directory.
+
+A frame may have a right checksum and still not fit: then its content is checked against what it says of itself, and
+its offsets and commit number against the frames before it. Damage is never made worse: only what can be made again
+from the frames, or was never acknowledged, is touched, and only if that was asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.hashing import Int64s
+from headrace.core.publish.plan import Directory
+from headrace.storage.disk.doctor.report import Finding, Kind, Repair, Report
+from headrace.storage.disk.files import frame, snapshot
+from headrace.storage.disk.files.filesystem import FileSystem, write_whole
+from headrace.storage.disk.files.index import GrowingIndex
+from headrace.storage.disk.files.segment import SegmentHeader, file_names, header_bytes, load_index
+from headrace.storage.disk.opening.scan import Scanned, is_room, scan
+
+
+@dataclass(slots=True)
+class _Reached:
+    """Where the frames so far end: the next commit number, and the end of each partition."""
+
+    number: int
+    ends: Int64s
+
+
+class LogCheck:
+    """One topic's directory under examination. `ends` is known once all of it was read without damage."""
+
+    def __init__(
+        self, files: FileSystem, directory: Path, topic_id: int, partitions: int | None, repair: bool, report: Report
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._topic_id = topic_id
+        self._partitions = partitions
+        self._repair = repair
+        self._report = report
+        self._reached: _Reached | None = None
+        self._is_damaged = False
+        self._names: list[str] = []
+        self.ends: Int64s | None = None
+
+    def run(self) -> None:
+        """Check everything in the directory."""
+        names = self._names = self._files.list_directory(self._directory)
+        logs = file_names(names, "log")
+        self._check_strays(names, logs)
+        if not logs:
+            self._find(self._directory, 0, "damage", "the topic has no segment")
+            return
+        for name in logs:
+            self._check_segment(self._directory / name, is_newest=name == logs[-1])
+        self._check_snapshots(int(logs[0].partition(".")[0]))
+        if self._reached is not None and not self._is_damaged:
+            self.ends = self._widened(self._reached.ends)
+
+    def _check_strays(self, names: list[str], logs: list[str]) -> None:
+        known = {Path(name).with_suffix(".index").name for name in logs}
+        lone = [name for name in file_names(names, "index") if name not in known]
+        for name in [name for name in names if name.endswith(".tmp")] + lone:
+            what = "an index without its segment" if name in lone else "it was being written when a process died"
+            self._find(self._directory / name, 0, "leftover", what, self._removed(self._directory / name))
+
+    # Segments
+
+    def _check_segment(self, path: Path, is_newest: bool) -> None:
+        self._report.segments += 1
+        view = self._files.map(path)
+        self._report.bytes += len(view)
+        header = SegmentHeader.read(self._files, path)
+        if header is None or header.topic_id != self._topic_id:
+            header = None
+            if is_newest and self._was_just_begun(path, view):
+                what = "a segment that was just being begun, without messages"
+                self._find(path, 0, "leftover", what, self._removed(path))
+                return
+            self._find(path, 0, "damage", "the segment's header is wrong")
+        sealed = load_index(self._files, path.with_suffix(".index"))
+        covered = 0 if sealed is None else sealed.covered_bytes
+        if covered > len(view):
+            self._find(path, len(view), "damage", f"the file was {covered} bytes long and is shorter now")
+        complete = min(covered, len(view)) if is_newest else len(view)
+        start = frame.ALIGNMENT if header is None else header_bytes(len(header.base_offsets))
+        scanned = scan(view, start, self._topic_id, str(path), complete)
+        self._check_start(path, header)
+        self._check_frames(path, view, scanned)
+        self._check_index(path, view, scanned, is_newest)
+        if scanned.end < len(view) and not is_room(view, scanned.end):
+            self._check_tail(path, scanned.end, len(view))
+
+    def _was_just_begun(self, path: Path, view: memoryview) -> bool:
+        """Whether nothing in a segment without a header was acknowledged, as recovery decides it."""
+        if self._partitions is None or self._reached is None or len(view) > header_bytes(self._partitions):
+            return False
+        return not scan(view, frame.ALIGNMENT, self._topic_id, str(path)).frames
+
+    def _check_start(self, path: Path, header: SegmentHeader | None) -> None:
+        """A segment begins where the one before it ended."""
+        if header is None:
+            return
+        if header.first_number != int(path.stem):
+            self._find(path, 0, "damage", f"its header is that of the segment from commit {header.first_number} on")
+        if self._partitions is not None and len(header.base_offsets) > self._partitions:
+            count = len(header.base_offsets)
+            self._find(path, 0, "damage", f"it has {count} partitions, the catalog has {self._partitions}")
+        if self._reached is None:
+            self._reached = _Reached(header.first_number, header.base_offsets.copy())
+            return
+        if header.first_number != self._reached.number:
+            self._missing_commits(path, 0, header.first_number)
+        base, ends = _alike(header.base_offsets, self._reached.ends)
+        for partition in np.flatnonzero(base != ends).tolist():
+            self._misplaced(path, 0, partition, int(base[partition]), int(ends[partition]))
+        self._reached = _Reached(header.first_number, base)
+
+    def _check_frames(self, path: Path, view: memoryview, scanned: Scanned) -> None:
+        for hole in scanned.holes:
+            self._find(path, hole.position, "damage", f"no intact frame up to byte {hole.end}")
+        for position, found in scanned.frames:
+            self._report.frames += 1
+            self._report.messages += found.rows
+            try:
+                directory = _checked_content(view, position, found)
+            except (ValueError, pa.ArrowException, msgspec.MsgspecError, OSError) as error:
+                self._find(path, position, "damage", f"the checksum is right and the content is not: {error}")
+                continue
+            if self._reached is None:
+                self._reached = _Reached(found.number, np.zeros(0, np.int64))
+                self._reached.ends = _beginning(directory)
+            if found.number != self._reached.number:
+                self._missing_commits(path, position, found.number)
+            self._reached.number = found.number + 1
+            self._check_offsets(path, position, directory)
+
+    def _check_offsets(self, path: Path, position: int, directory: Directory) -> None:
+        assert self._reached is not None
+        if len(directory.partition) and int(directory.partition[-1]) >= len(self._reached.ends):
+            self._reached.ends, _ = _alike(self._reached.ends, np.zeros(int(directory.partition[-1]) + 1, np.int64))
+        expected = self._reached.ends[directory.partition]
+        for place in np.flatnonzero(expected != directory.first_offset).tolist():
+            first, partition = int(directory.first_offset[place]), int(directory.partition[place])
+            self._misplaced(path, position, partition, first, int(expected[place]))
+        self._reached.ends[directory.partition] = directory.first_offset + directory.rows
+
+    def _missing_commits(self, path: Path, position: int, number: int) -> None:
+        assert self._reached is not None
+        expected = self._reached.number
+        missing = f"commits {expected} to {number - 1} are missing before it"
+        self._find(path, position, "damage", missing if number > expected else f"commit {number} is there twice")
+
+    def _misplaced(self, path: Path, position: int, partition: int, first: int, expected: int) -> None:
+        missing = f"offsets {expected} to {first - 1} of partition {partition} are missing before it"
+        twice = f"offsets {first} to {expected - 1} of partition {partition} are there twice"
+        self._find(path, position, "damage", missing if first > expected else twice)
+
+    def _check_tail(self, path: Path, end: int, length: int) -> None:
+        """What was being written when a process died, and never acknowledged; left alone where damage is near."""
+        what = f"{length - end} bytes of a commit that was being written when a process died"
+        if self._is_damaged or not self._repair:
+            self._find(path, end, "leftover", what, "none" if self._is_damaged else "possible")
+            return
+        handle = self._files.open(path)
+        try:
+            self._files.truncate(handle, end)
+            self._files.sync(handle)
+        finally:
+            self._files.close(handle)
+        self._find(path, end, "leftover", what, "done")
+
+    # Indexes
+
+    def _check_index(self, path: Path, view: memoryview, scanned: Scanned, is_newest: bool) -> None:
+        index_path = path.with_suffix(".index")
+        sealed = load_index(self._files, index_path)
+        if index_path.name not in self._names:
+            if not is_newest:
+                what = "a complete segment without its index, which is made anew when it is needed"
+                self._find(index_path, 0, "leftover", what, self._indexed(index_path, view, scanned))
+            return
+        if sealed is None:
+            repair = self._removed(index_path) if is_newest else self._indexed(index_path, view, scanned)
+            self._find(index_path, 0, "damage", "the index's checksum is wrong", repair)
+            return
+        # With a hole in the segment the index knows more than the frames do, and is not to be lost.
+        if scanned.holes or sealed.covered_bytes > len(view):
+            return
+        anew = _index(view, scanned, sealed.covered_bytes)
+        is_complete = is_newest or sealed.covered_bytes == len(view)
+        if b"".join(anew.encode()) != bytes(self._files.map(index_path)) or not is_complete:
+            repair = self._removed(index_path) if is_newest else self._indexed(index_path, view, scanned)
+            self._find(index_path, 0, "damage", "the index is not that of its segment", repair)
+
+    def _indexed(self, index_path: Path, view: memoryview, scanned: Scanned) -> Repair:
+        if not self._repair:
+            return "possible"
+        write_whole(self._files, index_path, _index(view, scanned, len(view)).encode(), durable=True)
+        return "done"
+
+    # Snapshots
+
+    def _check_snapshots(self, first_number: int) -> None:
+        """A snapshot must be intact, and some intact one must cover what came before the oldest segment."""
+        covered = 0
+        for name in snapshot.names(self._files, self._directory):
+            path = self._directory / name
+            number = snapshot.next_number(self._files, path)
+            if number is None:
+                self._find(path, 0, "damage", "the snapshot's checksum is wrong", self._removed(path))
+            elif number != int(path.stem):
+                self._find(path, 0, "damage", f"it is the snapshot of commit {number}", self._removed(path))
+            elif self._reached is not None and number > self._reached.number:
+                what = f"it knows commits up to {number - 1}, the log ends with {self._reached.number - 1}"
+                self._find(path, 0, "damage", what)
+            else:
+                covered = max(covered, number)
+        if covered < first_number:
+            lost = f"what sources wrote in commits {covered} to {first_number - 1} is forgotten"
+            self._find(self._directory, 0, "damage", f"no intact snapshot: {lost}")
+
+    # Findings
+
+    def _removed(self, path: Path) -> Repair:
+        if not self._repair:
+            return "possible"
+        self._files.remove(path)
+        self._files.sync_directory(self._directory)
+        return "done"
+
+    def _find(self, path: Path, position: int, kind: Kind, what: str, repair: Repair = "none") -> None:
+        self._is_damaged = self._is_damaged or (kind == "damage" and repair != "done")
+        self._report.findings.append(Finding(str(path), position, kind, what, repair))
+
+    def _widened(self, offsets: Int64s) -> Int64s:
+        return _alike(offsets, np.zeros(self._partitions or 0, np.int64))[0]
+
+
+def _checked_content(view: memoryview, position: int, header: frame.Header) -> Directory:
+    """The directory of a frame, once everything in it is known to fit together."""
+    directory = frame.decode_directory(view, position, header)
+    frame.decode_keys(view, position, header)
+    body = view[position + header.body : position + header.body + header.body_bytes]
+    rows = frame.decode_rows(body, header.columns)
+    rows.validate(full=True)
+    if not rows.num_rows == header.rows == int(directory.rows.sum()):
+        raise ValueError(f"{rows.num_rows} rows, {header.rows} in the header, {directory.rows.sum()} in the directory")
+    if np.any(np.diff(directory.partition) <= 0):
+        raise ValueError("its partitions do not ascend")
+    return directory
+
+
+def _index(view: memoryview, scanned: Scanned, covered_bytes: int) -> GrowingIndex:
+    """The index of the frames in the first bytes of a segment."""
+    index = GrowingIndex()
+    for position, header in scanned.frames:
+        if position < covered_bytes:
+            index.append(position, header, frame.decode_directory(view, position, header))
+    return index
+
+
+def _beginning(directory: Directory) -> Int64s:
+    """Where partitions stood before a frame that nothing is known before."""
+    ends = np.zeros(int(directory.partition.max(initial=-1)) + 1, np.int64)
+    ends[directory.partition] = directory.first_offset
+    return ends
+
+
+def _alike(one: Int64s, other: Int64s) -> tuple[Int64s, Int64s]:
+    """Two sets of offsets with as many partitions each; one that is new begins at 0."""
+    length = max(len(one), len(other))
+    return np.pad(one, (0, length - len(one))), np.pad(other, (0, length - len(other)))

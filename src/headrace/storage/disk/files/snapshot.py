@@ -1,0 +1,103 @@
+"""A snapshot: what planning remembers of a topic beyond its log's tail, as of some commit number.
+
+    header | a msgpack struct | Arrow IPC of the sources | Arrow IPC of the payload window
+
+Recovery takes the newest snapshot that is intact and replays the frames after it. The checksum covers everything
+after itself; the two newest snapshots are kept, so that a damaged one costs time and not knowledge.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from crc32c import crc32c
+
+from headrace.core.errors import UnknownFormat
+from headrace.core.publish import payload_window as window
+from headrace.core.publish import sources
+from headrace.core.publish.payload_window import PayloadWindow
+from headrace.core.publish.plan import TopicState
+from headrace.core.publish.sources import SourceTable
+from headrace.storage.disk.files.filesystem import FileSystem, write_whole
+from headrace.storage.disk.files.segment import file_name, file_names
+
+MAGIC: Final = b"HRst"
+VERSION: Final = 1
+ENDING: Final = "state"
+KEPT: Final = 2
+
+# magic, checksum, version, bytes of the struct, of the sources and of the window
+_HEADER: Final = struct.Struct("<4sIIIQQ")
+_CHECKED_FROM: Final = 8
+
+
+class _Content(msgspec.Struct, array_like=True):
+    next_number: int
+    last_time_us: int
+    round_robin: int
+    writers: list[tuple[str, int]]
+
+
+def write(files: FileSystem, directory: Path, state: TopicState) -> None:
+    """Write a snapshot of the state, durably, and remove those that are older than the ones to keep."""
+    content = _Content(state.next_number, state.last_time_us, state.round_robin, list(state.writers.items()))
+    parts = [
+        msgspec.msgpack.encode(content),
+        bytes(state.sources.snapshot().serialize()),
+        bytes(state.window.snapshot().serialize()),
+    ]
+    body = b"".join(parts)
+    unchecked = _HEADER.pack(MAGIC, 0, VERSION, *map(len, parts))
+    checksum = crc32c(body, crc32c(unchecked[_CHECKED_FROM:]))
+    header = _HEADER.pack(MAGIC, checksum, VERSION, *map(len, parts))
+    write_whole(files, directory / file_name(state.next_number, ENDING), [header, body], durable=True)
+    for name in names(files, directory)[:-KEPT]:
+        files.remove(directory / name)
+
+
+def names(files: FileSystem, directory: Path) -> list[str]:
+    """The snapshots in a directory, oldest first."""
+    return file_names(files.list_directory(directory), ENDING)
+
+
+def next_number(files: FileSystem, path: Path) -> int | None:
+    """The commit number that a snapshot was made before, or none if it is damaged."""
+    restored = _decode(files.map(path), str(path))
+    return None if restored is None else restored[0].next_number
+
+
+def restore_newest(files: FileSystem, directory: Path, state: TopicState) -> tuple[TopicState, list[str]]:
+    """The state with what the newest intact snapshot knows, and the names of the damaged ones passed over."""
+    damaged: list[str] = []
+    for name in reversed(names(files, directory)):
+        if restored := _decode(files.map(directory / name), str(directory / name)):
+            content, table, seen = restored
+            state.next_number, state.last_time_us = content.next_number, content.last_time_us
+            state.round_robin, state.writers = content.round_robin, dict(content.writers)
+            state.sources, state.window = table, seen
+            return state, damaged
+        damaged.append(name)
+    return state, damaged
+
+
+def _decode(view: memoryview, file: str) -> tuple[_Content, SourceTable, PayloadWindow] | None:
+    if len(view) < _HEADER.size:
+        return None
+    magic, checksum, version, *lengths = _HEADER.unpack_from(view)
+    if magic != MAGIC or crc32c(view[_CHECKED_FROM:]) != checksum:
+        return None
+    if version > VERSION:
+        raise UnknownFormat(file, version, VERSION)
+    parts: list[Any] = []
+    start = _HEADER.size
+    for length in lengths:
+        parts.append(bytes(view[start : start + length]))
+        start += length
+    table = pa.ipc.read_record_batch(pa.py_buffer(parts[1]), sources.SNAPSHOT_SCHEMA)
+    seen = pa.ipc.read_record_batch(pa.py_buffer(parts[2]), window.SNAPSHOT_SCHEMA)
+    content = msgspec.msgpack.decode(parts[0], type=_Content)
+    return content, SourceTable.restore(table), PayloadWindow.restore(seen)

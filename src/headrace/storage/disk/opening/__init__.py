@@ -1,0 +1,1 @@
+"""Opening a store: scan, recovery after a crash, repair."""

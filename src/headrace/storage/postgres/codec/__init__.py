@@ -1,0 +1,1 @@
+"""Arrow columns to and from what PostgreSQL speaks."""

@@ -1,0 +1,1 @@
+"""The log of one topic in the database."""

@@ -1,0 +1,112 @@
+"""One commit on its way into the database: written as often as it takes to know that it is there.
+
+The connection may be lost at any moment. Before COMMIT nothing was written, and the commit is decided anew: a producer
+that was opened meanwhile may have fenced its own. During COMMIT it may have been written or not. The next attempt waits
+for the row, which the old transaction holds until its end, and then looks: a row that did not move says no; else the
+first message of the commit is there, with this time and from this very transaction, or it is not.
+
+A small commit takes two messages to the database and back: one begins the transaction and locks the row, the other has
+everything that is written, COMMIT included. Larger ones, and those with attributes, send their rows by COPY between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from psycopg import sql
+
+from headrace.core.errors import OutcomeUnknown
+from headrace.core.publish.plan import Commit
+from headrace.storage.catalog import TopicRecord
+from headrace.storage.interface import Decide
+from headrace.storage.postgres.codec import encode_copy as rows
+from headrace.storage.postgres.codec.encode_insert import insert_statement
+from headrace.storage.postgres.log import topic_row as heads
+from headrace.storage.postgres.log import topic_state as knowledge
+from headrace.storage.postgres.log.topic_row import Head
+from headrace.storage.postgres.pool import Connection
+from headrace.storage.postgres.sql.schema import table_of
+
+INSERT_ROWS_MAX: Final = 256
+INSERT_BYTES_MAX: Final = 1 << 16
+
+
+@dataclass(slots=True)
+class Writing:
+    """A commit, what is decided of it, and how far it has come."""
+
+    decide: Decide
+    store_wide: bool
+    commits: Sequence[Commit] | None = None
+    base: int = 0
+    transaction: str = ""
+    is_committing: bool = False
+    is_doubtful: bool = False
+    is_written: bool = False
+    # Until when it is tried again, counted from the first time that the connection was lost.
+    deadline: float | None = None
+
+    @property
+    def may_be_there(self) -> bool:
+        """Whether nobody may say that nothing was written."""
+        return self.is_doubtful or self.is_written
+
+
+def persist(connection: Connection, topic: TopicRecord, head: Head, commits: Sequence[Commit]) -> list[str]:
+    """Copy what is large, and give the statements that write the rest and move the row on."""
+    statements: list[str] = []
+    messages = 0
+    for commit in commits:
+        if commit.rows.num_rows:
+            statements += _put_rows(connection, topic.id, head, commit)
+            messages += commit.rows.num_rows
+        statements += knowledge.saving(connection, topic.id, commit, head)
+        head.commits = commit.number + 1
+        head.last_time_us = commit.time_us
+        head.round_robin = commit.round_robin
+    return [*statements, heads.moving(topic, head, messages)]
+
+
+def find_out(connection: Connection, topic: TopicRecord, head: Head, writing: Writing) -> bool:
+    """Whether a commit whose COMMIT got no answer is there; the caller holds the row."""
+    assert writing.commits
+    if head.commits == writing.base:
+        return False
+    written = [commit.directory for commit in writing.commits if commit.rows.num_rows]
+    if not written or head.starts[written[0].partition[0]] > written[0].first_offset[0]:
+        raise OutcomeUnknown(topic.name, "the connection was lost in COMMIT, and no trace can tell")
+    query = 'SELECT 1 FROM {} WHERE partition = %s AND "offset" = %s AND time_us = %s AND xmin::text = %s'
+    time_us = next(commit.time_us for commit in writing.commits if commit.rows.num_rows)
+    place = [int(written[0].partition[0]), int(written[0].first_offset[0]), time_us]
+    # A row names its transaction by the lower half of the number.
+    transaction = str(int(writing.transaction) % (1 << 32))
+    return connection.execute(sql.SQL(query).format(table_of(topic.id)), [*place, transaction]).fetchone() is not None
+
+
+def _put_rows(connection: Connection, topic_id: int, head: Head, commit: Commit) -> list[str]:
+    """Copy the rows of a commit, or give the statement that inserts them."""
+    directory = commit.directory
+    sizes = rows.sizes_of(commit.rows)
+    places = rows.places_of(commit, sizes, head.byte_ends)
+    head.ends[directory.partition] = directory.first_offset + directory.rows
+    head.byte_ends[directory.partition] += np.add.reduceat(sizes, directory.first_row)
+    table = table_of(topic_id, head.segment)
+    if _is_small(commit, int(sizes.sum())):
+        return [insert_statement(table.as_string(), commit, places)]
+    columns, data = rows.encode(commit, places)
+    names = sql.SQL(", ").join(map(sql.Identifier, columns))
+    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(table, names)
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        copy.write(rows.HEADER)
+        copy.write(data)
+        copy.write(rows.TRAILER)
+    return []
+
+
+def _is_small(commit: Commit, size: int) -> bool:
+    """Whether rows cost less inside a statement than by COPY; attributes are arrays, which arrays cannot hold."""
+    rows = commit.rows
+    return rows.num_rows <= INSERT_ROWS_MAX and size <= INSERT_BYTES_MAX and "attributes" not in rows.schema.names

@@ -1,0 +1,364 @@
+"""The log of one topic in a database that other servers use too.
+
+    commit(decide)
+      transaction on a connection
+        begin, and lock the topic's row             head.begin      commits of all servers one after another
+        take in what others committed since         knowledge.refresh
+        decide                                      core.planning   anew in every attempt
+        begin a new segment if the last is full     segments
+        COPY the rows if they are many              rows
+        in one message to the database              writing
+          INSERT them if they are few               inserting
+          store sources, keys, hashes               knowledge
+          move the row                              head.moving
+          COMMIT                                    durable, and visible to every server
+      apply to the state, announce
+
+Reading takes no lock. A server knows the row as it last saw it; a read at or beyond the end that it knows looks at the
+row again, and so does one that finds a segment gone.
+
+Failure: an error before COMMIT leaves nothing behind. A connection that is lost before it is replaced, and the commit
+is decided anew: others may have committed meanwhile, or opened a producer, which moves no commit. If COMMIT itself gets
+no answer, the fate of the transaction is read from what it would have written, once its row lock is free; if that
+cannot be found out in time, the outcome is unknown. Thread-safe: the write lock orders the commits of this process and
+protects the state.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+from psycopg import errors, sql
+
+from headrace.core.errors import HeadraceError, LogFailed, OutcomeUnknown, StoreUnavailable
+from headrace.core.hashing import Int64s
+from headrace.core.histogram import SECONDS, Histogram
+from headrace.core.messages import NO_MESSAGES, message_sizes, read_batch
+from headrace.core.publish.payload_window import PayloadWindow
+from headrace.core.publish.plan import Commit, TopicState
+from headrace.core.settings import TopicSettings
+from headrace.storage.catalog import TopicRecord
+from headrace.storage.interface import Decide, Offsets
+from headrace.storage.postgres.codec.decode import read_columns
+from headrace.storage.postgres.errors import failure_of, has_ended_connection, is_lost, reason_of
+from headrace.storage.postgres.log import topic_row as heads
+from headrace.storage.postgres.log import topic_state as knowledge
+from headrace.storage.postgres.log.commit import Writing, find_out, persist
+from headrace.storage.postgres.log.producers import Source, find_epochs, put_epochs
+from headrace.storage.postgres.log.retention import Retention
+from headrace.storage.postgres.log.segments import Segments, begin_segment, is_full, look, segments_of
+from headrace.storage.postgres.log.topic_row import Head
+from headrace.storage.postgres.log.topic_state import TRIM_COMMITS
+from headrace.storage.postgres.notify import PostgresSignals
+from headrace.storage.postgres.pool import RETRY_PAUSE_SECONDS, Connection, Connections
+from headrace.storage.postgres.sql.schema import table_of
+from headrace.storage.ranges import check_range
+
+_CLOSED: Final = "the log is closed"
+# What one statement reads at most; a read of more takes several.
+READ_MESSAGES: Final = 1 << 16
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A topic as this server last saw it; replaced and never changed."""
+
+    head: Head
+    segments: Segments
+
+    def covers(self, partition: int, offset: int) -> bool:
+        """Whether there certainly was such a message."""
+        head = self.head
+        return 0 <= partition < head.partitions and bool(head.starts[partition] <= offset < head.ends[partition])
+
+    def place_of(self, partition: int, offset: int) -> int:
+        """The place of the segment that a message is in."""
+        return max(0, bisect.bisect_right(self.segments, offset, key=lambda each: each.base(partition)) - 1)
+
+    def end_of(self, place: int, partition: int) -> int:
+        """Where a segment ends in a partition."""
+        after = self.segments[place + 1 : place + 2]
+        return after[0].base(partition) if after else int(self.head.ends[partition])
+
+
+class PostgresLog:
+    """The messages of one topic in a database. Safe for threads."""
+
+    def __init__(self, connections: Connections, signals: PostgresSignals, topic: TopicRecord) -> None:
+        self._connections = connections
+        self._signals = signals
+        self._topic = topic
+        self._state: TopicState | None = None
+        self._sight: Sight | None = None
+        self._write_lock = threading.RLock()
+        # The connection of the decision under way, and the epochs that it puts.
+        self._deciding: tuple[Connection, dict[Source, int]] | None = None
+        self.sync_seconds = Histogram(SECONDS)
+        self.failure: str | None = None
+
+    @property
+    def state(self) -> TopicState:
+        """What planning knew at the last commit here; loaded if there was none."""
+        return self._state or self._refreshed()
+
+    def peek(self) -> TopicState | None:
+        """What planning knew at the last commit here, if there was one."""
+        return self._state
+
+    def window(self) -> PayloadWindow:
+        """The payloads written lately, through any server."""
+        return self._refreshed().window
+
+    def commit(self, decide: Decide, store_wide: bool = False) -> None:
+        """Decide, persist, apply: the frames that `decide` gives become visible together, or not at all."""
+        with self._write_lock:
+            if self.failure is not None:
+                raise LogFailed(self._topic.name, self.failure)
+            writing = Writing(decide, store_wide)
+            while not self._attempt(writing):
+                time.sleep(RETRY_PAUSE_SECONDS)
+            self._apply(writing.commits or ())
+        if writing.commits:
+            self._signals.announce(f"topic:{self._topic.id}")
+
+    def _apply(self, commits: Sequence[Commit]) -> None:
+        """Take in what is in the database; if that breaks half-way, the state is loaded anew."""
+        state, self._state = self._state, None
+        assert state is not None, "it was brought up to date for the decision"
+        try:
+            for commit in commits:
+                state.apply(commit)
+        except Exception as error:
+            raise OutcomeUnknown(self._topic.name, f"after COMMIT: {error!r}") from error
+        self._state = state
+
+    def epochs(self, sources: Sequence[Source]) -> dict[Source, int]:
+        """The newest epochs of the producers of some sources; only inside a decision."""
+        assert self._deciding is not None, "a decision is under way"
+        return find_epochs(self._deciding[0], self._topic.id, sources)
+
+    def put_epoch(self, source: Source, epoch: int) -> None:
+        """Let only producers of this epoch or newer ones write; only inside a decision, and with its commit."""
+        assert self._deciding is not None, "a decision is under way"
+        self._deciding[1][source] = epoch
+
+    def offsets(self) -> Offsets:
+        """Start and end of every partition, as the database has them now."""
+        head = self._look().head
+        return Offsets(head.starts, head.ends)
+
+    def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
+        """Messages of one partition from `offset` on, within the limits but at least one if there is one."""
+        sight = self._sight
+        if sight is None or not sight.covers(partition, offset):
+            sight = self._look()
+        while True:
+            head = sight.head
+            end = check_range(self._topic.name, Offsets(head.starts, head.ends), partition, offset)
+            stop = min(end, offset + messages_max)
+            if offset >= stop:
+                return read_batch(NO_MESSAGES, partition, offset, np.zeros(0, np.int64))
+            batches = self._unless_dropped(partial(self._read, sight, partition, offset, stop, bytes_max))
+            if batches is not None:
+                return _within_bytes(pa.concat_batches(batches), bytes_max)
+            sight = self._look()
+
+    def first_at(self, partition: int, time_us: int) -> int:
+        """The first offset of a partition at or after a time; its end offset if all is older."""
+        while True:
+            sight = self._look()
+            found = self._unless_dropped(partial(self._first_at, sight, partition, time_us))
+            if found is not None:
+                return found
+
+    def time_of(self, partition: int, offset: int) -> int | None:
+        """When the message with this offset was written; none if it is not there."""
+        sight = self._sight
+        if sight is None or not sight.covers(partition, offset):
+            sight = self._look()
+        if not sight.covers(partition, offset):
+            return None
+        table = table_of(self._topic.id, sight.segments[sight.place_of(partition, offset)].number)
+        query = sql.SQL('SELECT time_us FROM {} WHERE partition = %s AND "offset" = %s').format(table)
+        found = self._unless_dropped(lambda connection: connection.execute(query, [partition, offset]).fetchone())
+        return None if found is None else int(found[0])
+
+    def add_partitions(self, partitions: int) -> None:
+        """Grow to so many partitions; the row of the topic says so already."""
+        with self._write_lock:
+            self._sight = None
+            if self._state is not None and self._state.partitions < partitions:
+                self._state.add_partitions(partitions)
+
+    def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
+        """Drop the oldest segments that are past retention and not held; say how many."""
+        cut = Retention(self._connections, self._topic, settings, held, now_us)
+        dropped = cut.run()
+        if dropped:
+            self._sight = None
+        return dropped
+
+    def seal(self) -> int:
+        """Nothing to seal."""
+        return 0
+
+    def bytes_stored(self) -> int:
+        """About what the messages take, as the database has them now."""
+        return self._look().head.bytes_stored
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        with self._write_lock:
+            self.failure = _CLOSED
+
+    def _attempt(self, writing: Writing) -> bool:
+        """Try to write; whether it is done. What is worth another try is not raised before the time is up."""
+        try:
+            with self._connections.by_hand() as connection:
+                sight, statements = self._write(connection, writing)
+                began = time.perf_counter()
+                writing.is_committing = True
+                connection.execute("; ".join([*statements, "COMMIT"]))
+        except psycopg.Error as error:
+            is_doubtful = writing.is_committing and (is_lost(error) or has_ended_connection(error))
+            writing.is_doubtful |= is_doubtful
+            writing.is_committing = False
+            if (is_doubtful or is_lost(error)) and self._has_time(writing):
+                return False
+            raise self._failed(writing, error) from error
+        except StoreUnavailable as error:
+            # No connection is free; whether the last attempt was written is as open as before.
+            if writing.may_be_there:
+                raise OutcomeUnknown(self._topic.name, error.reason) from error
+            raise
+        if writing.commits:
+            self.sync_seconds.observe(time.perf_counter() - began)
+        self._sight = sight
+        return True
+
+    def _has_time(self, writing: Writing) -> bool:
+        now = time.monotonic()
+        if writing.deadline is None:
+            writing.deadline = now + self._connections.options.retry_seconds
+        return now < writing.deadline
+
+    def _failed(self, writing: Writing, error: psycopg.Error) -> HeadraceError:
+        address = self._connections.address
+        if writing.may_be_there:
+            return OutcomeUnknown(self._topic.name, f"no answer to COMMIT: {reason_of(error, address)}")
+        return failure_of(error, address, self._topic.name)
+
+    def _write(self, connection: Connection, writing: Writing) -> tuple[Sight, list[str]]:
+        """Everything before COMMIT; the topic as it will be seen after it, and the statements to commit with."""
+        topic = self._topic
+        head, transaction = heads.begin(connection, topic, writing.store_wide)
+        if writing.is_doubtful:
+            # What wrote no commit is decided anew.
+            writing.is_written = bool(writing.commits) and find_out(connection, topic, head, writing)
+            writing.is_doubtful = False
+        sight = Sight(head, segments_of(connection, topic.id, head, self._segments()))
+        if writing.is_written:
+            return sight, []
+        state = self._known(connection, head)
+        epochs: dict[Source, int] = {}
+        self._deciding = connection, epochs
+        writing.commits, writing.base = list(writing.decide(state)), head.commits
+        put_epochs(connection, topic.id, epochs)
+        writing.transaction = transaction
+        if not writing.commits:
+            return sight, []
+        if is_full(sight.segments[-1], head, self._connections.options):
+            sight = Sight(head, (*sight.segments, begin_segment(connection, topic.id, head)))
+        statements = persist(connection, topic, head, writing.commits)
+        if writing.base // TRIM_COMMITS < head.commits // TRIM_COMMITS:
+            statements += knowledge.trimming(connection, topic.id, head, self.state)
+        return sight, statements
+
+    def _known(self, connection: Connection, head: Head) -> TopicState:
+        """The state brought up to the row; the caller has the write lock."""
+        if self._state is None:
+            self._state = knowledge.load(connection, self._topic.id, head)
+        else:
+            knowledge.refresh(connection, self._topic.id, head, self._state)
+        return self._state
+
+    def _refreshed(self) -> TopicState:
+        with self._write_lock:
+            # Without the row's lock a commit may come between two statements; what is known of it early is taken in
+            # once more later, which changes nothing.
+            return self._connections.read(self._load)
+
+    def _load(self, connection: Connection) -> TopicState:
+        return self._known(connection, heads.look(connection, self._topic))
+
+    def _look(self) -> Sight:
+        """The topic as it is now."""
+        known = self._segments()
+        sight = self._connections.read(lambda connection: Sight(*look(connection, self._topic, known)))
+        self._sight = sight
+        return sight
+
+    def _segments(self) -> Segments:
+        sight = self._sight
+        return () if sight is None else sight.segments
+
+    def _read(
+        self, sight: Sight, partition: int, offset: int, stop: int, bytes_max: int, connection: Connection
+    ) -> list[pa.RecordBatch]:
+        batches: list[pa.RecordBatch] = []
+        position, bytes_left = offset, bytes_max
+        place = sight.place_of(partition, offset)
+        while position < stop and (bytes_left > 0 or not batches):
+            end = min(stop, sight.end_of(place, partition), position + READ_MESSAGES)
+            if position < end:
+                table = table_of(self._topic.id, sight.segments[place].number)
+                stored, times = read_columns(connection, table, partition, position, end, bytes_left)
+                batches.append(read_batch(stored, partition, position, times))
+                position += stored.num_rows
+                bytes_left -= stored.nbytes
+            place += position >= sight.end_of(place, partition)
+        return batches
+
+    def _first_at(self, sight: Sight, partition: int, time_us: int, connection: Connection) -> int:
+        segments, head = sight.segments, sight.head
+        for place, segment in enumerate(segments):
+            is_older = place + 1 < len(segments) and segments[place + 1].created_us < time_us
+            first = max(segment.base(partition), int(head.starts[partition]))
+            end = sight.end_of(place, partition)
+            if is_older or first >= end:
+                continue
+            table = table_of(self._topic.id, segment.number).as_string()
+            query = "SELECT headrace_first_at(%s, %s, %s, %s, %s)"
+            found = connection.execute(query, [table, partition, first, end, time_us]).fetchone()
+            assert found is not None
+            if found[0] < end:
+                return int(found[0])
+        return int(head.ends[partition])
+
+    def _unless_dropped(self, work: Callable[[Connection], Result]) -> Result | None:
+        """What work gives; none if retention dropped a segment under it."""
+        try:
+            return self._connections.read(work)
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, errors.UndefinedTable):
+                return None
+            raise
+
+
+def _within_bytes(batch: pa.RecordBatch, bytes_max: int) -> pa.RecordBatch:
+    """The first messages that fit, at least one."""
+    if batch.nbytes <= bytes_max:
+        return batch
+    sizes = message_sizes(batch.column("value"), batch.column("key"), batch.column("attributes"))
+    return batch.slice(0, max(1, int(np.searchsorted(np.cumsum(sizes), bytes_max, side="right"))))

@@ -1,0 +1,122 @@
+"""Dropping what a topic need not keep.
+
+First without a lock: most runs find nothing to drop. Then under the topic's row, for moments and with a short wait:
+what important groups have yet to read is looked up there, so that no group can go back behind the new start meanwhile.
+The tables themselves are dropped after that, without the row.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from headrace.core.errors import StoreUnavailable
+from headrace.core.hashing import Int64s
+from headrace.core.retention import droppable, outlived
+from headrace.core.settings import TopicSettings
+from headrace.storage.catalog import TopicRecord
+from headrace.storage.postgres.log import topic_row as heads
+from headrace.storage.postgres.log.segments import (
+    Segment,
+    begin_segment,
+    drop_segment,
+    is_full,
+    left_to_drop,
+    look,
+    pieces_of,
+    segments_of,
+)
+from headrace.storage.postgres.log.topic_row import Head, widened
+from headrace.storage.postgres.pool import Connection, Connections
+
+# Publishers wait while the row is held, and readers queue behind one who waits to drop a table.
+SHORT_WAIT: Final = "SET LOCAL lock_timeout = '1s'"
+_HELD: Final = """
+SELECT place, min(coalesce(queueoffset, 0))
+FROM all_groups CROSS JOIN generate_series(0, %s - 1) AS place
+LEFT JOIN all_consumers
+    ON all_consumers.topicid = all_groups.topicid AND all_consumers.groupname = all_groups.groupname
+        AND all_consumers.partition = place
+WHERE all_groups.topicid = %s AND important GROUP BY place"""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """One run of retention on one topic."""
+
+    connections: Connections
+    topic: TopicRecord
+    settings: TopicSettings
+    held: Int64s | None
+    now_us: int
+
+    def run(self) -> int:
+        """Drop what may go; say how many segments."""
+        worth_it, left = self.connections.read(self._look)
+        dropped = self.connections.run(self._cut) if worth_it else 0
+        if dropped or left:
+            self._drop_tables()
+        return dropped
+
+    def _look(self, connection: Connection) -> tuple[bool, bool]:
+        """Whether anything may go, as far as can be seen without a lock, and whether tables are left from before."""
+        head, found = look(connection, self.topic)
+        worth_it = self._should_begin(head, found[-1]) or self._droppable(found, head, self.held) > 0
+        return worth_it, bool(left_to_drop(connection, self.topic.id))
+
+    def _cut(self, connection: Connection) -> int:
+        connection.execute(SHORT_WAIT)
+        head = heads.lock(connection, self.topic)
+        found = segments_of(connection, self.topic.id, head)
+        begins = self._should_begin(head, found[-1])
+        if begins:
+            found = (*found, begin_segment(connection, self.topic.id, head))
+        held = self._held(connection, head) if self.held is None else self.held
+        count = self._droppable(found, head, held)
+        if count:
+            first = found[count]
+            head.starts = widened(first.ends, head.partitions)
+            head.byte_starts = widened(first.byte_ends, head.partitions)
+            head.first_segment = first.number
+        if begins or count:
+            heads.cut(connection, self.topic, head)
+        return count
+
+    def _should_begin(self, head: Head, last: Segment) -> bool:
+        """Whether the last segment could go, or is full, and so has to be complete."""
+        has_messages = int(head.ends.sum()) > int(last.ends.sum())
+        is_old = outlived(head.last_time_us, self.settings, self.now_us)
+        return has_messages and (is_old or is_full(last, head, self.connections.options))
+
+    def _droppable(self, found: Sequence[Segment], head: Head, held: Int64s | None) -> int:
+        pieces = pieces_of(found, head)
+        return min(droppable(pieces, self.settings, held, self.now_us), len(pieces) - 1)
+
+    def _held(self, connection: Connection, head: Head) -> Int64s | None:
+        """What important groups have yet to read; none if there is no such group."""
+        found = connection.execute(_HELD, [head.partitions, self.topic.id]).fetchall()
+        if not found:
+            return None
+        held = np.zeros(head.partitions, np.int64)
+        for partition, offset in found:
+            held[partition] = offset
+        return held
+
+    def _drop_tables(self) -> None:
+        for segment in self.connections.read(lambda connection: left_to_drop(connection, self.topic.id)):
+            try:
+                self.connections.run(partial(self._drop, segment))
+            except StoreUnavailable as error:
+                logger.info("segment %d of topic %r goes later: %s", segment, self.topic.name, error)
+                return
+
+    def _drop(self, segment: int, connection: Connection) -> None:
+        connection.execute(SHORT_WAIT)
+        drop_segment(connection, self.topic.id, segment)

@@ -1,0 +1,114 @@
+"""The segments of a topic: one table each, in the order they were begun.
+
+A segment begins with the commit that finds the one before it complete, under the topic's row. Dropping has two steps.
+The first, under the row, moves the start of the topic: from then on nobody reads there. The second drops the tables,
+without the row and one by one, since it waits for whoever reads them with SQL; what it cannot drop in time it leaves
+to the next run. A row of `topic_segments` below the first segment says that its table is still to go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from psycopg import sql
+
+from headrace.core.hashing import Int64s
+from headrace.core.retention import Piece
+from headrace.storage.catalog import TopicRecord
+from headrace.storage.postgres.log import topic_row as heads
+from headrace.storage.postgres.log.topic_row import ROW_BYTES, Head, array, widened
+from headrace.storage.postgres.options import PostgresOptions
+from headrace.storage.postgres.pool import Connection
+from headrace.storage.postgres.sql.schema import make_segment, table_of
+
+_FIND: Final = """SELECT segment, first_commit, created_us, ends, byte_ends FROM topic_segments
+    WHERE topicid = %s AND segment >= %s AND segment <= %s ORDER BY segment"""
+_BEGIN: Final = "INSERT INTO topic_segments VALUES (%s, %s, %s, %s, %s::bigint[], %s::bigint[])"
+_LEFT: Final = """SELECT topic_segments.segment FROM topic_segments JOIN all_topics USING (topicid)
+    WHERE topicid = %s AND topic_segments.segment < first_segment ORDER BY 1"""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Where a segment begins: the first commit in it, and each partition's end offset and end of bytes before it."""
+
+    number: int
+    first_commit: int
+    created_us: int
+    ends: Int64s
+    byte_ends: Int64s
+
+    def base(self, partition: int) -> int:
+        """The first offset of a partition that can be in this segment."""
+        return int(self.ends[partition]) if partition < len(self.ends) else 0
+
+
+Segments = tuple[Segment, ...]
+
+
+def look(connection: Connection, topic: TopicRecord, known: Segments = ()) -> tuple[Head, Segments]:
+    """The row of a topic and the segments of the same moment, without a lock."""
+    while True:
+        head = heads.look(connection, topic)
+        found = segments_of(connection, topic.id, head, known)
+        # Between the two statements retention may have gone on.
+        if _belong(found, head):
+            return head, found
+
+
+def segments_of(connection: Connection, topic_id: int, head: Head, known: Segments = ()) -> Segments:
+    """The segments that can be read; those that are known need not be asked for."""
+    if _belong(known, head):
+        return known
+    found = connection.execute(_FIND, [topic_id, head.first_segment, head.segment])
+    return tuple(
+        Segment(number, first_commit, created_us, widened(ends, len(ends)), widened(byte_ends, len(byte_ends)))
+        for number, first_commit, created_us, ends, byte_ends in found
+    )
+
+
+def _belong(found: Segments, head: Head) -> bool:
+    return bool(found) and found[0].number == head.first_segment and found[-1].number == head.segment
+
+
+def begin_segment(connection: Connection, topic_id: int, head: Head) -> Segment:
+    """Begin a new segment after all that is there."""
+    head.segment += 1
+    segment = Segment(head.segment, head.commits, head.last_time_us, head.ends.copy(), head.byte_ends.copy())
+    make_segment(connection, topic_id, segment.number)
+    places = [array(segment.ends), array(segment.byte_ends)]
+    connection.execute(_BEGIN, [topic_id, segment.number, segment.first_commit, segment.created_us, *places])
+    return segment
+
+
+def is_full(segment: Segment, head: Head, options: PostgresOptions) -> bool:
+    """Whether the next commit has to begin a new segment."""
+    if head.commits == segment.first_commit:
+        return False
+    size = int(head.byte_ends.sum()) - int(segment.byte_ends.sum())
+    return size >= options.segment_bytes or head.commits - segment.first_commit >= options.segment_commits
+
+
+def pieces_of(segments: Sequence[Segment], head: Head) -> list[Piece]:
+    """The segments as retention sees them."""
+    partitions = head.partitions
+    begins = [(widened(s.ends, partitions), widened(s.byte_ends, partitions), s.created_us) for s in segments]
+    begins.append((head.ends, head.byte_ends, head.last_time_us))
+    return [
+        Piece(int((after[1] - before[1]).sum()) + ROW_BYTES * int((after[0] - before[0]).sum()), after[2], after[0])
+        for before, after in pairwise(begins)
+    ]
+
+
+def left_to_drop(connection: Connection, topic_id: int) -> list[int]:
+    """The segments whose tables are still there although nobody may read them."""
+    return [segment for (segment,) in connection.execute(_LEFT, [topic_id])]
+
+
+def drop_segment(connection: Connection, topic_id: int, segment: int) -> None:
+    """Drop the table of a segment; another server may have done it."""
+    connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table_of(topic_id, segment)))
+    connection.execute("DELETE FROM topic_segments WHERE topicid = %s AND segment = %s", [topic_id, segment])

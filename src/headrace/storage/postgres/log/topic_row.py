@@ -1,0 +1,127 @@
+"""The row of a topic: what every commit moves, and what every server looks at to see whether others committed.
+
+Whoever commits locks it (FOR NO KEY UPDATE, so that rows which refer to the topic do not wait). Whoever only looks
+reads one row and gets one consistent moment. Arrays are shorter than the topic has partitions until the later ones are
+written to: what is missing is zero. A row that is gone means that this very topic was deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from headrace.core.errors import TopicDeleted
+from headrace.core.hashing import Int64s
+from headrace.core.settings import TopicSettings
+from headrace.storage.catalog import TopicRecord
+from headrace.storage.postgres.pool import Connection
+from headrace.storage.postgres.sql.schema import STORE_WIDE_SPACE
+
+# What a message takes beside its own bytes: the row's header and fixed columns, and its place in the index.
+ROW_BYTES: Final = 80
+
+_COLUMNS: Final = (
+    "partitions, settings, greatest(last_time_us, created_us), commits, round_robin, starts, ends, byte_starts, "
+    "byte_ends, first_segment, segment, sources_commit, writers_commit, payloads_commit"
+)
+_LOOK: Final = f"SELECT {_COLUMNS} FROM all_topics WHERE topicid = %s"
+_LOCK: Final = f"{_LOOK} FOR NO KEY UPDATE"
+_BEGIN: Final = f"SELECT {_COLUMNS}, pg_current_xact_id()::text FROM all_topics WHERE topicid = %d FOR NO KEY UPDATE"
+_LOCK_STORE: Final = f"SELECT pg_advisory_xact_lock({STORE_WIDE_SPACE}, hashtext(current_schema()))"
+_CUT: Final = """
+UPDATE all_topics SET first_segment = %s, segment = %s, starts = %s::bigint[], byte_starts = %s::bigint[]
+WHERE topicid = %s"""
+
+
+@dataclass(slots=True)
+class Head:
+    """The row at one moment. `…_commit` is the number after the last commit that changed the table of that name."""
+
+    partitions: int
+    settings: TopicSettings
+    last_time_us: int
+    commits: int
+    round_robin: int
+    starts: Int64s
+    ends: Int64s
+    byte_starts: Int64s
+    byte_ends: Int64s
+    first_segment: int
+    segment: int
+    sources_commit: int
+    writers_commit: int
+    payloads_commit: int
+
+    @property
+    def bytes_stored(self) -> int:
+        """About what the messages take in the database."""
+        messages = int((self.ends - self.starts).sum())
+        return int((self.byte_ends - self.byte_starts).sum()) + ROW_BYTES * messages
+
+
+def look(connection: Connection, topic: TopicRecord) -> Head:
+    """The row as it is now, without a lock."""
+    return _found(connection, _LOOK, topic)
+
+
+def lock(connection: Connection, topic: TopicRecord) -> Head:
+    """The row, held until the end of the transaction."""
+    return _found(connection, _LOCK, topic)
+
+
+def begin(connection: Connection, topic: TopicRecord, store_wide: bool) -> tuple[Head, str]:
+    """Begin a transaction that holds the row, in one message; the row and the number of the transaction."""
+    steps = ["BEGIN", _LOCK_STORE] if store_wide else ["BEGIN"]
+    cursor = connection.execute("; ".join([*steps, _BEGIN % topic.id]))
+    while cursor.nextset():
+        pass
+    row = cursor.fetchone()
+    if row is None:
+        raise TopicDeleted(topic.name)
+    return _head(row[:-1]), row[-1]
+
+
+def moving(topic: TopicRecord, head: Head, messages: int) -> str:
+    """The statement that stores what a commit of so many messages moved."""
+    return (
+        f"UPDATE all_topics SET tailid = tailid + {messages}, last_time_us = {head.last_time_us}, "
+        f"commits = {head.commits}, round_robin = {head.round_robin}, ends = '{array(head.ends)}', "
+        f"byte_ends = '{array(head.byte_ends)}', segment = {head.segment}, sources_commit = {head.sources_commit}, "
+        f"writers_commit = {head.writers_commit}, payloads_commit = {head.payloads_commit} WHERE topicid = {topic.id}"
+    )
+
+
+def cut(connection: Connection, topic: TopicRecord, head: Head) -> None:
+    """Store where the topic begins now, and which segment is the last."""
+    parameters = [head.first_segment, head.segment, array(head.starts), array(head.byte_starts), topic.id]
+    connection.execute(_CUT, parameters)
+
+
+def array(values: Int64s) -> str:
+    """An array as PostgreSQL reads it: much quicker than value by value."""
+    return "{" + ",".join(map(str, values.tolist())) + "}"
+
+
+def widened(values: Sequence[int] | Int64s, partitions: int) -> Int64s:
+    """The values with zeros for the partitions that were added since."""
+    result = np.zeros(partitions, np.int64)
+    result[: len(values)] = values
+    return result
+
+
+def _found(connection: Connection, query: str, topic: TopicRecord) -> Head:
+    row = connection.execute(query, [topic.id]).fetchone()
+    if row is None:
+        raise TopicDeleted(topic.name)
+    return _head(row)
+
+
+def _head(row: Sequence[Any]) -> Head:
+    partitions = row[0]
+    settings = msgspec.json.decode(row[1], type=TopicSettings)
+    arrays = [widened(values, partitions) for values in row[5:9]]
+    return Head(partitions, settings, *row[2:5], *arrays, *row[9:])

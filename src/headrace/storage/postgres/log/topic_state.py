@@ -1,0 +1,176 @@
+"""What planning remembers of a topic beside its row: sources, writers of commit keys, the payload window.
+
+Each is a table that is written in the transaction of the commit, under the topic's row. A server loads them when it
+first commits to a topic; later it reads only what commits of others changed, which the number of the commit in each
+row tells, and only if the topic's row says that there is anything.
+
+Every so many commits one trims the tables: some of the payloads that have expired, and above the limits of the memory
+the oldest writers, and the oldest sources if they are idle too. Until then the tables may hold more than the memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+
+from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS, SOURCES_MAX, WRITERS_MAX
+from headrace.core.publish.payload_window import Payloads
+from headrace.core.publish.plan import Commit, TopicState
+from headrace.core.publish.sources import NO_LINK, SNAPSHOT_SCHEMA, Source, SourceTable, SourceUpdates
+from headrace.storage.postgres.log.topic_row import Head, array
+from headrace.storage.postgres.pool import Connection
+
+# Every so many commits the tables are trimmed; so many expired rows of the window may go then.
+TRIM_COMMITS: Final = 256
+TRIM_ROWS: Final = 1024
+
+_PUT_SOURCES: Final = f"""
+INSERT INTO topic_sources (topicid, source, producer_id, message_group_id, seqno, link, used_us, commit)
+SELECT %s, source, producer_id, message_group_id, seqno, link, %s, %s
+FROM unnest(%s::bytea[], %s::bytea[], %s::bytea[], %s::bigint[], %s::integer[])
+    WITH ORDINALITY AS given(source, producer_id, message_group_id, seqno, link, place)
+ORDER BY place
+ON CONFLICT (topicid, source) DO UPDATE SET
+    seqno = greatest(topic_sources.seqno, excluded.seqno),
+    link = CASE WHEN topic_sources.link <> {NO_LINK}
+        AND topic_sources.used_us > excluded.used_us - {LINK_IDLE_SECONDS * MICROSECONDS}
+        THEN topic_sources.link ELSE excluded.link END,
+    used_us = excluded.used_us,
+    commit = excluded.commit"""
+_PUT_WRITERS: Final = """
+INSERT INTO topic_writers (topicid, writer, name, number, commit, place)
+SELECT %s, writer, name, number, %s, place
+FROM unnest(%s::bytea[], %s::bytea[], %s::bigint[]) WITH ORDINALITY AS given(writer, name, number, place)
+ON CONFLICT (topicid, writer) DO UPDATE SET
+    number = greatest(topic_writers.number, excluded.number), commit = excluded.commit, place = excluded.place"""
+_PUT_PAYLOADS: Final = "INSERT INTO topic_payloads VALUES (%s, %s, %s, %s, %s)"
+
+_TRIM_PAYLOADS: Final = """
+DELETE FROM topic_payloads WHERE topicid = %(topic)s AND time_us <= %(after)s AND commit IN (
+    SELECT commit FROM topic_payloads WHERE topicid = %(topic)s ORDER BY commit LIMIT %(rows)s)"""
+_TRIM_WRITERS: Final = """
+DELETE FROM topic_writers WHERE topicid = %(topic)s AND commit <= (
+    SELECT commit FROM topic_writers WHERE topicid = %(topic)s ORDER BY commit DESC OFFSET %(most)s LIMIT 1)"""
+_TRIM_SOURCES: Final = """
+DELETE FROM topic_sources WHERE topicid = %(topic)s AND used_us <= %(idle)s AND commit <= (
+    SELECT commit FROM topic_sources WHERE topicid = %(topic)s ORDER BY commit DESC OFFSET %(most)s LIMIT 1)"""
+
+
+def refresh(connection: Connection, topic_id: int, head: Head, state: TopicState) -> None:
+    """Bring a state up to the row: take in what commits from the state's next number on changed."""
+    known = state.next_number
+    if head.partitions > state.partitions:
+        state.add_partitions(head.partitions)
+    if known == head.commits:
+        return
+    if head.sources_commit > known:
+        _take_sources(connection, topic_id, known, state.sources)
+    if head.writers_commit > known:
+        query = "SELECT name, number FROM topic_writers WHERE topicid = %s AND commit >= %s ORDER BY commit, place"
+        for name, number in connection.execute(query, [topic_id, known]):
+            writer = bytes(name).decode()
+            state.writers.pop(writer, None)
+            state.writers[writer] = number
+        for writer in list(state.writers)[: max(0, len(state.writers) - WRITERS_MAX)]:
+            del state.writers[writer]
+    if head.payloads_commit > known:
+        query = "SELECT time_us, first, second FROM topic_payloads WHERE topicid = %s AND commit >= %s ORDER BY commit"
+        for time_us, first, second in connection.cursor(binary=True).execute(query, [topic_id, known]):
+            hashes = np.frombuffer(first, "<u8"), np.frombuffer(second, "<u8")
+            state.window.add(Payloads(*hashes, np.full(len(hashes[0]), time_us, np.int64)))
+    state.end_offsets = head.ends.copy()
+    state.round_robin = head.round_robin
+    state.last_time_us = head.last_time_us
+    state.next_number = head.commits
+
+
+def load(connection: Connection, topic_id: int, head: Head) -> TopicState:
+    """The whole state of a topic."""
+    state = TopicState(np.zeros(head.partitions, np.int64), last_time_us=head.last_time_us)
+    state.sources = _load_sources(connection, topic_id)
+    others = Head(**{name: getattr(head, name) for name in head.__slots__} | {"sources_commit": 0})
+    refresh(connection, topic_id, others, state)
+    return state
+
+
+def saving(connection: Connection, topic_id: int, commit: Commit, head: Head) -> list[str]:
+    """The statements that store what a commit changes; the row notes which tables those are."""
+    statements: list[str] = []
+    # Parameters are put into the text here, as it goes to the database together with others.
+    cursor = psycopg.ClientCursor(connection)
+    if commit.sources.sources:
+        statements.append(cursor.mogrify(_PUT_SOURCES, _source_rows(topic_id, commit)))
+        head.sources_commit = commit.number + 1
+    if commit.keys:
+        writers = [key.writer.encode() for key in commit.keys]
+        numbers = [key.number for key in commit.keys]
+        parameters = [topic_id, commit.number, [_digest(writer) for writer in writers], writers, numbers]
+        statements.append(cursor.mogrify(_PUT_WRITERS, parameters))
+        head.writers_commit = commit.number + 1
+    payloads = commit.payloads
+    if len(payloads):
+        hashes = [hashes.astype("<u8").tobytes() for hashes in (payloads.first, payloads.second)]
+        statements.append(cursor.mogrify(_PUT_PAYLOADS, [topic_id, commit.number, commit.time_us, *hashes]))
+        head.payloads_commit = commit.number + 1
+    return statements
+
+
+def trimming(connection: Connection, topic_id: int, head: Head, state: TopicState) -> list[str]:
+    """The statements that let the tables forget what the memory forgets."""
+    cursor = psycopg.ClientCursor(connection)
+    statements: list[str] = []
+    after_us = head.last_time_us - head.settings.deduplication_window_seconds * MICROSECONDS
+    if head.payloads_commit:
+        statements.append(cursor.mogrify(_TRIM_PAYLOADS, {"topic": topic_id, "after": after_us, "rows": TRIM_ROWS}))
+    if len(state.writers) >= WRITERS_MAX:
+        statements.append(cursor.mogrify(_TRIM_WRITERS, {"topic": topic_id, "most": WRITERS_MAX}))
+    if len(state.sources) >= SOURCES_MAX:
+        idle_us = head.last_time_us - LINK_IDLE_SECONDS * MICROSECONDS
+        parameters = {"topic": topic_id, "most": SOURCES_MAX, "idle": idle_us}
+        statements.append(cursor.mogrify(_TRIM_SOURCES, parameters))
+    return statements
+
+
+def _load_sources(connection: Connection, topic_id: int) -> SourceTable:
+    query = """SELECT producer_id, message_group_id, seqno, link, used_us FROM topic_sources
+        WHERE topicid = %s ORDER BY slot"""
+    found = connection.cursor(binary=True).execute(query, [topic_id]).fetchall()
+    columns: Sequence[Any] = list(zip(*found, strict=True)) or [()] * len(SNAPSHOT_SCHEMA)
+    ids = [pa.array(column, pa.binary()).cast(pa.string()) for column in columns[:2]]
+    kinds = [field.type for field in SNAPSHOT_SCHEMA]
+    numbers = [pa.array(column, kind) for column, kind in zip(columns[2:], kinds[2:], strict=True)]
+    return SourceTable.restore(pa.RecordBatch.from_arrays([*ids, *numbers], schema=SNAPSHOT_SCHEMA))
+
+
+def _take_sources(connection: Connection, topic_id: int, known: int, table: SourceTable) -> None:
+    """Take in what others wrote of sources, commit by commit, by the rule that their own memory followed."""
+    query = """SELECT used_us, array_agg(producer_id ORDER BY slot), array_agg(message_group_id ORDER BY slot),
+            array_agg(seqno ORDER BY slot), array_agg(link ORDER BY slot)
+        FROM topic_sources WHERE topicid = %s AND commit >= %s GROUP BY commit, used_us ORDER BY commit"""
+    for used_us, producers, groups, seqnos, links in connection.execute(query, [topic_id, known]):
+        sources = [(producer.decode(), group.decode()) for producer, group in zip(producers, groups, strict=True)]
+        table.apply(SourceUpdates(sources, np.array(seqnos, np.int64), np.array(links, np.int32)), used_us)
+
+
+def _source_rows(topic_id: int, commit: Commit) -> list[Any]:
+    updates = commit.sources
+    producers = [producer.encode() for producer, _ in updates.sources]
+    groups = [group.encode() for _, group in updates.sources]
+    names = [_source_digest(source) for source in updates.sources]
+    numbers = [array(updates.seqno), array(updates.link.astype(np.int64))]
+    return [topic_id, commit.time_us, commit.number, names, producers, groups, *numbers]
+
+
+def _source_digest(source: Source) -> bytes:
+    """A name of fixed size: an id may be longer than an index takes."""
+    producer, group = source[0].encode(), source[1].encode()
+    return _digest(len(producer).to_bytes(4, "big") + producer + group)
+
+
+def _digest(name: bytes) -> bytes:
+    return hashlib.blake2b(name, digest_size=16).digest()

@@ -1,0 +1,236 @@
+"""The tables beside those of the catalog: made and upgraded by the program, one version for all of them.
+
+    all_topics            the catalog's row of a topic, and in it what every commit moves: the row that commits lock
+    topic_<id>            the parent of a topic's messages; empty itself
+    topic_<id>_<segment>  its children by inheritance, which hold the rows; retention drops whole children
+    topic_segments        which children a topic has, and where each begins
+    topic_sources         highest seqno and link of each source
+    topic_writers         the last commit key of each writer
+    topic_payloads        the hashes of payloads written lately, a row per commit
+    topic_stages          rows that wait to be published together
+
+Inheritance and not declarative partitions: attaching and dropping a child locks nothing that publishers or readers of
+the parent hold. Names of topics are never names of tables: identifiers are cut at 63 bytes. Text is kept as bytes,
+since text cannot hold NUL. Several servers may start at once: whoever makes tables holds an advisory lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from psycopg import sql
+
+from headrace.core.errors import UnknownFormat
+from headrace.storage.postgres.pool import Connection
+from headrace.storage.postgres.sql.functions import FUNCTIONS
+
+VERSION: Final = 1
+
+# Two numbers of our own, so that nobody else's advisory locks are met; the second is the hash of the schema.
+LOCK_SPACE: Final = 0x48454144
+STORE_WIDE_SPACE: Final = 0x48454145
+
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS headrace_postgres (version integer NOT NULL);
+
+ALTER TABLE all_topics
+    ADD COLUMN IF NOT EXISTS tailid bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS commits bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS last_time_us bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS round_robin bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS starts bigint[] NOT NULL DEFAULT '{}',
+    ADD COLUMN IF NOT EXISTS ends bigint[] NOT NULL DEFAULT '{}',
+    ADD COLUMN IF NOT EXISTS byte_starts bigint[] NOT NULL DEFAULT '{}',
+    ADD COLUMN IF NOT EXISTS byte_ends bigint[] NOT NULL DEFAULT '{}',
+    ADD COLUMN IF NOT EXISTS first_segment integer NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS segment integer NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS sources_commit bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS writers_commit bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS payloads_commit bigint NOT NULL DEFAULT 0;
+-- Changed at every commit: room in each page keeps the new version of the row beside the old one.
+ALTER TABLE all_topics SET (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+
+CREATE TABLE IF NOT EXISTS topic_segments (
+    topicid integer NOT NULL,
+    segment integer NOT NULL,
+    first_commit bigint NOT NULL,
+    created_us bigint NOT NULL,
+    ends bigint[] NOT NULL,
+    byte_ends bigint[] NOT NULL,
+    PRIMARY KEY (topicid, segment)
+);
+
+CREATE TABLE IF NOT EXISTS topic_sources (
+    topicid integer NOT NULL,
+    source bytea NOT NULL,
+    producer_id bytea NOT NULL,
+    message_group_id bytea NOT NULL,
+    seqno bigint NOT NULL,
+    link integer NOT NULL,
+    used_us bigint NOT NULL,
+    commit bigint NOT NULL,
+    slot bigint GENERATED ALWAYS AS IDENTITY,
+    PRIMARY KEY (topicid, source)
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX IF NOT EXISTS topic_sources_by_commit ON topic_sources (topicid, commit);
+
+CREATE TABLE IF NOT EXISTS topic_writers (
+    topicid integer NOT NULL,
+    writer bytea NOT NULL,
+    name bytea NOT NULL,
+    number bigint NOT NULL,
+    commit bigint NOT NULL,
+    place integer NOT NULL,
+    PRIMARY KEY (topicid, writer)
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX IF NOT EXISTS topic_writers_by_commit ON topic_writers (topicid, commit);
+
+CREATE TABLE IF NOT EXISTS topic_payloads (
+    topicid integer NOT NULL,
+    commit bigint NOT NULL,
+    time_us bigint NOT NULL,
+    first bytea NOT NULL,
+    second bytea NOT NULL,
+    PRIMARY KEY (topicid, commit)
+);
+
+CREATE TABLE IF NOT EXISTS topic_stages (
+    topicid integer NOT NULL,
+    stage bytea NOT NULL,
+    piece bigint GENERATED ALWAYS AS IDENTITY,
+    rows bigint NOT NULL,
+    touched_us bigint NOT NULL,
+    messages bytea NOT NULL,
+    PRIMARY KEY (topicid, stage, piece)
+);
+ALTER TABLE topic_stages ALTER COLUMN messages SET STORAGE EXTERNAL;
+"""
+
+_MESSAGES: Final = """
+CREATE TABLE {table} (
+    partition integer NOT NULL,
+    "offset" bigint NOT NULL,
+    time_us bigint NOT NULL,
+    bytes_before bigint NOT NULL,
+    value bytea NOT NULL,
+    key bytea,
+    attributes bytea[],
+    codec bytea,
+    created_us bigint,
+    producer_id bytea,
+    message_group_id bytea,
+    seqno bigint
+)"""
+
+_VIEW: Final = """
+CREATE VIEW {view} AS SELECT
+    partition,
+    "offset",
+    "offset" AS messageid,
+    to_timestamp(time_us / 1e6) AS "timestamp",
+    headrace_text(value) AS message,
+    headrace_text(key) AS key,
+    headrace_json(attributes) AS attributes,
+    headrace_text(codec) AS codec,
+    to_timestamp(created_us / 1e6) AS created_at,
+    headrace_text(producer_id) AS producer_id,
+    headrace_text(message_group_id) AS message_group_id,
+    seqno,
+    value
+FROM {table}"""
+
+# Tables of ours begin so, now and later: a view of this name could stand in the way of one.
+_RESERVED: Final = ("all_", "headrace_", "topic_", "pg_")
+_IDENTIFIER_BYTES_MAX: Final = 63
+
+
+def make_schema(connection: Connection, schema: str) -> None:
+    """Make the schema if it is not there: making it needs a right that using it does not."""
+    found = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema]).fetchone()
+    if found is None:
+        connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
+
+
+@contextmanager
+def making_tables(connection: Connection, schema: str) -> Iterator[None]:
+    """While no other server makes tables in this schema, which may not be there yet.
+
+    `connection` commits each statement.
+    """
+    # Many may start at once: only the time of a whole statement bounds how long one waits for its turn.
+    connection.execute("SET lock_timeout = 0")
+    connection.execute("SELECT pg_advisory_lock(%s::integer, hashtext(%s))", [LOCK_SPACE, schema])
+    try:
+        yield
+    finally:
+        connection.execute("SELECT pg_advisory_unlock(%s::integer, hashtext(%s))", [LOCK_SPACE, schema])
+
+
+def check_version(connection: Connection, store: str) -> None:
+    """Refuse an unknown newer version before anything is touched."""
+    version = _version(connection)
+    if version is not None and version > VERSION:
+        raise UnknownFormat(store, version, VERSION)
+
+
+def _version(connection: Connection) -> int | None:
+    if connection.execute("SELECT to_regclass('headrace_postgres')").fetchone() == (None,):
+        return None
+    version = connection.execute("SELECT version FROM headrace_postgres").fetchone()
+    return None if version is None else int(version[0])
+
+
+def make_tables(connection: Connection) -> None:
+    """Make what is not there, once the catalog has made its tables."""
+    if _version(connection) is None:
+        with connection.transaction():
+            connection.execute(_TABLES)
+            connection.execute(FUNCTIONS)
+            connection.execute("INSERT INTO headrace_postgres VALUES (%s)", [VERSION])
+
+
+def table_of(topic_id: int, segment: int | None = None) -> sql.Identifier:
+    """The table of a topic's messages, or of one of its segments."""
+    return sql.Identifier(f"topic_{topic_id}" if segment is None else f"topic_{topic_id}_{segment}")
+
+
+def make_topic(connection: Connection, topic_id: int, key: str, created_us: int) -> None:
+    """Make the tables of a topic, and the view that people read."""
+    connection.execute(sql.SQL(_MESSAGES).format(table=table_of(topic_id)))
+    make_segment(connection, topic_id, 0)
+    insert = "INSERT INTO topic_segments VALUES (%s, 0, 0, %s, '{}', '{}')"
+    connection.execute(insert, [topic_id, created_us])
+    # Looked for first: what fails inside a transaction would have to be undone by a savepoint.
+    taken = connection.execute("SELECT to_regclass(quote_ident(%s))", [key]).fetchone()
+    if is_viewable(key) and taken == (None,):
+        view = sql.SQL(_VIEW).format(view=sql.Identifier(key), table=table_of(topic_id))
+        connection.execute(view)
+
+
+def is_viewable(key: str) -> bool:
+    """Whether a view may have the name of this topic."""
+    return len(key.encode()) <= _IDENTIFIER_BYTES_MAX and not key.startswith(_RESERVED)
+
+
+def make_segment(connection: Connection, topic_id: int, segment: int) -> None:
+    """Make the table that the next messages of a topic go to."""
+    statement = 'CREATE TABLE {child} (PRIMARY KEY (partition, "offset")) INHERITS ({parent})'
+    connection.execute(sql.SQL(statement).format(child=table_of(topic_id, segment), parent=table_of(topic_id)))
+
+
+def drop_topic(connection: Connection, topic_id: int) -> None:
+    """Drop everything a topic had here."""
+    connection.execute(sql.SQL("DROP TABLE IF EXISTS {} CASCADE").format(table_of(topic_id)))
+    for table in ("topic_segments", "topic_sources", "topic_writers", "topic_payloads", "topic_stages"):
+        connection.execute(sql.SQL("DELETE FROM {} WHERE topicid = %s").format(sql.Identifier(table)), [topic_id])
+
+
+def stray_topics(connection: Connection) -> list[int]:
+    """The topics that have tables here and are out of the catalog: whoever deleted them died before the tables went.
+
+    A topic's tables are made in the transaction that puts it into the catalog, so none is just being made.
+    """
+    query = "SELECT DISTINCT topicid FROM topic_segments WHERE topicid NOT IN (SELECT topicid FROM all_topics)"
+    return [topic_id for (topic_id,) in connection.execute(query)]
