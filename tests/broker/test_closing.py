@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.broker import Broker
-from headrace.broker.descriptions import describe_topic
+from headrace.broker.describe import describe_topic
 from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import Closed, HeadraceError, InvalidInput, StoreUnavailable, TopicDeleted
 from headrace.core.publish.plan import CommitKey

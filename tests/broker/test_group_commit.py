@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
-from headrace.broker.crowd import AT_ONCE_COMMITS
-from headrace.broker.queue import CommitQueue, Request
+from headrace.broker.publish.combiner import AT_ONCE_COMMITS
+from headrace.broker.publish.commit_queue import CommitQueue, Request
 from headrace.core.errors import Closed, DiskFull, InvalidMessage, OutcomeUnknown, Overloaded, StorageError
 from headrace.core.limits import FRAME_ROWS
 from headrace.core.publish.plan import WRITTEN, all_duplicates
@@ -60,7 +60,7 @@ def test_busy_threads_need_fewer_commits_than_messages(site: Site) -> None:
 
 
 def test_what_one_frame_cannot_hold_waits_for_the_next(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.broker.queue.FRAME_ROWS", 4)
+    monkeypatch.setattr("headrace.broker.publish.commit_queue.FRAME_ROWS", 4)
     broker, store = open_gated(site)
     broker.create_topic("orders")
     store.gate.clear()
@@ -528,7 +528,7 @@ def test_publishing_waits_for_nobody_once_the_queue_is_closed() -> None:
 def test_many_threads_through_a_real_queue_are_all_answered(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, frame_rows: int
 ) -> None:
-    monkeypatch.setattr("headrace.broker.queue.FRAME_ROWS", frame_rows)
+    monkeypatch.setattr("headrace.broker.publish.commit_queue.FRAME_ROWS", frame_rows)
     broker.create_topic("orders", partitions=2)
 
     def publish(thread: int) -> None:

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
-from headrace.broker.group_book import KeptBook
-from headrace.broker.news import News
+from headrace.broker.cluster.notifications import News
+from headrace.broker.groups.store import KeptBook
 from headrace.core.descriptions import GroupDescription, Staged, TopicDescription
 from headrace.core.errors import HeadraceError, OffsetOutOfRange, StorageError
 from headrace.core.messages import PUBLISH_SCHEMA, message_sizes

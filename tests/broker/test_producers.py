@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
-from headrace.broker import producers as producers_module
-from headrace.broker.producers import Producers
+from headrace.broker.publish import producers as producers_module
+from headrace.broker.publish.producers import Producers
 from headrace.core.errors import InvalidInput, Overloaded, ProducerFenced
 
 SOURCE = (1, "p", "")

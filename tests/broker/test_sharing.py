@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.broker import Broker
-from headrace.broker.in_order import Taken
+from headrace.broker.queue_api.ordered_reader import Taken
 from headrace.core.errors import (
     GroupNotFound,
     GroupSizeConflict,

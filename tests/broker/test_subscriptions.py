@@ -393,7 +393,7 @@ def test_a_delivery_that_fails_does_not_stop_the_others(
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(broken, "_follow_group", fail)
-    with caplog.at_level(logging.ERROR, logger="headrace.broker.subscription"):
+    with caplog.at_level(logging.ERROR, logger="headrace.broker.read.subscription"):
         broker.publish(topic, batch(b"x", partition=0))
         assert take(fine, 1) == [(0, b"x")]
         eventually(lambda: "delivery to 'ann' of group 'broken' failed" in caplog.text)

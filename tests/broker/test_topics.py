@@ -313,7 +313,7 @@ def test_a_deleted_topic_stays_deleted_after_a_restart(durable_site: Site) -> No
 
 
 def test_a_store_holds_a_bounded_number_of_topics(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.broker.topics.TOPICS_MAX", 2)
+    monkeypatch.setattr("headrace.broker.topics.registry.TOPICS_MAX", 2)
     broker.create_topic("a")
     broker.create_topic("b")
     with pytest.raises(InvalidInput, match="at most 2 topics"):

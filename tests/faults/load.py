@@ -16,7 +16,11 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from headrace.broker import Broker, BrokerSettings, decision
+from headrace.broker import (
+    Broker,
+    BrokerSettings,
+)
+from headrace.broker.publish import commit_builder as decision
 from headrace.core.publish.plan import CommitKey, Receipts
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.options import DiskOptions

@@ -155,7 +155,7 @@ def test_a_full_disk_can_be_opened_and_read(site: Site) -> None:
 
 def test_what_was_cut_off_stays_cut_off_after_a_power_cut(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first frames of a large commit were synced when the last did not fit; then the log rolled."""
-    monkeypatch.setattr("headrace.broker.decision.FRAME_ROWS", 2)
+    monkeypatch.setattr("headrace.broker.publish.commit_builder.FRAME_ROWS", 2)
     (place / "home" / "store").mkdir(parents=True)
     files = SimulatedFileSystem(SimulatedDisk(place / "home"))
     death = Death(place / "home", files, Ledger(), ManualClock(), crashed=True)

@@ -114,7 +114,7 @@ def check_going_on(session: Session, outcome: HeadraceError | None) -> None:
 @pytest.mark.parametrize(("scenario", "times"), CASES, ids=IDS)
 def test_disk_full_at_every_call(scenario: Scenario, times: int, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if "more than a frame" in scenario.name:
-        monkeypatch.setattr("headrace.broker.decision.FRAME_ROWS", 4)
+        monkeypatch.setattr("headrace.broker.publish.commit_builder.FRAME_ROWS", 4)
     outcomes = set(fail_everywhere(scenario, place, errno.ENOSPC, NEEDS_ROOM, times))
     assert outcomes <= {"NoneType", "DiskFull", "StoreUnavailable"}
     assert scenario.name.startswith("publish") <= ("DiskFull" in outcomes)
@@ -125,7 +125,7 @@ def test_input_output_error_at_every_call(
     scenario: Scenario, times: int, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "more than a frame" in scenario.name:
-        monkeypatch.setattr("headrace.broker.decision.FRAME_ROWS", 4)
+        monkeypatch.setattr("headrace.broker.publish.commit_builder.FRAME_ROWS", 4)
     outcomes = set(fail_everywhere(scenario, place, errno.EIO, EVERY_CHANGE, times))
     assert scenario.name.startswith("publish") <= ("OutcomeUnknown" in outcomes)
 

@@ -161,7 +161,7 @@ def test_flipped_bit_in_the_last_frame_of_a_crashed_store_is_a_torn_tail(place: 
 
 @pytest.mark.parametrize("number", [10, 11, 12])
 def test_flipped_bit_in_a_frame_of_a_large_commit(place: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.broker.decision.FRAME_ROWS", 2)
+    monkeypatch.setattr("headrace.broker.publish.commit_builder.FRAME_ROWS", 2)
     large = [[Message(b"v%d-%d" % (n, p), partition=p) for n in (10, 11, 12) for p in (0, 1)]]
     prepared = prepare(place / "store", PARTITIONS, commits()[:10] + large, closed=True)
     path = prepared.logs[-1]

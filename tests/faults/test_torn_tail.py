@@ -54,7 +54,7 @@ def last_commit(log: Path) -> tuple[int, int]:
 @pytest.fixture(params=[1, 3], ids=["one frame", "three frames"])
 def prepared(request: pytest.FixtureRequest, place: Path, monkeypatch: pytest.MonkeyPatch) -> Prepared:
     if request.param > 1:
-        monkeypatch.setattr("headrace.broker.decision.FRAME_ROWS", 3)
+        monkeypatch.setattr("headrace.broker.publish.commit_builder.FRAME_ROWS", 3)
     prepared = prepare(place / "store", 3, commits(), closed=False)
     assert last_commit(prepared.logs[-1])[1] == request.param
     return prepared

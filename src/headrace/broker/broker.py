@@ -33,22 +33,22 @@ from headrace.broker.checks import (
     check_text,
     check_whole,
 )
-from headrace.broker.chores import Chores
 from headrace.broker.clock import Clock, SystemClock
+from headrace.broker.cluster.notifications import News
 from headrace.broker.counters import Counters
-from headrace.broker.descriptions import describe_group, describe_topic
-from headrace.broker.news import News
-from headrace.broker.participants import Participants
-from headrace.broker.producers import Producers
-from headrace.broker.queue import Fence, Request
-from headrace.broker.reading import TopicReader
+from headrace.broker.describe import describe_group, describe_topic
+from headrace.broker.maintenance import Upkeep
+from headrace.broker.maintenance_tasks import Chores
+from headrace.broker.metrics import TopicVitals, vitals_of
+from headrace.broker.publish.commit_queue import Fence, Request
+from headrace.broker.publish.producers import Producers
+from headrace.broker.publish.shared_producers import open_shared_producer
+from headrace.broker.queue_api.registrations import Participants
+from headrace.broker.read.subscription import Delivery, Subscription
+from headrace.broker.read.topic_reader import TopicReader
 from headrace.broker.settings import BrokerSettings
-from headrace.broker.shared_producers import open_shared_producer
-from headrace.broker.subscription import Delivery, Subscription
-from headrace.broker.topic import Topic
-from headrace.broker.topics import OpenTopic, Topics
-from headrace.broker.upkeep import Upkeep
-from headrace.broker.vitals import TopicVitals, vitals_of
+from headrace.broker.topics.registry import OpenTopic, Topics
+from headrace.broker.topics.topic import Topic
 from headrace.core.descriptions import GroupDescription, Membership, ProducerOpening, Staged, TopicDescription
 from headrace.core.errors import HeadraceError, StageNotFound
 from headrace.core.groups import group as rules

@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 from litestar.types import Receive, Scope, Send
 
-from headrace.broker.reading import TopicReader
+from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.errors import Closed, HeadraceError, OffsetOutOfRange
 from headrace.rest.crossing import Crossing
 from headrace.rest.formats import Encoding, messages_of

@@ -9,7 +9,7 @@ from litestar import Request, get
 from litestar.di import NamedDependency
 from litestar.params import FromPath, HeaderParameter, QueryParameter
 
-from headrace.broker.reading import TopicReader
+from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.errors import InvalidInput, TopicDeleted
 from headrace.core.limits import SUBSCRIPTION_PARTITIONS_MAX
 from headrace.core.rights import Right

@@ -11,7 +11,7 @@ from litestar import Request, Response, delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
-from headrace.broker.reading import MemberRead, TopicReader
+from headrace.broker.read.topic_reader import MemberRead, TopicReader
 from headrace.core.descriptions import Membership
 from headrace.core.limits import (
     FETCH_BYTES_DEFAULT,

@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from headrace.broker.vitals import TopicVitals
+from headrace.broker.metrics import TopicVitals
 from headrace.core.descriptions import GroupDescription
 from headrace.core.histogram import Histogram
 from headrace.core.rights import Right

@@ -19,7 +19,7 @@ from litestar.di import NamedDependency
 from litestar.exceptions import HTTPException, MethodNotAllowedException
 from litestar.response.base import ASGIResponse
 
-from headrace.broker.in_order import Taken
+from headrace.broker.queue_api.ordered_reader import Taken
 from headrace.core.codecs import columns as codecs
 from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput
 from headrace.core.limits import PARTITIONS_MAX

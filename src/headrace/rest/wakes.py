@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from litestar import Request
 from litestar.types import Receive
 
-from headrace.broker.reading import TopicReader
+from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.errors import Closed
 from headrace.rest.draining import Draining
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from headrace.broker import Broker
-from headrace.broker.in_order import AHEAD_BYTES, AHEAD_MESSAGES, Taken
-from headrace.broker.participants import group_name
+from headrace.broker.queue_api.ordered_reader import AHEAD_BYTES, AHEAD_MESSAGES, Taken
+from headrace.broker.queue_api.registrations import group_name
 from headrace.core.errors import (
     Closed,
     GroupNotFound,

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from headrace.broker.checks import check_whole
 from headrace.broker.clock import Clock
-from headrace.broker.topic import Topic
-from headrace.broker.topics import OpenTopic
-from headrace.broker.watching import ALL_PARTITIONS
+from headrace.broker.read.wakeups import ALL_PARTITIONS
+from headrace.broker.topics.registry import OpenTopic
+from headrace.broker.topics.topic import Topic
 from headrace.core.errors import OffsetOutOfRange, PartitionNotFound, PartitionNotOwned, StaleGeneration
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, ReadFrom

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.broker import Broker, BrokerSettings
 from headrace.broker.counters import Counters
-from headrace.broker.upkeep import Upkeep
+from headrace.broker.maintenance import Upkeep
 from headrace.core.errors import LogFailed, MemberNotFound, StageNotFound
 from tests.broker.background import PATIENCE_SECONDS, eventually, open_gated
 from tests.broker.clock import SettableClock
@@ -151,7 +151,7 @@ def test_a_topic_that_fails_does_not_keep_the_others_from_upkeep(site: Site, cap
         raise LogFailed("failed", "a sync failed")
 
     failed.log.commit = fail  # type: ignore[method-assign]
-    with caplog.at_level(logging.ERROR, logger="headrace.broker.chores"):
+    with caplog.at_level(logging.ERROR, logger="headrace.broker.maintenance_tasks"):
         broker.upkeep.run_all()
     assert "upkeep of topic 'failed' failed" in caplog.text
     assert broker.counters["payloads_cleaned"] == 1
@@ -181,7 +181,7 @@ def test_a_task_that_fails_is_logged_and_tried_again(caplog: pytest.LogCaptureFi
         raise RuntimeError("a bug")
 
     upkeep = Upkeep({failing: 0.001, others.release: 0.001})
-    with caplog.at_level(logging.ERROR, logger="headrace.broker.upkeep"):
+    with caplog.at_level(logging.ERROR, logger="headrace.broker.maintenance"):
         upkeep.start()
         for _ in range(3):
             assert attempts.acquire(timeout=PATIENCE_SECONDS)

@@ -13,8 +13,8 @@ import threading
 from dataclasses import dataclass, field
 
 from headrace.broker.clock import Clock
-from headrace.broker.in_order import InOrder, Taken
-from headrace.broker.topics import OpenTopic, Topics
+from headrace.broker.queue_api.ordered_reader import InOrder, Taken
+from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.errors import IdNotFound, TopicNotFound
 from headrace.core.ids import Kind, check_id_of, make_id
 from headrace.storage.catalog import Catalog

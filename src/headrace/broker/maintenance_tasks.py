@@ -9,11 +9,11 @@ import logging
 from collections.abc import Callable
 
 from headrace.broker.clock import Clock
+from headrace.broker.cluster.notifications import News
 from headrace.broker.counters import Counters
-from headrace.broker.news import News
+from headrace.broker.maintenance import Task
 from headrace.broker.settings import BrokerSettings
-from headrace.broker.topics import OpenTopic, Topics
-from headrace.broker.upkeep import Task
+from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import MICROSECONDS, PRODUCERS_MAX
 from headrace.core.publish.plan import TopicState

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.broker.clock import Clock
-from headrace.broker.topics import OpenTopic
+from headrace.broker.topics.registry import OpenTopic
 from headrace.core.errors import OffsetOutOfRange, StaleGeneration
 from headrace.core.hashing import Int64s
 

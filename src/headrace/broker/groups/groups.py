@@ -12,8 +12,8 @@ from contextlib import suppress
 
 import msgspec
 
-from headrace.broker.group_book import GroupBook, GroupDraft
-from headrace.broker.topic import Topic
+from headrace.broker.groups.store import GroupBook, GroupDraft
+from headrace.broker.topics.topic import Topic
 from headrace.core.errors import GroupNotFound, OffsetOutOfRange, OutcomeUnknown, PartitionNotFound, StoreUnavailable
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, ReadFrom

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import logging
 
-from headrace.broker.topics import OpenTopic, Topics
-from headrace.broker.words import COMMIT, GROUP, TOPICS, parse_word
+from headrace.broker.cluster.announcements import COMMIT, GROUP, TOPICS, parse_word
+from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.errors import HeadraceError, TopicDeleted
 
 logger = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from typing import Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from headrace.broker.offset_commits import OffsetCommit, OffsetCommits
-from headrace.broker.topic import Topic
+from headrace.broker.groups.offset_commits import OffsetCommit, OffsetCommits
+from headrace.broker.topics.topic import Topic
 from headrace.core.groups.group import Group
 from headrace.core.hashing import Int64s
 from headrace.storage.catalog import Catalog

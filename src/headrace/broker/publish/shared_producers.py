@@ -8,7 +8,7 @@ later is refused.
 
 from __future__ import annotations
 
-from headrace.broker.topic import Topic
+from headrace.broker.topics.topic import Topic
 from headrace.core.errors import ProducerFenced
 from headrace.core.publish.plan import TopicState
 

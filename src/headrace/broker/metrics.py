@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.broker.descriptions import describe_group
-from headrace.broker.topics import OpenTopic
+from headrace.broker.describe import describe_group
+from headrace.broker.topics.registry import OpenTopic
 from headrace.core.descriptions import GroupDescription
 from headrace.core.errors import GroupNotFound
 from headrace.core.histogram import Histogram

@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from headrace.broker.queue import Fence, Request
+from headrace.broker.publish.commit_queue import Fence, Request
 from headrace.core.errors import InvalidInput, ProducerFenced
 from headrace.core.limits import FRAME_BYTES, FRAME_ROWS
 from headrace.core.messages import accept_all, join

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from headrace.broker.clock import Clock
 from headrace.broker.counters import Counters
-from headrace.broker.decision import Decision
-from headrace.broker.queue import CommitQueue, Request
+from headrace.broker.publish.commit_builder import Decision
+from headrace.broker.publish.commit_queue import CommitQueue, Request
+from headrace.broker.read.wakeups import Watches
 from headrace.broker.settings import BrokerSettings
-from headrace.broker.watching import Watches
 from headrace.core.errors import HeadraceError, StorageError, StoreUnavailable, again
 from headrace.core.hashing import Int64s
 from headrace.core.histogram import COUNTS, SECONDS, Histogram

@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.broker.clock import Clock
+from headrace.broker.cluster.announcements import TOPICS, group_word
 from headrace.broker.counters import Counters
-from headrace.broker.group_book import KeptBook, SharedBook
-from headrace.broker.groups import Groups
+from headrace.broker.groups.groups import Groups
+from headrace.broker.groups.store import KeptBook, SharedBook
 from headrace.broker.settings import BrokerSettings
-from headrace.broker.topic import Topic
-from headrace.broker.words import TOPICS, group_word
+from headrace.broker.topics.topic import Topic
 from headrace.core.errors import (
     Closed,
     HeadraceError,

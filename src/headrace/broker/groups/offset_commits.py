@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.broker.crowd import Crowd, Waiter
+from headrace.broker.publish.combiner import Crowd, Waiter
 from headrace.core.errors import HeadraceError, StoreUnavailable
 from headrace.core.groups.group import Group
 from headrace.storage.catalog import Catalog, GroupOffsets

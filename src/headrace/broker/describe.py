@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.broker.topics import OpenTopic
+from headrace.broker.topics.registry import OpenTopic
 from headrace.core.descriptions import GroupDescription, PartitionProgress, TopicDescription
 from headrace.core.groups.assignment import owner_of, partitions_of
 from headrace.core.groups.group import Group

@@ -20,7 +20,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.broker.crowd import Crowd, Waiter
+from headrace.broker.publish.combiner import Crowd, Waiter
 from headrace.core.errors import HeadraceError, OutcomeUnknown, Overloaded, again
 from headrace.core.histogram import SECONDS, Histogram
 from headrace.core.limits import FRAME_BYTES, FRAME_ROWS

@@ -1,0 +1,1 @@
+"""Consumer groups: the rules of the core applied and stored."""

@@ -1,0 +1,1 @@
+"""Publishing: a queue per topic, group commit, producers."""

@@ -1,0 +1,1 @@
+"""Reading: many partitions in turn, subscriptions, wake-ups."""

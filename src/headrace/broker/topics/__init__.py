@@ -1,0 +1,1 @@
+"""Topics: created, found, altered, deleted; one topic at work."""
