@@ -9,13 +9,13 @@ from litestar import post
 
 from headrace.broker import Broker
 from headrace.broker.access import Access
-from headrace.rest import server
-from headrace.rest.access import PUBLIC
-from headrace.rest.app import API, make_litestar
-from headrace.rest.draining import Draining
-from headrace.rest.limits import with_limits
-from headrace.rest.paths import with_raw_paths
-from headrace.rest.settings import RestSettings
+from headrace.edge.draining import Draining
+from headrace.protocols.http import server
+from headrace.protocols.http.app import API, make_litestar
+from headrace.protocols.http.middleware.access import PUBLIC
+from headrace.protocols.http.middleware.limits import with_limits
+from headrace.protocols.http.requests.raw_paths import with_raw_paths
+from headrace.protocols.http.settings import RestSettings
 from headrace.storage.open import open_store
 
 

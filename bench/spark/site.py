@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 from headrace.broker import Broker
-from headrace.flight.server import FlightServer
+from headrace.protocols.flight.server import FlightServer
 from headrace.spark.session import session
 
 VALUE_BYTES = 100

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.broker import Broker
 from headrace.client import Client, connect
-from headrace.flight.server import FlightServer
+from headrace.protocols.flight.server import FlightServer
 from headrace.testing import EmbeddedTransport
 
 

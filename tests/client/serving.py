@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 from headrace.broker import Broker
-from headrace.flight.server import FlightServer
+from headrace.protocols.flight.server import FlightServer
 from tests.ports import ReservedPort
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from headrace.broker import Broker
 from headrace.client import Client, connect
 from headrace.client.addresses import parse_addresses
 from headrace.core.errors import InvalidInput, ProducerFenced
-from headrace.flight.server import FlightServer
+from headrace.protocols.flight.server import FlightServer
 from tests.postgres_server import PostgresServer
 
 PATIENCE_SECONDS = 60.0

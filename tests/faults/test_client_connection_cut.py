@@ -11,7 +11,7 @@ import pytest
 from headrace.broker import Broker
 from headrace.client import Client, connect
 from headrace.core.errors import OutcomeUnknown
-from headrace.flight.server import FlightServer
+from headrace.protocols.flight.server import FlightServer
 from tests.broker.background import PATIENCE_SECONDS, eventually
 from tests.client.proxy import Proxy
 

@@ -15,8 +15,8 @@ import pytest
 from headrace.broker import Broker
 from headrace.client import Client, connect
 from headrace.core.errors import Closed, Overloaded, Unreachable
-from headrace.flight.reading import _PATIENCE_SECONDS as LOOK_SECONDS
-from headrace.flight.server import FlightServer
+from headrace.protocols.flight.reads import _PATIENCE_SECONDS as LOOK_SECONDS
+from headrace.protocols.flight.server import FlightServer
 from headrace.testing import EmbeddedTransport
 from headrace.testing.transport import EmbeddedUpload
 from headrace.wire.tickets import Upload

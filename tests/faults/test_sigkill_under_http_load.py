@@ -20,7 +20,7 @@ import pytest
 from headrace.broker import Broker
 from headrace.core.messages import PUBLISH_SCHEMA
 from tests.broker.background import Background, eventually
-from tests.rest.servers import QueueClient, ServerProcess
+from tests.protocols.http.servers import QueueClient, ServerProcess
 
 LIVES = 4
 # What every client gets done in each life of the server, before it is killed in the middle of the next.

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.broker import Broker
 from headrace.client import Client, connect
-from headrace.flight.server import FlightServer
+from headrace.protocols.flight.server import FlightServer
 from tests.spark.sessions import shared_session
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from headrace.broker import Broker
 from headrace.client import Client
 from headrace.core.errors import Forbidden, InvalidInput, TopicNotFound, Unreachable
-from headrace.flight.server import FlightServer
+from headrace.protocols.flight.server import FlightServer
 from headrace.spark.pipeline.description import Description
 from headrace.spark.pipeline.landing import Landing
 from headrace.spark.pipeline.loading import describe

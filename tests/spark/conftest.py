@@ -13,7 +13,7 @@ from headrace.broker import Broker
 from headrace.broker.clock import SystemClock
 from headrace.client import Client, connect
 from headrace.core.limits import MICROSECONDS
-from headrace.flight.server import FlightServer
+from headrace.protocols.flight.server import FlightServer
 from tests.spark.sessions import shared_session
 
 if TYPE_CHECKING:

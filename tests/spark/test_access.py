@@ -11,7 +11,7 @@ import trustme
 
 from headrace.broker import Broker
 from headrace.core.errors import Forbidden, Unauthenticated
-from headrace.flight.server import FlightServer
+from headrace.protocols.flight.server import FlightServer
 from headrace.spark.batch_reader import BatchReader, batch_reader
 from headrace.spark.options import read_options, write_options
 from headrace.spark.schema import read_schema

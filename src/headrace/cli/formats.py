@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headrace.cli.consume import FIELDS
 from headrace.cli.exits import Exit, Failure
-from headrace.rest.formats import messages_of
+from headrace.protocols.http.formats import messages_of
 
 _PART: Final = re.compile(r"\{\{|\}\}|\{([a-z_]*)\}|[{}]")
 _ESCAPES: Final = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}

@@ -20,10 +20,10 @@ from headrace.cli.output import print_line
 from headrace.cli.settings import ServeSettings, parse_address, unknown_variables
 from headrace.cli.version import VERSION
 from headrace.core.errors import HeadraceError
-from headrace.flight.server import FlightServer
-from headrace.rest import server
-from headrace.rest.app import make_app
-from headrace.rest.draining import Draining
+from headrace.edge.draining import Draining
+from headrace.protocols.flight.server import FlightServer
+from headrace.protocols.http import server
+from headrace.protocols.http.app import make_app
 from headrace.storage.catalog import Catalog
 from headrace.storage.open import open_store, shown
 

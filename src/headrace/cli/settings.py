@@ -19,7 +19,7 @@ import msgspec
 from headrace.broker.settings import BrokerSettings
 from headrace.cli.exits import Exit, Failure
 from headrace.core.errors import HeadraceError
-from headrace.rest.settings import RestSettings
+from headrace.protocols.http.settings import RestSettings
 
 PREFIX: Final = "HEADRACE_"
 # What other commands read from the environment.

@@ -16,9 +16,9 @@ import pyarrow as pa
 from headrace.broker import Broker
 from headrace.core.errors import Closed, HeadraceError, again
 from headrace.core.rights import ANYONE, Caller, Right
-from headrace.flight.operations import perform
-from headrace.flight.reading import batches_of, schema_of
-from headrace.flight.uploading import publish, stage
+from headrace.protocols.flight.dispatch import perform
+from headrace.protocols.flight.reads import batches_of, schema_of
+from headrace.protocols.flight.uploads import publish, stage
 from headrace.wire import operations, tickets
 
 

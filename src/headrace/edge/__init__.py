@@ -1,0 +1,1 @@
+"""What every protocol shares where the network begins."""

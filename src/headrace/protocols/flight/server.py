@@ -1,0 +1,161 @@
+"""The Flight server: publish by DoPut, read by DoGet, everything else by DoAction.
+
+Every stream holds a thread of the server while it lives, so streams are limited; one more is told so. A follower that
+is cancelled or vanished is noticed within a second. Batches of the store go out as they are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import flight
+
+from headrace.broker import Broker
+from headrace.broker.access import Access
+from headrace.core.errors import InvalidInput, Overloaded, TopicNotFound
+from headrace.core.messages import READ_SCHEMA
+from headrace.core.rights import Right
+from headrace.protocols.flight.access import MIDDLEWARE, AccessMiddleware, caller_of
+from headrace.protocols.flight.dispatch import perform
+from headrace.protocols.flight.errors import translated
+from headrace.protocols.flight.reads import batches_of, schema_of, without_nulls
+from headrace.protocols.flight.uploads import publish, stage
+from headrace.wire import operations, tickets
+
+STREAMS_MAX: Final = 256
+
+
+class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
+    """Flight over a broker."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        access: Access,
+        location: str,
+        tls_certificates: list[tuple[bytes, bytes]] | None = None,
+        streams_max: int = STREAMS_MAX,
+    ) -> None:
+        super().__init__(
+            location, tls_certificates=tls_certificates or [], middleware={MIDDLEWARE: AccessMiddleware(access)}
+        )
+        self._broker = broker
+        self._streams_max = streams_max
+        self._streams_open = 0
+        self._counting = threading.Lock()
+        self.stopping = threading.Event()
+
+    def do_put(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
+        """Publish, or stage, a stream of batches."""
+        with translated(), self._stream():
+            command = tickets.decode_upload(descriptor.command or b"")
+            caller_of(context).require(Right.PUBLISH, command.topic)
+            batches = _batches_in(reader)
+            if isinstance(command, tickets.Stage):
+                stage(self._broker, command, batches, writer.write)
+            else:
+                publish(self._broker, command, batches, writer.write, self.stopping.is_set)
+
+    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
+        """Read one partition: a range, or from an offset on for ever."""
+        with translated():
+            read = tickets.decode_read(ticket.ticket)
+            caller_of(context).require(Right.READ, read.topic)
+            batches = batches_of(self._broker, read, lambda: self.stopping.is_set() or context.is_cancelled())
+            schema = schema_of(read)
+            if isinstance(read, tickets.Read) and read.sparse and not read.follow:
+                schema, batches = without_nulls(schema, batches)
+            return flight.GeneratorStream(schema, self._guarded(batches))
+
+    def stop(self, timeout_seconds: float = 5.0) -> bool:
+        """End all streams and stop; whether all ended in time. One that its client holds open may outlive this."""
+        self.stopping.set()
+        ending = threading.Thread(target=self.shutdown, name="headrace-flight-stop", daemon=True)
+        ending.start()
+        ending.join(timeout_seconds)
+        return not ending.is_alive()
+
+    def get_flight_info(
+        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
+    ) -> flight.FlightInfo:
+        """A topic with an endpoint for each partition, so that any Flight client can read it in parallel."""
+        with translated():
+            if descriptor.descriptor_type != flight.DescriptorType.PATH or len(descriptor.path) != 1:
+                raise InvalidInput("descriptor", "not a path of one part", "name the topic as a path of one part")
+            topic = descriptor.path[0].decode()
+            caller_of(context).require(Right.READ, topic)
+            return self._info(topic, descriptor)
+
+    def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
+        """All topics that the caller may read."""
+        with translated():
+            caller = caller_of(context)
+            return iter([*self._infos(topic for topic in self._broker.list_topics() if caller.may(Right.READ, topic))])
+
+    def _infos(self, topics: Iterable[str]) -> Iterator[flight.FlightInfo]:
+        for topic in topics:
+            # One that is deleted meanwhile is not there any more.
+            with suppress(TopicNotFound):
+                yield self._info(topic, flight.FlightDescriptor.for_path(topic))
+
+    def _info(self, topic: str, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
+        described = self._broker.describe_topic(topic)
+        endpoints = [
+            flight.FlightEndpoint(tickets.encode(tickets.Read(topic, partition, start, end)), [])
+            for partition, (start, end) in described.offsets.items()
+        ]
+        messages = sum(end - start for start, end in described.offsets.values())
+        return flight.FlightInfo(READ_SCHEMA, descriptor, endpoints, messages, described.bytes_stored)
+
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
+        """Everything else."""
+        with translated():
+            operation = operations.decode_operation(action.type, action.body.to_pybytes())
+            if operation is None:
+                raise InvalidInput("action", repr(action.type)[:100], f"known are {', '.join(operations.OPERATIONS)}")
+            return [operations.encode(perform(operation, self._broker, caller_of(context)))]
+
+    def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
+        """The operations and what they do."""
+        return [(name, (kind.__doc__ or "").strip()) for name, kind in operations.OPERATIONS.items()]
+
+    def _guarded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
+        with translated(), self._stream():
+            yield from batches
+
+    @property
+    def streams_open(self) -> int:
+        """How many streams there are."""
+        return self._streams_open
+
+    @contextmanager
+    def _stream(self) -> Iterator[None]:
+        with self._counting:
+            if self._streams_open >= self._streams_max:
+                raise Overloaded("the number of Flight streams", self._streams_max, 0.0)
+            self._streams_open += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._streams_open -= 1
+
+
+def _batches_in(reader: flight.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches of a stream; one that Arrow cannot read is the sender's fault."""
+    try:
+        for chunk in reader:
+            if chunk.data is not None:
+                yield chunk.data
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise InvalidInput("batch", "not valid Arrow", str(error)[:200]) from None

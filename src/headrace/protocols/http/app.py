@@ -1,0 +1,98 @@
+"""The application: routes, errors, access and limits put together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from litestar import Litestar, Router
+from litestar.di import Provide
+from litestar.exceptions import HTTPException, MethodNotAllowedException
+from litestar.types import ASGIApp
+
+from headrace.broker import Broker
+from headrace.broker.access import Access
+from headrace.core.errors import HeadraceError
+from headrace.edge.bridge import Crossing
+from headrace.edge.draining import Draining
+from headrace.edge.waiting import Wakes
+from headrace.protocols.http.errors import answer_anything, answer_headrace_error, answer_http_exception
+from headrace.protocols.http.middleware.access import guard
+from headrace.protocols.http.middleware.limits import with_limits
+from headrace.protocols.http.openapi.page import openapi_config
+from headrace.protocols.http.requests.negotiation import check_body_type
+from headrace.protocols.http.requests.raw_paths import with_raw_paths
+from headrace.protocols.http.requests.strict_query import check_query
+from headrace.protocols.http.routes import (
+    events,
+    groups,
+    health,
+    members,
+    messages,
+    metrics,
+    queue_api,
+    sources,
+    topics,
+)
+from headrace.protocols.http.settings import RestSettings
+
+API: Final = "/v1"
+
+_HANDLERS: Final = [
+    *topics.HANDLERS,
+    *messages.HANDLERS,
+    *events.HANDLERS,
+    *groups.HANDLERS,
+    *members.HANDLERS,
+    *sources.HANDLERS,
+]
+
+
+def make_app(
+    broker: Broker, access: Access, settings: RestSettings | None = None, draining: Draining | None = None
+) -> ASGIApp:
+    """The application over an open broker; it closes nothing but what it opened itself."""
+    settings = settings or RestSettings()
+    return with_limits(with_raw_paths(make_litestar(broker, access, settings, draining), API), settings)
+
+
+def make_litestar(broker: Broker, access: Access, settings: RestSettings, draining: Draining | None = None) -> Litestar:
+    """The same without the routing by raw paths, for those who look at its routes."""
+    crossing = Crossing(broker, draining)
+    parts = {"crossing": crossing, "wakes": Wakes(crossing.draining), "rest_settings": settings}
+
+    @asynccontextmanager
+    async def lifespan(_: Litestar) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            crossing.close()
+
+    app = Litestar(
+        route_handlers=[
+            *health.HANDLERS,
+            *metrics.HANDLERS,
+            queue_api.make_router(),
+            Router(API, route_handlers=_HANDLERS, guards=[check_body_type, check_query]),
+        ],
+        guards=[guard],
+        dependencies={name: _provided(part) for name, part in parts.items()},
+        exception_handlers={
+            HeadraceError: answer_headrace_error,
+            MethodNotAllowedException: queue_api.answer_wrong_method,
+            HTTPException: answer_http_exception,
+            Exception: answer_anything,
+        },
+        request_max_body_size=settings.body_bytes_max,
+        lifespan=[lifespan],
+        # Whoever starts the server says where logs go; the framework would say otherwise.
+        logging_config=None,
+        openapi_config=openapi_config(),
+    )
+    app.state.access = access
+    return app
+
+
+def _provided(part: object) -> Provide:
+    return Provide(lambda: part, sync_to_thread=False, use_cache=True)

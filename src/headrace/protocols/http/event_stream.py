@@ -1,0 +1,143 @@
+"""A live subscription as server-sent events: who gets what next, and how it looks on the wire.
+
+Each event has messages of one partition, and its id says where every partition stands after it. A client that comes
+back with the last id it saw goes on exactly there. Idle subscriptions cost a comment now and then, no thread, and no
+buffer: messages are read when the client has taken what came before. If retention has dropped what would come next,
+a `gap` event says so; when the topic, the server or the right to read ends, an `end` event does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from litestar.types import Receive, Scope, Send
+
+from headrace.broker.read.topic_reader import TopicReader
+from headrace.core.errors import Closed, HeadraceError, OffsetOutOfRange
+from headrace.edge.bridge import Crossing
+from headrace.edge.waiting import Wakes, left, wait
+from headrace.protocols.http.errors import problem_of
+from headrace.protocols.http.formats import Encoding, messages_of
+from headrace.protocols.http.requests.negotiation import EVENTS
+from headrace.protocols.http.requests.positions import format_event_id
+
+MESSAGES_PER_READ: Final = 1_000
+BYTES_PER_READ: Final = 1 << 20
+RETRY_MILLISECONDS: Final = 1_000
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Messages that retention dropped before they could be sent: from one offset up to, not including, another."""
+
+    partition: int
+    from_offset: int
+    to_offset: int
+
+
+@dataclass
+class Subscriber:
+    """One subscription: what it reads, and where it stands. Without chosen partitions it follows all, new ones too."""
+
+    reader: TopicReader
+    positions: dict[int, int]
+    follows_all: bool
+    encoding: Encoding
+    idle_seconds: float
+    check_access: Callable[[], None]
+
+    @property
+    def event_id(self) -> str:
+        """Where it stands."""
+        return format_event_id(self.reader.topic_id, self.positions)
+
+    def has_news(self) -> bool:
+        """Whether there is anything to read by now."""
+        if self.follows_all:
+            for partition in range(len(self.positions), self.reader.partitions):
+                self.positions[partition] = 0
+        return self.reader.is_behind(self.positions)
+
+    def next_events(self) -> list[bytes]:
+        """What comes next, read and encoded; for a thread."""
+        try:
+            batches = self.reader.read(self.positions, MESSAGES_PER_READ, BYTES_PER_READ)
+        except OffsetOutOfRange as error:
+            if error.offset >= error.start:
+                raise
+            return [self._gap(error)]
+        return [self._messages(batch) for batch in batches]
+
+    def _gap(self, error: OffsetOutOfRange) -> bytes:
+        self.positions[error.partition] = error.start
+        return event("gap", Gap(error.partition, error.offset, error.start), self.event_id)
+
+    def _messages(self, batch: pa.RecordBatch) -> bytes:
+        partition = batch.column("partition")[0].as_py()
+        answer = messages_of(batch, self.positions[partition], self.encoding)
+        self.positions[partition] = answer.next_offset
+        return event("messages", answer, self.event_id)
+
+
+class EventStream:
+    """The answer to a subscription, as an ASGI application."""
+
+    def __init__(self, subscriber: Subscriber, crossing: Crossing, wakes: Wakes) -> None:
+        self._subscriber = subscriber
+        self._crossing = crossing
+        self._wakes = wakes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sending = asyncio.create_task(self._send_all(send))
+        leaving = asyncio.create_task(left(receive))
+        try:
+            await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        finally:
+            sending.cancel()
+            leaving.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)
+
+    async def _send_all(self, send: Send) -> None:
+        headers = [(b"content-type", EVENTS.encode()), (b"cache-control", b"no-store")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        async with aclosing(self._events()) as events:
+            async for part in events:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _events(self) -> AsyncGenerator[bytes, None]:
+        """Everything that is sent, as long as topic and server live."""
+        subscriber, draining = self._subscriber, self._wakes.draining
+        # An id without data tells the client where it stands before anything has come.
+        yield b"retry: %d\nid: %s\n\n" % (RETRY_MILLISECONDS, subscriber.event_id.encode())
+        try:
+            with self._wakes.on(subscriber.reader) as wake:
+                while not draining.has_begun:
+                    wake.clear()
+                    subscriber.check_access()
+                    if subscriber.has_news():
+                        for part in await self._crossing.call(subscriber.next_events):
+                            yield part
+                    elif not await wait(wake, subscriber.idle_seconds):
+                        yield b":\n\n"
+            yield _end(Closed("the server"))
+        except HeadraceError as error:
+            yield _end(error)
+
+
+def event(kind: str, data: Any, event_id: str | None = None) -> bytes:
+    """An event as it is sent; JSON has no line ends, so one line holds all of it."""
+    head = f"event: {kind}\n" if event_id is None else f"event: {kind}\nid: {event_id}\n"
+    return head.encode() + b"data: " + msgspec.json.encode(data) + b"\n\n"
+
+
+def _end(error: HeadraceError) -> bytes:
+    """The last event: why there are no more."""
+    return event("end", problem_of(error))

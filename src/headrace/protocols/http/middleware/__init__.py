@@ -1,0 +1,1 @@
+"""What happens to every request before its route: limits, access."""

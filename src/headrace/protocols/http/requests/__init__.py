@@ -1,0 +1,1 @@
+"""What a request may contain: bodies, queries, paths, content types."""

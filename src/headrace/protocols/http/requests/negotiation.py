@@ -1,0 +1,88 @@
+"""What a body is and what an answer may be: content types, for those who send and for those who accept.
+
+Answers are JSON unless the caller prefers Arrow; one who accepts neither is told so with 406. Bodies are JSON unless
+they say otherwise; other types are refused with 415, before anything of them is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from litestar import Request
+from litestar.connection import ASGIConnection
+from litestar.exceptions import HTTPException
+from litestar.handlers import BaseRouteHandler
+
+from headrace.protocols.http.formats import ARROW, JSON
+
+EVENTS: Final = "text/event-stream"
+
+_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+
+
+class NotAcceptable(HTTPException):
+    """No type that the caller accepts can be given."""
+
+    status_code = 406
+
+
+class UnsupportedMediaType(HTTPException):
+    """The body is of a type that is not taken here."""
+
+    status_code = 415
+
+
+async def check_body_type(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    """A guard: a route takes JSON, or the types that its `opt["bodies"]` lists."""
+    # A coroutine although it awaits nothing: the framework would run a plain function in a thread.
+    if connection.scope["method"] not in _WITH_BODY:  # type: ignore[typeddict-item]
+        return
+    given = body_type(connection)
+    taken: Sequence[str] = handler.opt.get("bodies", (JSON,))
+    if given not in taken:
+        raise UnsupportedMediaType(f"a body of type {given[:100]!a} is not taken here: send {' or '.join(taken)}")
+
+
+def body_type(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
+    """The type of a body without its parameters; JSON if nothing is said."""
+    return connection.headers.get("content-type", JSON).partition(";")[0].strip().lower() or JSON
+
+
+def answer_type(request: Request[Any, Any, Any], *offered: str) -> str:
+    """Which of the types offered the caller likes best; of those it likes alike, the first."""
+    accept = request.headers.get("accept", "").strip()
+    if not accept:
+        return offered[0]
+    ranges = [_parsed(part) for part in accept.split(",") if part.strip()]
+    best, liking = max(((kind, _liking(kind, ranges)) for kind in offered), key=lambda rated: rated[1])
+    if liking <= 0:
+        raise NotAcceptable(f"the answer is {' or '.join(offered)}, which Accept {accept[:100]!a} rules out")
+    return best
+
+
+def wants_arrow(request: Request[Any, Any, Any]) -> bool:
+    """Whether the caller likes Arrow better than JSON."""
+    return answer_type(request, JSON, ARROW) == ARROW
+
+
+def _liking(kind: str, ranges: Sequence[tuple[str, float]]) -> float:
+    """How much a type is liked: the most specific range that has it decides."""
+    family = f"{kind.partition('/')[0]}/*"
+    for wanted in (kind, family, "*/*"):
+        for given, quality in ranges:
+            if given == wanted:
+                return quality
+    return 0.0
+
+
+def _parsed(part: str) -> tuple[str, float]:
+    kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return kind, min(1.0, max(0.0, float(value)))
+            except ValueError:
+                return kind, 0.0
+    return kind, 1.0

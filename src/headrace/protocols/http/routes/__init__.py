@@ -1,0 +1,1 @@
+"""The operations of the HTTP server, one module for each resource."""

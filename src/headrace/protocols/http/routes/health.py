@@ -1,0 +1,34 @@
+"""Health: alive if the server answers, ready if it can take messages."""
+
+from __future__ import annotations
+
+import msgspec
+from litestar import Response, get
+from litestar.di import NamedDependency
+
+from headrace.edge.bridge import Crossing
+from headrace.protocols.http.middleware.access import PUBLIC
+
+
+class Health(msgspec.Struct):
+    """How the server is; the log and `describe` say which topics fail, since this answer is open to all."""
+
+    status: str
+    failing_topics: int = 0
+
+
+@get("/health/live", opt={"right": PUBLIC}, tags=["health"], summary="Is the process alive?")
+async def live() -> Health:
+    """The process answers."""
+    return Health("alive")
+
+
+@get("/health/ready", opt={"right": PUBLIC}, tags=["health"], summary="Can it take messages?")
+async def ready(crossing: NamedDependency[Crossing]) -> Response[Health]:
+    """The store is open and every topic takes messages; otherwise 503, and how many do not."""
+    failing = await crossing.call(crossing.broker.failing_topics)
+    health = Health("failing" if failing else "ready", len(failing))
+    return Response(health, status_code=503 if failing else 200)
+
+
+HANDLERS = [live, ready]

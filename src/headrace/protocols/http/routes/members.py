@@ -1,0 +1,223 @@
+"""Members of groups over HTTP: join, heartbeat, leave, and fetch what is theirs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+from litestar import Request, Response, delete, get, post, put
+from litestar.di import NamedDependency
+from litestar.params import FromPath, QueryParameter
+
+from headrace.broker.read.topic_reader import MemberRead, TopicReader
+from headrace.core.descriptions import Membership
+from headrace.core.limits import (
+    FETCH_BYTES_DEFAULT,
+    FETCH_MESSAGES_DEFAULT,
+    SESSION_TIMEOUT_SECONDS,
+    SESSION_TIMEOUT_SECONDS_MAX,
+    SESSION_TIMEOUT_SECONDS_MIN,
+)
+from headrace.core.messages import READ_SCHEMA
+from headrace.core.rights import Right
+from headrace.edge.bridge import Crossing
+from headrace.edge.waiting import Wakes, attend, wait
+from headrace.protocols.http.formats import ARROW, JSON, Encoding, MessageOut, messages_of, stream_of_all
+from headrace.protocols.http.middleware.limits import allow_seconds
+from headrace.protocols.http.openapi.document import MESSAGE, Docs
+from headrace.protocols.http.requests.negotiation import wants_arrow
+from headrace.protocols.http.requests.parameters import EncodingParameter, MaxBytes, MaxMessages, WaitSeconds
+from headrace.protocols.http.requests.positions import Position, listed, parse_positions
+from headrace.protocols.http.requests.raw_paths import unquoted
+from headrace.protocols.http.requests.strict_json import read
+
+GENERATION_HEADER = "headrace-generation"
+
+
+class JoinIn(msgspec.Struct, forbid_unknown_fields=True):
+    """How a member joins: one that is silent for longer than its session timeout is out."""
+
+    session_timeout_seconds: Annotated[
+        float, msgspec.Meta(ge=SESSION_TIMEOUT_SECONDS_MIN, le=SESSION_TIMEOUT_SECONDS_MAX)
+    ] = SESSION_TIMEOUT_SECONDS
+
+
+class MemberOut(msgspec.Struct):
+    """What a member knows: the group's generation and the partitions it reads in it."""
+
+    group: str
+    member: str
+    generation: int
+    partitions: list[int]
+
+    @classmethod
+    def of(cls, membership: Membership) -> MemberOut:
+        """A membership of the broker as JSON."""
+        return cls(membership.group, membership.member, membership.generation, membership.partitions)
+
+
+class MemberMessages(msgspec.Struct):
+    """Messages of a member's partitions, the positions to go on at, and the generation in which they are its own."""
+
+    messages: list[MessageOut]
+    positions: list[Position]
+    generation: int
+
+
+_MEMBER = MemberOut("billing", "worker-1", 3, [0, 2])
+
+
+@put(
+    "/topics/{topic:str}/groups/{group:str}/members/{member:str}",
+    opt={
+        "right": Right.READ,
+        "docs": Docs(body=JoinIn, given=JoinIn(30.0), answer=MemberOut, example=_MEMBER, errors=(404, 409)),
+    },
+    tags=["members"],
+    summary="Join a group",
+)
+async def join_group(
+    request: Request[Any, Any, Any],
+    topic: FromPath[str],
+    group: FromPath[str],
+    member: FromPath[str],
+    crossing: NamedDependency[Crossing],
+) -> MemberOut:
+    """Become a member of a group, or renew it; a group that is not there is made."""
+    data = await read(request, JoinIn)
+    join, seconds = crossing.broker.join_group, data.session_timeout_seconds
+    return MemberOut.of(await crossing.call(join, unquoted(topic), unquoted(group), unquoted(member), seconds))
+
+
+@post(
+    "/topics/{topic:str}/groups/{group:str}/members/{member:str}/heartbeat",
+    status_code=200,
+    opt={"right": Right.READ, "docs": Docs(answer=MemberOut, example=_MEMBER, errors=(404,))},
+    tags=["members"],
+    summary="Stay in a group",
+)
+async def heartbeat(
+    topic: FromPath[str], group: FromPath[str], member: FromPath[str], crossing: NamedDependency[Crossing]
+) -> MemberOut:
+    """Stay a member, and learn of changes; fetching does so too."""
+    beat = crossing.broker.heartbeat
+    return MemberOut.of(await crossing.call(beat, unquoted(topic), unquoted(group), unquoted(member)))
+
+
+@delete(
+    "/topics/{topic:str}/groups/{group:str}/members/{member:str}",
+    opt={"right": Right.READ, "docs": Docs(errors=(404,))},
+    tags=["members"],
+    summary="Leave a group",
+)
+async def leave_group(
+    topic: FromPath[str], group: FromPath[str], member: FromPath[str], crossing: NamedDependency[Crossing]
+) -> None:
+    """Give one's partitions to the others at once."""
+    await crossing.call(crossing.broker.leave_group, unquoted(topic), unquoted(group), unquoted(member))
+
+
+@get(
+    "/topics/{topic:str}/groups/{group:str}/members/{member:str}/messages",
+    opt={
+        "right": Right.READ,
+        "docs": Docs(
+            answer=MemberMessages,
+            example=MemberMessages([MESSAGE], [Position(0, 42), Position(2, 7)], 3),
+            answers_arrow=True,
+            errors=(404, 406, 409),
+        ),
+    },
+    tags=["members"],
+    summary="Fetch as a member",
+)
+async def fetch_as_member(
+    request: Request[Any, Any, Any],
+    topic: FromPath[str],
+    group: FromPath[str],
+    member: FromPath[str],
+    crossing: NamedDependency[Crossing],
+    wakes: NamedDependency[Wakes],
+    generation: Annotated[
+        int | None, QueryParameter(description="refuse to read if the group has changed since", ge=0)
+    ] = None,
+    positions: Annotated[
+        str | None,
+        QueryParameter(
+            description="where to read, as partition:offset pairs; else where the group is", max_length=1 << 18
+        ),
+    ] = None,
+    max_messages: MaxMessages = FETCH_MESSAGES_DEFAULT,
+    max_bytes: MaxBytes = FETCH_BYTES_DEFAULT,
+    wait_seconds: WaitSeconds = 0.0,
+    encoding: EncodingParameter = "text",
+) -> Response[Any]:
+    """Read the member's partitions, each in its turn; a consumer of a fixed group gives its index as its name."""
+    is_arrow = wants_arrow(request)
+    reader = crossing.broker.reader(unquoted(topic))
+    asked = _Asked(
+        reader,
+        unquoted(group),
+        unquoted(member),
+        generation,
+        {} if positions is None else parse_positions("positions", positions),
+        max_messages,
+        max_bytes,
+    )
+    allow_seconds(request, wait_seconds)
+    work = _fetch(asked, crossing, wakes, wait_seconds)
+    found = await (attend(request, work) if wait_seconds > 0 else work)
+    return await crossing.call(_answer, found, is_arrow, encoding)
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """What a member wants to read."""
+
+    reader: TopicReader
+    group: str
+    member: str
+    generation: int | None
+    positions: dict[int, int]
+    max_messages: int
+    max_bytes: int
+
+    def look(self) -> MemberRead:
+        """What is there now."""
+        return self.reader.read_as_member(
+            self.group, self.member, self.generation, self.positions, self.max_messages, self.max_bytes
+        )
+
+    def has_news(self, found: MemberRead) -> bool:
+        """Whether it is worth another look."""
+        return self.reader.is_behind(found.positions) or self.reader.has_moved(self.group, found.generation)
+
+
+async def _fetch(asked: _Asked, crossing: Crossing, wakes: Wakes, wait_seconds: float) -> MemberRead:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_seconds
+    with wakes.on(asked.reader) as event:
+        while True:
+            event.clear()
+            found = await crossing.call(asked.look)
+            if found.batches or wakes.draining.has_begun or loop.time() >= deadline:
+                return found
+            until = min(deadline, loop.time() + found.renew_seconds)
+            while await wait(event, until - loop.time()) and not wakes.draining.has_begun:
+                event.clear()
+                if asked.has_news(found):
+                    break
+
+
+def _answer(found: MemberRead, is_arrow: bool, encoding: Encoding) -> Response[Any]:
+    headers = {GENERATION_HEADER: str(found.generation)}
+    if is_arrow:
+        return Response(stream_of_all(READ_SCHEMA, found.batches), media_type=ARROW, headers=headers)
+    batch = pa.Table.from_batches(found.batches, READ_SCHEMA).combine_chunks()
+    messages = [message for part in batch.to_batches() for message in messages_of(part, 0, encoding).messages]
+    answer = msgspec.json.encode(MemberMessages(messages, listed(found.positions), found.generation))
+    return Response(answer, media_type=JSON, headers=headers)
+
+
+HANDLERS = [join_group, heartbeat, leave_group, fetch_as_member]

@@ -1,0 +1,138 @@
+"""Publishing and fetching over HTTP, as JSON or as Arrow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from litestar import Request, Response, get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+
+from headrace.core.errors import InvalidInput
+from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_DEFAULT
+from headrace.core.publish.plan import Receipts
+from headrace.core.rights import Right
+from headrace.edge.bridge import Crossing
+from headrace.edge.waiting import attend
+from headrace.protocols.http.formats import (
+    ARROW,
+    JSON,
+    Encoding,
+    MessageIn,
+    Messages,
+    Publish,
+    Published,
+    Receipt,
+    batch_of_arrow,
+    batch_of_json,
+    commit_key_of,
+    messages_of,
+    published_of,
+    stream_of,
+)
+from headrace.protocols.http.middleware.limits import allow_seconds
+from headrace.protocols.http.openapi.document import MESSAGE, Docs
+from headrace.protocols.http.requests.negotiation import body_type, wants_arrow
+from headrace.protocols.http.requests.parameters import (
+    EncodingParameter,
+    FirstOffset,
+    FirstTime,
+    MaxBytes,
+    MaxMessages,
+    WaitSeconds,
+)
+from headrace.protocols.http.requests.raw_paths import unquoted
+from headrace.protocols.http.requests.strict_json import decode
+
+_RECEIPTS = Published([Receipt(0, 41, "written"), Receipt(None, None, "duplicate")])
+_MESSAGES_IN = Publish(
+    [
+        MessageIn('{"account": 7, "cents": -1250}', key="account-7", producer_id="till-7", seqno=4711),
+        MessageIn('{"account": 9, "cents": 400}', key="account-9", producer_id="till-7", seqno=4711),
+    ]
+)
+
+
+@post(
+    "/topics/{topic:str}/messages",
+    status_code=200,
+    opt={
+        "right": Right.PUBLISH,
+        "bodies": (JSON, ARROW),
+        "docs": Docs(
+            body=Publish,
+            given=_MESSAGES_IN,
+            takes_arrow=True,
+            answer=Published,
+            example=_RECEIPTS,
+            answers_arrow=True,
+            errors=(404, 406),
+        ),
+    },
+    tags=["messages"],
+    summary="Publish messages",
+)
+async def publish(
+    request: Request[Any, Any, Any], topic: FromPath[str], crossing: NamedDependency[Crossing]
+) -> Response[Any]:
+    """Publish messages in one commit: a receipt for each, in the order sent, once they are on the device."""
+    is_arrow = wants_arrow(request)
+    receipts = await _publish(body_type(request), await request.body(), unquoted(topic), crossing)
+    if is_arrow:
+        return Response(stream_of(receipts.to_arrow()), media_type=ARROW)
+    return Response(published_of(receipts), media_type=JSON)
+
+
+async def _publish(content_type: str, body: bytes, topic: str, crossing: Crossing) -> Receipts:
+    if content_type == ARROW:
+        return await crossing.publish(topic, batch_of_arrow(body))
+    given = decode(body, Publish)
+    batch = batch_of_json(given)
+    if given.commit_key is None:
+        return await crossing.publish(topic, batch)
+    return await crossing.call(crossing.broker.publish, topic, batch, commit_key_of(given.commit_key))
+
+
+@get(
+    "/topics/{topic:str}/partitions/{partition:int}/messages",
+    opt={
+        "right": Right.READ,
+        "docs": Docs(answer=Messages, example=Messages([MESSAGE], 42), answers_arrow=True, errors=(404, 406)),
+    },
+    tags=["messages"],
+    summary="Fetch messages",
+)
+async def fetch(
+    request: Request[Any, Any, Any],
+    topic: FromPath[str],
+    partition: FromPath[int],
+    crossing: NamedDependency[Crossing],
+    offset: FirstOffset = None,
+    time_us: FirstTime = None,
+    max_messages: MaxMessages = FETCH_MESSAGES_DEFAULT,
+    max_bytes: MaxBytes = FETCH_BYTES_DEFAULT,
+    wait_seconds: WaitSeconds = 0.0,
+    encoding: EncodingParameter = "text",
+) -> Response[Any]:
+    """Read messages of one partition from an offset or a time on, waiting for the first if there is none."""
+    name, is_arrow = unquoted(topic), wants_arrow(request)
+    if (offset is None) == (time_us is None):
+        raise InvalidInput("offset", str(offset), "give either offset or time_us")
+    if offset is None and time_us is not None:
+        offset = await crossing.call(crossing.broker.offset_at, name, partition, time_us)
+    assert offset is not None
+    allow_seconds(request, wait_seconds)
+    work = crossing.fetch(name, partition, offset, max_messages, max_bytes, wait_seconds)
+    batch = await (attend(request, work) if wait_seconds > 0 else work)
+    # In a thread: the answer may be large, and others wait for the event loop.
+    body = await crossing.call(_encoded, batch, offset, encoding, is_arrow)
+    return Response(body, media_type=ARROW if is_arrow else JSON)
+
+
+def _encoded(batch: pa.RecordBatch, offset: int, encoding: Encoding, is_arrow: bool) -> bytes:
+    return stream_of(batch) if is_arrow else msgspec.json.encode(messages_of(batch, offset, encoding))
+
+
+HANDLERS = [publish, fetch]

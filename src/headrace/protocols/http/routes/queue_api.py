@@ -1,0 +1,288 @@
+"""The queue API of seed 004, at the root of the server, as its clients use it.
+
+Clients differ in how they spell things, so every spelling is taken: what matters is in the JSON body or in the query
+string, whatever the method and the content type. Every answer is JSON with a `status`; a failure says why, and is 400
+if the request is malformed and 500 if it cannot be done. What is beyond the protocol keeps its HTTP status: 401 and
+403 without the right, 405 for another method, 413 for a body that is too large.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+import pyarrow as pa
+from litestar import Request, Response, Router, get, post
+from litestar.di import NamedDependency
+from litestar.exceptions import HTTPException, MethodNotAllowedException
+from litestar.response.base import ASGIResponse
+
+from headrace.broker.queue_api.ordered_reader import Taken
+from headrace.core.codecs import columns as codecs
+from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput
+from headrace.core.limits import PARTITIONS_MAX
+from headrace.core.rights import Right
+from headrace.edge.bridge import Crossing
+from headrace.protocols.http.errors import answer_http_exception, status_of
+from headrace.protocols.http.middleware.access import CHECKED_INSIDE, caller_of
+from headrace.protocols.http.openapi.queue_api import described
+
+PATHS: Final = frozenset(
+    {"/topics", "/consumer/register", "/producer/register", "/producer/produce", "/consumer/consume", "/size"}
+)
+
+_QUERY_FIELDS_MAX: Final = 100
+# Longer than any id, and short enough to be read as a number.
+_DIGITS_MAX: Final = 100
+
+logger = logging.getLogger(__name__)
+
+
+class Given(msgspec.Struct):
+    """All that a request may say, in every spelling; what is not known is passed over."""
+
+    topic: str | None = None
+    topic_name: str | None = None
+    name: str | None = None
+    message: str | None = None
+    log_message: str | None = None
+    producer_id: int | str | None = None
+    consumer_id: int | str | None = None
+    partition: int | str | None = None
+    partitions: int | str | None = None
+
+
+_GIVEN: Final = msgspec.json.Decoder(Given)
+_OPT: Final = {"right": CHECKED_INSIDE}
+_READING: Final[dict[str, str | int]] = {"topic": "orders", "consumer_id": 10_000_000_010}
+
+
+@post(
+    "/topics",
+    opt=_OPT,
+    summary="Create a topic (queue API)",
+    operation_class=described({"message": "topic 'orders' was created"}, {"name": "orders"}),
+    status_code=200,
+)
+async def create_topic(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
+    """Make a topic; one that is there is a failure."""
+    given = await _given(request)
+    topic, partitions = _topic(given), _whole("partitions", given.partitions)
+    caller_of(request).require(Right.MANAGE, topic)
+    await crossing.call(crossing.broker.participants.create_topic, topic, partitions)
+    return _success(message=f"topic {topic!r} was created")
+
+
+@get("/topics", opt=_OPT, summary="List topics (queue API)", operation_class=described({"topics": ["orders"]}))
+async def list_topics(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
+    """The topics on which the caller has any right."""
+    caller = caller_of(request)
+    return _success(topics=[name for name in crossing.broker.list_topics() if caller.may_see(name)])
+
+
+@post(
+    "/consumer/register",
+    opt=_OPT,
+    summary="Register a consumer",
+    operation_class=described({"consumer_id": 10000000010}, {"topic": "orders"}),
+    status_code=200,
+)
+async def register_consumer(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
+    """A new consumer of a topic, which begins at the first message."""
+    topic = _topic(await _given(request))
+    caller_of(request).require(Right.READ, topic)
+    return _success(consumer_id=await crossing.call(crossing.broker.participants.register_consumer, topic))
+
+
+@post(
+    "/producer/register",
+    opt=_OPT,
+    summary="Register a producer",
+    operation_class=described({"producer_id": 10000000011}, {"topic": "orders"}),
+    status_code=200,
+)
+async def register_producer(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
+    """A new producer of a topic, which is made if it is missing."""
+    given = await _given(request)
+    topic, partitions = _topic(given), _whole("partitions", given.partitions)
+    participants = crossing.broker.participants
+    caller_of(request).require(Right.PUBLISH if participants.has_topic(topic) else Right.MANAGE, topic)
+    return _success(producer_id=await crossing.call(participants.register_producer, topic, partitions))
+
+
+@post(
+    "/producer/produce",
+    opt=_OPT,
+    summary="Produce a message",
+    operation_class=described({}, {"topic": "orders", "producer_id": 10000000011, "message": "hello"}),
+    status_code=200,
+)
+async def produce(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
+    """Publish a message; it is on the device when this is answered."""
+    given = await _given(request)
+    topic, producer_id = _topic(given), _id("producer_id", given.producer_id)
+    value, partition = _value(given), _partition(given)
+    caller_of(request).require(Right.PUBLISH, topic)
+    participants = crossing.broker.participants
+    if not participants.knows_producer(topic, producer_id):
+        await crossing.call(participants.check_producer, topic, producer_id)
+    if partition is None:
+        await crossing.publish_value(topic, value)
+    else:
+        columns = [pa.array([value], pa.binary()), pa.array([partition], pa.int32())]
+        await crossing.publish(topic, pa.RecordBatch.from_arrays(columns, ["value", "partition"]))
+    return _SUCCESS
+
+
+@get(
+    "/consumer/consume",
+    opt=_OPT,
+    summary="Consume a message",
+    operation_class=described({"message": "hello"}, _READING, in_query=True),
+)
+async def consume(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
+    """The next message for a consumer; none is a failure."""
+    given = await _given(request)
+    topic, consumer_id = _topic(given), _id("consumer_id", given.consumer_id)
+    caller_of(request).require(Right.READ, topic)
+    message = await crossing.call(crossing.broker.participants.consume, topic, consumer_id)
+    if message is None:
+        why = f"there is nothing to read in topic {topic!r} for this consumer"
+        return ASGIResponse(body=_failed(why), status_code=500)
+    return _success(message=_text(message))
+
+
+@get(
+    "/size",
+    opt=_OPT,
+    summary="What is left for a consumer",
+    operation_class=described({"size": 3}, _READING, in_query=True),
+)
+async def size(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
+    """How many messages there are yet to read for a consumer."""
+    given = await _given(request)
+    topic, consumer_id = _topic(given), _id("consumer_id", given.consumer_id)
+    caller_of(request).require(Right.READ, topic)
+    return _success(size=await crossing.call(crossing.broker.participants.size, topic, consumer_id))
+
+
+# What a request says
+
+
+async def _given(request: Request[Any, Any, Any]) -> Given:
+    body = await request.body()
+    query = request.scope["query_string"]
+    try:
+        given = _GIVEN.decode(body) if body else Given()
+        if query:
+            asked = dict(parse_qsl(query.decode("ascii"), True, errors="strict", max_num_fields=_QUERY_FIELDS_MAX))
+            for name in Given.__struct_fields__:
+                if getattr(given, name) is None:
+                    setattr(given, name, asked.get(name))
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise InvalidInput("request", f"{len(body)} bytes", f"it is malformed: {error}") from None
+    return given
+
+
+def _topic(given: Given) -> str:
+    topic = given.topic or given.topic_name or given.name
+    if topic is None:
+        raise InvalidInput("topic", "missing", "say which topic")
+    return topic
+
+
+def _id(field: str, value: int | str | None) -> int:
+    number = _whole(field, value)
+    if number is None:
+        raise InvalidInput(field, "missing", "register to get one")
+    return number
+
+
+def _whole(field: str, value: int | str | None) -> int | None:
+    if isinstance(value, str):
+        if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX):
+            raise InvalidInput(field, repr(value[:_DIGITS_MAX]), "it must be a whole number")
+        return int(value)
+    return value
+
+
+def _value(given: Given) -> bytes:
+    text = given.message if given.message is not None else given.log_message
+    if text is None:
+        raise InvalidInput("message", "missing", "say what to publish")
+    return text.encode()
+
+
+def _partition(given: Given) -> int | None:
+    partition = _whole("partition", given.partition)
+    if partition is not None and not 0 <= partition < PARTITIONS_MAX:
+        raise InvalidInput("partition", str(partition)[:100], "it must be the number of a partition")
+    return partition
+
+
+# What is answered
+
+
+def _text(message: Taken) -> str:
+    """The value of a message as text, whatever it is: others may publish bytes, and compress them."""
+    value = message.value
+    if message.codec is not None:
+        try:
+            value = codecs.decode(pa.array([value], pa.binary()), pa.array([message.codec]))[0].as_py()
+        except InvalidInput:
+            logger.debug("a message is not what its codec %r says, and is given as it is", message.codec)
+    return value.decode(errors="replace")
+
+
+def _success(**fields: Any) -> ASGIResponse:
+    return ASGIResponse(body=msgspec.json.encode({"status": "success", **fields}))
+
+
+_SUCCESS: Final = _success()
+
+
+def _failed(why: str) -> bytes:
+    return msgspec.json.encode({"status": "failure", "message": why})
+
+
+def _refused(status: int, why: str, headers: dict[str, str] | None = None) -> Response[bytes]:
+    return Response(_failed(why), status_code=status, media_type="application/json", headers=headers)
+
+
+def _answer_headrace_error(_: Request[Any, Any, Any], error: HeadraceError) -> Response[bytes]:
+    if isinstance(error, AccessDenied):
+        status = status_of(error)
+        return _refused(status, str(error), {"WWW-Authenticate": "Bearer"} if status == 401 else None)
+    return _refused(400 if isinstance(error, InvalidInput) else 500, str(error))
+
+
+def _answer_http_exception(_: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+    headers = {name: str(value) for name, value in (error.headers or {}).items()}
+    return _refused(error.status_code, error.detail, headers)
+
+
+def _answer_anything(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return _refused(500, "something unexpected went wrong here; the server's log has it")
+
+
+def answer_wrong_method(request: Request[Any, Any, Any], error: MethodNotAllowedException) -> Response[Any]:
+    """Answer in the way of this API on its paths: the framework finds the wrong method before it finds a handler."""
+    if request.scope["path"].rstrip("/") in PATHS:
+        return _answer_http_exception(request, error)
+    return answer_http_exception(request, error)
+
+
+def make_router() -> Router:
+    """The routes, with failures answered in their own way."""
+    return Router(
+        "/",
+        route_handlers=[create_topic, list_topics, register_consumer, register_producer, produce, consume, size],
+        exception_handlers={
+            HeadraceError: _answer_headrace_error,
+            HTTPException: _answer_http_exception,
+            Exception: _answer_anything,
+        },
+    )

@@ -1,0 +1,179 @@
+"""Topics over HTTP: create, list, describe, alter, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+from msgspec import UNSET, Meta, UnsetType
+
+from headrace.core.descriptions import TopicDescription
+from headrace.core.limits import (
+    MESSAGE_BYTES_MAX,
+    NAME_CHARACTERS_MAX,
+    PARTITIONS_MAX,
+    RETENTION_BYTES_MAX,
+    RETENTION_SECONDS_MAX,
+    WINDOW_SECONDS_MAX,
+)
+from headrace.core.rights import Right
+from headrace.core.settings import CODECS, Deduplication, Scope, TopicSettings
+from headrace.edge.bridge import Crossing
+from headrace.protocols.http.middleware.access import CHECKED_INSIDE, caller_of
+from headrace.protocols.http.openapi.document import Docs, name_schema
+from headrace.protocols.http.requests.raw_paths import unquoted
+from headrace.protocols.http.requests.strict_json import read
+
+# The core says what is wrong with a name; the document says what is right.
+Name = Annotated[str, Meta(extra_json_schema=name_schema(NAME_CHARACTERS_MAX))]
+Codec = Annotated[str, Meta(extra_json_schema={"enum": list(CODECS)})]
+Partitions = Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]
+
+
+class SettingsIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Settings of a topic; what is left out stays as it is."""
+
+    retention_seconds: Annotated[int, Meta(ge=1, le=RETENTION_SECONDS_MAX)] | UnsetType | None = UNSET
+    retention_bytes: Annotated[int, Meta(ge=1, le=RETENTION_BYTES_MAX)] | UnsetType | None = UNSET
+    deduplication: Deduplication | UnsetType = UNSET
+    deduplication_window_seconds: Annotated[int, Meta(ge=1, le=WINDOW_SECONDS_MAX)] | UnsetType = UNSET
+    deduplication_scope: Scope | UnsetType = UNSET
+    codecs: Annotated[list[Codec], Meta(min_length=1, max_length=len(CODECS))] | UnsetType = UNSET
+    message_bytes_max: Annotated[int, Meta(ge=1, le=MESSAGE_BYTES_MAX)] | UnsetType = UNSET
+
+    def given(self) -> dict[str, Any]:
+        """Only what was said."""
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not UNSET}
+
+
+class TopicIn(msgspec.Struct, forbid_unknown_fields=True):
+    """A topic to create."""
+
+    name: Name
+    partitions: Partitions | None = None
+    settings: SettingsIn = msgspec.field(default_factory=SettingsIn)
+
+
+class TopicChange(msgspec.Struct, forbid_unknown_fields=True):
+    """What to change of a topic: settings, and more partitions."""
+
+    partitions: Partitions | None = None
+    settings: SettingsIn = msgspec.field(default_factory=SettingsIn)
+
+
+class PartitionOut(msgspec.Struct):
+    """A partition: its oldest offset kept and the next to be written."""
+
+    partition: int
+    start_offset: int
+    end_offset: int
+
+
+class TopicOut(msgspec.Struct):
+    """All about a topic."""
+
+    name: str
+    id: int
+    created_us: int
+    settings: TopicSettings
+    partitions: list[PartitionOut]
+    bytes_stored: int
+    groups: list[str]
+
+    @classmethod
+    def of(cls, topic: TopicDescription) -> TopicOut:
+        """A description of the broker as JSON."""
+        partitions = [PartitionOut(partition, start, end) for partition, (start, end) in topic.offsets.items()]
+        return cls(topic.name, topic.id, topic.created_us, topic.settings, partitions, topic.bytes_stored, topic.groups)
+
+
+class TopicList(msgspec.Struct):
+    """The names of topics."""
+
+    topics: list[str]
+
+
+_TOPIC = TopicOut(
+    name="orders",
+    id=12,
+    created_us=1767323045678901,
+    settings=TopicSettings(),
+    partitions=[PartitionOut(0, 0, 42), PartitionOut(1, 0, 17)],
+    bytes_stored=16384,
+    groups=["billing"],
+)
+
+
+@get(
+    "/topics",
+    opt={"right": CHECKED_INSIDE, "docs": Docs(answer=TopicList, example=TopicList(["orders", "payments"]))},
+    tags=["topics"],
+    summary="List topics",
+)
+async def list_topics(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> TopicList:
+    """The topics on which the caller has any right."""
+    names = await crossing.call(crossing.broker.list_topics)
+    return TopicList([name for name in names if caller_of(request).may_see(name)])
+
+
+@post(
+    "/topics",
+    opt={
+        "right": CHECKED_INSIDE,
+        "docs": Docs(body=TopicIn, given=TopicIn("orders", 2), answer=TopicOut, example=_TOPIC, errors=(409,)),
+    },
+    tags=["topics"],
+    summary="Create a topic",
+)
+async def create_topic(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> TopicOut:
+    """One that is there stays as it is; more partitions are added, fewer are refused."""
+    data = await read(request, TopicIn)
+    caller_of(request).require(Right.MANAGE, data.name)
+    create = crossing.broker.create_topic
+    return TopicOut.of(await crossing.call(create, data.name, data.partitions, **data.settings.given()))
+
+
+@get(
+    "/topics/{topic:str}",
+    opt={"right": Right.READ, "docs": Docs(answer=TopicOut, example=_TOPIC, errors=(404,))},
+    tags=["topics"],
+    summary="Describe a topic",
+)
+async def describe_topic(topic: FromPath[str], crossing: NamedDependency[Crossing]) -> TopicOut:
+    """Partitions with their offsets, settings, size and groups."""
+    return TopicOut.of(await crossing.call(crossing.broker.describe_topic, unquoted(topic)))
+
+
+@patch(
+    "/topics/{topic:str}",
+    opt={
+        "right": Right.MANAGE,
+        "docs": Docs(body=TopicChange, given=TopicChange(4), answer=TopicOut, example=_TOPIC, errors=(404,)),
+    },
+    tags=["topics"],
+    summary="Alter a topic",
+)
+async def alter_topic(
+    request: Request[Any, Any, Any], topic: FromPath[str], crossing: NamedDependency[Crossing]
+) -> TopicOut:
+    """Change settings, or add partitions."""
+    data = await read(request, TopicChange)
+    alter = crossing.broker.alter_topic
+    return TopicOut.of(await crossing.call(alter, unquoted(topic), data.partitions, **data.settings.given()))
+
+
+@delete(
+    "/topics/{topic:str}",
+    opt={"right": Right.MANAGE, "docs": Docs(errors=(404,))},
+    tags=["topics"],
+    summary="Delete a topic",
+)
+async def delete_topic(topic: FromPath[str], crossing: NamedDependency[Crossing]) -> None:
+    """Remove a topic and free its disk."""
+    await crossing.call(crossing.broker.delete_topic, unquoted(topic))
+
+
+HANDLERS = [list_topics, create_topic, describe_topic, alter_topic, delete_topic]

@@ -1,0 +1,194 @@
+"""The HTTP server as a whole: sockets, TLS, limits, and a stop that finishes what was accepted.
+
+    listeners = bind("127.0.0.1", 0)
+    serve(app, listeners, settings, draining, on_ready=lambda: print("ready"))
+
+`serve` runs until SIGTERM or SIGINT. Then it takes no more connections, lets long polls and subscriptions go, waits for
+the requests under way, at most `stop_seconds`, and returns; a second signal ends the waiting. It owns neither broker
+nor store: whoever opened them closes them afterwards. SIGHUP loads the certificate again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, cast
+
+import uvicorn
+from litestar.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from headrace.edge.draining import Draining
+from headrace.protocols.http.settings import RestSettings
+
+# Connections beyond those that may have a request under way.
+SPARE_CONNECTIONS: Final = 1_000
+
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+
+logger = logging.getLogger(__name__)
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """A socket for every address of the host, all on one port; port 0 takes any that is free."""
+    listeners: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            listener = socket.socket(family, kind, protocol)
+            listeners.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind((address[0], port_of(listeners[:1]) or port, *address[2:]))
+    except OSError:
+        close_all(listeners)
+        raise
+    return listeners
+
+
+def close_all(listeners: Sequence[socket.socket]) -> None:
+    """Close sockets that will not be served."""
+    for listener in listeners:
+        listener.close()
+
+
+def port_of(listeners: Sequence[socket.socket]) -> int:
+    """The port that the sockets are bound to."""
+    return int(listeners[0].getsockname()[1])
+
+
+def is_loopback(listeners: Sequence[socket.socket]) -> bool:
+    """Whether only this machine can reach the sockets."""
+    return all(ipaddress.ip_address(listener.getsockname()[0]).is_loopback for listener in listeners)
+
+
+def load_tls(certificate: Path, key: Path) -> ssl.SSLContext:
+    """TLS with a certificate and its key; both files are PEM."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key, password=_no_password)
+    return context
+
+
+def _no_password() -> str:
+    # Without this OpenSSL would ask on the terminal, and a server would wait there for ever.
+    raise ValueError("the key is encrypted: give one without a password")
+
+
+def serve(
+    app: ASGIApp,
+    listeners: Sequence[socket.socket],
+    settings: RestSettings,
+    draining: Draining,
+    on_ready: Callable[[], None],
+    tls: tuple[Path, Path] | None = None,
+    access_log: bool = False,
+) -> None:
+    """Serve until a signal says stop."""
+    context = None if tls is None else load_tls(*tls)
+    config = uvicorn.Config(
+        cast(Any, app),
+        http=_Connection,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=access_log,
+        server_header=False,
+        proxy_headers=False,
+        # The application refuses first, with a problem; this bounds the connections that are idle too.
+        limit_concurrency=settings.connections_max + SPARE_CONNECTIONS,
+        timeout_keep_alive=cast(int, settings.idle_seconds_max),
+        timeout_graceful_shutdown=cast(int, settings.stop_seconds),
+        ssl_context_factory=None if context is None else lambda *_: context,
+    )
+    server = _Server(config, draining, on_ready)
+    with server.listening_to_signals(context, tls):
+        server.run(sockets=list(listeners))
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn's server, saying when it is ready, and ending long polls before it waits for requests."""
+
+    def __init__(self, config: uvicorn.Config, draining: Draining, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._draining = draining
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._draining.begin()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Nothing: uvicorn would raise the signals again at its end, before the store is closed."""
+        yield
+
+    @contextmanager
+    def listening_to_signals(self, context: ssl.SSLContext | None, tls: tuple[Path, Path] | None) -> Iterator[None]:
+        """Stop at the first signal, wait no longer at the second."""
+
+        def stop(number: int, _: object) -> None:
+            self.force_exit = self.should_exit
+            self.should_exit = True
+
+        def reload(number: int, _: object) -> None:
+            _reload(context, tls)
+
+        before = {number: signal.signal(number, stop) for number in _STOPPING}
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, reload)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _reload(context: ssl.SSLContext | None, tls: tuple[Path, Path] | None) -> None:
+    """Take a renewed certificate for the connections to come; a bad one changes nothing."""
+    if context is None or tls is None:
+        logger.info("nothing to load again: TLS is not configured")
+        return
+    try:
+        load_tls(*tls)
+        context.load_cert_chain(*tls, password=_no_password)
+        logger.info("the certificate %s was loaded again", tls[0])
+    except (OSError, ValueError) as error:
+        logger.error("the certificate %s stays as it was: %s", tls[0], error)
+
+
+class _Connection(HttpToolsProtocol):
+    """A connection that is closed if no request comes in time, the first one too."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._waiting = self.loop.call_later(self.timeout_keep_alive, self._give_up)
+
+    def on_headers_complete(self) -> None:
+        self._waiting.cancel()
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # Uvicorn's own timer ends with the first byte: who sends headers byte by byte would be safe from it.
+        self._waiting = self.loop.call_later(self.timeout_keep_alive, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._waiting.cancel()
+        super().connection_lost(exc)
+
+    def _give_up(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
