@@ -11,7 +11,7 @@ import pytest
 
 from headrace.broker import Broker
 from headrace.client import Client
-from headrace.client.flight_transport import deadline_seconds
+from headrace.client.transport.flight import deadline_seconds
 from headrace.core.errors import Closed, OutcomeUnknown, TopicNotFound
 from headrace.testing import EmbeddedTransport
 from headrace.testing.transport import EmbeddedUpload

@@ -13,7 +13,7 @@ Nothing is written twice: each method is the client's own, run in a thread, with
 
 from headrace.aio.client import AsyncClient, connect
 from headrace.aio.consumer import AsyncConsumer
-from headrace.aio.following import AsyncFollowing
+from headrace.aio.follow import AsyncFollowing
 from headrace.aio.producer import AsyncProducer
 
 __all__ = ["AsyncClient", "AsyncConsumer", "AsyncFollowing", "AsyncProducer", "connect"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from headrace.aio.bridge import Crossing, awaited, streamed, wrapping
 from headrace.aio.consumer import AsyncConsumer
-from headrace.aio.crossing import Crossing, awaited, streamed, wrapping
-from headrace.aio.following import AsyncFollowing
+from headrace.aio.follow import AsyncFollowing
 from headrace.aio.producer import AsyncProducer
-from headrace.client import connecting
+from headrace.client import connection as connecting
 from headrace.client.client import Client
 
 

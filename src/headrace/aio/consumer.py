@@ -8,11 +8,11 @@ from functools import partial
 
 import pyarrow as pa
 
-from headrace.aio.crossing import Crossing, awaited
-from headrace.aio.outliving import CALL_SECONDS, Outliving
-from headrace.client.consumer import Consumer
+from headrace.aio.bridge import Crossing, awaited
+from headrace.aio.shield import CALL_SECONDS, Outliving
+from headrace.client.consumer.consumer import Consumer
+from headrace.client.consumer.start import Start
 from headrace.client.message import Message
-from headrace.client.starting import Start
 from headrace.core.errors import Closed
 from headrace.core.limits import FETCH_MESSAGES_DEFAULT
 

@@ -8,9 +8,9 @@ from datetime import datetime
 from functools import partial
 from types import TracebackType
 
-from headrace.aio.crossing import Crossing, awaited
-from headrace.client.producer import Producer
-from headrace.client.receipt import Receipt
+from headrace.aio.bridge import Crossing, awaited
+from headrace.client.producer.producer import Producer
+from headrace.client.producer.receipt import Receipt
 from headrace.core.errors import Overloaded
 
 

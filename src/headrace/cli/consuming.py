@@ -18,7 +18,7 @@ from headrace.cli.formats import LineFormat, lines_of
 from headrace.cli.http_readers import HttpMember, HttpReader
 from headrace.cli.options import connected, is_flight
 from headrace.cli.positions import Place
-from headrace.client.decoding import decoded
+from headrace.client.consumer.decode import decoded
 from headrace.core.errors import InvalidInput
 
 _PAGE: Final = 10_000

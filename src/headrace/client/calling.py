@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.client.backoff import Backoff
-from headrace.client.transport import Transport
+from headrace.client.transport.transport import Transport
 from headrace.core.errors import AnswerLost, StoreUnavailable, Unreachable
 from headrace.wire.operations import DeleteGroup, DeleteTopic, Operation, PublishStaged
 

@@ -16,17 +16,17 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from headrace.client.calling import Calls
-from headrace.client.consumer import Consumer, PartitionsChanged
-from headrace.client.decoding import decoded
-from headrace.client.following import Following
+from headrace.client.consumer.consumer import Consumer, PartitionsChanged
+from headrace.client.consumer.decode import decoded
+from headrace.client.consumer.follow import Following
+from headrace.client.consumer.prefetch import Prefetch
+from headrace.client.consumer.scan import read_batch, scan
+from headrace.client.consumer.start import Start, check_start, positions_at
 from headrace.client.message import microseconds
-from headrace.client.prefetch import Prefetch
-from headrace.client.producer import Producer
-from headrace.client.reading import read_batch, scan
+from headrace.client.producer.producer import Producer
+from headrace.client.producer.staging import stage_batches
 from headrace.client.settings import ConsumerSettings, ProducerSettings
-from headrace.client.staging import stage_batches
-from headrace.client.starting import Start, check_start, positions_at
-from headrace.client.transport import Transport
+from headrace.client.transport.transport import Transport
 from headrace.core.descriptions import GroupDescription, Staged, TopicDescription
 from headrace.core.errors import InvalidInput
 from headrace.core.groups.group import ReadFrom

@@ -16,15 +16,15 @@ from typing import Final
 import pyarrow as pa
 
 from headrace.client.calling import Calls
-from headrace.client.decoding import decoded, is_packed
+from headrace.client.consumer.decode import decoded, is_packed
+from headrace.client.consumer.membership import Session
+from headrace.client.consumer.prefetch import Prefetch
+from headrace.client.consumer.progress import Progress
+from headrace.client.consumer.scan import NO_ROWS
+from headrace.client.consumer.start import Start, check_start, positions_at, read_from
 from headrace.client.message import Message, messages_of
-from headrace.client.prefetch import Prefetch
-from headrace.client.progress import Progress
-from headrace.client.reading import NO_ROWS
-from headrace.client.session import Session
 from headrace.client.settings import ConsumerSettings
-from headrace.client.starting import Start, check_start, positions_at, read_from
-from headrace.client.transport import Transport
+from headrace.client.transport.transport import Transport
 from headrace.core.descriptions import GroupDescription
 from headrace.core.errors import Closed, InvalidInput, MemberNotFound, PartitionNotOwned, StaleGeneration
 from headrace.core.limits import FETCH_MESSAGES_DEFAULT

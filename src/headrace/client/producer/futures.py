@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from headrace.client.receipt import Receipt
+from headrace.client.producer.receipt import Receipt
 from headrace.core.errors import HeadraceError, again
 
 logger = logging.getLogger(__name__)

@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from headrace.client.backoff import Backoff
 from headrace.client.calling import Calls
-from headrace.client.outbox import Outbox
-from headrace.client.parcel import Parcel, as_batch, fitted, numbered
+from headrace.client.producer.batch import Parcel, as_batch, fitted, numbered
+from headrace.client.producer.buffer import Outbox
 from headrace.client.settings import ProducerSettings
-from headrace.client.transport import Transport, UploadStream
+from headrace.client.transport.transport import Transport, UploadStream
 from headrace.core.descriptions import ProducerOpening
 from headrace.core.errors import Closed, HeadraceError, InvalidInput, OutcomeUnknown, ServerFailed, Unreachable, again
 from headrace.core.limits import PRODUCER_BATCHES_IN_FLIGHT

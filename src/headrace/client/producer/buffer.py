@@ -14,8 +14,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from headrace.client.futures import BatchFuture, MessageFuture
-from headrace.client.parcel import MESSAGE_OVERHEAD_BYTES, Parcel
+from headrace.client.producer.batch import MESSAGE_OVERHEAD_BYTES, Parcel
+from headrace.client.producer.futures import BatchFuture, MessageFuture
 from headrace.core.errors import Closed, HeadraceError, Overloaded, again
 from headrace.core.limits import PRODUCER_BATCH_MESSAGES
 

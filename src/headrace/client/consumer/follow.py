@@ -6,8 +6,8 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from headrace.client.decoding import decoded
-from headrace.client.prefetch import Prefetch
+from headrace.client.consumer.decode import decoded
+from headrace.client.consumer.prefetch import Prefetch
 from headrace.core.errors import Closed
 
 

@@ -17,8 +17,8 @@ from typing import Final
 import pyarrow as pa
 
 from headrace.client.backoff import Backoff
-from headrace.client.progress import positions_behind
-from headrace.client.transport import ReadStream, Transport
+from headrace.client.consumer.progress import positions_behind
+from headrace.client.transport.transport import ReadStream, Transport
 from headrace.core.errors import Closed, HeadraceError, OffsetOutOfRange, ServerFailed, Unreachable, again
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_MAX
 from headrace.wire.tickets import Follow

@@ -6,9 +6,9 @@ from functools import partial
 
 import pyarrow as pa
 
-from headrace.aio.crossing import Crossing
-from headrace.aio.outliving import CALL_SECONDS, Outliving
-from headrace.client.following import Following
+from headrace.aio.bridge import Crossing
+from headrace.aio.shield import CALL_SECONDS, Outliving
+from headrace.client.consumer.follow import Following
 from headrace.core.errors import Closed
 
 

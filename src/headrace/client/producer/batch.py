@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.client.futures import Outcome
+from headrace.client.producer.futures import Outcome
 from headrace.core.messages import ATTRIBUTES, PUBLISH_SCHEMA, TIMESTAMP
 
 # What a message counts for beside its bytes: lists, a future, and its share of the columns.

@@ -10,12 +10,12 @@ from types import TracebackType
 import pyarrow as pa
 
 from headrace.client.calling import Calls
-from headrace.client.delivery import Delivery
 from headrace.client.message import microseconds
-from headrace.client.outbox import Outbox
-from headrace.client.receipt import Receipt
+from headrace.client.producer.buffer import Outbox
+from headrace.client.producer.receipt import Receipt
+from headrace.client.producer.sender import Delivery
 from headrace.client.settings import ProducerSettings
-from headrace.client.transport import Transport
+from headrace.client.transport.transport import Transport
 from headrace.core.codecs import columns as codecs
 from headrace.core.errors import CodecNotAllowed, InvalidInput, InvalidMessage, MessageTooLarge, Overloaded, again
 from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from headrace.client.addresses import Address
-from headrace.client.failures import core_error, translated
+from headrace.client.transport.errors import core_error, translated
 from headrace.core.errors import (
     AccessDenied,
     AnswerLost,

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from headrace.client.parcel import fitted
-from headrace.client.transport import Transport
+from headrace.client.producer.batch import fitted
+from headrace.client.transport.transport import Transport
 from headrace.core.descriptions import Staged
 from headrace.core.errors import InvalidInput, ServerFailed
 from headrace.wire.tickets import Stage

@@ -10,7 +10,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from headrace.client.backoff import Backoff
-from headrace.client.transport import Transport
+from headrace.client.transport.transport import Transport
 from headrace.core.errors import Closed, HeadraceError, InvalidInput, Unreachable
 from headrace.core.limits import FETCH_MESSAGES_MAX
 from headrace.core.messages import READ_SCHEMA

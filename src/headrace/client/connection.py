@@ -8,7 +8,7 @@ from typing import Final
 
 from headrace.client.addresses import parse_addresses
 from headrace.client.client import Client
-from headrace.client.flight_transport import FlightTransport
+from headrace.client.transport.flight import FlightTransport
 
 TOKEN_VARIABLE: Final = "HEADRACE_TOKEN"
 

@@ -1,0 +1,1 @@
+"""Reading: consumers in groups, prefetch, following, scans."""
