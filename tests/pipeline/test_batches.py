@@ -14,7 +14,7 @@ import pytest
 
 from headrace.client import Client
 from headrace.spark.pipeline import PipelineFailed
-from headrace.spark.pipeline.loading import load
+from headrace.spark.pipeline.load import load
 from tests.pipeline.runs import ROOT, messages, publish, run, run_ready, values
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.checkpoint import Checkpoint
-from headrace.spark.pipeline.loading import describe
+from headrace.spark.pipeline.load import describe
 
 
 def checkpoint(directory: Path, **parts: Any) -> Checkpoint:

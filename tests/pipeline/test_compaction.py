@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.spark.pipeline.compaction import compact
-from headrace.spark.pipeline.landing import Landing, Manifest
+from headrace.spark.pipeline.sinks.compaction import compact
+from headrace.spark.pipeline.sinks.file_commit import Landing, Manifest
 
 MANY = 1 << 30
 

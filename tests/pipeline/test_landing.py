@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from headrace.core.errors import StoreUnavailable
-from headrace.spark.pipeline import landing as module
-from headrace.spark.pipeline.landing import Landing, Manifest
+from headrace.spark.pipeline.sinks import file_commit as module
+from headrace.spark.pipeline.sinks.file_commit import Landing, Manifest
 
 _open: dict[tuple[Path, str], list[Landing]] = {}
 

@@ -14,9 +14,9 @@ from headrace.client import Client
 from headrace.core.errors import Forbidden, InvalidInput, TopicNotFound, Unreachable
 from headrace.protocols.flight.server import FlightServer
 from headrace.spark.pipeline.description import Description
-from headrace.spark.pipeline.landing import Landing
-from headrace.spark.pipeline.loading import describe
+from headrace.spark.pipeline.load import describe
 from headrace.spark.pipeline.preflight import check_sink_id, check_topics, make_topics
+from headrace.spark.pipeline.sinks.file_commit import Landing
 
 
 def described(url: str, topic: str, **parts: Any) -> Description:

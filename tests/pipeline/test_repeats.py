@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from headrace.core.hashing import Int64s
-from headrace.spark.pipeline import repeats
-from headrace.spark.pipeline.repeats import NOTHING, Bools, Rows, first_of_each, remembered
+from headrace.spark.pipeline.frame import dedup_window as repeats
+from headrace.spark.pipeline.frame.dedup_window import NOTHING, Bools, Rows, first_of_each, remembered
 
 Row = tuple[int, int, int]
 WINDOW_US = 10

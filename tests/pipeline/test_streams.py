@@ -16,9 +16,9 @@ from headrace.core.errors import InvalidInput, StoreUnavailable
 from headrace.spark.pipeline import Pipeline, PipelineFailed, Progress
 from headrace.spark.pipeline.checkpoint import lock_of
 from headrace.spark.pipeline.description import TableSink
-from headrace.spark.pipeline.loading import describe
+from headrace.spark.pipeline.load import describe
 from headrace.spark.pipeline.lock import Lock
-from headrace.spark.pipeline.table_destination import DeltaDestination, TableDestination
+from headrace.spark.pipeline.sinks.table_sink import DeltaDestination, TableDestination
 from tests.pipeline.runs import forget_last_batch, messages, publish, run, run_ready, values
 
 if TYPE_CHECKING:

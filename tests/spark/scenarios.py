@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from headrace.spark.options import WriteOptions, write_options
 from headrace.spark.source import HeadraceSource
-from headrace.spark.writers import StreamWriter, Written
+from headrace.spark.write.writers import StreamWriter, Written
 
 PATIENCE_SECONDS = 300.0
 

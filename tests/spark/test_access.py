@@ -12,10 +12,10 @@ import trustme
 from headrace.broker import Broker
 from headrace.core.errors import Forbidden, Unauthenticated
 from headrace.protocols.flight.server import FlightServer
-from headrace.spark.batch_reader import BatchReader, batch_reader
 from headrace.spark.options import read_options, write_options
+from headrace.spark.read.batch_reader import BatchReader, batch_reader
 from headrace.spark.schema import read_schema
-from headrace.spark.writers import BatchWriter
+from headrace.spark.write.writers import BatchWriter
 
 
 @pytest.fixture

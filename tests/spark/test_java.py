@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import InvalidInput
-from headrace.spark import java
+from headrace.spark.start import java
 
 FAKE = """#!/bin/sh
 echo 'openjdk version "{version}" 2026-01-01' >&2

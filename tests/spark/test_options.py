@@ -8,7 +8,7 @@ import pytest
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.options import ReadOptions, check_batch, check_stream, default_start, read_options, write_options
-from headrace.spark.positions import EARLIEST, LATEST, At, Back, Exact
+from headrace.spark.read.positions import EARLIEST, LATEST, At, Back, Exact
 from headrace.spark.schema import READ_COLUMNS
 
 

@@ -21,11 +21,11 @@ from pyspark.sql.datasource import (
 )
 
 from headrace.core.errors import InvalidInput, MessagesLost
-from headrace.spark import stream_offsets
-from headrace.spark.filters import Bounds, narrowed
-from headrace.spark.limits import waiting, within_bytes, within_messages
-from headrace.spark.losses import Losses, kept_of
-from headrace.spark.splits import Range, Ranges, Split, ranges_between, split
+from headrace.spark.read import stream_offsets
+from headrace.spark.read.data_loss import Losses, kept_of
+from headrace.spark.read.filters import Bounds, narrowed
+from headrace.spark.read.rate_limit import waiting, within_bytes, within_messages
+from headrace.spark.read.splits import Range, Ranges, Split, ranges_between, split
 
 PROPERTY = settings(deadline=None, derandomize=True)
 RANGES = st.dictionaries(st.integers(0, 9), st.tuples(st.integers(0, 50), st.integers(1, 200))).map(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.positions import (
+from headrace.spark.read.positions import (
     EARLIEST,
     LATEST,
     At,

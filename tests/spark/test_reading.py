@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.client import Client, connect
-from headrace.spark import reading
 from headrace.spark.connection import Connection
-from headrace.spark.reading import SplitReader
+from headrace.spark.read import split_reader as reading
+from headrace.spark.read.split_reader import SplitReader
+from headrace.spark.read.splits import Range, Split
 from headrace.spark.schema import read_schema
-from headrace.spark.splits import Range, Split
 from tests.client.serving import ServerProcess
 
 ROWS = 64

@@ -11,7 +11,8 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.spark import home, worker
+from headrace.spark.start import spark_home as home
+from headrace.spark.start import worker_tuning as worker
 
 
 def test_a_home_has_all_that_spark_runs_and_none_of_its_python(tmp_path: Path) -> None:
@@ -38,7 +39,7 @@ def test_workers_import_the_installed_pyspark(spark: SparkSession) -> None:
 
 
 def test_nothing_imports_pandas_before_there_is_need_for_it() -> None:
-    modules = "headrace.spark.source, headrace.spark.stream_reader, headrace.spark.writers, headrace.client"
+    modules = "headrace.spark.source, headrace.spark.read.stream_reader, headrace.spark.write.writers, headrace.client"
     command = f"import sys, {modules}; print('pandas' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     assert told.stdout == "False\n"

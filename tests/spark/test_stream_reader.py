@@ -17,9 +17,9 @@ from headrace.broker import Broker
 from headrace.client import Client
 from headrace.core.errors import InvalidInput, MessagesLost
 from headrace.spark.options import read_options
+from headrace.spark.read.splits import Range, Split
+from headrace.spark.read.stream_reader import StreamReader
 from headrace.spark.schema import read_schema
-from headrace.spark.splits import Range, Split
-from headrace.spark.stream_reader import StreamReader
 from tests.spark.conftest import AdvancingClock
 from tests.spark.topics import numbers, publish
 

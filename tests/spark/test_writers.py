@@ -23,10 +23,10 @@ from pyspark.sql.types import (
 from headrace.broker import Broker
 from headrace.client import Client
 from headrace.core.errors import InvalidInput, InvalidMessage, ServerFailed, StageNotFound, TopicNotFound
-from headrace.spark import rows as rows_module
 from headrace.spark.options import write_options
 from headrace.spark.source import HeadraceSource
-from headrace.spark.writers import BatchWriter, StreamWriter, Written
+from headrace.spark.write import rows as rows_module
+from headrace.spark.write.writers import BatchWriter, StreamWriter, Written
 from tests.spark.topics import numbers, values_of
 
 SINK = "sink-1"

@@ -17,7 +17,7 @@ from headrace.client import Client
 from headrace.core.descriptions import GroupDescription, TopicDescription
 from headrace.core.errors import NotFound
 from headrace.spark.options import ReadOptions
-from headrace.spark.positions import moment
+from headrace.spark.read.positions import moment
 
 
 class MetadataReader(DataSourceReader):

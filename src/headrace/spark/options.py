@@ -17,7 +17,7 @@ from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_MAX, PARTITIONS_MAX, SEQNO_MAX
 from headrace.core.names import check_group_name, check_id, check_topic_name
 from headrace.spark.connection import Connection
-from headrace.spark.positions import EARLIEST, LATEST, Place, parse_offsets, parse_time
+from headrace.spark.read.positions import EARLIEST, LATEST, Place, parse_offsets, parse_time
 from headrace.spark.schema import METADATA, READ_COLUMNS, Metadata
 
 Delivery = Literal["exactly-once", "at-least-once"]

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from headrace.spark.home import spark_home
-from headrace.spark.java import java_home
+from headrace.spark.start.java import java_home
+from headrace.spark.start.spark_home import spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,12 +18,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.batch_reader import batch_reader
 from headrace.spark.metadata import MetadataReader
 from headrace.spark.options import check_batch, check_stream, read_options, write_options
+from headrace.spark.read.batch_reader import batch_reader
+from headrace.spark.read.stream_reader import StreamReader
 from headrace.spark.schema import METADATA, check_writable, read_schema
-from headrace.spark.stream_reader import StreamReader
-from headrace.spark.writers import BatchWriter, StreamWriter
+from headrace.spark.write.writers import BatchWriter, StreamWriter
 
 
 class HeadraceSource(DataSource):

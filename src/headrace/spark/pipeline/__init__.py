@@ -9,8 +9,8 @@ progress      how it is doing
 pipeline      all of it, run
 """
 
-from headrace.spark.pipeline.failures import PipelineFailed
 from headrace.spark.pipeline.pipeline import Pipeline
 from headrace.spark.pipeline.progress import Progress, Summary
+from headrace.spark.pipeline.spark_errors import PipelineFailed
 
 __all__ = ["Pipeline", "PipelineFailed", "Progress", "Summary"]

@@ -35,9 +35,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from headrace.core.errors import HeadraceError, InvalidInput
-from headrace.spark.pipeline.analysis import analysis
 from headrace.spark.pipeline.checkpoint import Checkpoint, lock_of
-from headrace.spark.pipeline.deduplication import deduplicate
 from headrace.spark.pipeline.description import (
     TABLE_FORMATS,
     DeadTopic,
@@ -46,17 +44,19 @@ from headrace.spark.pipeline.description import (
     TableSink,
     TopicSink,
 )
-from headrace.spark.pipeline.destination import AnyFormat, Destination, Report, order_columns
-from headrace.spark.pipeline.failures import PipelineFailed, failure_of
-from headrace.spark.pipeline.loading import describe, load
+from headrace.spark.pipeline.frame.deduplication import deduplicate
+from headrace.spark.pipeline.frame.parse import METRICS, typed
+from headrace.spark.pipeline.frame.source import connection_options, read_source
+from headrace.spark.pipeline.frame.steps import run_steps
+from headrace.spark.pipeline.load import describe, load
 from headrace.spark.pipeline.lock import unusable
 from headrace.spark.pipeline.preflight import check_sink_id, check_tables, check_topics, make_topics
 from headrace.spark.pipeline.progress import LINE_SECONDS, Progress, Summary, Tally
-from headrace.spark.pipeline.source import connection_options, read_source
-from headrace.spark.pipeline.steps import run_steps
-from headrace.spark.pipeline.table_destination import DeltaDestination, TableDestination
-from headrace.spark.pipeline.topic_destination import DeadTopicDestination, TopicDestination
-from headrace.spark.pipeline.typed import METRICS, typed
+from headrace.spark.pipeline.sinks.sink import AnyFormat, Destination, Report, order_columns
+from headrace.spark.pipeline.sinks.table_sink import DeltaDestination, TableDestination
+from headrace.spark.pipeline.sinks.topic_sink import DeadTopicDestination, TopicDestination
+from headrace.spark.pipeline.spark_errors import PipelineFailed, failure_of
+from headrace.spark.pipeline.spark_logs import analysis
 
 _ROW: Final = "_headrace_good"
 _DEAD: Final = "_headrace_dead"

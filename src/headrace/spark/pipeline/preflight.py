@@ -24,9 +24,9 @@ from headrace.spark.pipeline.description import (
     TopicSink,
     TopicSource,
 )
-from headrace.spark.pipeline.landing import Landing
 from headrace.spark.pipeline.lock import unusable
-from headrace.spark.staging import make_topic
+from headrace.spark.pipeline.sinks.file_commit import Landing
+from headrace.spark.write.staging import make_topic
 
 _TIMEOUT_SECONDS: Final = 10.0
 _NOBODY: Final = "headrace-pipeline"

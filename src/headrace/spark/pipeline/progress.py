@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headrace.spark.pipeline.typed import METRICS
+from headrace.spark.pipeline.frame.parse import METRICS
 
 LINE_SECONDS: Final = 1.0
 

@@ -28,9 +28,9 @@ from headrace.client.backoff import Backoff
 from headrace.core.codecs import columns as codecs
 from headrace.core.errors import OffsetOutOfRange, ServerFailed
 from headrace.spark.connection import Connection
-from headrace.spark.losses import kept_of
-from headrace.spark.splits import Range, Split
-from headrace.spark.worker import settle
+from headrace.spark.read.data_loss import kept_of
+from headrace.spark.read.splits import Range, Split
+from headrace.spark.start.worker_tuning import settle
 
 _BATCH_MESSAGES: Final = 1 << 16
 _BATCH_BYTES: Final = 8 << 20

@@ -11,8 +11,8 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.pipeline.analysis import analysis, first_line
 from headrace.spark.pipeline.description import Description, FormatSource, Server, TopicSource
+from headrace.spark.pipeline.spark_logs import analysis, first_line
 
 # What a row of text that does not fit its schema is kept in.
 CORRUPT: Final = "_headrace_corrupt"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.core.errors import MessagesLost
-from headrace.spark.splits import Ranges
+from headrace.spark.read.splits import Ranges
 
 _REMEDY: Final = (
     "Start anew with another checkpoint, or set failOnDataLoss=false to skip them; a group that is important "

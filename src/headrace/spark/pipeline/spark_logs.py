@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.pipeline.failures import carried, failure_of
+from headrace.spark.pipeline.spark_errors import carried, failure_of
 
 # Pyspark writes whatever it raises into these logs too, with the frames of Java.
 _LOGS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from headrace.spark.pipeline.landing import Landing, Manifest
+from headrace.spark.pipeline.sinks.file_commit import Landing, Manifest
 
 
 def compact(landing: Landing, folders: Iterable[Path], files_min: int, bytes_max: int) -> int:

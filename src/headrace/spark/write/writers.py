@@ -33,7 +33,7 @@ from headrace.client import Client
 from headrace.core.errors import InvalidInput, TopicNotFound
 from headrace.core.names import topic_key
 from headrace.spark.options import WriteOptions
-from headrace.spark.staging import StagedPiece, drop, make_topic, publish_rows, publish_stages, stage_rows
+from headrace.spark.write.staging import StagedPiece, drop, make_topic, publish_rows, publish_stages, stage_rows
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from headrace.spark.splits import Ranges
+from headrace.spark.read.splits import Ranges
 
 MessagesWithin = Callable[[int, int, int, int], int]
 

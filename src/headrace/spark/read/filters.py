@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 )
 
 from headrace.client.message import microseconds
-from headrace.spark.splits import Ranges
+from headrace.spark.read.splits import Ranges
 
 
 @dataclass(frozen=True, slots=True)

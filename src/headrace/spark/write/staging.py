@@ -22,8 +22,8 @@ from headrace.core.descriptions import Staged
 from headrace.core.errors import AnswerLost, HeadraceError, InvalidInput, ServerFailed, TopicExists, TopicNotFound
 from headrace.spark.connection import Connection
 from headrace.spark.options import WriteOptions
-from headrace.spark.rows import Pieces, by_topic
-from headrace.spark.worker import settle
+from headrace.spark.start.worker_tuning import settle
+from headrace.spark.write.rows import Pieces, by_topic
 
 
 @dataclass(frozen=True, slots=True)

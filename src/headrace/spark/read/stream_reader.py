@@ -32,14 +32,14 @@ from pyspark.sql.types import StructType
 
 from headrace.core.errors import OffsetOutOfRange
 from headrace.core.limits import FETCH_BYTES_MAX
-from headrace.spark import stream_offsets
-from headrace.spark.batch_reader import split_reader
-from headrace.spark.group_progress import GroupProgress
-from headrace.spark.limits import waiting, within_bytes, within_messages
-from headrace.spark.losses import Losses, kept_of
 from headrace.spark.options import ReadOptions, default_start
-from headrace.spark.positions import EARLIEST, Bounds, moment, resolve
-from headrace.spark.splits import Ranges, Split, split
+from headrace.spark.read import stream_offsets
+from headrace.spark.read.batch_reader import split_reader
+from headrace.spark.read.data_loss import Losses, kept_of
+from headrace.spark.read.group_progress import GroupProgress
+from headrace.spark.read.positions import EARLIEST, Bounds, moment, resolve
+from headrace.spark.read.rate_limit import waiting, within_bytes, within_messages
+from headrace.spark.read.splits import Ranges, Split, split
 
 _WAIT_SECONDS: Final = 0.5
 

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.pipeline.checks import check
+from headrace.spark.pipeline.check import check
 from headrace.spark.pipeline.description import (
     DeadTable,
     DeadTopic,

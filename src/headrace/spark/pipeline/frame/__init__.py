@@ -1,0 +1,1 @@
+"""The DataFrame of a pipeline, from left to right: source, parse, deduplicate, SQL."""

@@ -1,0 +1,1 @@
+"""Starting Spark: a Java, a home without the zip, workers that start quickly."""

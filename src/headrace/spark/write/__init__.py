@@ -1,0 +1,1 @@
+"""Writing topics: staged by tasks, published once by the driver."""
