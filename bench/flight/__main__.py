@@ -12,7 +12,7 @@ from bench.memory import Watch, watching
 from bench.report import Report
 from headrace import connect
 from headrace.load.load import Load
-from headrace.load.running import run
+from headrace.load.run import run
 from headrace.load.server import ServerProcess, serving, temporary_store
 
 PARTITIONS = 8

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.cli.exits import Failure
-from headrace.cli.formats import parse_format
-from headrace.cli.positions import Time, parse_place
+from headrace.cli.messages.formats import parse_format
+from headrace.cli.messages.positions import Time, parse_place
 from headrace.core.messages import READ_SCHEMA
 from tests.cli.processes import Running, Server, eventually
 

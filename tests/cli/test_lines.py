@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.lines import batches_of, column_of, split_keys
+from headrace.cli.messages.lines import batches_of, column_of, split_keys
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"")), max_size=20))

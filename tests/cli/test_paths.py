@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from headrace.cli.paths import path_of
+from headrace.cli.remote.paths import path_of
 
 
 @pytest.mark.parametrize("name", [".", "..", "...", "a/b", "a%2Fb", "ä?#", "a..b"])

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from headrace.cli.exits import Exit, Failure
-from headrace.cli.settings import ServeSettings, load, names, parse_address, unknown_variables, variable
+from headrace.cli.server.settings import ServeSettings, load, names, parse_address, unknown_variables, variable
 from tests.cli.processes import ROOT
 
 PACKAGED = ROOT / "packaging" / "headrace.toml"

@@ -115,7 +115,7 @@ def test_logs_are_text(tmp_path: Path) -> None:
         terminal.process.send_signal(signal.SIGINT)
         code, seen = terminal.end()
     assert code == 0
-    assert "INFO    headrace.cli.running: stopped" in seen
+    assert "INFO    headrace.cli.server.process: stopped" in seen
     assert "{" not in seen
 
 

@@ -84,11 +84,11 @@ class Forked:
 def serve(path: str) -> None:
     """Become whatever is asked for."""
     # Imported by the commands themselves only when they are needed.
-    import headrace.cli.consuming
-    import headrace.cli.doctor
-    import headrace.cli.producing
-    import headrace.cli.running
-    import headrace.load.running
+    import headrace.cli.commands.doctor
+    import headrace.cli.messages.consumption
+    import headrace.cli.messages.production
+    import headrace.cli.server.process
+    import headrace.load.run
     import headrace.storage.disk.doctor.doctor  # noqa: F401
 
     listener = socket.socket(socket.AF_UNIX)

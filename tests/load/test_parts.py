@@ -10,9 +10,9 @@ import pytest
 
 from headrace.core.errors import InvalidInput
 from headrace.load.histogram import Histogram
-from headrace.load.ledger import Findings, Ledger, findings
 from headrace.load.load import Load
 from headrace.load.payload import Payload, have_heads, heads_of
+from headrace.load.verification import Findings, Ledger, findings
 
 LOAD = Load(messages=10, producers=3, partitions=2)
 

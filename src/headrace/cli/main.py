@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.exceptions import TyperException
 
-from headrace.cli import bench, consume, doctor, group, pipeline, produce, serve, token, topic, version
+from headrace.cli.commands import bench, consume, doctor, group, pipeline, produce, serve, token, topic, version
 from headrace.cli.exits import Enough, Exit, Failure
 
 app = typer.Typer(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 if TYPE_CHECKING:
-    from headrace.cli.client import Client
+    from headrace.cli.remote.http import Client
 
 DEFAULT_URL: Final = "http://127.0.0.1:7070"
 
@@ -48,7 +48,7 @@ Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 
 def connected(url: str, token: str | None, ca: Path | None) -> Client:
     """A connection to a server over HTTP."""
-    from headrace.cli.client import Client
+    from headrace.cli.remote.http import Client
 
     return Client(url, token, ca)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.load.histogram import Histogram
-from headrace.load.ledger import Findings
 from headrace.load.load import Load
+from headrace.load.verification import Findings
 
 PERCENTS: Final = (50.0, 90.0, 99.0, 99.9)
 

@@ -16,9 +16,9 @@ import msgspec
 
 from headrace.client import Client, connect
 from headrace.core.errors import HeadraceError
-from headrace.load.consuming import Consuming
+from headrace.load.consumer import Consuming
 from headrace.load.load import Job
-from headrace.load.producing import Producing
+from headrace.load.producer import Producing
 
 _READ_BYTES: Final = 1 << 16
 _STDIN: Final = 0

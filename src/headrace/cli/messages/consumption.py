@@ -11,13 +11,13 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from headrace.cli import flight
 from headrace.cli.exits import Enough, Exit, Failure
-from headrace.cli.flight_readers import FlightMember, FlightReader
-from headrace.cli.formats import LineFormat, lines_of
-from headrace.cli.http_readers import HttpMember, HttpReader
+from headrace.cli.messages.flight_readers import FlightMember, FlightReader
+from headrace.cli.messages.formats import LineFormat, lines_of
+from headrace.cli.messages.http_readers import HttpMember, HttpReader
+from headrace.cli.messages.positions import Place
 from headrace.cli.options import connected, is_flight
-from headrace.cli.positions import Place
+from headrace.cli.remote import flight
 from headrace.client.consumer.decode import decoded
 from headrace.core.errors import InvalidInput
 

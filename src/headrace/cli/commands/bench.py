@@ -86,7 +86,7 @@ def bench(
 def _measure(load: Load, url: str | None, token: str | None, ca: Path | None, directory: Path | None) -> Outcome:
     from headrace.load.interrupts import interruptible
     from headrace.load.load import LoadFailed
-    from headrace.load.running import run
+    from headrace.load.run import run
     from headrace.load.server import serving, temporary_store
 
     try:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from headrace.cli.consume import FIELDS
+from headrace.cli.commands.consume import FIELDS
 from headrace.cli.exits import Exit, Failure
 from headrace.protocols.http.formats import messages_of
 

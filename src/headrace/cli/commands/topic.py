@@ -9,7 +9,7 @@ import typer
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options import DEFAULT_URL, Ca, Json, Token, Url, connected
 from headrace.cli.output import bytes_shown, print_json, print_line, print_table, time_shown
-from headrace.cli.paths import path_of
+from headrace.cli.remote.paths import path_of
 
 app = typer.Typer(help="Make topics, look at them, change and delete them.", no_args_is_help=True)
 

@@ -11,12 +11,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.cli.client import Client, Refused
-from headrace.cli.events import follow
 from headrace.cli.exits import Exit, Failure
+from headrace.cli.messages.events import follow
+from headrace.cli.messages.positions import Place, Time, chosen_partitions, offset_at
 from headrace.cli.output import print_note
-from headrace.cli.paths import path_of
-from headrace.cli.positions import Place, Time, chosen_partitions, offset_at
+from headrace.cli.remote.http import Client, Refused
+from headrace.cli.remote.paths import path_of
 
 _FOLLOW_SECONDS: Final = 20.0
 # How long a group's reader that does not follow waits for more: another member may just have left.

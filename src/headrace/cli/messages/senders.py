@@ -7,10 +7,10 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from headrace.cli import client as http
 from headrace.cli.exits import Exit, Failure
-from headrace.cli.flight import exit_of
-from headrace.cli.paths import path_of
+from headrace.cli.remote import http
+from headrace.cli.remote.flight import exit_of
+from headrace.cli.remote.paths import path_of
 from headrace.client import Client
 from headrace.core.errors import HeadraceError, InvalidMessage
 

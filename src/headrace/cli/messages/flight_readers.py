@@ -9,8 +9,8 @@ from typing import Final
 import pyarrow as pa
 
 from headrace.cli.exits import Exit, Failure
+from headrace.cli.messages.positions import Place, Time, chosen_partitions, offset_at
 from headrace.cli.output import print_note
-from headrace.cli.positions import Place, Time, chosen_partitions, offset_at
 from headrace.client import Client, Consumer
 from headrace.core.errors import StaleGeneration
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from headrace.client import Client
 from headrace.load.histogram import Histogram
-from headrace.load.ledger import Ledger
 from headrace.load.load import Job
+from headrace.load.verification import Ledger
 
 _POLL_SECONDS: Final = 0.1
 _POLL_MESSAGES: Final = 100_000

@@ -67,8 +67,8 @@ def serve(
         "access_log": access_log,
     }
     # Loaded here: the other commands need nothing of it, and are quicker without.
-    from headrace.cli.running import run
-    from headrace.cli.settings import load
+    from headrace.cli.server.process import run
+    from headrace.cli.server.settings import load
 
     settings = load(flags, set or (), os.environ, config)
     run(settings, os.environ)

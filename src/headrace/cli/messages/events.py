@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from headrace.cli.client import Client, Refused, Unreachable
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.output import print_note
+from headrace.cli.remote.http import Client, Refused, Unreachable
 from headrace.core.messages import READ_SCHEMA
 
 RECONNECT_SECONDS: Final = 60.0

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.cli import flight
 from headrace.cli.exits import Exit, Failure
-from headrace.cli.lines import batches_of, split_keys
+from headrace.cli.messages.lines import batches_of, split_keys
+from headrace.cli.messages.senders import FlightSender, HttpSender, RowRefused, Sender
 from headrace.cli.options import connected, is_flight
 from headrace.cli.output import print_note
-from headrace.cli.senders import FlightSender, HttpSender, RowRefused, Sender
+from headrace.cli.remote import flight
 from headrace.core.codecs import columns as codecs
 from headrace.core.errors import HeadraceError
 from headrace.core.messages import ATTRIBUTES

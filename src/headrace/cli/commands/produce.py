@@ -61,7 +61,7 @@ def produce(
     if producer_id is not None and not 0 < len(producer_id) <= ID_CHARACTERS_MAX:
         raise Failure(Exit.USAGE, f"--producer-id must have 1 to {ID_CHARACTERS_MAX} characters")
     attributes = dict(_attribute(text) for text in attribute or ())
-    from headrace.cli.producing import Shape, publish_stdin
+    from headrace.cli.messages.production import Shape, publish_stdin
 
     started = time.monotonic()
     shape = Shape(_separator(key_separator), producer_id, partition, attributes, codec)

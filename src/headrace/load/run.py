@@ -19,9 +19,9 @@ from msgspec.structs import replace
 
 from headrace.client import connect
 from headrace.load.histogram import Histogram
-from headrace.load.ledger import findings
 from headrace.load.load import Job, Load, LoadFailed
 from headrace.load.outcome import Outcome
+from headrace.load.verification import findings
 from headrace.load.workers import Worker, Workers
 
 _CONNECT_SECONDS: Final = 5.0

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from headrace.cli.exits import Exit, Failure
+from headrace.cli.messages.positions import Time, offset_at, parse_place
 from headrace.cli.options import DEFAULT_URL, Ca, Json, Token, Url, connected
 from headrace.cli.output import print_json, print_line, print_table, time_shown
-from headrace.cli.paths import path_of
-from headrace.cli.positions import Time, offset_at, parse_place
+from headrace.cli.remote.paths import path_of
 
 app = typer.Typer(help="Look at the groups that read topics, move and delete them.", no_args_is_help=True)
 

@@ -14,11 +14,11 @@ from typing import Final
 
 from headrace.broker import Broker
 from headrace.broker.access import Access
-from headrace.cli import logs
+from headrace.cli.commands.version import VERSION
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.output import print_line
-from headrace.cli.settings import ServeSettings, parse_address, unknown_variables
-from headrace.cli.version import VERSION
+from headrace.cli.server import logs
+from headrace.cli.server.settings import ServeSettings, parse_address, unknown_variables
 from headrace.core.errors import HeadraceError
 from headrace.edge.draining import Draining
 from headrace.protocols.flight.server import FlightServer

@@ -11,8 +11,8 @@ from typing import Annotated, Final
 import typer
 
 from headrace.cli.exits import Exit, Failure
+from headrace.cli.messages.positions import parse_place
 from headrace.cli.options import DEFAULT_URL, AnyUrl, Ca, Json, Token
-from headrace.cli.positions import parse_place
 
 DEFAULT_FORMAT: Final = "{value}"
 FIELDS: Final = (
@@ -64,8 +64,8 @@ def consume(
     place = parse_place(begin) if begin is not None else None
     if group is not None and partition:
         raise Failure(Exit.USAGE, "--partition does not go with --group: a group gives its members theirs")
-    from headrace.cli.consuming import Wanted, print_messages
-    from headrace.cli.formats import parse_format
+    from headrace.cli.messages.consumption import Wanted, print_messages
+    from headrace.cli.messages.formats import parse_format
 
     line = None if as_json else parse_format(format, topic)
     wanted = Wanted(topic, group, place, partition or [], follow, count, decode)

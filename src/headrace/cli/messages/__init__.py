@@ -1,0 +1,1 @@
+"""Lines in, messages out: what `produce` and `consume` are built from."""

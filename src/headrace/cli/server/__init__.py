@@ -1,0 +1,1 @@
+"""A server as a process: its settings, its logs, its signals."""
