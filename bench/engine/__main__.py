@@ -49,12 +49,12 @@ def group_commit(report: Report, root: Path, seconds: float) -> None:
     with store(root) as broker:
         alone = publishes_per_second(broker, message, 1, seconds)
         before = broker.counters["commits_written"]
-        crowd = publishes_per_second(broker, message, 64, seconds)
+        combiner = publishes_per_second(broker, message, 64, seconds)
         commits = broker.counters["commits_written"] - before
     report.line("single messages, 1 thread", alone, "messages/s")
-    report.line("single messages, 64 threads", crowd, "messages/s")
-    report.note(f"{crowd * seconds / max(1, commits):.0f} messages shared a commit")
-    report.line("  of one thread", crowd / alone, "times", least=10)
+    report.line("single messages, 64 threads", combiner, "messages/s")
+    report.note(f"{combiner * seconds / max(1, commits):.0f} messages shared a commit")
+    report.line("  of one thread", combiner / alone, "times", least=10)
 
 
 def partitions(report: Report, root: Path, seconds: float) -> None:

@@ -15,7 +15,7 @@ from headrace.protocols.http.app import API, make_litestar
 from headrace.protocols.http.middleware.access import PUBLIC
 from headrace.protocols.http.middleware.limits import with_limits
 from headrace.protocols.http.requests.raw_paths import with_raw_paths
-from headrace.protocols.http.settings import RestSettings
+from headrace.protocols.http.settings import HttpSettings
 from headrace.storage.open import open_store
 
 
@@ -26,11 +26,11 @@ async def empty() -> None:
 
 def main() -> None:
     """Serve until told to stop."""
-    settings, draining = RestSettings(), Draining()
+    settings, draining = HttpSettings(), Draining()
     listeners = server.bind("127.0.0.1", 0)
     store = open_store(f"file:{Path(sys.argv[1])}/store")
     with Broker(store) as broker:
-        broker.upkeep.start()
+        broker.maintenance.start()
         app = make_litestar(broker, Access(store.catalog), settings, draining)
         app.register(empty)
         timed = with_limits(with_raw_paths(app, API), settings)

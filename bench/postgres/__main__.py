@@ -95,13 +95,13 @@ def singles(report: Report, server: PostgresServer, seconds: float) -> None:
     with topic(server) as broker, server.connect() as connection:
         connection.execute("CREATE TABLE bench_single (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v bytea)")
         insert = "INSERT INTO bench_single (v) VALUES (%s)"
-        alone, crowd = [], []
+        alone, combiner = [], []
         for _ in range(ROUNDS):
             alone.append(1 / seconds_per_call(lambda: connection.execute(insert, [b"x" * 100]), seconds))
-            crowd.append(publishes_per_second(broker, message, THREADS, seconds))
+            combiner.append(publishes_per_second(broker, message, THREADS, seconds))
     report.line("transactions of one row, one connection", max(alone), "rows/s")
-    report.line(f"single messages, {THREADS} publishers", max(crowd), "messages/s")
-    report.line("  of one connection", max(crowd) / max(alone), "times", least=5)
+    report.line(f"single messages, {THREADS} publishers", max(combiner), "messages/s")
+    report.line("  of one connection", max(combiner) / max(alone), "times", least=5)
 
 
 def reading(report: Report, server: PostgresServer, messages: int) -> None:

@@ -62,7 +62,7 @@ class Site:
         return cls(engine, directory, engine.url(directory, fixture), clock or SettableClock())
 
     def open(self, store: Any = None, **settings: Any) -> Broker:
-        """A broker on this store, or on what a test put around it, whose upkeep runs when the test says so."""
+        """A broker on this store, or on what a test put around it, whose maintenance runs when the test says so."""
         opened: Store = open_store(self.url) if store is None else store
         broker = Broker(opened, BrokerSettings(**settings), self.clock)
         self._open.append(broker)

@@ -66,7 +66,7 @@ def test_the_other_topics_work(disk_site: Site, break_it: Callable[[Site, int], 
     broker = broken(disk_site, break_it)
     assert content(broker, "fine") == {0: [b"a"], 1: [b"b"]}
     broker.publish("fine", batch(b"c"))
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     broker.create_topic("new")
     broker = disk_site.reopen(broker)
     assert broker.list_topics() == ["Broken", "fine", "new"]

@@ -131,9 +131,9 @@ def test_a_retry_after_a_crash_is_a_duplicate(durable_site: Site, tmp_path: Path
     for first in range(1, 10, 2):
         broker.publish("orders", numbered(b"a", b"b", first=first))
     after = durable_site.crashed(tmp_path / "after")
-    mended = after.open()
-    assert mended.last_seqno("orders", "p") == 10
-    assert statuses(mended.publish("orders", numbered(b"b", b"c", first=10))) == ["duplicate", "written"]
+    repaired = after.open()
+    assert repaired.last_seqno("orders", "p") == 10
+    assert statuses(repaired.publish("orders", numbered(b"b", b"c", first=10))) == ["duplicate", "written"]
     after.close()
 
 
@@ -141,7 +141,7 @@ def test_a_seqno_is_remembered_longer_than_the_link(broker: Broker, clock: Setta
     broker.create_topic("orders")
     broker.publish("orders", numbered(b"a"))
     clock.step(100 * DAY_SECONDS)
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert statuses(broker.publish("orders", numbered(b"a"))) == ["duplicate"]
 
 
@@ -235,8 +235,8 @@ def test_keys_survive_a_crash(durable_site: Site, tmp_path: Path) -> None:
         broker.publish("orders", batch(b"a"), CommitKey("w", number))
     broker.publish("orders", batch(), CommitKey("empty", 9))
     after = durable_site.crashed(tmp_path / "after")
-    mended = after.open()
-    assert (mended.last_commit("orders", "w"), mended.last_commit("orders", "empty")) == (4, 9)
+    repaired = after.open()
+    assert (repaired.last_commit("orders", "w"), repaired.last_commit("orders", "empty")) == (4, 9)
     after.close()
 
 

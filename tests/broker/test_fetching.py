@@ -104,7 +104,7 @@ def test_below_the_oldest_message_kept_is_out_of_range(broker: Broker, clock: Se
         broker.publish("orders", batch(b"old"))
     clock.step(20)
     broker.publish("orders", batch(b"new"))
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     start, end = broker.offsets("orders")[0]
     assert start > 0
     with pytest.raises(OffsetOutOfRange) as caught:
@@ -135,7 +135,7 @@ def test_what_was_read_stays_as_it_is_whatever_comes_after(broker: Broker, clock
     for _ in range(5):
         clock.step(5)
         broker.publish("orders", batch(b"c"))
-        broker.upkeep.run_all()
+        broker.maintenance.run_all()
     broker.delete_topic("orders")
     assert values_of(read) == [b"a", b"b"]
 
@@ -291,8 +291,8 @@ def test_everything_acknowledged_is_there_after_a_crash(durable_site: Site, tmp_
     broker = durable_site.open()
     values = fill(broker, commits=7, rows=2)
     after = durable_site.crashed(tmp_path / "after")
-    mended = after.open()
-    assert content(mended, "orders") == {0: values}
-    mended.publish("orders", batch(b"more"))
-    assert content(mended, "orders") == {0: [*values, b"more"]}
+    repaired = after.open()
+    assert content(repaired, "orders") == {0: values}
+    repaired.publish("orders", batch(b"more"))
+    assert content(repaired, "orders") == {0: [*values, b"more"]}
     after.close()

@@ -95,7 +95,7 @@ def test_nobody_joins_a_fixed_group(broker: Broker, topic: str) -> None:
 
 def test_the_largest_group_can_be_described(broker: Broker) -> None:
     broker.create_topic("orders", partitions=4)
-    described = broker.register_group("orders", "crowd", consumers=GROUP_CONSUMERS_MAX)
+    described = broker.register_group("orders", "combiner", consumers=GROUP_CONSUMERS_MAX)
     assert len(described.members) == GROUP_CONSUMERS_MAX
     assert sum(map(len, described.members.values())) == 4
 
@@ -143,10 +143,10 @@ def test_a_member_that_dies_gives_its_partitions_up_after_its_timeout(
     broker.join_group(topic, "readers", "ann", session_timeout_seconds=10)
     broker.join_group(topic, "readers", "bob", session_timeout_seconds=60)
     clock.step(9)
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert broker.describe_group(topic, "readers").members == {"ann": [0, 2], "bob": [1]}
     clock.step(1)
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert broker.describe_group(topic, "readers").members == {"bob": [0, 1, 2]}
     assert broker.counters["members_expired"] == 1
     assert broker.heartbeat(topic, "readers", "bob").generation == 3
@@ -156,7 +156,7 @@ def test_heartbeats_keep_a_member_in(broker: Broker, topic: str, clock: Settable
     broker.join_group(topic, "readers", "ann", session_timeout_seconds=10)
     for _ in range(5):
         clock.step(9)
-        broker.upkeep.run_all()
+        broker.maintenance.run_all()
         assert broker.heartbeat(topic, "readers", "ann").generation == 1
     assert broker.counters["members_expired"] == 0
 
@@ -369,7 +369,7 @@ def test_what_retention_dropped_is_no_lag(broker: Broker, topic: str, clock: Set
     broker.alter_topic(topic, retention_seconds=3)
     clock.step(100)
     broker.publish(topic, batch(b"new", partition=0))
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     start, end = broker.offsets(topic)[0]
     assert 0 < start < end == 11
     progress = broker.describe_group(topic, "readers").progress[0]
@@ -386,14 +386,14 @@ def test_retention_waits_for_an_important_group_and_for_no_other(
     broker.register_group(topic, "audit", important=True)
     broker.register_group(topic, "casual")
     clock.step(100)
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert broker.offsets(topic)[0] == (0, 10)
     broker.commit(topic, "audit", {0: 10, 1: 5})
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     held = broker.offsets(topic)[1][0]
     assert 0 < held <= 5
     broker.commit(topic, "audit", {1: 10})
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert broker.offsets(topic) == {0: (10, 10), 1: (10, 10), 2: (0, 0)}
 
 
@@ -401,9 +401,9 @@ def test_a_group_that_is_important_no_more_holds_nothing(broker: Broker, topic: 
     broker.alter_topic(topic, retention_seconds=1)
     broker.register_group(topic, "audit", important=True)
     clock.step(100)
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert not broker.register_group(topic, "audit", important=False).important
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert broker.offsets(topic)[0] == (10, 10)
 
 
@@ -412,10 +412,10 @@ def test_an_important_group_that_moved_back_holds_again(broker: Broker, topic: s
     broker.seek(topic, "audit", {0: 0})
     broker.alter_topic(topic, retention_seconds=1)
     clock.step(100)
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert broker.offsets(topic)[0] == (0, 10)
     broker.delete_group(topic, "audit")
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert broker.offsets(topic)[0] == (10, 10)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.broker import Broker, BrokerSettings
 from headrace.broker.counters import Counters
-from headrace.broker.maintenance import Upkeep
+from headrace.broker.maintenance import Maintenance
 from headrace.core.errors import LogFailed, MemberNotFound, StageNotFound
 from tests.broker.background import PATIENCE_SECONDS, eventually, open_gated
 from tests.broker.clock import SettableClock
@@ -31,9 +31,9 @@ def test_messages_past_their_age_are_dropped(broker: Broker, clock: SettableCloc
         broker.publish(topic, batch(b"old", b"old"))
     clock.step(61)
     broker.publish("orders", batch(b"new", b"new"))
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     clock.step(61)
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert broker.offsets("orders") == {0: (2, 2), 1: (2, 2)}
     assert broker.counters["segments_dropped"] > 0
     assert content(broker, "kept") == {0: [b"old", b"old"]}
@@ -45,7 +45,7 @@ def test_the_oldest_messages_are_dropped_while_there_are_too_many_bytes(broker: 
     broker.create_topic("orders", retention_bytes=20_000)
     for number in range(40):
         broker.publish("orders", batch(b"%02d" % number * 500))
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     start, end = broker.offsets("orders")[0]
     assert 0 < start < end == 40
     assert broker.describe_topic("orders").bytes_stored >= 20_000
@@ -58,7 +58,7 @@ def test_what_was_dropped_stays_dropped_after_a_restart(durable_site: Site) -> N
     for _ in range(8):
         broker.publish("orders", batch(b"old", producer_id="p", seqno=broker.offsets("orders")[0][1]))
     durable_site.clock.step(100)
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert broker.offsets("orders") == {0: (8, 8)}
     broker = durable_site.reopen(broker)
     assert broker.offsets("orders") == {0: (8, 8)}
@@ -75,9 +75,9 @@ def test_complete_segments_are_sealed_and_counted(disk_site: Site) -> None:
     broker.create_topic("orders")
     for _ in range(10):
         broker.publish("orders", batch(b"a"))
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert broker.counters["segments_sealed"] == 3
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert broker.counters["segments_sealed"] == 3
 
 
@@ -90,10 +90,10 @@ def test_links_of_idle_sources_are_forgotten_and_counted(broker: Broker, clock: 
     clock.step(13 * DAY_SECONDS)
     broker.publish("orders", batch(b"c", producer_id="q", key=b"k"))
     clock.step(2 * DAY_SECONDS)
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert broker.counters["links_expired"] == 1
     clock.step(13 * DAY_SECONDS)
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert broker.counters["links_expired"] == 2
     assert broker.counters["sources_forgotten"] == 0
 
@@ -104,11 +104,11 @@ def test_above_the_limit_the_sources_idle_longest_are_forgotten(site: Site) -> N
     for number in range(4):
         site.clock.step(1)
         broker.publish("orders", batch(b"a", producer_id=f"p{number}", seqno=number))
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     # As long as they have their links they are needed.
     assert broker.counters["sources_forgotten"] == 0
     site.clock.step(15 * DAY_SECONDS)
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert (broker.counters["links_expired"], broker.counters["sources_forgotten"]) == (4, 2)
     assert [broker.last_seqno("orders", f"p{number}") for number in range(4)] == [None, None, 2, 3]
 
@@ -118,10 +118,10 @@ def test_each_expiry_counts_for_itself(broker: Broker, clock: SettableClock) -> 
     broker.publish("orders", batch(b"a"))
     broker.join_group("orders", "readers", "ann", session_timeout_seconds=10)
     staged = broker.stage("orders", batch(b"b"))
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     quiet = broker.counters.snapshot()
     clock.step(3600)
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     after = broker.counters.snapshot()
     assert {name: after[name] - quiet.get(name, 0) for name in after if after[name] != quiet.get(name, 0)} == {
         "members_expired": 1,
@@ -152,8 +152,8 @@ def test_a_topic_that_fails_does_not_keep_the_others_from_upkeep(site: Site, cap
 
     failed.log.commit = fail  # type: ignore[method-assign]
     with caplog.at_level(logging.ERROR, logger="headrace.broker.maintenance_tasks"):
-        broker.upkeep.run_all()
-    assert "upkeep of topic 'failed' failed" in caplog.text
+        broker.maintenance.run_all()
+    assert "maintenance of topic 'failed' failed" in caplog.text
     assert broker.counters["payloads_cleaned"] == 1
     failed.log.commit = commit  # type: ignore[method-assign]
     assert store.gate.is_set()
@@ -168,7 +168,7 @@ def test_a_topic_that_ends_during_upkeep_is_no_failure(broker: Broker, caplog: p
     broker._topics._topics = {"ending": ending, **broker._topics._topics}
     broker.publish("fine", batch(b"a"))
     with caplog.at_level(logging.DEBUG, logger="headrace.broker"):
-        broker.upkeep.run_all()
+        broker.maintenance.run_all()
     assert caplog.text == ""
     broker._topics._topics = {name: topic for name, topic in broker._topics._topics.items() if name != "ending"}
 
@@ -180,23 +180,23 @@ def test_a_task_that_fails_is_logged_and_tried_again(caplog: pytest.LogCaptureFi
         attempts.release()
         raise RuntimeError("a bug")
 
-    upkeep = Upkeep({failing: 0.001, others.release: 0.001})
+    maintenance = Maintenance({failing: 0.001, others.release: 0.001})
     with caplog.at_level(logging.ERROR, logger="headrace.broker.maintenance"):
-        upkeep.start()
+        maintenance.start()
         for _ in range(3):
             assert attempts.acquire(timeout=PATIENCE_SECONDS)
             assert others.acquire(timeout=PATIENCE_SECONDS)
-        upkeep.close()
-    assert "upkeep task failing failed" in caplog.text
+        maintenance.close()
+    assert "maintenance task failing failed" in caplog.text
 
 
 def test_each_task_has_its_own_interval() -> None:
     often, seldom = threading.Semaphore(0), threading.Semaphore(0)
-    upkeep = Upkeep({often.release: 0.001, seldom.release: 1000.0})
-    upkeep.start()
+    maintenance = Maintenance({often.release: 0.001, seldom.release: 1000.0})
+    maintenance.start()
     for _ in range(3):
         assert often.acquire(timeout=PATIENCE_SECONDS)
-    upkeep.close()
+    maintenance.close()
     assert not seldom.acquire(blocking=False)
 
 
@@ -237,7 +237,7 @@ def test_a_reader_that_meets_retention_is_told_the_valid_range(durable_site: Sit
     asked: list[Callable[[], object]] = [lambda: log.first_at(0, 0), lambda: log.time_of(0, 0)]
     durable_site.clock.step(100)
     broker.publish("orders", batch(b"new"))
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     start, _ = broker.offsets("orders")[0]
     assert start >= 9
     assert [ask() for ask in asked] == [start, None]

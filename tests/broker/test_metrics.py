@@ -23,7 +23,7 @@ def test_every_topic_tells_its_sizes_counters_and_groups(broker: Broker) -> None
     broker.fetch("orders", 0, 0)
     broker.register_group("orders", "readers", consumers=1)
     with broker.watching("orders", 0, lambda: None):
-        orders, empty = broker.vitals()
+        orders, empty = broker.topic_metrics()
     assert (orders.name, empty.name) == ("orders", "empty")
     assert (orders.sources, orders.window_payloads, orders.waiting_readers, orders.queued_messages) == (2, 3, 1, 0)
     assert sum(end for _, end in orders.offsets.values()) == 3
@@ -44,8 +44,8 @@ def test_a_topic_or_group_that_ends_meanwhile_is_passed_over(broker: Broker) -> 
     # As one finds them who began before.
     broker._topics._topics = {"orders": ending, **broker._topics._topics}
     fine.groups.all = lambda: known  # type: ignore[method-assign]
-    assert [(vitals.name, vitals.groups) for vitals in broker.vitals()] == [("fine", [])]
-    # Where servers share the store, news of the deletion may have taken it out already.
+    assert [(topic_metrics.name, topic_metrics.groups) for topic_metrics in broker.topic_metrics()] == [("fine", [])]
+    # Where servers share the store, notifications of the deletion may have taken it out already.
     broker._topics._topics.pop("orders", None)
 
 
@@ -76,7 +76,7 @@ def test_a_topic_whose_log_failed_says_why_and_can_be_read(durable_site: Site) -
     assert "sync" in broker.failing_topics()["orders"]
     assert content(broker, "orders") == {0: [b"a"]}
     broker.publish("fine", batch(b"c"))
-    assert [vitals.name for vitals in broker.vitals()] == ["orders", "fine"]
+    assert [topic_metrics.name for topic_metrics in broker.topic_metrics()] == ["orders", "fine"]
 
 
 def test_a_file_that_cannot_be_asked_for_is_an_error_of_the_store(disk_site: Site) -> None:
@@ -85,6 +85,6 @@ def test_a_file_that_cannot_be_asked_for_is_an_error_of_the_store(disk_site: Sit
     for _ in range(8):
         broker.publish("orders", batch(b"a"))
     next(disk_site.directory.rglob("00000000000000000000.log")).unlink()
-    for ask in (partial(broker.describe_topic, "orders"), broker.vitals):
+    for ask in (partial(broker.describe_topic, "orders"), broker.topic_metrics):
         with pytest.raises(StoreUnavailable, match="'orders'"):
             ask()

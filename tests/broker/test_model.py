@@ -1,7 +1,7 @@
 """A random life of a durable broker and of a memory broker side by side: every answer must be the same.
 
 The memory engine says what is right, since it is too plain to be wrong in the ways the others can be. A seed gives
-the whole life: publishes of many shapes, reads, groups, members, altered and deleted topics, time, upkeep, and restarts
+the whole life: publishes of many shapes, reads, groups, members, altered and deleted topics, time, maintenance, and restarts
 and crashes of the durable broker. On a database two servers take turns, step by step. Where engines may differ they are
 held to what must be true of both: retention drops segments on disk and commits in memory, and a limit in bytes is met
 by whole messages counted with or without overhead.
@@ -21,8 +21,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
-from headrace.broker.cluster.notifications import News
-from headrace.broker.groups.store import KeptBook
+from headrace.broker.cluster.notifications import Notifications
+from headrace.broker.groups.store import LocalGroupStore
 from headrace.core.descriptions import GroupDescription, Staged, TopicDescription
 from headrace.core.errors import HeadraceError, OffsetOutOfRange, StorageError
 from headrace.core.messages import PUBLISH_SCHEMA, message_sizes
@@ -57,10 +57,10 @@ def is_aging(topic: str) -> bool:
 
 
 def keep_up(broker: Broker) -> None:
-    """Run upkeep; nothing may go that an important group has yet to read."""
+    """Run maintenance; nothing may go that an important group has yet to read."""
     topics = [topic for topic in broker.list_topics() if is_aging(topic)]
     before = {topic: broker.offsets(topic) for topic in topics}
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     for topic in topics:
         for group in broker.list_groups(topic):
             described = broker.describe_group(topic, group)
@@ -291,7 +291,7 @@ class Life:
         topic, group = self._lasting_topic(), self._one_of(GROUPS)
         return lambda broker: (broker.describe_group(topic, group), broker.committed(topic, group))
 
-    def upkeep(self) -> Step:
+    def maintenance(self) -> Step:
         return keep_up
 
     def next(self, now_us: int) -> tuple[str, Step]:
@@ -319,7 +319,7 @@ class Life:
             "seek": 3,
             "delete_group": 1,
             "describe_group": 8,
-            "upkeep": 5,
+            "maintenance": 5,
         }
         name = self.random.choices(list(weights), list(weights.values()))[0]
         return name, self.offset_at(now_us) if name == "offset_at" else getattr(self, name)()
@@ -392,7 +392,7 @@ class Pair:
         """Let the other server go on, once it has heard what this one did."""
         if self._neighbour is not None:
             self.disk, self._neighbour = self._neighbour, self.disk
-            News(self.disk._topics).hear(None)
+            Notifications(self.disk._topics).hear(None)
 
     def _forget_members(self) -> None:
         """Members do not survive a restart of the only server, so the broker that lives on must forget its own."""
@@ -401,7 +401,7 @@ class Pair:
         for opened in self.memory._topics.all():
             for group in opened.groups.all():
                 book = opened.groups._book
-                assert isinstance(book, KeptBook)
+                assert isinstance(book, LocalGroupStore)
                 book._groups[group.name] = msgspec.structs.replace(group, members={})
 
     def close(self) -> None:

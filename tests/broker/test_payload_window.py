@@ -60,7 +60,7 @@ def test_cleaning_forgets_what_is_over_and_nothing_else(broker: Broker, clock: S
     clock.step(6)
     broker.publish("orders", batch(b"c"))
     clock.step(5)
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert broker.counters["payloads_cleaned"] == 2
     assert broker.counters["window_cleanings"] == 1
     assert statuses(broker.publish("orders", batch(b"a", b"b", b"c"))) == ["written", "written", "duplicate"]

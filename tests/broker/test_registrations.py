@@ -33,7 +33,7 @@ from tests.broker.sites import Site
 def read(broker: Broker, topic: str, consumer: int) -> list[bytes]:
     """All messages that are left for a consumer."""
     messages = []
-    while (taken := broker.participants.consume(topic, consumer)) is not None:
+    while (taken := broker.registrations.consume(topic, consumer)) is not None:
         messages.append(taken.value)
     return messages
 
@@ -42,35 +42,35 @@ def read(broker: Broker, topic: str, consumer: int) -> list[bytes]:
 
 
 def test_a_topic_is_made_once(broker: Broker) -> None:
-    broker.participants.create_topic("Orders", 3)
+    broker.registrations.create_topic("Orders", 3)
     assert broker.describe_topic("orders").partitions == 3
     with pytest.raises(TopicExists) as caught:
-        broker.participants.create_topic("ORDERS", 5)
+        broker.registrations.create_topic("ORDERS", 5)
     assert caught.value.topic == "ORDERS"
     assert broker.describe_topic("orders").partitions == 3
     with pytest.raises(InvalidInput):
-        broker.participants.create_topic("other", 0)
+        broker.registrations.create_topic("other", 0)
     assert broker.list_topics() == ["Orders"]
 
 
 def test_registering_a_producer_makes_a_topic_that_is_missing_and_leaves_one_that_is_there(broker: Broker) -> None:
-    broker.participants.register_producer("orders", 3)
-    broker.participants.register_producer("orders", 5)
+    broker.registrations.register_producer("orders", 3)
+    broker.registrations.register_producer("orders", 5)
     assert broker.describe_topic("orders").partitions == 3
 
 
 def test_a_topic_that_is_missing_has_no_participants(broker: Broker) -> None:
     calls: list[Callable[[], object]] = [
-        lambda: broker.participants.register_consumer("orders"),
-        lambda: broker.participants.check_producer("orders", 1),
-        lambda: broker.participants.knows_producer("orders", 1),
-        lambda: broker.participants.consume("orders", 1),
-        lambda: broker.participants.size("orders", 1),
+        lambda: broker.registrations.register_consumer("orders"),
+        lambda: broker.registrations.check_producer("orders", 1),
+        lambda: broker.registrations.knows_producer("orders", 1),
+        lambda: broker.registrations.consume("orders", 1),
+        lambda: broker.registrations.size("orders", 1),
     ]
     for call in calls:
         with pytest.raises(TopicNotFound):
             call()
-    assert not broker.participants.has_topic("orders")
+    assert not broker.registrations.has_topic("orders")
 
 
 # Ids
@@ -78,76 +78,76 @@ def test_a_topic_that_is_missing_has_no_participants(broker: Broker) -> None:
 
 def test_ids_count_by_topic_and_kind(broker: Broker) -> None:
     first, second = broker.create_topic("a").id, broker.create_topic("b").id
-    participants = broker.participants
-    assert [participants.register_consumer("a") for _ in range(2)] == [
+    registrations = broker.registrations
+    assert [registrations.register_consumer("a") for _ in range(2)] == [
         make_id("consumer", number, first) for number in (1, 2)
     ]
-    assert participants.register_producer("a") == make_id("producer", 1, first)
-    assert participants.register_consumer("b") == make_id("consumer", 1, second)
+    assert registrations.register_producer("a") == make_id("producer", 1, first)
+    assert registrations.register_consumer("b") == make_id("consumer", 1, second)
 
 
 def test_a_producer_is_known_without_a_look_into_the_catalog_once_it_was_checked(durable_site: Site) -> None:
     broker = durable_site.open()
-    producer = broker.participants.register_producer("orders")
-    assert broker.participants.knows_producer("ORDERS", producer)
+    producer = broker.registrations.register_producer("orders")
+    assert broker.registrations.knows_producer("ORDERS", producer)
     broker = durable_site.reopen(broker)
-    assert not broker.participants.knows_producer("orders", producer)
-    broker.participants.check_producer("orders", producer)
-    assert broker.participants.knows_producer("orders", producer)
+    assert not broker.registrations.knows_producer("orders", producer)
+    broker.registrations.check_producer("orders", producer)
+    assert broker.registrations.knows_producer("orders", producer)
     for wrong in (producer + 1, producer - 1, 2 * producer, 0, -producer, 10**28):
-        assert not broker.participants.knows_producer("orders", wrong)
+        assert not broker.registrations.knows_producer("orders", wrong)
         with pytest.raises(IdNotFound):
-            broker.participants.check_producer("orders", wrong)
+            broker.registrations.check_producer("orders", wrong)
 
 
 def test_a_number_that_another_server_gave_out_is_found(broker: Broker) -> None:
     topic_id = broker.create_topic("orders").id
-    broker.participants.register_producer("orders")
+    broker.registrations.register_producer("orders")
     assert broker._store.catalog.take_number(topic_id, "producer") == 2
     second = make_id("producer", 2, topic_id)
-    assert not broker.participants.knows_producer("orders", second)
-    broker.participants.check_producer("orders", second)
-    assert broker.participants.knows_producer("orders", second)
+    assert not broker.registrations.knows_producer("orders", second)
+    broker.registrations.check_producer("orders", second)
+    assert broker.registrations.knows_producer("orders", second)
 
 
 def test_a_group_that_someone_else_made_is_not_taken_for_a_consumer(broker: Broker) -> None:
     topic_id = broker.create_topic("orders").id
     broker.publish("orders", batch(b"a"))
     broker.register_group("orders", group_name(make_id("consumer", 1, topic_id)), read_from="latest")
-    consumer = broker.participants.register_consumer("orders")
+    consumer = broker.registrations.register_consumer("orders")
     assert consumer == make_id("consumer", 2, topic_id)
     assert read(broker, "orders", consumer) == [b"a"]
 
 
 def test_ids_of_a_deleted_topic_mean_nothing_in_the_next_one_of_its_name(broker: Broker) -> None:
-    consumer = broker.participants.register_consumer(broker.create_topic("orders").name)
-    producer = broker.participants.register_producer("orders")
-    assert broker.participants.size("orders", consumer) == 0
+    consumer = broker.registrations.register_consumer(broker.create_topic("orders").name)
+    producer = broker.registrations.register_producer("orders")
+    assert broker.registrations.size("orders", consumer) == 0
     broker.delete_topic("orders")
     broker.create_topic("orders")
     with pytest.raises(IdNotFound):
-        broker.participants.size("orders", consumer)
+        broker.registrations.size("orders", consumer)
     with pytest.raises(IdNotFound):
-        broker.participants.check_producer("orders", producer)
-    assert not broker.participants.knows_producer("orders", producer)
-    assert len(broker.participants._known) == 1
+        broker.registrations.check_producer("orders", producer)
+    assert not broker.registrations.knows_producer("orders", producer)
+    assert len(broker.registrations._known) == 1
 
 
 def test_a_topic_that_goes_while_it_is_asked_gives_no_number(broker: Broker) -> None:
     topic_id = broker.create_topic("orders").id
     broker._store.catalog.remove_topic(topic_id)
     with pytest.raises(TopicNotFound):
-        broker.participants.register_producer("orders")
+        broker.registrations.register_producer("orders")
     with pytest.raises(TopicNotFound):
-        broker.participants.size("orders", make_id("consumer", 1, topic_id))
+        broker.registrations.size("orders", make_id("consumer", 1, topic_id))
 
 
 def test_a_consumer_whose_group_was_deleted_is_told_so(broker: Broker) -> None:
     broker.create_topic("orders")
-    consumer = broker.participants.register_consumer("orders")
-    broker.participants.size("orders", consumer)
+    consumer = broker.registrations.register_consumer("orders")
+    broker.registrations.size("orders", consumer)
     broker.delete_group("orders", group_name(consumer))
-    for ask in (broker.participants.consume, broker.participants.size):
+    for ask in (broker.registrations.consume, broker.registrations.size):
         with pytest.raises(GroupNotFound):
             ask("orders", consumer)
 
@@ -158,13 +158,13 @@ def test_a_consumer_whose_group_was_deleted_is_told_so(broker: Broker) -> None:
 def test_a_consumer_sees_everything_from_the_first_message_on(broker: Broker) -> None:
     broker.create_topic("orders")
     broker.publish("orders", batch(b"a", b"b"))
-    consumer = broker.participants.register_consumer("orders")
+    consumer = broker.registrations.register_consumer("orders")
     broker.publish("orders", batch(b"c"))
-    assert broker.participants.size("orders", consumer) == 3
-    assert broker.participants.consume("orders", consumer) == Taken(b"a", None)
-    assert broker.participants.size("orders", consumer) == 2
+    assert broker.registrations.size("orders", consumer) == 3
+    assert broker.registrations.consume("orders", consumer) == Taken(b"a", None)
+    assert broker.registrations.size("orders", consumer) == 2
     assert read(broker, "orders", consumer) == [b"b", b"c"]
-    assert broker.participants.size("orders", consumer) == 0
+    assert broker.registrations.size("orders", consumer) == 0
     broker.publish("orders", batch(b"d"))
     assert read(broker, "orders", consumer) == [b"d"]
 
@@ -186,17 +186,17 @@ def test_all_consumers_read_all_partitions_in_the_order_of_commits(site: Site, s
             broker.publish("orders", batch(*values, partition=rows))
             written += values
         elif action == "join" and len(seen) < 5:
-            seen[broker.participants.register_consumer("orders")] = []
+            seen[broker.registrations.register_consumer("orders")] = []
         elif action == "grow" and partitions < 6:
             broker.alter_topic("orders", partitions=partitions + 1)
         elif action == "tick":
             site.clock.step(chance.choice([0.001, 1, -5]))
         elif action == "read" and seen:
             consumer = chance.choice(sorted(seen))
-            taken = broker.participants.consume("orders", consumer)
+            taken = broker.registrations.consume("orders", consumer)
             if taken is not None:
                 seen[consumer].append(taken.value)
-            assert broker.participants.size("orders", consumer) == len(written) - len(seen[consumer])
+            assert broker.registrations.size("orders", consumer) == len(written) - len(seen[consumer])
     for consumer, messages in seen.items():
         assert messages + read(broker, "orders", consumer) == written
 
@@ -207,15 +207,15 @@ def test_what_is_read_ahead_ends_and_goes_on(broker: Broker) -> None:
     values = [b"%d" % number for number in range(AHEAD_MESSAGES + 10)] + [large, b"x", large, large, b"y"]
     for number, value in enumerate(values):
         broker.publish("orders", batch(value, partition=number % 2))
-    assert read(broker, "orders", broker.participants.register_consumer("orders")) == values
+    assert read(broker, "orders", broker.registrations.register_consumer("orders")) == values
 
 
 def test_a_message_says_how_it_is_packed(broker: Broker) -> None:
     broker.create_topic("orders", codecs=["raw", "gzip"])
     broker.publish("orders", batch(b"a", b"b", codec=["gzip", None]))
-    consumer = broker.participants.register_consumer("orders")
-    assert broker.participants.consume("orders", consumer) == Taken(b"a", "gzip")
-    assert broker.participants.consume("orders", consumer) == Taken(b"b", None)
+    consumer = broker.registrations.register_consumer("orders")
+    assert broker.registrations.consume("orders", consumer) == Taken(b"a", "gzip")
+    assert broker.registrations.consume("orders", consumer) == Taken(b"b", None)
 
 
 # Position
@@ -224,19 +224,19 @@ def test_a_message_says_how_it_is_packed(broker: Broker) -> None:
 def test_the_position_is_where_it_was_after_a_restart_and_after_a_crash(disk_site: Site, tmp_path: Path) -> None:
     broker = disk_site.open()
     broker.create_topic("orders", partitions=3)
-    consumer = broker.participants.register_consumer("orders")
+    consumer = broker.registrations.register_consumer("orders")
     values = [b"%d" % number for number in range(20)]
     for value in values:
         broker.publish("orders", batch(value))
-    before = [broker.participants.consume("orders", consumer) for _ in range(7)]
+    before = [broker.registrations.consume("orders", consumer) for _ in range(7)]
     assert [taken.value for taken in before if taken is not None] == values[:7]
     after_crash = disk_site.crashed(tmp_path / "crashed")
     assert read(after_crash.open(), "orders", consumer) == values[7:]
     after_crash.close()
     broker = disk_site.reopen(broker)
-    assert broker.participants.size("orders", consumer) == 13
+    assert broker.registrations.size("orders", consumer) == 13
     assert read(broker, "orders", consumer) == values[7:]
-    assert broker.participants.register_consumer("orders") == consumer + make_id("consumer", 1, 0)
+    assert broker.registrations.register_consumer("orders") == consumer + make_id("consumer", 1, 0)
 
 
 def test_many_requests_of_one_consumer_share_the_messages_out(broker: Broker) -> None:
@@ -244,7 +244,7 @@ def test_many_requests_of_one_consumer_share_the_messages_out(broker: Broker) ->
     values = [b"%03d" % number for number in range(200)]
     for value in values:
         broker.publish("orders", batch(value))
-    consumer = broker.participants.register_consumer("orders")
+    consumer = broker.registrations.register_consumer("orders")
     parts = together([lambda: read(broker, "orders", consumer)] * 4)
     assert sorted(value for part in parts for value in part) == values
     assert all(part == sorted(part) for part in parts)
@@ -252,7 +252,7 @@ def test_many_requests_of_one_consumer_share_the_messages_out(broker: Broker) ->
 
 def test_consumers_read_while_producers_publish(broker: Broker) -> None:
     broker.create_topic("orders", partitions=4)
-    consumers = [broker.participants.register_consumer("orders") for _ in range(3)]
+    consumers = [broker.registrations.register_consumer("orders") for _ in range(3)]
 
     def publish(name: bytes) -> list[bytes]:
         for number in range(100):
@@ -277,13 +277,13 @@ def test_a_seek_counts_from_the_next_read_on(broker: Broker) -> None:
     broker.create_topic("orders", partitions=2)
     for number in range(10):
         broker.publish("orders", batch(b"%d" % number, partition=number % 2))
-    consumer = broker.participants.register_consumer("orders")
+    consumer = broker.registrations.register_consumer("orders")
     assert len(read(broker, "orders", consumer)) == 10
     broker.seek("orders", group_name(consumer), {0: 3, 1: 4})
-    assert broker.participants.size("orders", consumer) == 3
+    assert broker.registrations.size("orders", consumer) == 3
     assert read(broker, "orders", consumer) == [b"6", b"8", b"9"]
     broker.seek("orders", group_name(consumer), {0: 0})
-    assert broker.participants.consume("orders", consumer) == Taken(b"0", None)
+    assert broker.registrations.consume("orders", consumer) == Taken(b"0", None)
     broker.commit("orders", group_name(consumer), {0: 4})
     assert read(broker, "orders", consumer) == [b"8"]
 
@@ -291,7 +291,7 @@ def test_a_seek_counts_from_the_next_read_on(broker: Broker) -> None:
 def test_a_seek_between_looking_and_moving_is_not_overrun(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.create_topic("orders")
     broker.publish("orders", batch(b"a", b"b", b"c"))
-    consumer = broker.participants.register_consumer("orders")
+    consumer = broker.registrations.register_consumer("orders")
     assert read(broker, "orders", consumer) == [b"a", b"b", b"c"]
     broker.seek("orders", group_name(consumer), {0: 2})
     groups = broker._topics.find("orders").groups
@@ -309,7 +309,7 @@ def test_a_seek_between_looking_and_moving_is_not_overrun(broker: Broker, monkey
 def test_nothing_is_given_out_if_the_position_cannot_be_stored(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.create_topic("orders")
     broker.publish("orders", batch(b"a", b"b"))
-    consumer = broker.participants.register_consumer("orders")
+    consumer = broker.registrations.register_consumer("orders")
 
     def fail(*_: object) -> None:
         raise StoreUnavailable("here", "no disk")
@@ -318,8 +318,8 @@ def test_nothing_is_given_out_if_the_position_cannot_be_stored(broker: Broker, m
         patched.setattr(broker._store.catalog, "put_offsets", fail)
         patched.setattr(broker._store.catalog, "change_group", fail)
         with pytest.raises(StoreUnavailable):
-            broker.participants.consume("orders", consumer)
-    assert broker.participants.size("orders", consumer) == 2
+            broker.registrations.consume("orders", consumer)
+    assert broker.registrations.size("orders", consumer) == 2
     assert read(broker, "orders", consumer) == [b"a", b"b"]
 
 
@@ -328,15 +328,15 @@ def test_nothing_is_given_out_if_the_position_cannot_be_stored(broker: Broker, m
 
 def test_what_retention_drops_is_passed_over(broker: Broker, clock: SettableClock) -> None:
     broker.create_topic("orders", partitions=2, retention_seconds=10)
-    consumer = broker.participants.register_consumer("orders")
+    consumer = broker.registrations.register_consumer("orders")
     for number in range(8):
         broker.publish("orders", batch(b"%d" % number, partition=number % 2))
-    assert broker.participants.consume("orders", consumer) == Taken(b"0", None)
+    assert broker.registrations.consume("orders", consumer) == Taken(b"0", None)
     clock.step(60)
     for number in range(8, 12):
         broker.publish("orders", batch(b"%d" % number, partition=number % 2))
-    broker.upkeep.run_all()
-    left = broker.participants.size("orders", consumer)
+    broker.maintenance.run_all()
+    left = broker.registrations.size("orders", consumer)
     seen = read(broker, "orders", consumer)
     assert len(seen) == left
     assert seen == [b"%d" % number for number in range(12 - left, 12)]
@@ -346,7 +346,7 @@ def test_what_retention_drops_between_looking_and_reading_is_passed_over(
     broker: Broker, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create_topic("orders", partitions=2, retention_seconds=10)
-    consumer = broker.participants.register_consumer("orders")
+    consumer = broker.registrations.register_consumer("orders")
     for number in range(8):
         broker.publish("orders", batch(b"%d" % number, partition=number % 2))
     clock.step(60)
@@ -356,7 +356,7 @@ def test_what_retention_drops_between_looking_and_reading_is_passed_over(
     def positions_before_retention(name: str, start: Int64s) -> Int64s:
         seen = positions(name, start)
         if drops and drops.pop():
-            broker.upkeep.run_all()
+            broker.maintenance.run_all()
         return seen
 
     monkeypatch.setattr(groups, "positions_in", positions_before_retention)
@@ -368,8 +368,8 @@ def test_what_retention_drops_between_looking_and_reading_is_passed_over(
 
 def test_a_consumer_of_a_deleted_topic_is_told_so(broker: Broker) -> None:
     broker.create_topic("orders")
-    consumer = broker.participants.register_consumer("orders")
-    reader = broker.participants._reader("orders", consumer)
+    consumer = broker.registrations.register_consumer("orders")
+    reader = broker.registrations._reader("orders", consumer)
     broker.delete_topic("orders")
     for ask in (reader.take, reader.left):
         with pytest.raises(TopicDeleted):
@@ -378,9 +378,9 @@ def test_a_consumer_of_a_deleted_topic_is_told_so(broker: Broker) -> None:
 
 def test_a_closed_broker_says_so(broker: Broker) -> None:
     broker.create_topic("orders")
-    consumer = broker.participants.register_consumer("orders")
+    consumer = broker.registrations.register_consumer("orders")
     broker.close()
     with pytest.raises(Closed):
-        broker.participants.consume("orders", consumer)
+        broker.registrations.consume("orders", consumer)
     with pytest.raises(Closed):
-        broker.participants.register_producer("orders")
+        broker.registrations.register_producer("orders")

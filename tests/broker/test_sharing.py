@@ -54,7 +54,7 @@ def test_of_many_that_make_a_new_topic_at_once_one_does(shared_site: Site) -> No
 
     def make(broker: Broker) -> bool:
         try:
-            broker.participants.create_topic("orders")
+            broker.registrations.create_topic("orders")
         except TopicExists:
             return False
         return True
@@ -151,7 +151,7 @@ def test_a_lost_word_only_delays(two: tuple[Broker, Broker], monkeypatch: pytest
     reading = Background(lambda: second.fetch("orders", 0, 0, wait_seconds=60))
     until_waiting(second, "orders")
     first.publish("orders", batch(b"a"))
-    second.upkeep.run_all()
+    second.maintenance.run_all()
     assert values_of(reading.result()) == [b"a"]
 
 
@@ -253,7 +253,7 @@ def test_a_producer_whose_epoch_was_forgotten_is_taken_at_its_word(two: tuple[Br
     first.create_topic("orders")
     opened = first.open_producer("orders", "till")
     assert second._store.catalog.forget_producers(0) == 1
-    second.upkeep.run_all()
+    second.maintenance.run_all()
     assert first.publish_as("orders", batch(b"a", producer_id="till", seqno=1), "till", "", opened.epoch).written == 1
     with pytest.raises(ProducerFenced):
         second.publish_as("orders", batch(b"b", producer_id="till", seqno=2), "till", "", opened.epoch - 1)
@@ -287,7 +287,7 @@ def test_a_silent_member_is_taken_out_by_whichever_server_looks(shared_site: Sit
     first.join_group("orders", "g", "bob", session_timeout_seconds=30)
     shared_site.clock.step(20)
     second.list_topics()
-    together([first.upkeep.run_all, second.upkeep.run_all])
+    together([first.maintenance.run_all, second.maintenance.run_all])
     assert first.describe_group("orders", "g").members == {"bob": [0, 1]}
     assert first.counters["members_expired"] + second.counters["members_expired"] == 1
 
@@ -334,11 +334,11 @@ def test_an_important_group_of_one_holds_what_the_other_would_drop(shared_site: 
         first.publish("orders", batch(b"%d" % number))
     shared_site.clock.step(100)
     second.commit("orders", "g", {0: 4})
-    second.upkeep.run_all()
+    second.maintenance.run_all()
     start, end = first.offsets("orders")[0]
     assert 0 < start <= 4 and end == 12
     first.seek("orders", "g", {0: start})
-    second.upkeep.run_all()
+    second.maintenance.run_all()
     assert first.offsets("orders")[0] == (start, 12)
 
 
@@ -346,24 +346,24 @@ def test_two_servers_that_read_for_one_consumer_of_the_queue_api_give_each_messa
     two: tuple[Broker, Broker],
 ) -> None:
     first, second = two
-    first.participants.create_topic("orders", 2)
-    consumer = first.participants.register_consumer("orders")
-    producer = second.participants.register_producer("orders")
-    first.participants.check_producer("orders", producer)
+    first.registrations.create_topic("orders", 2)
+    consumer = first.registrations.register_consumer("orders")
+    producer = second.registrations.register_producer("orders")
+    first.registrations.check_producer("orders", producer)
     values = [b"%02d" % number for number in range(30)]
     for value in values:
         second.publish("orders", batch(value))
 
     def read(broker: Broker) -> list[bytes]:
         got = []
-        while (taken := broker.participants.consume("orders", consumer)) is not None:
+        while (taken := broker.registrations.consume("orders", consumer)) is not None:
             got.append(taken.value)
         return got
 
     parts = together([lambda broker=broker: read(broker) for broker in (*two, *two)])  # type: ignore[misc]
     assert sorted(value for part in parts for value in part) == values
     assert all(part == sorted(part) for part in parts)
-    assert [broker.participants.size("orders", consumer) for broker in two] == [0, 0]
+    assert [broker.registrations.size("orders", consumer) for broker in two] == [0, 0]
 
 
 @pytest.mark.parametrize("is_told", [True, False])
@@ -374,7 +374,7 @@ def test_a_message_that_may_have_been_given_to_nobody_is_said_to_be(
     broker = two[0]
     broker.create_topic("orders")
     broker.publish("orders", batch(b"a", b"b"))
-    consumer = broker.participants.register_consumer("orders")
+    consumer = broker.registrations.register_consumer("orders")
     change = broker._store.catalog.change_group
 
     def change_and_lose_the_answer(*arguments: Any) -> Any:
@@ -386,8 +386,8 @@ def test_a_message_that_may_have_been_given_to_nobody_is_said_to_be(
     with monkeypatch.context() as patched:
         patched.setattr(broker._store.catalog, "change_group", change_and_lose_the_answer)
         with pytest.raises(OutcomeUnknown):
-            broker.participants.consume("orders", consumer)
-    assert broker.participants.consume("orders", consumer) == Taken(b"b", None)
+            broker.registrations.consume("orders", consumer)
+    assert broker.registrations.consume("orders", consumer) == Taken(b"b", None)
 
 
 # Offsets
@@ -467,12 +467,12 @@ def test_vitals_and_upkeep_load_no_state(two: tuple[Broker, Broker]) -> None:
     first, second = two
     first.create_topic("orders", deduplication="payload", retention_seconds=1)
     first.publish("orders", batch(b"a", producer_id="p", seqno=1))
-    (vitals,) = first.vitals()
-    assert (vitals.sources, vitals.window_payloads, vitals.offsets) == (1, 1, {0: (0, 1)})
+    (topic_metrics,) = first.topic_metrics()
+    assert (topic_metrics.sources, topic_metrics.window_payloads, topic_metrics.offsets) == (1, 1, {0: (0, 1)})
     second.list_topics()
-    second.upkeep.run_all()
-    (vitals,) = second.vitals()
-    assert (vitals.sources, vitals.window_payloads, vitals.offsets) == (0, 0, {0: (0, 1)})
+    second.maintenance.run_all()
+    (topic_metrics,) = second.topic_metrics()
+    assert (topic_metrics.sources, topic_metrics.window_payloads, topic_metrics.offsets) == (0, 0, {0: (0, 1)})
     assert second._topics.find("orders").topic.log.peek() is None
 
 

@@ -95,7 +95,7 @@ def test_a_stage_nobody_cares_for_is_dropped_after_a_time(broker: Broker, clock:
     clock.step(3599)
     busy = broker.stage("orders", batch(b"c"), "busy")
     clock.step(1)
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert broker.counters["stages_expired"] == 1
     with pytest.raises(StageNotFound):
         broker.publish_staged("orders", [idle])
@@ -108,7 +108,7 @@ def test_how_long_stages_are_kept_is_a_setting(site: Site) -> None:
     broker.create_topic("orders")
     broker.stage("orders", batch(b"a"))
     site.clock.step(5)
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert broker.counters["stages_expired"] == 1
 
 

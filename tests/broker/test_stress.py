@@ -173,7 +173,7 @@ class Stress:
 
     def keep_up(self, chooser: random.Random, name: str) -> None:
         self.site.clock.step(chooser.random())
-        self.broker.upkeep.run_all()
+        self.broker.maintenance.run_all()
 
     def check(self, broker: Broker) -> None:
         """What must be true once all is quiet, and after a restart."""
@@ -264,7 +264,7 @@ def test_a_reader_gets_whole_messages_while_segments_roll_and_go(durable_site: S
 
     def keep_up() -> None:
         while time.monotonic() < stop:
-            broker.upkeep.run_all()
+            broker.maintenance.run_all()
 
     def read() -> None:
         while time.monotonic() < stop:

@@ -230,7 +230,7 @@ def test_a_silent_consumer_loses_its_membership_and_is_told(broker: Broker, topi
     subscription = broker.subscribe(topic, "readers", "ann", session_timeout_seconds=10)
     take(subscription, 1, messages_max=1)
     clock.step(10)
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert broker.describe_group(topic, "readers").members == {}
     with pytest.raises(MemberNotFound, match="join again"):
         take(subscription, 100)
@@ -257,11 +257,11 @@ def test_reading_and_heartbeats_keep_a_consumer_in(broker: Broker, topic: str, c
         for _ in range(3):
             clock.step(6)
             take(subscription, 1, messages_max=1)
-            broker.upkeep.run_all()
+            broker.maintenance.run_all()
         for _ in range(3):
             clock.step(9)
             subscription.heartbeat()
-            broker.upkeep.run_all()
+            broker.maintenance.run_all()
         assert broker.describe_group(topic, "readers").members == {"ann": [0, 1]}
 
 
@@ -273,7 +273,7 @@ def test_a_consumer_that_waits_for_messages_stays_a_member(broker: Broker, clock
         for _ in range(5):
             clock.step(0.2)
             eventually(lambda: groups.get("readers").members["ann"].deadline_us == clock.now_us() + 300_000)
-            broker.upkeep.run_all()
+            broker.maintenance.run_all()
         broker.publish("orders", batch(b"a"))
         assert waiting.result() == [(0, b"a")]
 
@@ -282,7 +282,7 @@ def test_a_fixed_consumer_needs_no_heartbeat(broker: Broker, topic: str, clock: 
     broker.register_group(topic, "readers", consumers=1)
     with broker.subscribe(topic, "readers", 0) as subscription:
         clock.step(1_000_000)
-        broker.upkeep.run_all()
+        broker.maintenance.run_all()
         subscription.heartbeat()
         assert len(take(subscription, 10)) == 10
 
@@ -358,7 +358,7 @@ def test_a_consumer_that_retention_has_overtaken_is_told_the_valid_range(broker:
             broker.publish("orders", batch(b"%d" % number))
         until_buffered(subscription, 1)
         clock.step(20)
-        broker.upkeep.run_all()
+        broker.maintenance.run_all()
         start, end = broker.offsets("orders")[0]
         assert start > 1
         # What was in the buffer is still its own.

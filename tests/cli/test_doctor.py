@@ -27,7 +27,7 @@ def test_damage(tmp_path: Path) -> None:
     assert told.code == 1 and told.err == ""
     row = next(line for line in told.out.splitlines() if "no intact frame" in line)
     assert "topics/000000001/00000000000000000000.log" in row and f"{position:,}" in row
-    # It cannot be mended, so it stays damage.
+    # It cannot be repaired, so it stays damage.
     assert headrace("doctor", str(patient.directory), "--repair").code == 1
 
 
@@ -35,8 +35,8 @@ def test_repair(tmp_path: Path) -> None:
     patient = Patient(tmp_path, commits=4)
     patient.flip(patient.file(0, "index"), 60)
     assert headrace("doctor", str(patient.directory)).code == 1
-    mended = headrace("doctor", str(patient.directory), "--repair")
-    assert mended.code == 0 and "1 places are damaged, 1 of them mended" in mended.out
+    repaired = headrace("doctor", str(patient.directory), "--repair")
+    assert repaired.code == 0 and "1 places are damaged, 1 of them repaired" in repaired.out
     assert headrace("doctor", str(patient.directory)).lines()[-1] == "no damage"
 
 

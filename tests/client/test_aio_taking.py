@@ -168,8 +168,8 @@ def test_a_range_is_scanned(client: Client) -> None:
     async def main(aio: AsyncClient) -> None:
         await aio.create_topic("orders")
         await publish(aio, *(b"%d" % number for number in range(100)))
-        news = await aio.await_offsets("orders", {0: 0}, wait_seconds=PATIENCE_SECONDS)
-        assert news == {0: (0, 100)}
+        notifications = await aio.await_offsets("orders", {0: 0}, wait_seconds=PATIENCE_SECONDS)
+        assert notifications == {0: (0, 100)}
         batches = [batch async for batch in aio.scan("orders", 0, 10, 90, columns=["offset"], max_messages=30)]
         assert [batch.num_rows for batch in batches] == [30, 30, 20]
         assert pa.concat_batches(batches).column("offset").to_pylist() == list(range(10, 90))

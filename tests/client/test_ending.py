@@ -128,8 +128,8 @@ def test_answers_that_come_after_the_end_do_no_harm(broker: Broker, caplog: pyte
         client.create_topic("orders")
         producer = client.producer("orders", linger_seconds=0.0, timeout=0.0)
         futures = [producer.send(b"%d" % number, timeout=PATIENCE_SECONDS) for number in range(40)]
-        news = client.await_offsets("orders", {0: 0}, wait_seconds=PATIENCE_SECONDS)
-        assert news[0][1] > 0, "the first message is written, and its answer is held back"
+        notifications = client.await_offsets("orders", {0: 0}, wait_seconds=PATIENCE_SECONDS)
+        assert notifications[0][1] > 0, "the first message is written, and its answer is held back"
         producer.close()
         with pytest.raises(OutcomeUnknown):
             futures[0].result(PATIENCE_SECONDS)

@@ -14,7 +14,7 @@ from headrace.client import Message
 from headrace.client.addresses import parse_addresses
 from headrace.client.backoff import Backoff
 from headrace.client.calling import is_repeatable
-from headrace.client.consumer.progress import Progress
+from headrace.client.consumer.progress import ReadProgress
 from headrace.client.message import messages_of
 from headrace.client.settings import ConsumerSettings, ProducerSettings
 from headrace.core.errors import InvalidInput
@@ -98,7 +98,7 @@ def test_messages_have_every_column() -> None:
 
 
 def test_progress_counts_what_was_reached() -> None:
-    progress = Progress()
+    progress = ReadProgress()
     progress.begin({0: 5, 1: 0})
     progress.give(rows((0, 5), (0, 6), (1, 0), (0, 7)))
     assert progress.uncommitted() == {0: 8, 1: 1}

@@ -1,4 +1,4 @@
-"""Reading ranges batch by batch, and waiting for news, the same on every transport."""
+"""Reading ranges batch by batch, and waiting for notifications, the same on every transport."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_columns_that_are_null_in_the_beginning_come_whole(client: Client) -> No
 def test_news_are_waited_for(client: Client) -> None:
     client.create_topic("orders", partitions=2)
     assert client.await_offsets("orders", {0: 0, 1: 0}, 0.0) == {0: (0, 0), 1: (0, 0)}
-    # A partition that is not known is news.
+    # A partition that is not known is notifications.
     assert client.await_offsets("orders", {0: 0}, 300.0) == {0: (0, 0), 1: (0, 0)}
     found: list[dict[int, tuple[int, int]]] = []
     waiting = threading.Thread(target=lambda: found.append(client.await_offsets("orders", {0: 0, 1: 0}, 50.0)))

@@ -143,7 +143,7 @@ class Load:
         for topic, settings in TOPICS.items():
             self._broker.create_topic(topic, PARTITIONS, **settings)
         self._broker.register_group("plain", "readers")
-        self._broker.upkeep.start()
+        self._broker.maintenance.start()
         works: list[Callable[[], None]] = [partial(self._publish, worker) for worker in WORKERS]
         works += [self._read, self._make_topics]
         threads = [threading.Thread(target=self._guard, args=(work,)) for work in works]

@@ -140,7 +140,7 @@ def many_sources(session: Session) -> None:
 
 def retain(session: Session) -> None:
     session.clock.time_us += DAY_US
-    session.broker.upkeep.run_all()
+    session.broker.maintenance.run_all()
     held = session.broker.committed("t", "readers")
     assert all(start <= held[partition] for partition, (start, _) in session.broker.offsets("t").items())
 

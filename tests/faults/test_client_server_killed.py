@@ -68,7 +68,7 @@ def freeze(server: ServerProcess) -> None:
 def until_under_way(producer: Producer) -> None:
     """Wait until something was sent that is not answered."""
     unanswered = producer._delivery._unanswered
-    eventually(lambda: any(parcel.was_sent for parcel in list(unanswered)))
+    eventually(lambda: any(pending.was_sent for pending in list(unanswered)))
 
 
 def test_producer_without_an_id_doubles_nothing_and_says_what_it_does_not_know(server: ServerProcess) -> None:

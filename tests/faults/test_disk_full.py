@@ -97,7 +97,7 @@ def test_full_while_an_index_or_a_snapshot_is_written(site: Site, call: str, end
         check(site.broker, site.ledger)
     assert site.files.hits
     assert not [name for name in site.names() if name.endswith(".tmp")]
-    site.broker.upkeep.run_all()
+    site.broker.maintenance.run_all()
     check(site.broker, site.ledger)
     logs = sorted(site.logs())[:-1]
     assert {name.replace(".log", ".index") for name in logs} <= site.names()

@@ -69,7 +69,7 @@ def test_reading_and_other_topics_go_on(site: Site) -> None:
     assert site.broker.fetch("t", 0, 2, wait_seconds=0.01).num_rows == 0
     site.ledger.commit(site.broker, "t", "readers", {0: 1})
     site.ledger.publish(site.broker, "other", source("a", 3, 4))
-    site.broker.upkeep.run_all()
+    site.broker.maintenance.run_all()
     check(site.broker, site.ledger, failed=["t"])
 
 
@@ -130,7 +130,7 @@ def test_retention_leaves_a_failed_topic_alone(place: Path) -> None:
         ledger.publish(broker, "t", source("a", 6))
     clock.time_us += DAY_US
     names = {path.name for path in (place / "store" / "topics").glob("*/*")}
-    broker.upkeep.run_all()
+    broker.maintenance.run_all()
     assert {path.name for path in (place / "store" / "topics").glob("*/*")} == names
     broker.close()
     verify(place / "store", ledger, clock=clock)

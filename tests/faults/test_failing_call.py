@@ -24,7 +24,7 @@ from tests.faults.filesystems import EVERY_CHANGE, NEEDS_ROOM, FailingFileSystem
 from tests.faults.invariants import Ledger, batch_of, check, extend, opened, settle, settle_topics, verify
 from tests.faults.scenarios import SCENARIOS
 
-# The system fails once, or from some call on until it is mended.
+# The system fails once, or from some call on until it is repaired.
 ONCE, FROM_THEN_ON = 1, 1 << 30
 WORK = [scenario for scenario in SCENARIOS if not scenario.opens]
 OPENING = [scenario for scenario in SCENARIOS if scenario.opens and not scenario.is_new]
@@ -164,12 +164,12 @@ def test_retention_that_could_not_remove_a_segment_removes_it_later(place: Path)
         scenario.warm_up(session)
         clock.time_us += DAY_US
         with files.failing(errno.EIO, frozenset({"remove"}), skip=skip, times=1):
-            broker.upkeep.run_all()
+            broker.maintenance.run_all()
         assert len(files.hits) == 1
         check(broker, ledger)
         extend(broker, ledger, "between")
         broker.alter_topic("t", retention_bytes=1)
-        broker.upkeep.run_all()
+        broker.maintenance.run_all()
         check(broker, ledger)
         broker.close()
         verify(home, ledger, scenario.options, clock)

@@ -232,7 +232,7 @@ def check_queue(broker: Broker, producers: list[QueueProducer], consumers: list[
         own = [message for message in written if message in {*producer.acknowledged, *producer.in_doubt}]
         assert own == sorted(own, key=lambda message: int(message.partition(":")[2]))
     for consumer in consumers:
-        position = len(written) - broker.participants.size("queue", consumer.consumer_id)
+        position = len(written) - broker.registrations.size("queue", consumer.consumer_id)
         assert len(set(consumer.received)) == len(consumer.received)
         seen = set(consumer.received)
         assert consumer.received == [message for message in written[:position] if message in seen]

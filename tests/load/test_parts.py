@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import InvalidInput
-from headrace.load.histogram import Histogram
+from headrace.load.histogram import LatencyHistogram
 from headrace.load.load import Load
 from headrace.load.payload import Payload, have_heads, heads_of
-from headrace.load.verification import Findings, Ledger, findings
+from headrace.load.verification import Findings, Verification, findings
 
 LOAD = Load(messages=10, producers=3, partitions=2)
 
@@ -25,7 +25,7 @@ def read_batch(*rows: tuple[int, int, int]) -> pa.RecordBatch:
 
 
 def found(path: Path, *batches: pa.RecordBatch) -> Findings:
-    ledger = Ledger(LOAD)
+    ledger = Verification(LOAD)
     for batch in batches:
         ledger.enter(batch)
     ledger.save(path)
@@ -64,7 +64,7 @@ def test_everything_once_and_in_order(tmp_path: Path) -> None:
 
 def test_ledgers_of_a_group_add_up(tmp_path: Path) -> None:
     for name, partition in (("a.npy", 0), ("b.npy", 1)):
-        ledger = Ledger(LOAD)
+        ledger = Verification(LOAD)
         ledger.enter(read_batch(*(row for row in EVERYTHING if row[0] == partition)))
         assert ledger.arrived == sum(row[0] == partition for row in EVERYTHING)
         ledger.save(tmp_path / name)
@@ -99,24 +99,24 @@ def test_short_messages_of_others_hide_nothing_of_the_load(tmp_path: Path) -> No
 
 def test_percentiles_are_true_to_two_percent() -> None:
     seconds = np.random.default_rng(1).lognormal(-6, 1.5, 100_000)
-    first, second = Histogram(), Histogram()
+    first, second = LatencyHistogram(), LatencyHistogram()
     first.add(seconds[:30_000])
     second.add(seconds[30_000:])
-    first.merge(Histogram(second.counts()))
+    first.merge(LatencyHistogram(second.counts()))
     assert first.total == 100_000
     for percent in (1, 50, 99, 99.9):
         assert first.percentile(percent) == pytest.approx(np.percentile(seconds, percent), rel=0.02)
 
 
 def test_histogram_of_nothing_and_of_extremes() -> None:
-    empty = Histogram()
+    empty = LatencyHistogram()
     assert empty.percentile(50) == 0.0 and empty.bars() == []
     empty.add(np.array([0.0, -1.0, 1e9]))
     assert [(label, count) for label, count, _ in empty.bars() if count] == [("<= 0.1 ms", 2), ("> 10000 ms", 1)]
 
 
 def test_bars_are_as_long_as_there_are_many() -> None:
-    histogram = Histogram()
+    histogram = LatencyHistogram()
     histogram.add(np.repeat([0.0015, 0.0040], [400, 100]))
     assert [(label, count, len(bar)) for label, count, bar in histogram.bars()] == [
         ("<= 2 ms", 400, 40),

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.spark.pipeline.sinks.compaction import compact
-from headrace.spark.pipeline.sinks.file_commit import Landing, Manifest
+from headrace.spark.pipeline.sinks.file_commit import FileCommit, Manifest
 
 MANY = 1 << 30
 
@@ -17,13 +17,13 @@ def nothing(manifest: Manifest) -> None:
     pass
 
 
-def landed(table: Path) -> Landing:
-    landing = Landing(table, "w")
+def landed(table: Path) -> FileCommit:
+    landing = FileCommit(table, "w")
     landing.open(nothing, lambda manifest: True)
     return landing
 
 
-def put(landing: Landing, number: int, rows: pa.Table, folder: str = "", codec: str = "zstd") -> Path:
+def put(landing: FileCommit, number: int, rows: pa.Table, folder: str = "", codec: str = "zstd") -> Path:
     stage = landing.new_stage()
     (stage / folder).mkdir(parents=True)
     pq.write_table(rows, stage / folder / f"part-0.{codec}.parquet", compression=codec)

@@ -10,20 +10,20 @@ import pytest
 
 from headrace.core.errors import StoreUnavailable
 from headrace.spark.pipeline.sinks import file_commit as module
-from headrace.spark.pipeline.sinks.file_commit import Landing, Manifest
+from headrace.spark.pipeline.sinks.file_commit import FileCommit, Manifest
 
-_open: dict[tuple[Path, str], list[Landing]] = {}
+_open: dict[tuple[Path, str], list[FileCommit]] = {}
 
 
 class Killed(BaseException):
     """As a SIGKILL would: nothing catches it."""
 
 
-def opened(table: Path, finishes: bool = True, writer: str = "w") -> Landing:
+def opened(table: Path, finishes: bool = True, writer: str = "w") -> FileCommit:
     """Open as after a kill, which frees the lock of whoever was there."""
     for before in _open.pop((table, writer), []):
         before.close()
-    landing = Landing(table, writer)
+    landing = FileCommit(table, writer)
     _open[table, writer] = [landing]
     landing.open(nothing, lambda manifest: finishes)
     return landing
@@ -33,7 +33,7 @@ def nothing(manifest: Manifest) -> None:
     pass
 
 
-def stage_of(landing: Landing, **files: str) -> Path:
+def stage_of(landing: FileCommit, **files: str) -> Path:
     stage = landing.new_stage()
     for name, content in files.items():
         file = stage / name.replace("__", "/").replace("_dot_", ".")
@@ -108,7 +108,7 @@ def test_killed_before_the_old_files_are_gone_the_merge_is_finished(tmp_path: Pa
 def test_one_run_at_a_time_writes_as_a_writer(tmp_path: Path) -> None:
     landing = opened(tmp_path)
     stage = stage_of(landing, part="a")
-    other = Landing(tmp_path, "w")
+    other = FileCommit(tmp_path, "w")
     with pytest.raises(StoreUnavailable, match="another run writes this table as w") as refused:
         other.open(nothing, lambda manifest: True)
     assert refused.value.retry

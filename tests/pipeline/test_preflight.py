@@ -16,7 +16,7 @@ from headrace.protocols.flight.server import FlightServer
 from headrace.spark.pipeline.description import Description
 from headrace.spark.pipeline.load import describe
 from headrace.spark.pipeline.preflight import check_sink_id, check_topics, make_topics
-from headrace.spark.pipeline.sinks.file_commit import Landing
+from headrace.spark.pipeline.sinks.file_commit import FileCommit
 
 
 def described(url: str, topic: str, **parts: Any) -> Description:
@@ -102,7 +102,7 @@ def test_an_id_that_has_written_to_a_table_from_another_checkpoint(
     asked = described(url, topic, source={"topic": topic, "schema": "a INT"}, **parts)
     check_sink_id(asked, "mine")
     assert not any(tmp_path.iterdir()), "a look makes nothing"
-    landing = Landing(tmp_path / end, "mine")
+    landing = FileCommit(tmp_path / end, "mine")
     landing.open(lambda manifest: None, lambda manifest: True)
     check_sink_id(asked, "mine")
     stage = landing.new_stage()

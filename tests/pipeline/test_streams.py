@@ -18,7 +18,7 @@ from headrace.spark.pipeline.checkpoint import lock_of
 from headrace.spark.pipeline.description import TableSink
 from headrace.spark.pipeline.load import describe
 from headrace.spark.pipeline.lock import Lock
-from headrace.spark.pipeline.sinks.table_sink import DeltaDestination, TableDestination
+from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter, TableSinkWriter
 from tests.pipeline.runs import forget_last_batch, messages, publish, run, run_ready, values
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def test_a_second_run_is_refused_and_does_no_harm(
 
 
 def test_a_table_that_is_ahead_of_the_checkpoint_takes_no_older_batch(spark: SparkSession, tmp_path: Path) -> None:
-    destination = TableDestination(TableSink(format="parquet", path=str(tmp_path)), "writer", is_stream=True)
+    destination = TableSinkWriter(TableSink(format="parquet", path=str(tmp_path)), "writer", is_stream=True)
     rows = destination.prepare(spark.range(3).toDF("id"))
     destination.open()
     for number in (0, 1, 1):
@@ -171,7 +171,7 @@ def test_delta_is_compacted_over_runs_and_gives_disk_back(spark: SparkSession, t
     rows = spark.range(0, 2, 1, 1).toDF("id")
     merged = []
     for number in range(5):
-        destination = DeltaDestination(sink, "writer", is_stream=True)
+        destination = DeltaSinkWriter(sink, "writer", is_stream=True)
         prepared = destination.prepare(rows)
         destination.open()
         destination.write(prepared, number)

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 
 from headrace.core.errors import InvalidInput, MessagesLost
 from headrace.spark.read import stream_offsets
-from headrace.spark.read.data_loss import Losses, kept_of
+from headrace.spark.read.data_loss import DataLoss, kept_of
 from headrace.spark.read.filters import Bounds, narrowed
 from headrace.spark.read.rate_limit import waiting, within_bytes, within_messages
 from headrace.spark.read.splits import Range, Ranges, Split, ranges_between, split
@@ -137,7 +137,7 @@ def test_losses_are_what_is_no_longer_there(
 
 
 def test_losses_name_every_range_or_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    losses = Losses({1: (0, 5), 0: (10, 20)})
+    losses = DataLoss({1: (0, 5), 0: (10, 20)})
     with pytest.raises(MessagesLost) as failed:
         losses.face("orders", fails=True)
     shown = "partition 0: 10 messages, offsets 10 to 19; partition 1: 5 messages, offsets 0 to 4"
@@ -145,7 +145,7 @@ def test_losses_name_every_range_or_are_counted(caplog: pytest.LogCaptureFixture
     assert "failOnDataLoss=false" in str(failed.value)
     losses.face("orders", fails=False)
     assert f"skipped 15 messages of topic 'orders' that are gone: {shown}" in caplog.text
-    Losses({}).face("orders", fails=True)
+    DataLoss({}).face("orders", fails=True)
 
 
 def at(time: int) -> datetime:

@@ -62,7 +62,7 @@ def outlive(broker: Broker, clock: AdvancingClock, client: Client) -> Callable[[
     def outlive(topic: str) -> None:
         client.alter_topic(topic, retention_seconds=1)
         clock.step(2)
-        broker.upkeep.run_all()
+        broker.maintenance.run_all()
         client.alter_topic(topic, retention_seconds=3600)
 
     return outlive
@@ -97,7 +97,7 @@ def test_news_end_the_wait(client: Client, url: str, topic: str) -> None:
 
     def publish_meanwhile() -> None:
         waiting.wait()
-        publish(client, topic, [b"news"])
+        publish(client, topic, [b"notifications"])
 
     thread = threading.Thread(target=publish_meanwhile)
     thread.start()

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from headrace.core.errors import OffsetOutOfRange, PartitionNotFound
-from headrace.storage.interface import Offsets
+from headrace.storage.interface import OffsetRange
 from headrace.storage.ranges import check_range
 
-OFFSETS = Offsets(np.array([0, 3]), np.array([0, 7]))
+OFFSETS = OffsetRange(np.array([0, 3]), np.array([0, 7]))
 
 
 @pytest.mark.parametrize(("partition", "offset", "end"), [(0, 0, 0), (1, 3, 7), (1, 7, 7)])

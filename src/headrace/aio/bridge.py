@@ -1,4 +1,4 @@
-"""The crossing from asyncio into threads: `awaited` turns a method of the client into one that is awaited.
+"""The bridge from asyncio into threads: `awaited` turns a method of the client into one that is awaited.
 
 Each object has threads of its own, so that one that waits for messages does not keep others from calling. What may be
 used by one thread at a time has one.
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 Wrapper = TypeVar("Wrapper")
 
 
-class Crossing(Generic[Wrapped]):
+class ThreadBridge(Generic[Wrapped]):
     """Something of the client, used from asyncio."""
 
     _threads_max = _THREADS
@@ -79,10 +79,10 @@ def awaited(
     """The method of the wrapped object, run in a thread."""
 
     @wraps(method)
-    async def crossing(self: Crossing[Any], /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+    async def bridge(self: ThreadBridge[Any], /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
         return await self._run(partial(method, self._wrapped, *args, **kwargs))
 
-    return crossing
+    return bridge
 
 
 def wrapping(
@@ -91,10 +91,10 @@ def wrapping(
     """The method of the wrapped object, run in a thread, its result wrapped in turn."""
 
     @wraps(method)
-    async def crossing(self: Crossing[Any], /, *args: Given.args, **kwargs: Given.kwargs) -> Wrapper:
+    async def bridge(self: ThreadBridge[Any], /, *args: Given.args, **kwargs: Given.kwargs) -> Wrapper:
         return kind(await self._run(partial(method, self._wrapped, *args, **kwargs)))
 
-    return crossing
+    return bridge
 
 
 def streamed(
@@ -103,12 +103,12 @@ def streamed(
     """The iterator that a method of the wrapped object gives, each step of it run in a thread."""
 
     @wraps(method)
-    async def crossing(self: Crossing[Any], /, *args: Given.args, **kwargs: Given.kwargs) -> AsyncIterator[Result]:
+    async def bridge(self: ThreadBridge[Any], /, *args: Given.args, **kwargs: Given.kwargs) -> AsyncIterator[Result]:
         steps = await self._run(partial(method, self._wrapped, *args, **kwargs))
         while (step := await self._run(partial(next, steps, _END))) is not _END:
             yield step
 
-    return crossing
+    return bridge
 
 
 _END: Final[Any] = object()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from headrace.aio.bridge import Crossing, awaited, streamed, wrapping
+from headrace.aio.bridge import ThreadBridge, awaited, streamed, wrapping
 from headrace.aio.consumer import AsyncConsumer
 from headrace.aio.follow import AsyncFollowing
 from headrace.aio.producer import AsyncProducer
@@ -13,7 +13,7 @@ from headrace.client import connection as connecting
 from headrace.client.client import Client
 
 
-class AsyncClient(Crossing[Client]):
+class AsyncClient(ThreadBridge[Client]):
     """A way to one broker.
 
     >>> import asyncio

@@ -8,8 +8,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from headrace.aio.bridge import Crossing, awaited
-from headrace.aio.shield import CALL_SECONDS, Outliving
+from headrace.aio.bridge import ThreadBridge, awaited
+from headrace.aio.shield import CALL_SECONDS, CancelShield
 from headrace.client.consumer.consumer import Consumer
 from headrace.client.consumer.start import Start
 from headrace.client.message import Message
@@ -17,7 +17,7 @@ from headrace.core.errors import Closed
 from headrace.core.limits import FETCH_MESSAGES_DEFAULT
 
 
-class AsyncConsumer(Crossing[Consumer]):
+class AsyncConsumer(ThreadBridge[Consumer]):
     """Reads one topic. Callbacks of the consumer are called in a thread.
 
     A poll that is cancelled loses nothing: what it would have given is given to the next one.
@@ -27,7 +27,7 @@ class AsyncConsumer(Crossing[Consumer]):
 
     def __init__(self, wrapped: Consumer) -> None:
         super().__init__(wrapped)
-        self._takes: Outliving[pa.RecordBatch] = Outliving(self._submit)
+        self._takes: CancelShield[pa.RecordBatch] = CancelShield(self._submit)
 
     commit = awaited(Consumer.commit)
     positions = awaited(Consumer.positions)

@@ -6,20 +6,20 @@ from functools import partial
 
 import pyarrow as pa
 
-from headrace.aio.bridge import Crossing
-from headrace.aio.shield import CALL_SECONDS, Outliving
+from headrace.aio.bridge import ThreadBridge
+from headrace.aio.shield import CALL_SECONDS, CancelShield
 from headrace.client.consumer.follow import Following
 from headrace.core.errors import Closed
 
 
-class AsyncFollowing(Crossing[Following]):
+class AsyncFollowing(ThreadBridge[Following]):
     """Batches for ever, each of one partition, until it is closed; one that is cancelled loses none."""
 
     _threads_max = 1
 
     def __init__(self, wrapped: Following) -> None:
         super().__init__(wrapped)
-        self._takes: Outliving[pa.RecordBatch | None] = Outliving(self._submit)
+        self._takes: CancelShield[pa.RecordBatch | None] = CancelShield(self._submit)
 
     def __aiter__(self) -> AsyncFollowing:
         return self

@@ -8,13 +8,13 @@ from datetime import datetime
 from functools import partial
 from types import TracebackType
 
-from headrace.aio.bridge import Crossing, awaited
+from headrace.aio.bridge import ThreadBridge, awaited
 from headrace.client.producer.producer import Producer
 from headrace.client.producer.receipt import Receipt
 from headrace.core.errors import Overloaded
 
 
-class AsyncProducer(Crossing[Producer]):
+class AsyncProducer(ThreadBridge[Producer]):
     """Sends messages to one topic; `asyncio.gather` over many sends shares their batches."""
 
     send_batch = awaited(Producer.send_batch)

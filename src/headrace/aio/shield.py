@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 CALL_SECONDS: Final = 0.5
 
 
-class Outliving(Generic[Result]):
+class CancelShield(Generic[Result]):
     """Calls in one thread, one at a time. Used by one event loop."""
 
     def __init__(self, submit: Callable[[Callable[[], Result]], asyncio.Future[Result]]) -> None:

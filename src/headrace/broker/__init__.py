@@ -1,4 +1,4 @@
-"""The broker: topics, publishing, reading, groups and upkeep over any store, behind one facade."""
+"""The broker: topics, publishing, reading, groups and maintenance over any store, behind one facade."""
 
 from headrace.broker.broker import Broker
 from headrace.broker.read.subscription import Subscription

@@ -34,17 +34,17 @@ from headrace.broker.checks import (
     check_whole,
 )
 from headrace.broker.clock import Clock, SystemClock
-from headrace.broker.cluster.notifications import News
+from headrace.broker.cluster.notifications import Notifications
 from headrace.broker.counters import Counters
 from headrace.broker.describe import describe_group, describe_topic
-from headrace.broker.maintenance import Upkeep
-from headrace.broker.maintenance_tasks import Chores
-from headrace.broker.metrics import TopicVitals, vitals_of
+from headrace.broker.maintenance import Maintenance
+from headrace.broker.maintenance_tasks import MaintenanceTasks
+from headrace.broker.metrics import TopicMetrics, topic_metrics_of
 from headrace.broker.publish.commit_queue import Fence, Request
 from headrace.broker.publish.producers import Producers
 from headrace.broker.publish.shared_producers import open_shared_producer
-from headrace.broker.queue_api.registrations import Participants
-from headrace.broker.read.subscription import Delivery, Subscription
+from headrace.broker.queue_api.registrations import Registrations
+from headrace.broker.read.subscription import Dispatcher, Subscription
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics.registry import OpenTopic, Topics
@@ -79,25 +79,27 @@ class Broker:
         self._clock = clock or SystemClock()
         self._topics = Topics(store, self.settings, self._clock, self.counters)
         self.access = Access(store.catalog, self._clock)
-        self.participants = Participants(self._topics, store.catalog, self._clock)
+        self.registrations = Registrations(self._topics, store.catalog, self._clock)
         self._producers = Producers()
-        self._delivery = Delivery()
-        self.upkeep = Upkeep(Chores(store, self._topics, self.settings, self._clock, self.counters).tasks())
+        self._delivery = Dispatcher()
+        self.maintenance = Maintenance(
+            MaintenanceTasks(store, self._topics, self.settings, self._clock, self.counters).tasks()
+        )
         if store.signals is not None:
-            store.signals.listen(News(self._topics).hear)
+            store.signals.listen(Notifications(self._topics).hear)
         self._closing = threading.Lock()
         self._closed = False
 
     @classmethod
     def open(cls, url: str, settings: BrokerSettings | None = None, clock: Clock | None = None) -> Broker:
-        """Open the store that a URL names and start upkeep on it."""
+        """Open the store that a URL names and start maintenance on it."""
         store = open_store(check_text("store", url))
         try:
             broker = cls(store, settings, clock)
         except BaseException:
             store.close()
             raise
-        broker.upkeep.start()
+        broker.maintenance.start()
         return broker
 
     def close(self) -> None:
@@ -105,7 +107,7 @@ class Broker:
         with self._closing:
             if not self._closed:
                 self._closed = True
-                self.upkeep.close()
+                self.maintenance.close()
                 self._topics.close()
                 self._delivery.close()
                 self._store.close()
@@ -148,16 +150,16 @@ class Broker:
         offsets = self._topics.find(topic).topic.offsets()
         return dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True)))
 
-    def vitals(self) -> list[TopicVitals]:
+    def topic_metrics(self) -> list[TopicMetrics]:
         """How every topic is doing; one that ends meanwhile is passed over."""
-        vitals = []
+        topic_metrics = []
         for opened in self._topics.all():
             try:
-                vitals.append(vitals_of(opened, self._clock.now_us()))
+                topic_metrics.append(topic_metrics_of(opened, self._clock.now_us()))
             except HeadraceError:
                 if opened.topic.ended is None:
                     raise
-        return vitals
+        return topic_metrics
 
     def failing_topics(self) -> dict[str, str]:
         """The topics that take no messages until the store is opened again, and why."""
@@ -341,14 +343,14 @@ class Broker:
     def await_offsets(self, topic: str, known: Mapping[int, int], wait_seconds: float) -> dict[int, tuple[int, int]]:
         """Start and end offset by partition, once any end is not the known one, waiting so long for that."""
         ends, patience = check_offsets(known), check_seconds("wait_seconds", wait_seconds, FETCH_WAIT_SECONDS_MAX)
-        reader, news, deadline = self.reader(topic), threading.Event(), time.monotonic() + patience
-        with reader.watching(news.set):
+        reader, notifications, deadline = self.reader(topic), threading.Event(), time.monotonic() + patience
+        with reader.watching(notifications.set):
             while True:
-                news.clear()
+                notifications.clear()
                 offsets = reader.offsets()
                 found = dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True)))
                 has_news = any(ends.get(partition) != end for partition, (_, end) in found.items())
-                if has_news or not news.wait(max(0.0, deadline - time.monotonic())):
+                if has_news or not notifications.wait(max(0.0, deadline - time.monotonic())):
                     return found
 
     def offset_at(self, topic: str, partition: int, time_us: int) -> int:

@@ -15,13 +15,13 @@ logger = logging.getLogger(__name__)
 Task = Callable[[], None]
 
 
-class Upkeep:
+class Maintenance:
     """Runs tasks at their intervals until it is closed."""
 
     def __init__(self, tasks: Mapping[Task, float]) -> None:
         self._tasks = dict(tasks)
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="headrace-upkeep", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="headrace-maintenance", daemon=True)
 
     def start(self) -> None:
         """Begin."""
@@ -51,4 +51,4 @@ class Upkeep:
         try:
             task()
         except Exception:
-            logger.exception("upkeep task %s failed", getattr(task, "__name__", task))
+            logger.exception("maintenance task %s failed", getattr(task, "__name__", task))

@@ -1,4 +1,4 @@
-"""The chores of upkeep: retention, and forgetting what has expired. Each counts what it did.
+"""The chores of maintenance: retention, and forgetting what has expired. Each counts what it did.
 
 A topic that fails, because its disk does or because it is being deleted, does not keep the others from being kept up.
 """
@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from headrace.broker.clock import Clock
-from headrace.broker.cluster.notifications import News
+from headrace.broker.cluster.notifications import Notifications
 from headrace.broker.counters import Counters
 from headrace.broker.maintenance import Task
 from headrace.broker.settings import BrokerSettings
@@ -22,7 +22,7 @@ from headrace.storage.interface import Store
 logger = logging.getLogger(__name__)
 
 
-class Chores:
+class MaintenanceTasks:
     """What is done for all topics of a store now and then."""
 
     def __init__(
@@ -67,12 +67,12 @@ class Chores:
     def look_around(self) -> None:
         """See what other servers wrote, whose word of it may have been lost."""
         if self._store.signals is not None:
-            News(self._topics).look_around()
+            Notifications(self._topics).look_around()
 
     def compare_topics(self) -> None:
         """See which topics other servers made, changed or deleted, whose word of it may have been lost."""
         if self._store.signals is not None:
-            News(self._topics).compare_topics()
+            Notifications(self._topics).compare_topics()
 
     def forget_producers(self) -> None:
         """Above the limit forget the producers that were opened longest ago; where nothing is shared none is stored."""
@@ -135,7 +135,7 @@ class Chores:
                 chore(opened)
             except (HeadraceError, OSError):
                 if opened.topic.ended is None:
-                    logger.exception("upkeep of topic %r failed", opened.record.name)
+                    logger.exception("maintenance of topic %r failed", opened.record.name)
 
     def _count(self, name: str, count: int) -> None:
         self._counters.add(name, count)

@@ -12,7 +12,7 @@ from headrace.core.histogram import Histogram
 
 
 @dataclass(frozen=True, slots=True)
-class TopicVitals:
+class TopicMetrics:
     """A topic's counters, histograms and sizes."""
 
     name: str
@@ -30,7 +30,7 @@ class TopicVitals:
     commit_messages: Histogram
 
 
-def vitals_of(opened: OpenTopic, now_us: int) -> TopicVitals:
+def topic_metrics_of(opened: OpenTopic, now_us: int) -> TopicMetrics:
     """How a topic is doing."""
     topic, log = opened.topic, opened.topic.log
     offsets = topic.offsets()
@@ -38,7 +38,7 @@ def vitals_of(opened: OpenTopic, now_us: int) -> TopicVitals:
         bytes_stored = log.bytes_stored()
     # In a shared store only a server that publishes to a topic has its state at hand, and no other loads it for this.
     state = log.peek()
-    return TopicVitals(
+    return TopicMetrics(
         name=topic.record.name,
         counters=topic.counters.snapshot(),
         offsets=dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True))),

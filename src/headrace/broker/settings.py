@@ -27,7 +27,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     neighbours_check_seconds, topics_check_seconds: how late at most it is seen that another server of a shared store
         wrote messages, or made or changed a topic, if its word of it is lost.
     members_check_seconds, retention_check_seconds, window_clean_seconds, stages_check_seconds, sources_check_seconds:
-        how often upkeep looks; window cleaning every 60 s is what seed 000 has.
+        how often maintenance looks; window cleaning every 60 s is what seed 000 has.
     """
 
     queue_messages_per_partition: int = QUEUE_MESSAGES_PER_PARTITION

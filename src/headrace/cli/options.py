@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 if TYPE_CHECKING:
-    from headrace.cli.remote.http import Client
+    from headrace.cli.remote.http import HttpClient
 
 DEFAULT_URL: Final = "http://127.0.0.1:7070"
 
@@ -46,11 +46,11 @@ Ca = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 
 
-def connected(url: str, token: str | None, ca: Path | None) -> Client:
+def connected(url: str, token: str | None, ca: Path | None) -> HttpClient:
     """A connection to a server over HTTP."""
-    from headrace.cli.remote.http import Client
+    from headrace.cli.remote.http import HttpClient
 
-    return Client(url, token, ca)
+    return HttpClient(url, token, ca)
 
 
 def is_flight(url: str) -> bool:

@@ -30,7 +30,7 @@ _VALUE: Final = STORED_SCHEMA.field("value")
 _VALUES: Final = pa.schema([_VALUE])
 
 
-class Crossing:
+class Bridge:
     """A broker, as seen from an event loop."""
 
     def __init__(self, broker: Broker, draining: Draining | None = None) -> None:

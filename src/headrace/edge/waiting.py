@@ -46,7 +46,7 @@ class _Shared:
             event.set()
 
 
-class Wakes:
+class LoopWakeups:
     """All who wait on one event loop."""
 
     def __init__(self, draining: Draining) -> None:

@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from headrace.client import Client
-from headrace.load.histogram import Histogram
+from headrace.load.histogram import LatencyHistogram
 from headrace.load.load import Job
-from headrace.load.verification import Ledger
+from headrace.load.verification import Verification
 
 _POLL_SECONDS: Final = 0.1
 _POLL_MESSAGES: Final = 100_000
@@ -29,8 +29,8 @@ class Consuming:
     def __init__(self, client: Client, job: Job) -> None:
         self._job = job
         self._consumer = client.consumer(job.topic, job.group)
-        self._ledger = Ledger(job.load)
-        self.latencies = Histogram()
+        self._ledger = Verification(job.load)
+        self.latencies = LatencyHistogram()
         self.began_ns = 0
         self.ended_ns = 0
 
@@ -41,10 +41,10 @@ class Consuming:
         with self._consumer:
             while not is_over():
                 self._poll()
-                news = {"partitions": self._consumer.assignment, "arrived": self._ledger.arrived}
-                if news != told and time.monotonic() - told_at >= _TELL_SECONDS:
-                    told, told_at = news, time.monotonic()
-                    yield {"kind": "progress", **news}
+                notifications = {"partitions": self._consumer.assignment, "arrived": self._ledger.arrived}
+                if notifications != told and time.monotonic() - told_at >= _TELL_SECONDS:
+                    told, told_at = notifications, time.monotonic()
+                    yield {"kind": "progress", **notifications}
         self._ledger.save(Path(self._job.ledger))
 
     def _poll(self) -> None:

@@ -15,7 +15,7 @@ _BARS: Final = 40
 _EDGES_MS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 
 
-class Histogram:
+class LatencyHistogram:
     """How often which time was taken. Used by one thread."""
 
     def __init__(self, counts: list[int] | None = None) -> None:
@@ -26,7 +26,7 @@ class Histogram:
         bins = np.log(np.maximum(seconds, _SMALLEST_SECONDS) / _SMALLEST_SECONDS) / np.log(_GROWTH)
         self._counts += np.bincount(np.minimum(bins.astype(np.int64), _BINS - 1), minlength=_BINS)
 
-    def merge(self, other: Histogram) -> None:
+    def merge(self, other: LatencyHistogram) -> None:
         """Count what another one has counted."""
         self._counts += other._counts
 

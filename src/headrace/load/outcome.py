@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.load.histogram import Histogram
+from headrace.load.histogram import LatencyHistogram
 from headrace.load.load import Load
 from headrace.load.verification import Findings
 
@@ -13,14 +13,14 @@ PERCENTS: Final = (50.0, 90.0, 99.0, 99.9)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LoadOutcome:
     """One load that was run."""
 
     load: Load
     publish_seconds: float
     read_seconds: float
-    acknowledgements: Histogram
-    latencies: Histogram
+    acknowledgements: LatencyHistogram
+    latencies: LatencyHistogram
     findings: list[Findings]
 
     @property
@@ -52,5 +52,5 @@ class Outcome:
         }
 
 
-def _percentiles(histogram: Histogram) -> dict[str, float]:
+def _percentiles(histogram: LatencyHistogram) -> dict[str, float]:
     return {f"p{percent:g}": histogram.percentile(percent) * 1e3 for percent in PERCENTS}

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from headrace.client import Client, Producer
-from headrace.load.histogram import Histogram
+from headrace.load.histogram import LatencyHistogram
 from headrace.load.load import Job
 from headrace.load.payload import Payload
 
@@ -41,7 +41,7 @@ class Producing:
         linger = load.linger_seconds if load.batch == 1 else 0.0
         self._producer: Producer = client.producer(job.topic, name, linger_seconds=linger)
         self._acknowledged: deque[tuple[int, int]] = deque()
-        self.acknowledgements = Histogram()
+        self.acknowledgements = LatencyHistogram()
         self.began_ns = 0
         self.ended_ns = 0
 

@@ -18,9 +18,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from headrace.client import connect
-from headrace.load.histogram import Histogram
+from headrace.load.histogram import LatencyHistogram
 from headrace.load.load import Job, Load, LoadFailed
-from headrace.load.outcome import Outcome
+from headrace.load.outcome import LoadOutcome
 from headrace.load.verification import findings
 from headrace.load.workers import Worker, Workers
 
@@ -31,7 +31,7 @@ _START_SECONDS: Final = 120.0
 _MORE_SECONDS: Final = 0.3
 
 
-def run(load: Load, url: str, token: str | None = None, root_certificates: str | None = None) -> Outcome:
+def run(load: Load, url: str, token: str | None = None, root_certificates: str | None = None) -> LoadOutcome:
     """Put a load on the server at a URL; what came of it."""
     load.check()
     topic = f"bench-{uuid.uuid4().hex[:12]}"
@@ -56,7 +56,7 @@ class _Run:
         self._groups: list[list[Worker]] = []
         self._producers: list[Worker] = []
 
-    def run(self) -> Outcome:
+    def run(self) -> LoadOutcome:
         with Workers() as workers:
             self._start(workers)
             self._wait(workers, self._is_divided, _START_SECONDS, "the consumers have not divided the partitions")
@@ -83,7 +83,7 @@ class _Run:
         ]
 
     def _wait(self, workers: Workers, is_so: Callable[[], bool], patience_seconds: float, otherwise: str) -> None:
-        """Wait until it is so; without any news for so long it is given up, or left, if there is nothing to say."""
+        """Wait until it is so; without any notifications for so long it is given up, or left, if there is nothing to say."""
         heard = time.monotonic()
         while not is_so():
             if workers.listen(1.0):
@@ -105,7 +105,7 @@ class _Run:
     def _has_arrived(self) -> bool:
         return all(_sum(members, "arrived") >= self._load.messages for members in self._groups)
 
-    def _outcome(self, readers: list[Worker]) -> Outcome:
+    def _outcome(self, readers: list[Worker]) -> LoadOutcome:
         began_ns = min(worker.said["began_ns"] for worker in self._producers)
         published_ns = max(worker.said["ended_ns"] for worker in self._producers)
         read_ns = max((worker.said["ended_ns"] for worker in readers), default=began_ns)
@@ -118,7 +118,7 @@ class _Run:
             )
             for members in self._groups
         ]
-        return Outcome(
+        return LoadOutcome(
             self._load,
             (published_ns - began_ns) / 1e9,
             max(0, read_ns - began_ns) / 1e9,
@@ -147,8 +147,8 @@ def _sum(workers: list[Worker], name: str) -> int:
     return sum(int(worker.said.get(name, 0)) for worker in workers)
 
 
-def _merged(workers: list[Worker]) -> Histogram:
-    merged = Histogram()
+def _merged(workers: list[Worker]) -> LatencyHistogram:
+    merged = LatencyHistogram()
     for worker in workers:
-        merged.merge(Histogram(worker.said["latencies"]))
+        merged.merge(LatencyHistogram(worker.said["latencies"]))
     return merged

@@ -31,7 +31,7 @@ class Findings:
         return not (self.missing or self.doubled or self.out_of_order or self.foreign)
 
 
-class Ledger:
+class Verification:
     """Counts of every message of a load."""
 
     def __init__(self, load: Load) -> None:

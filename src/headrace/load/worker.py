@@ -85,8 +85,8 @@ def _produce(client: Client, job: Job, orders: Orders) -> None:
 
 def _consume(client: Client, job: Job, orders: Orders) -> None:
     consuming = Consuming(client, job)
-    for news in consuming.run(orders.stop.is_set):
-        tell(**news)
+    for notifications in consuming.run(orders.stop.is_set):
+        tell(**notifications)
     tell(kind="done", **consuming.summary())
 
 

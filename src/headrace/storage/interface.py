@@ -31,7 +31,7 @@ Decide = Callable[[TopicState], Iterable[Commit]]
 
 
 @dataclass(frozen=True, slots=True)
-class Offsets:
+class OffsetRange:
     """Start and end offset of every partition."""
 
     start: Int64s
@@ -63,7 +63,7 @@ class TopicLog(Protocol):
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch: ...
 
-    def offsets(self) -> Offsets: ...
+    def offsets(self) -> OffsetRange: ...
 
     def first_at(self, partition: int, time_us: int) -> int: ...
 

@@ -20,7 +20,7 @@ from headrace.storage.interface import Store
 from headrace.storage.memory.engine import MemoryStore
 
 if TYPE_CHECKING:
-    from headrace.storage.postgres.options import Address, PostgresOptions
+    from headrace.storage.postgres.options import DatabaseAddress, PostgresOptions
 
 _RULE: Final = "it must begin with file:, postgresql: or memory:"
 _DATABASES: Final = ("postgresql", "postgres")
@@ -82,7 +82,7 @@ def _parse_disk(url: str) -> tuple[Path, DiskOptions]:
     return Path(path).absolute(), options
 
 
-def _parse_postgres(url: str) -> tuple[Address, PostgresOptions]:
+def _parse_postgres(url: str) -> tuple[DatabaseAddress, PostgresOptions]:
     try:
         from headrace.storage.postgres.options import parse
     except ImportError as error:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from headrace.core.errors import OffsetOutOfRange, PartitionNotFound
-from headrace.storage.interface import Offsets
+from headrace.storage.interface import OffsetRange
 
 
-def check_range(topic: str, offsets: Offsets, partition: int, offset: int) -> int:
+def check_range(topic: str, offsets: OffsetRange, partition: int, offset: int) -> int:
     """The end offset of the partition, or an error that names the valid range."""
     if not 0 <= partition < len(offsets.end):
         raise PartitionNotFound(topic, partition, len(offsets.end))

@@ -8,12 +8,12 @@ from headrace.broker import Broker
 from headrace.edge.draining import Draining
 from headrace.protocols.http.app import make_app
 from headrace.protocols.http.server import bind, port_of, serve
-from headrace.protocols.http.settings import RestSettings
+from headrace.protocols.http.settings import HttpSettings
 
 
 def main() -> None:
     """Open the store and serve it until told to stop."""
-    listeners, settings, draining = bind("127.0.0.1", int(sys.argv[2])), RestSettings(), Draining()
+    listeners, settings, draining = bind("127.0.0.1", int(sys.argv[2])), HttpSettings(), Draining()
     with Broker.open(sys.argv[1]) as broker:
         app = make_app(broker, broker.access, settings, draining)
         serve(app, listeners, settings, draining, on_ready=lambda: print(port_of(listeners), flush=True))

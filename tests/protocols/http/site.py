@@ -22,7 +22,7 @@ from headrace.broker.clock import Clock
 from headrace.edge.draining import Draining
 from headrace.protocols.http.app import make_app
 from headrace.protocols.http.formats import ARROW, stream_of
-from headrace.protocols.http.settings import RestSettings
+from headrace.protocols.http.settings import HttpSettings
 
 PATIENCE_SECONDS = 60.0
 
@@ -30,8 +30,8 @@ PATIENCE_SECONDS = 60.0
 class Site:
     """A running server."""
 
-    def __init__(self, directory: Path, settings: RestSettings | None = None, clock: Clock | None = None) -> None:
-        self.settings = settings or RestSettings()
+    def __init__(self, directory: Path, settings: HttpSettings | None = None, clock: Clock | None = None) -> None:
+        self.settings = settings or HttpSettings()
         url = f"file:{directory / 'store'}?durability=os&segment_frames=3"
         self.broker = Broker.open(url, BrokerSettings(), clock)
         self.access = self.broker.access

@@ -15,7 +15,7 @@ from headrace.broker import Broker
 from headrace.core.rights import Right
 from headrace.protocols.http.app import make_litestar
 from headrace.protocols.http.middleware.access import CHECKED_INSIDE, PUBLIC
-from headrace.protocols.http.settings import RestSettings
+from headrace.protocols.http.settings import HttpSettings
 from tests.protocols.http.event_client import subscribed
 from tests.protocols.http.site import Site, create_topic, path_of, problem, publish
 
@@ -30,7 +30,7 @@ def all_routes() -> list[tuple[str, str, Any]]:
     It adds OPTIONS, which says nothing.
     """
     with Broker.open("memory:") as broker:
-        app = make_litestar(broker, broker.access, RestSettings())
+        app = make_litestar(broker, broker.access, HttpSettings())
         return [
             (method, route.path, handler.opt.get("right"))
             for route in app.routes
@@ -173,7 +173,7 @@ def test_tokens_are_in_no_log_and_in_no_answer(tmp_path: Path, caplog: pytest.Lo
 
 
 def test_a_subscription_ends_when_its_token_is_revoked(tmp_path: Path) -> None:
-    with Site(tmp_path, RestSettings(heartbeat_seconds=0.1)) as site:
+    with Site(tmp_path, HttpSettings(heartbeat_seconds=0.1)) as site:
         create_topic(site.client, "t")
         site.access.create("root", [("*", list(Right))])
         record, text = site.access.create("short-lived", [("t", ["read"])])

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.protocols.http.settings import RestSettings
+from headrace.protocols.http.settings import HttpSettings
 from tests.broker.background import PATIENCE_SECONDS, eventually
 from tests.protocols.http.event_client import EventReader, subscribed
 from tests.protocols.http.site import Site, create_topic, path_of, problem, publish
@@ -185,7 +185,7 @@ def test_what_retention_dropped_is_told_as_a_gap(site: Site) -> None:
 
 
 def test_an_idle_subscription_is_kept_alive_by_comments(tmp_path: Path) -> None:
-    with Site(tmp_path, RestSettings(heartbeat_seconds=0.05, request_seconds_max=1.0, send_seconds_max=1.0)) as site:
+    with Site(tmp_path, HttpSettings(heartbeat_seconds=0.05, request_seconds_max=1.0, send_seconds_max=1.0)) as site:
         site.broker.create_topic("idle")
         with site.new_client() as other, subscribed(other, events_of("idle")) as reader:
             comments = 0
@@ -293,26 +293,26 @@ def test_a_client_that_does_not_read_holds_little_and_nobody(site: Site) -> None
 
 
 def test_a_thousand_idle_subscribers_share_one_watch_and_no_threads(site: Site) -> None:
-    create_topic(site.client, "crowd")
-    watches = site.broker.reader("crowd")._topic.watches
+    create_topic(site.client, "combiner")
+    watches = site.broker.reader("combiner")._topic.watches
     threads = threading.active_count()
-    crowd = [socket.create_connection(("127.0.0.1", site.port)) for _ in range(1_000)]
+    combiner = [socket.create_connection(("127.0.0.1", site.port)) for _ in range(1_000)]
     try:
-        request = f"GET {events_of('crowd')} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
-        for member in crowd:
+        request = f"GET {events_of('combiner')} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
+        for member in combiner:
             member.sendall(request)
-        for member in crowd:
+        for member in combiner:
             assert b"200" in member.recv(4096)
         eventually(lambda: len(watches) == 1)
         assert threading.active_count() < threads + 100, "no more than the pools have"
-        publish(site.client, "crowd", "hello")
-        for member in crowd:
+        publish(site.client, "combiner", "hello")
+        for member in combiner:
             member.settimeout(PATIENCE_SECONDS)
             text = b""
             while b"hello" not in text:
                 text += member.recv(4096)
     finally:
-        for member in crowd:
+        for member in combiner:
             member.close()
     eventually(lambda: len(watches) == 0)
 

@@ -17,12 +17,12 @@ import pytest
 from litestar.types import Message, Receive, Scope, Send
 
 from headrace.protocols.http.middleware.limits import PART_BYTES, with_limits
-from headrace.protocols.http.settings import RestSettings
+from headrace.protocols.http.settings import HttpSettings
 from tests.broker.background import PATIENCE_SECONDS, eventually
 from tests.protocols.http.event_client import subscribed
 from tests.protocols.http.site import Site, checked, create_topic, path_of, problem, publish
 
-QUICK = RestSettings(body_bytes_max=10_000, request_seconds_max=2.0, send_seconds_max=2.0)
+QUICK = HttpSettings(body_bytes_max=10_000, request_seconds_max=2.0, send_seconds_max=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_an_answer_that_does_not_come_is_given_up(quick: Site) -> None:
 
 
 def test_a_client_that_does_not_read_is_cut_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    settings = RestSettings(send_seconds_max=0.5)
+    settings = HttpSettings(send_seconds_max=0.5)
     with (
         Site(tmp_path, settings) as site,
         caplog.at_level(logging.INFO, logger="headrace.protocols.http.middleware.limits"),
@@ -167,7 +167,7 @@ def test_a_client_may_leave_at_any_time(quick: Site) -> None:
 
 
 def test_more_requests_than_allowed_are_refused_and_told_when_to_come_back(tmp_path: Path) -> None:
-    with Site(tmp_path, RestSettings(connections_max=2)) as site:
+    with Site(tmp_path, HttpSettings(connections_max=2)) as site:
         site.broker.create_topic("t")
         path = path_of("topics", "t", "events")
         first, second = site.new_client(), site.new_client()

@@ -69,7 +69,7 @@ def test_histograms_have_a_bucket_for_everything(site: Site) -> None:
 
 def test_upkeep_is_counted(site: Site) -> None:
     before = scraped(site)[sample("headrace_window_cleanings_total")]
-    site.broker.upkeep.run_all()
+    site.broker.maintenance.run_all()
     assert scraped(site)[sample("headrace_window_cleanings_total")] == before + 1
 
 

@@ -491,7 +491,7 @@ def test_what_nobody_expected_is_answered_without_its_trace(
 
     with Site(tmp_path) as site, QueueClient(site.port) as client:
         client.create("orders")
-        monkeypatch.setattr(site.broker.participants, "size", fail)
+        monkeypatch.setattr(site.broker.registrations, "size", fail)
         status, answer = client.call("GET", "/size", {"topic": "orders", "consumer_id": 1})
     assert status == 500
     assert "secret" not in answer["message"]

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.core.publish.plan import TopicState
 from headrace.storage.disk.files import frame
-from headrace.storage.disk.tail_cache import BYTES_MAX, COMMIT_BYTES_MAX, COMMITS_MAX, PIECES_MAX, Tail
+from headrace.storage.disk.tail_cache import BYTES_MAX, COMMIT_BYTES_MAX, COMMITS_MAX, PIECES_MAX, TailCache
 from tests.storage.builders import EVERYTHING, NOW_US, batch_of, commit_of, values
 from tests.storage.disk.builders import ROOMY_OPTIONS, DiskTopic, FailingFiles
 
@@ -18,7 +18,7 @@ class Written:
     """A tail that is given commits one after another, as a log would."""
 
     def __init__(self, partitions: int = 2) -> None:
-        self.tail = Tail()
+        self.tail = TailCache()
         self._state = TopicState(np.zeros(partitions, np.int64))
 
     def write(self, *rows: tuple[int, bytes]) -> None:

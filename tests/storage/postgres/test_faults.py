@@ -20,7 +20,7 @@ from headrace.storage.postgres.engine import PostgresStore
 from headrace.storage.postgres.errors import failure_of, is_lost
 from headrace.storage.postgres.log.commit import INSERT_ROWS_MAX
 from headrace.storage.postgres.options import parse
-from headrace.storage.postgres.pool import Connections
+from headrace.storage.postgres.pool import ConnectionPool
 from tests.postgres_server import PostgresServer
 from tests.storage.builders import EVERYTHING, NOW_US, commit_of, publish, state_of, values, values_in
 from tests.storage.postgres.proxy import Proxy, error_message
@@ -386,7 +386,7 @@ class TestConnections:
     def test_a_connection_that_is_in_use_at_the_end_is_closed_when_it_comes_back(
         self, postgres: PostgresServer
     ) -> None:
-        connections = Connections(*parse(postgres.url()))
+        connections = ConnectionPool(*parse(postgres.url()))
         with connections.transact() as connection:
             connections.close()
             assert connection.execute("SELECT 1").fetchone() == (1,)
@@ -396,7 +396,7 @@ class TestConnections:
 
     def test_options_of_the_url_come_first(self, postgres: PostgresServer) -> None:
         url = postgres.url(options="schema=a%20b%5Cc%22d&options=-c%20work_mem%3D5MB")
-        connection = Connections(*parse(url)).connect()
+        connection = ConnectionPool(*parse(url)).connect()
         with connection:
             assert connection.execute("SHOW work_mem").fetchone() == ("5MB",)
             assert connection.execute("SHOW search_path").fetchone() == ('"a b\\c""d"',)

@@ -10,7 +10,7 @@ import pytest
 from headrace.core.errors import HeadraceError, InvalidInput, StoreUnavailable
 from headrace.storage.open import open_catalog, open_store, shown
 from headrace.storage.postgres.errors import reason_of
-from headrace.storage.postgres.options import Address, PostgresOptions, parse
+from headrace.storage.postgres.options import DatabaseAddress, PostgresOptions, parse
 from tests.postgres_server import PASSWORD, PASSWORD_IN_URL, PostgresServer
 
 SECRET = "s3cret"
@@ -128,9 +128,9 @@ def test_what_is_no_password_is_shown(url: str, expected: str) -> None:
 def test_a_password_in_an_error_is_taken_out() -> None:
     import psycopg
 
-    address = Address("postgresql://host/db", {"password": SECRET})
+    address = DatabaseAddress("postgresql://host/db", {"password": SECRET})
     assert reason_of(psycopg.OperationalError(f"no\n  {SECRET} way"), address) == "no *** way"
-    assert reason_of(psycopg.OperationalError(), Address("x", {})) == "OperationalError"
+    assert reason_of(psycopg.OperationalError(), DatabaseAddress("x", {})) == "OperationalError"
 
 
 def test_a_wrong_password_is_a_clear_error_at_once(postgres: PostgresServer) -> None:

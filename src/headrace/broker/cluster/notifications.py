@@ -6,8 +6,8 @@
     topics        the topics are compared with the catalog
     none          all of these: the connection was lost, or is new
 
-A word may be lost. So upkeep looks around every second, at topics that someone waits on, and now and then at all.
-Hearing runs in the thread that listens, or in that of upkeep. A look that fails is logged: the next one mends it.
+A word may be lost. So maintenance looks around every second, at topics that someone waits on, and now and then at all.
+Hearing runs in the thread that listens, or in that of maintenance. A look that fails is logged: the next one mends it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.core.errors import HeadraceError, TopicDeleted
 logger = logging.getLogger(__name__)
 
 
-class News:
+class Notifications:
     """Tells the topics of a broker what is heard."""
 
     def __init__(self, topics: Topics) -> None:
@@ -42,7 +42,7 @@ class News:
                 self._look(found, is_group=kind == GROUP)
 
     def look_around(self) -> None:
-        """Look at every topic that someone waits on, whose news may have been lost."""
+        """Look at every topic that someone waits on, whose notifications may have been lost."""
         for opened in self._topics.all():
             self._look(opened, is_group=True)
 

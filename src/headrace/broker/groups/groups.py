@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
-from headrace.broker.groups.store import GroupBook, GroupDraft
+from headrace.broker.groups.store import GroupDraft, GroupStore
 from headrace.broker.topics.topic import Topic
 from headrace.core.errors import GroupNotFound, OffsetOutOfRange, OutcomeUnknown, PartitionNotFound, StoreUnavailable
 from headrace.core.groups import group as rules
@@ -27,7 +27,7 @@ _Step = tuple[Group | None, Group]
 class Groups:
     """The groups of a topic. Safe for threads."""
 
-    def __init__(self, topic: Topic, book: GroupBook, announce: Callable[[], None]) -> None:
+    def __init__(self, topic: Topic, book: GroupStore, announce: Callable[[], None]) -> None:
         self._topic = topic
         self._book = book
         self._announce = announce

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.broker.publish.combiner import Crowd, Waiter
+from headrace.broker.publish.combiner import Combiner, Waiter
 from headrace.core.errors import HeadraceError, StoreUnavailable
 from headrace.core.groups.group import Group
 from headrace.storage.catalog import Catalog, GroupOffsets
@@ -28,7 +28,7 @@ class OffsetCommit(Waiter):
     error: HeadraceError | None = None
 
 
-class OffsetCommits(Crowd[OffsetCommit]):
+class OffsetCommits(Combiner[OffsetCommit]):
     """The commits of one topic's groups that wait. Safe for threads."""
 
     def __init__(self, catalog: Catalog, topic_id: int) -> None:

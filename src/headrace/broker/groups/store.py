@@ -46,7 +46,7 @@ class GroupDraft(Protocol):
     def remove(self) -> None: ...
 
 
-class GroupBook(Protocol):
+class GroupStore(Protocol):
     """All groups of one topic. `known` does not wait, and may be behind in a shared store."""
 
     def all(self) -> list[Group]: ...
@@ -68,7 +68,7 @@ class GroupBook(Protocol):
     def settle(self) -> None: ...
 
 
-class KeptBook:
+class LocalGroupStore:
     """The groups of a topic that only this server has."""
 
     def __init__(self, topic: Topic, catalog: Catalog) -> None:
@@ -171,7 +171,7 @@ class KeptBook:
 class _KeptGroup:
     """One group of a kept book, whose lock is held."""
 
-    def __init__(self, book: KeptBook, name: str) -> None:
+    def __init__(self, book: LocalGroupStore, name: str) -> None:
         self._book = book
         self._name = name
 
@@ -195,7 +195,7 @@ class _KeptGroup:
         self._book.remove(self._name)
 
 
-class SharedBook:
+class SharedGroupStore:
     """The groups of a topic in a database that several servers change."""
 
     def __init__(self, topic: Topic, catalog: Catalog) -> None:

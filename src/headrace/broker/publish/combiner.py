@@ -48,39 +48,39 @@ class Waiter:
     decided: threading.Lock = field(default_factory=_locked, init=False)
 
 
-Wish = TypeVar("Wish", bound=Waiter)
+Job = TypeVar("Job", bound=Waiter)
 
 
-class Crowd(Generic[Wish]):
+class Combiner(Generic[Job]):
     """All who wait for the same work; what that is, `work` says."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
-        self._waiting: deque[Wish] = deque()
+        self._waiting: deque[Job] = deque()
         # The wish whose thread leads, or is to lead, and what it has taken.
-        self._leading: Wish | None = None
-        self._taken: list[Wish] = []
+        self._leading: Job | None = None
+        self._taken: list[Job] = []
         # For so many commits all are woken at once; else the time until which one after another is quick enough.
         self._at_once = 0
         self._waking_until = 0.0
 
-    def work(self, taken: Sequence[Wish]) -> None:
+    def work(self, taken: Sequence[Job]) -> None:
         """Do what some want. What fails is for each of them to know: an error that comes out is the leader's."""
         raise NotImplementedError
 
-    def take(self, taken: list[Wish]) -> None:
+    def take(self, taken: list[Job]) -> None:
         """Move what is done next, at least one, out of those waiting; the caller holds the lock."""
         taken.extend(self._waiting)
         self._waiting.clear()
 
-    def fail(self, taken: Sequence[Wish]) -> None:
+    def fail(self, taken: Sequence[Job]) -> None:
         """The leader was interrupted: tell those whose outcome it has not told."""
 
-    def forget(self, wishes: Sequence[Wish]) -> None:
+    def forget(self, wishes: Sequence[Job]) -> None:
         """These are done, or taken back; the caller holds the lock. Twice does no harm."""
 
-    def share(self, wish: Wish) -> None:
+    def share(self, wish: Job) -> None:
         """Have one's wish done, by this thread or by another."""
         try:
             with self._lock:
@@ -91,13 +91,13 @@ class Crowd(Generic[Wish]):
             self.abandon([wish])
             raise
 
-    def come(self, wish: Wish) -> None:
+    def come(self, wish: Job) -> None:
         """Lead, if nobody does; the caller holds the lock, and has put this, its first wish, among those waiting."""
         if self._leading is None:
             wish.leads = True
             self._leading = wish
 
-    def wait(self, wishes: Sequence[Wish]) -> None:
+    def wait(self, wishes: Sequence[Job]) -> None:
         """Wait until all one's wishes are done, leading whenever it is one's turn; if it raises, `abandon` them."""
         for wish in wishes:
             if not wish.leads:
@@ -107,7 +107,7 @@ class Crowd(Generic[Wish]):
                 wish.decided.acquire()
             self._wake_next(wish)
 
-    def abandon(self, wishes: Sequence[Wish]) -> None:
+    def abandon(self, wishes: Sequence[Job]) -> None:
         """Take back what nobody has taken; whoever has the lead must not just go."""
         with self._lock:
             left = [wish for wish in wishes if wish in self._waiting and wish not in self._taken]
@@ -122,7 +122,7 @@ class Crowd(Generic[Wish]):
         for wish in wishes:
             self._wake_next(wish)
 
-    def _lead(self, leading: Wish) -> None:
+    def _lead(self, leading: Job) -> None:
         with self._lock:
             self.take(self._taken)
         try:
@@ -130,7 +130,7 @@ class Crowd(Generic[Wish]):
         finally:
             self._hand_over(leading)
 
-    def _hand_over(self, leading: Wish) -> None:
+    def _hand_over(self, leading: Job) -> None:
         """Wake the first whose wish is done, which wakes the next, and so on; the last passes the lead on."""
         with self._lock:
             taken = self._taken
@@ -158,7 +158,7 @@ class Crowd(Generic[Wish]):
                     self._at_once = AT_ONCE_COMMITS if time.monotonic() > self._waking_until else 0
                 self._pass_lead(waiter.passes)
 
-    def _give_up(self, leading: Wish) -> None:
+    def _give_up(self, leading: Job) -> None:
         """End a lead wherever it is; the caller holds the lock."""
         taken = self._taken
         for wish in taken:
@@ -169,7 +169,7 @@ class Crowd(Generic[Wish]):
         self.forget(taken)
         self._wake_all(leading)
 
-    def _wake_all(self, leading: Wish) -> None:
+    def _wake_all(self, leading: Job) -> None:
         for wish in self._taken:
             _wake(wish)
         self._pass_lead(leading)

@@ -36,7 +36,7 @@ from headrace.core.settings import TopicSettings
 from headrace.storage.interface import SharedLog
 
 
-class Decision:
+class CommitBuilder:
     """What is written of some requests, in one commit."""
 
     def __init__(self, requests: Sequence[Request], settings: TopicSettings, partitions: int) -> None:

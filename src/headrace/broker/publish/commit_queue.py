@@ -20,7 +20,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.broker.publish.combiner import Crowd, Waiter
+from headrace.broker.publish.combiner import Combiner, Waiter
 from headrace.core.errors import HeadraceError, OutcomeUnknown, Overloaded, again
 from headrace.core.histogram import SECONDS, Histogram
 from headrace.core.limits import FRAME_BYTES, FRAME_ROWS
@@ -74,7 +74,7 @@ def _size_of(batch: pa.RecordBatch) -> int:
     return size if size <= _SMALL_BYTES else batch.nbytes
 
 
-class CommitQueue(Crowd[Request]):
+class CommitQueue(Combiner[Request]):
     """The publishers of one topic that wait. Safe for threads."""
 
     def __init__(

@@ -67,7 +67,7 @@ class _Ahead:
         return Taken(self._values[place], self._codecs[place])
 
 
-class InOrder:
+class OrderedReader:
     """A group that reads a topic in order. Safe for threads."""
 
     def __init__(self, opened: OpenTopic, group: str, clock: Clock) -> None:

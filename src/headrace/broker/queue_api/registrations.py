@@ -13,7 +13,7 @@ import threading
 from dataclasses import dataclass, field
 
 from headrace.broker.clock import Clock
-from headrace.broker.queue_api.ordered_reader import InOrder, Taken
+from headrace.broker.queue_api.ordered_reader import OrderedReader, Taken
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.errors import IdNotFound, TopicNotFound
 from headrace.core.ids import Kind, check_id_of, make_id
@@ -22,14 +22,14 @@ from headrace.storage.catalog import Catalog
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of the participants of one topic; all of it can be found out again."""
+    """What is known of the registrations of one topic; all of it can be found out again."""
 
     opened: OpenTopic
     given_out: dict[Kind, int] = field(default_factory=lambda: {"consumer": 0, "producer": 0})
-    readers: dict[int, InOrder] = field(default_factory=dict)
+    readers: dict[int, OrderedReader] = field(default_factory=dict)
 
 
-class Participants:
+class Registrations:
     """The consumers and producers of all topics. Safe for threads."""
 
     def __init__(self, topics: Topics, catalog: Catalog, clock: Clock) -> None:
@@ -93,13 +93,13 @@ class Participants:
         """How many messages there are yet to read for a consumer."""
         return self._reader(topic, consumer_id).left()
 
-    def _reader(self, topic: str, consumer_id: int) -> InOrder:
+    def _reader(self, topic: str, consumer_id: int) -> OrderedReader:
         known = self._of(self._topics.find(topic))
         number = self._check("consumer", consumer_id, known)
         reader = known.readers.get(number)
         if reader is None:
             # Of two that come at the same time one is taken: its lock is what orders the reads.
-            reader = known.readers.setdefault(number, InOrder(known.opened, group_name(consumer_id), self._clock))
+            reader = known.readers.setdefault(number, OrderedReader(known.opened, group_name(consumer_id), self._clock))
         return reader
 
     def _check(self, kind: Kind, value: int, known: _Known) -> int:

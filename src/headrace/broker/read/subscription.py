@@ -41,7 +41,7 @@ class Subscription:
         consumer: str,
         messages_max: int,
         clock: Clock,
-        delivery: Delivery,
+        delivery: Dispatcher,
     ) -> None:
         self.group = group
         self.consumer = consumer
@@ -223,7 +223,7 @@ class Subscription:
         self._delivery.mark(self)
 
 
-class Delivery:
+class Dispatcher:
     """The thread that fills the buffers of subscriptions."""
 
     def __init__(self) -> None:

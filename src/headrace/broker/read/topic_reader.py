@@ -26,7 +26,7 @@ from headrace.core.groups.group import Group, ReadFrom
 from headrace.core.limits import FETCH_BYTES_MAX, FETCH_MESSAGES_MAX, MICROSECONDS, SESSION_TIMEOUT_SECONDS_MAX
 from headrace.core.messages import content_bytes
 from headrace.core.names import check_group_name, check_id
-from headrace.storage.interface import Offsets
+from headrace.storage.interface import OffsetRange
 from headrace.storage.ranges import check_range
 
 # A member that waits renews its session so many times before it would run out.
@@ -70,7 +70,7 @@ class TopicReader:
         seen = self._topic.seen_offsets()
         return self._topic.record.partitions if seen is None else len(seen.end)
 
-    def offsets(self) -> Offsets:
+    def offsets(self) -> OffsetRange:
         """Start and end of every partition."""
         return self._topic.offsets()
 
@@ -96,7 +96,7 @@ class TopicReader:
                 return {partition: int(offsets.end[partition]) for partition in chosen}
             return {partition: log.first_at(partition, place) for partition in chosen}
 
-    def _check_partitions(self, chosen: Sequence[int], offsets: Offsets) -> None:
+    def _check_partitions(self, chosen: Sequence[int], offsets: OffsetRange) -> None:
         count = len(offsets.end)
         for partition in chosen:
             if not 0 <= partition < count:

@@ -20,7 +20,7 @@ Wake = Callable[[], None]
 ALL_PARTITIONS = -1
 
 
-class Watches:
+class Wakeups:
     """The watches of one topic. Safe for threads."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from headrace.broker.clock import Clock
 from headrace.broker.cluster.announcements import TOPICS, group_word
 from headrace.broker.counters import Counters
 from headrace.broker.groups.groups import Groups
-from headrace.broker.groups.store import KeptBook, SharedBook
+from headrace.broker.groups.store import LocalGroupStore, SharedGroupStore
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics.topic import Topic
 from headrace.core.errors import (
@@ -286,7 +286,7 @@ class Topics:
             self._other_windows,
             self._is_shared,
         )
-        book = (SharedBook if self._is_shared else KeptBook)(topic, self._store.catalog)
+        book = (SharedGroupStore if self._is_shared else LocalGroupStore)(topic, self._store.catalog)
         return topic, Groups(topic, book, lambda: self._announce(group_word(record.id)))
 
     def _other_windows(self, asking: Topic) -> Sequence[PayloadWindow]:

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from headrace.broker.clock import Clock
 from headrace.broker.counters import Counters
-from headrace.broker.publish.commit_builder import Decision
+from headrace.broker.publish.commit_builder import CommitBuilder
 from headrace.broker.publish.commit_queue import CommitQueue, Request
-from headrace.broker.read.wakeups import Watches
+from headrace.broker.read.wakeups import Wakeups
 from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import HeadraceError, StorageError, StoreUnavailable, again
 from headrace.core.hashing import Int64s
@@ -35,7 +35,7 @@ from headrace.core.publish.plan import (
     TopicState,
 )
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.interface import Offsets, SharedLog, TopicLog
+from headrace.storage.interface import OffsetRange, SharedLog, TopicLog
 
 DUPLICATE_COUNTERS: Final = {
     DUPLICATE_BY_SOURCE: "duplicates_by_source",
@@ -64,10 +64,10 @@ class Topic:
         self.record = record
         self.is_shared = is_shared
         # What of a shared store was seen last, and the ends that those who wait here were last woken for.
-        self._seen: Offsets | None = None
+        self._seen: OffsetRange | None = None
         self._heeded: Int64s | None = None
         self.log = log
-        self.watches = Watches()
+        self.watches = Wakeups()
         self.ended: HeadraceError | None = None
         messages_max = settings.queue_messages_per_partition * record.partitions
         self.queue = CommitQueue(record.name, self._commit, messages_max, settings.queue_bytes)
@@ -117,14 +117,14 @@ class Topic:
             self.check_alive()
             raise StoreUnavailable(f"of topic {self.record.name!r}", str(error)) from error
 
-    def offsets(self) -> Offsets:
+    def offsets(self) -> OffsetRange:
         """Start and end of every partition by now."""
         with self.using() as log:
             offsets = log.offsets()
         self._seen = offsets
         return offsets
 
-    def seen_offsets(self) -> Offsets | None:
+    def seen_offsets(self) -> OffsetRange | None:
         """The same as it was seen last, without waiting for anything; none if nobody has looked yet."""
         self.check_alive()
         return self._seen if self.is_shared else self.offsets()
@@ -191,7 +191,7 @@ class Topic:
 
     def _commit(self, requests: Sequence[Request]) -> None:
         """Plan, persist and apply what some publishers want, and give each its receipts."""
-        decision = Decision(requests, self.record.settings, self.record.partitions)
+        decision = CommitBuilder(requests, self.record.settings, self.record.partitions)
         # Asked once: the settings may change at any time.
         shares_window = self.shares_window
         guard: AbstractContextManager[object] = self._store_window_lock if shares_window else nullcontext()
@@ -221,11 +221,11 @@ class Topic:
         if not self.is_shared:
             return
         if self._seen is not None:
-            self._seen = Offsets(self._seen.start, _moved(self._seen.end, frames))
+            self._seen = OffsetRange(self._seen.start, _moved(self._seen.end, frames))
         if self._heeded is not None:
             self._heeded = _moved(self._heeded, frames)
 
-    def _count(self, decision: Decision) -> None:
+    def _count(self, decision: CommitBuilder) -> None:
         duplicates = decision.duplicates()
         if decision.frames:
             counts = {

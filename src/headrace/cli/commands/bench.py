@@ -14,9 +14,9 @@ from headrace.cli.output import print_json, print_line, print_table
 from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput, Unauthenticated, Unreachable
 
 if TYPE_CHECKING:
-    from headrace.load.histogram import Histogram
+    from headrace.load.histogram import LatencyHistogram
     from headrace.load.load import Load
-    from headrace.load.outcome import Outcome
+    from headrace.load.outcome import LoadOutcome
 
 EXAMPLES: Final = """
 Without --url it starts a server of its own on a temporary store, and ends it. The topic of the load is deleted.
@@ -83,7 +83,7 @@ def bench(
         raise Failure(Exit.REFUSED, f"not everything arrived once and in order: {_faults(outcome)}")
 
 
-def _measure(load: Load, url: str | None, token: str | None, ca: Path | None, directory: Path | None) -> Outcome:
+def _measure(load: Load, url: str | None, token: str | None, ca: Path | None, directory: Path | None) -> LoadOutcome:
     from headrace.load.interrupts import interruptible
     from headrace.load.load import LoadFailed
     from headrace.load.run import run
@@ -112,7 +112,7 @@ def _measure(load: Load, url: str | None, token: str | None, ca: Path | None, di
         raise Failure(Exit.USAGE, f"{error.filename or directory}: {error.strerror}") from None
 
 
-def _print(outcome: Outcome) -> None:
+def _print(outcome: LoadOutcome) -> None:
     load = outcome.load
     what = f"{load.messages:,} messages of {load.value_bytes:,} bytes, {load.partitions} partitions"
     who = f"{load.producers} producing in batches of {load.batch:,}, {load.groups} x {load.consumers} consuming"
@@ -127,13 +127,13 @@ def _print(outcome: Outcome) -> None:
         print_line("verified: every message arrived once and in order")
 
 
-def _times(histogram: Histogram) -> list[str]:
+def _times(histogram: LatencyHistogram) -> list[str]:
     from headrace.load.outcome import PERCENTS
 
     return [f"{histogram.percentile(percent) * 1e3:,.2f}" for percent in PERCENTS]
 
 
-def _faults(outcome: Outcome) -> str:
+def _faults(outcome: LoadOutcome) -> str:
     return "; ".join(
         f"group {number}: {each.missing:,} missing, {each.doubled:,} doubled, {each.out_of_order:,} out of order, "
         f"{each.foreign:,} of others"

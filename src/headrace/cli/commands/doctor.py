@@ -1,4 +1,4 @@
-"""`headrace doctor`: check a store that no server has open, and mend what can be mended without loss."""
+"""`headrace doctor`: check a store that no server has open, and repair what can be repaired without loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.storage.disk.doctor.report import Report
 
 EXAMPLES: Final = """
-Exit code 0: no damage, or all of it was mended. 1: damage was found. 2: the store cannot be checked.
+Exit code 0: no damage, or all of it was repaired. 1: damage was found. 2: the store cannot be checked.
 
 Examples:
 
@@ -69,11 +69,11 @@ def _print(directory: Path, report: Report) -> None:
         f"{report.messages:,} messages, {bytes_shown(report.bytes)}"
     )
     damage = sum(found.kind == "damage" for found in report.findings)
-    mended = sum(found.kind == "damage" and found.repair == "done" for found in report.findings)
+    repaired = sum(found.kind == "damage" and found.repair == "done" for found in report.findings)
     if not damage:
         print_line("no damage")
     else:
-        print_line(f"{damage} places are damaged, {mended} of them mended; what stands around them can be read")
+        print_line(f"{damage} places are damaged, {repaired} of them repaired; what stands around them can be read")
 
 
 def _short(directory: Path, file: str) -> str:

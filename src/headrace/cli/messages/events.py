@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.output import print_note
-from headrace.cli.remote.http import Client, Refused, Unreachable
+from headrace.cli.remote.http import HttpClient, Refused, ServerUnreachable
 from headrace.core.messages import READ_SCHEMA
 
 RECONNECT_SECONDS: Final = 60.0
@@ -30,7 +30,7 @@ class Event:
     id: str | None
 
 
-def follow(client: Client, path: str, positions: dict[int, int], all_partitions: bool) -> Iterator[pa.Table]:
+def follow(client: HttpClient, path: str, positions: dict[int, int], all_partitions: bool) -> Iterator[pa.Table]:
     """What comes from these positions on, until the topic ends."""
     query = {
         "from": ",".join(f"{partition}:{offset}" for partition, offset in positions.items()),
@@ -46,7 +46,7 @@ def follow(client: Client, path: str, positions: dict[int, int], all_partitions:
                     away_since = None
                     last_id = event.id or last_id
                     yield from _messages(event)
-        except (Unreachable, Refused) as failure:
+        except (ServerUnreachable, Refused) as failure:
             away_since = away_since or time.monotonic()
             if not _passes(failure) or time.monotonic() - away_since > RECONNECT_SECONDS:
                 raise
@@ -54,7 +54,7 @@ def follow(client: Client, path: str, positions: dict[int, int], all_partitions:
 
 
 def _passes(failure: Failure) -> bool:
-    return isinstance(failure, Unreachable) or failure.exit is Exit.FAILING
+    return isinstance(failure, ServerUnreachable) or failure.exit is Exit.FAILING
 
 
 def _messages(event: Event) -> Iterator[pa.Table]:

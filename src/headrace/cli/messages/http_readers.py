@@ -15,7 +15,7 @@ from headrace.cli.exits import Exit, Failure
 from headrace.cli.messages.events import follow
 from headrace.cli.messages.positions import Place, Time, chosen_partitions, offset_at
 from headrace.cli.output import print_note
-from headrace.cli.remote.http import Client, Refused
+from headrace.cli.remote.http import HttpClient, Refused
 from headrace.cli.remote.paths import path_of
 
 _FOLLOW_SECONDS: Final = 20.0
@@ -26,7 +26,7 @@ _LINGER_SECONDS: Final = 0.5
 class HttpReader:
     """Reads partitions by themselves."""
 
-    def __init__(self, client: Client, topic: str, place: Place, partitions: list[int], is_following: bool) -> None:
+    def __init__(self, client: HttpClient, topic: str, place: Place, partitions: list[int], is_following: bool) -> None:
         self._client = client
         self._topic = topic
         self._follow = is_following
@@ -69,7 +69,7 @@ class HttpReader:
 class HttpMember:
     """Reads as a member of a group, under a name of its own."""
 
-    def __init__(self, client: Client, topic: str, group: str, place: Place | None, is_following: bool) -> None:
+    def __init__(self, client: HttpClient, topic: str, group: str, place: Place | None, is_following: bool) -> None:
         self._client = client
         self._follow = is_following
         self._group = path_of("topics", topic, "groups", group)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.messages.lines import batches_of, split_keys
-from headrace.cli.messages.senders import FlightSender, HttpSender, RowRefused, Sender
+from headrace.cli.messages.senders import FlightSender, HttpSender, LineSender, RowRefused
 from headrace.cli.options import connected, is_flight
 from headrace.cli.output import print_note
 from headrace.cli.remote import flight
@@ -62,7 +62,7 @@ class Shape:
 class Publishing:
     """Sends batches one after another and counts what became of them."""
 
-    def __init__(self, sender: Sender, shape: Shape) -> None:
+    def __init__(self, sender: LineSender, shape: Shape) -> None:
         self._sender = sender
         self._shape = shape
         self.lines = 0
@@ -113,7 +113,7 @@ def _check_codec(codec: str) -> None:
 @contextmanager
 def _sender(
     topic: str, shape: Shape, retry_seconds: float, url: str, token: str | None, ca: Path | None
-) -> Iterator[Sender]:
+) -> Iterator[LineSender]:
     if is_flight(url):
         with (
             flight.connected(url, token, ca, retry_seconds) as client,

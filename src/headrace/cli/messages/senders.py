@@ -25,7 +25,7 @@ class RowRefused(Failure):
         self.row = row
 
 
-class Sender(Protocol):
+class LineSender(Protocol):
     """Publishes batches one after another."""
 
     def send(self, batch: pa.RecordBatch) -> pa.Array:
@@ -35,7 +35,7 @@ class Sender(Protocol):
 class HttpSender:
     """Over HTTP, a request a batch."""
 
-    def __init__(self, client: http.Client, topic: str, is_repeatable: bool, retry_seconds: float) -> None:
+    def __init__(self, client: http.HttpClient, topic: str, is_repeatable: bool, retry_seconds: float) -> None:
         self._client = client
         self._path = path_of("topics", topic, "messages")
         self._is_repeatable = is_repeatable
@@ -50,7 +50,7 @@ class HttpSender:
             except http.Refused as refused:
                 if not self._may_retry(refused) or time.monotonic() >= deadline:
                     raise _placed(refused) from None
-            except http.Unreachable:
+            except http.ServerUnreachable:
                 # Without a producer id a message that was written before the answer got lost would be written twice.
                 if not self._is_repeatable or time.monotonic() >= deadline:
                     raise

@@ -30,7 +30,7 @@ _TIMEOUT_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ServerProblem:
     """Why a server refused."""
 
     status: int
@@ -43,12 +43,12 @@ class Problem:
 class Refused(Failure):
     """The server answered, and the answer was no."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: ServerProblem) -> None:
         super().__init__(_exit_of(problem.status), problem.detail)
         self.problem = problem
 
 
-class Unreachable(Failure):
+class ServerUnreachable(Failure):
     """There was no answer: whether a request was carried out is unknown."""
 
     def __init__(self, line: str) -> None:
@@ -61,7 +61,7 @@ def _exit_of(status: int) -> Exit:
     return Exit.FAILING if status >= 500 or status == 429 else Exit.REFUSED
 
 
-class Client:
+class HttpClient:
     """A connection to one server."""
 
     def __init__(self, url: str, token: str | None = None, ca: Path | None = None) -> None:
@@ -79,7 +79,7 @@ class Client:
         except (httpx.InvalidURL, UnicodeEncodeError):
             raise Failure(Exit.USAGE, f"--url {url!r} is no address: write it as {DEFAULT_URL}") from None
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> HttpClient:
         return self
 
     def __exit__(
@@ -152,10 +152,10 @@ class Client:
         except (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError) as error:
             raise Failure(Exit.USAGE, f"cannot call {self.url}: {error}; write --url as {DEFAULT_URL}") from None
         except httpx.TimeoutException:
-            raise Unreachable(f"{self.url} does not answer: is the server well?") from None
+            raise ServerUnreachable(f"{self.url} does not answer: is the server well?") from None
         except httpx.TransportError as error:
             hint = "start one by `headrace serve`, or name another by --url"
-            raise Unreachable(f"no server at {self.url} ({error}): {hint}") from None
+            raise ServerUnreachable(f"no server at {self.url} ({error}): {hint}") from None
 
 
 def _given(query: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,12 +176,12 @@ def _told(problem: dict[str, Any]) -> str:
     return f"{problem['key']}: {problem['message']}" if "key" in problem else str(problem["message"])
 
 
-def _problem(answer: httpx.Response) -> Problem:
+def _problem(answer: httpx.Response) -> ServerProblem:
     try:
         given = msgspec.json.decode(answer.content, type=dict[str, Any])
         fields = given.get("fields", {})
         detail = "; ".join([given["detail"], *map(_told, fields.get("problems", []))])
-        return Problem(answer.status_code, given["code"], detail, given["retry"], fields)
+        return ServerProblem(answer.status_code, given["code"], detail, given["retry"], fields)
     except (msgspec.DecodeError, KeyError):
         detail = f"{answer.url} answered {answer.status_code} {answer.reason_phrase}: is it a Headrace server?"
-        return Problem(answer.status_code, "unknown", detail, False, {})
+        return ServerProblem(answer.status_code, "unknown", detail, False, {})

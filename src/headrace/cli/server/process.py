@@ -133,7 +133,7 @@ def _opened(settings: ServeSettings) -> Iterator[tuple[Broker, Catalog]]:
     except HeadraceError as error:
         raise Failure(Exit.USAGE, f"cannot serve {shown(settings.store)}: {error}") from None
     with broker:
-        broker.upkeep.start()
+        broker.maintenance.start()
         yield broker, store.catalog
 
 

@@ -19,7 +19,7 @@ import msgspec
 from headrace.broker.settings import BrokerSettings
 from headrace.cli.exits import Exit, Failure
 from headrace.core.errors import HeadraceError
-from headrace.protocols.http.settings import RestSettings
+from headrace.protocols.http.settings import HttpSettings
 
 PREFIX: Final = "HEADRACE_"
 # What other commands read from the environment.
@@ -47,7 +47,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     log_format: Literal["auto", "text", "json"] = "auto"
     access_log: bool = False
     broker: BrokerSettings = BrokerSettings()
-    rest: RestSettings = RestSettings()
+    rest: HttpSettings = HttpSettings()
 
 
 def names(kind: type[msgspec.Struct] = ServeSettings, prefix: str = "") -> Iterator[str]:

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from headrace.client.calling import Calls
 from headrace.client.consumer.decode import decoded, is_packed
-from headrace.client.consumer.membership import Session
+from headrace.client.consumer.membership import GroupSession
 from headrace.client.consumer.prefetch import Prefetch
-from headrace.client.consumer.progress import Progress
+from headrace.client.consumer.progress import ReadProgress
 from headrace.client.consumer.scan import NO_ROWS
 from headrace.client.consumer.start import Start, check_start, positions_at, read_from
 from headrace.client.message import Message, messages_of
@@ -69,16 +69,18 @@ class Consumer:
         self._on_assigned = on_assigned or _nothing
         self._on_revoked = on_revoked or _nothing
         self._calls = Calls(transport, settings.timeout_seconds)
-        self._progress = Progress(growing=group is None)
+        self._progress = ReadProgress(growing=group is None)
         # What was taken from the prefetch and is given out before anything else of it.
         self._left: deque[pa.RecordBatch] = deque()
         self._closed = False
-        self._session: Session | None = None
+        self._session: GroupSession | None = None
         self._prefetch: Prefetch | None = None
         if group is not None:
             self._calls(RegisterGroup(topic, group, read_from=read_from(self._start)))
             member = member_id or f"member-{uuid.uuid4().hex[:12]}"
-            self._session = Session(self._calls, topic, group, member, settings.session_timeout_seconds, self._wake)
+            self._session = GroupSession(
+                self._calls, topic, group, member, settings.session_timeout_seconds, self._wake
+            )
             try:
                 self._assign(self._session.known.partitions)
             except BaseException:

@@ -25,7 +25,7 @@ _BEATS_PER_SESSION: Final = 3
 _BEAT_SECONDS_MAX: Final = 1.0
 
 
-class Session:
+class GroupSession:
     """One member in one group."""
 
     def __init__(

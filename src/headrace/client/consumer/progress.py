@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 
-class Progress:
+class ReadProgress:
     """Positions behind what was given out.
 
     One that is growing counts partitions that come later too; else they are another member's, and do not count.

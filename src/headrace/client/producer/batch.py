@@ -1,6 +1,6 @@
 """Parcels: messages that travel together. Collected one by one into lists, or given as a batch; sent as a batch.
 
-Whoever owns a parcel guards it: the outbox while it is collected, the delivery from then on.
+Whoever owns a batch guards it: the buffer while it is collected, the delivery from then on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MESSAGE_OVERHEAD_BYTES: Final = 64
 _OPTIONAL: Final = ("attributes", "created_at", "partition")
 
 
-class Parcel:
+class PendingBatch:
     """Some messages, and what became of them."""
 
     def __init__(self, batch: pa.RecordBatch | None = None) -> None:

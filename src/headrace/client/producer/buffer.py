@@ -1,8 +1,8 @@
-"""The outbox: where messages wait until they are sent, bounded in bytes.
+"""The buffer: where messages wait until they are sent, bounded in bytes.
 
-Whoever sends adds to the open parcel under one lock. It is closed when it is full, when it has lingered long enough,
+Whoever sends adds to the open batch under one lock. It is closed when it is full, when it has lingered long enough,
 when a whole batch comes behind it, or by a flush; then the delivery takes it. Bytes count until they are answered.
-A full outbox makes senders wait, and refuses them after their time limit.
+A full buffer makes senders wait, and refuses them after their time limit.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from headrace.client.producer.batch import MESSAGE_OVERHEAD_BYTES, Parcel
+from headrace.client.producer.batch import MESSAGE_OVERHEAD_BYTES, PendingBatch
 from headrace.client.producer.futures import BatchFuture, MessageFuture
 from headrace.core.errors import Closed, HeadraceError, Overloaded, again
 from headrace.core.limits import PRODUCER_BATCH_MESSAGES
 
 
-class Outbox:
+class SendBuffer:
     """Messages that wait. Safe for threads."""
 
     def __init__(self, linger_seconds: float, batch_bytes_max: int, buffer_bytes_max: int) -> None:
@@ -30,10 +30,10 @@ class Outbox:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
-        self._open = Parcel()
-        self._ready: deque[Parcel] = deque()
+        self._open = PendingBatch()
+        self._ready: deque[PendingBatch] = deque()
         self._bytes = 0
-        self._last: Parcel | None = None
+        self._last: PendingBatch | None = None
         self._awoken = False
         self._ending = False
         self._refusal: HeadraceError | None = None
@@ -48,46 +48,46 @@ class Outbox:
         size: int,
         timeout_seconds: float,
     ) -> MessageFuture:
-        """Add one message to the open parcel."""
+        """Add one message to the open batch."""
         size += MESSAGE_OVERHEAD_BYTES
         with self._lock:
             if self._refusal is not None or self._bytes + size > self._buffer_bytes_max:
                 self._wait_for_room(size, timeout_seconds)
-            parcel = self._open
-            values = parcel.values
+            pending = self._open
+            values = pending.values
             row = len(values)
             values.append(value)
-            parcel.keys.append(key)
+            pending.keys.append(key)
             if attributes is not None:
-                parcel.set("attributes", attributes)
+                pending.set("attributes", attributes)
             if partition is not None:
-                parcel.set("partition", partition)
+                pending.set("partition", partition)
             if created_us is not None:
-                parcel.set("created_at", created_us)
-            parcel.bytes += size
+                pending.set("created_at", created_us)
+            pending.bytes += size
             self._bytes += size
             if row == 0:
-                parcel.since = time.monotonic()
+                pending.since = time.monotonic()
                 self._work.notify()
-            elif parcel.bytes >= self._batch_bytes_max or row + 1 >= PRODUCER_BATCH_MESSAGES:
+            elif pending.bytes >= self._batch_bytes_max or row + 1 >= PRODUCER_BATCH_MESSAGES:
                 self._close_open()
-        return MessageFuture(parcel.outcome, row)
+        return MessageFuture(pending.outcome, row)
 
     def add_batch(self, batch: pa.RecordBatch, is_repeatable: bool, timeout_seconds: float) -> BatchFuture:
         """Add a batch behind all that was added before."""
-        parcel = Parcel(batch)
-        parcel.is_repeatable = is_repeatable
+        pending = PendingBatch(batch)
+        pending.is_repeatable = is_repeatable
         with self._lock:
-            if self._refusal is not None or self._bytes + parcel.bytes > self._buffer_bytes_max:
-                self._wait_for_room(parcel.bytes, timeout_seconds)
+            if self._refusal is not None or self._bytes + pending.bytes > self._buffer_bytes_max:
+                self._wait_for_room(pending.bytes, timeout_seconds)
             self._close_open()
-            self._bytes += parcel.bytes
-            self._ready.append(parcel)
+            self._bytes += pending.bytes
+            self._ready.append(pending)
             self._work.notify()
-        return BatchFuture(parcel.outcome)
+        return BatchFuture(pending.outcome)
 
-    def take(self) -> Parcel | None:
-        """Wait for a parcel that is due; none after a wake, and none when all is taken and nothing more will come."""
+    def take(self) -> PendingBatch | None:
+        """Wait for a batch that is due; none after a wake, and none when all is taken and nothing more will come."""
         with self._lock:
             while not self._awoken:
                 if self._ready:
@@ -96,8 +96,8 @@ class Outbox:
                 if self._open.values:
                     wait_seconds = self._open.since + self._linger_seconds - time.monotonic()
                     if wait_seconds <= 0 or self._ending:
-                        parcel, self._open = self._open, Parcel()
-                        return self._taken(parcel)
+                        pending, self._open = self._open, PendingBatch()
+                        return self._taken(pending)
                 elif self._ending:
                     return None
                 self._work.wait(wait_seconds)
@@ -115,14 +115,14 @@ class Outbox:
             self._awoken = True
             self._work.notify()
 
-    def release(self, parcel: Parcel) -> None:
-        """The outcome of a parcel is known: give its room to others."""
+    def release(self, pending: PendingBatch) -> None:
+        """The outcome of a batch is known: give its room to others."""
         with self._lock:
-            self._bytes -= parcel.bytes
+            self._bytes -= pending.bytes
             self._room.notify_all()
 
-    def flush(self) -> Parcel | None:
-        """Make everything due; the last parcel that is under way, if any is."""
+    def flush(self) -> PendingBatch | None:
+        """Make everything due; the last batch that is under way, if any is."""
         with self._lock:
             self._close_open()
             self._work.notify()
@@ -136,7 +136,7 @@ class Outbox:
             self._work.notify()
             self._room.notify_all()
 
-    def refuse(self, error: HeadraceError | None) -> list[Parcel]:
+    def refuse(self, error: HeadraceError | None) -> list[PendingBatch]:
         """Give back all that waits; with an error, take in nothing more."""
         with self._lock:
             if error is not None:
@@ -147,14 +147,14 @@ class Outbox:
             self._room.notify_all()
             return refused
 
-    def _taken(self, parcel: Parcel) -> Parcel:
-        self._last = parcel
-        return parcel
+    def _taken(self, pending: PendingBatch) -> PendingBatch:
+        self._last = pending
+        return pending
 
     def _close_open(self) -> None:
         if self._open.values:
             self._ready.append(self._open)
-            self._open = Parcel()
+            self._open = PendingBatch()
             self._work.notify()
 
     def _wait_for_room(self, size: int, timeout_seconds: float) -> None:

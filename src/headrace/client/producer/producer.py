@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from headrace.client.calling import Calls
 from headrace.client.message import microseconds
-from headrace.client.producer.buffer import Outbox
+from headrace.client.producer.buffer import SendBuffer
 from headrace.client.producer.receipt import Receipt
-from headrace.client.producer.sender import Delivery
+from headrace.client.producer.sender import BatchSender
 from headrace.client.settings import ProducerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.codecs import columns as codecs
@@ -38,8 +38,8 @@ class Producer:
 
     def __init__(self, transport: Transport, topic: str, settings: ProducerSettings, calls: Calls) -> None:
         self._settings = settings
-        self._outbox = Outbox(settings.linger_seconds, settings.batch_bytes_max, settings.buffer_bytes_max)
-        self._delivery = Delivery(transport, topic, settings, self._outbox, calls)
+        self._buffer = SendBuffer(settings.linger_seconds, settings.batch_bytes_max, settings.buffer_bytes_max)
+        self._delivery = BatchSender(transport, topic, settings, self._buffer, calls)
         opening = self._delivery.opening
         self._partitions, self._bytes_max = opening.partitions, opening.message_bytes_max
         self._codec = settings.codec
@@ -77,7 +77,7 @@ class Producer:
             self._check_partition(partition)
         created_us = None if created_at is None else microseconds(created_at)
         patience = self._settings.timeout_seconds if timeout is None else timeout
-        return self._outbox.add(value, key, attributes, partition, created_us, size, patience)
+        return self._buffer.add(value, key, attributes, partition, created_us, size, patience)
 
     def send_batch(self, batch: pa.RecordBatch, timeout: float | None = None) -> pa.RecordBatch:
         """Send a batch in one commit and wait for its receipts, one per message in the order sent."""
@@ -101,11 +101,11 @@ class Producer:
         has_seqnos = "seqno" in names and batch.column("seqno").null_count == 0
         is_repeatable = has_seqnos and self._delivery.opening.drops_duplicates
         patience = self._settings.timeout_seconds if timeout is None else timeout
-        return self._outbox.add_batch(batch, is_repeatable, patience)
+        return self._buffer.add_batch(batch, is_repeatable, patience)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is answered; raises the first failure since the last flush."""
-        last = self._outbox.flush()
+        last = self._buffer.flush()
         if last is not None and not last.outcome.wait(timeout):
             raise Overloaded("the buffer of the producer", self._settings.buffer_bytes_max, timeout or 0.0)
         failure = self._delivery.take_failure()

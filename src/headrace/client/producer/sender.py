@@ -1,13 +1,13 @@
-"""Delivery: parcels on their way, over one stream at a time, several in flight.
+"""Delivery: batches on their way, over one stream at a time, several in flight.
 
-One thread takes parcels from the outbox, gives them seqnos and writes them; a second one, for each stream, reads
+One thread takes batches from the buffer, gives them seqnos and writes them; a second one, for each stream, reads
 the answers. When a stream breaks, the first thread opens another and sends again, in order and with the same seqnos,
 everything that was not answered: what was written already is dropped by the broker as a duplicate. Parcels that must
-not be sent twice fail with `OutcomeUnknown` instead. An error that a retry cannot mend ends the producer.
+not be sent twice fail with `OutcomeUnknown` instead. An error that a retry cannot repair ends the producer.
 
-The queue of unanswered parcels is guarded by `_answered`: the writing thread appends to it, the reading one pops, and
-whoever closes a producer that gets no answers empties it. So is the parcel in hand, which is not yet in the queue.
-Whoever takes a parcel away decides what becomes of it.
+The queue of unanswered batches is guarded by `_answered`: the writing thread appends to it, the reading one pops, and
+whoever closes a producer that gets no answers empties it. So is the batch in hand, which is not yet in the queue.
+Whoever takes a batch away decides what becomes of it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from headrace.client.backoff import Backoff
 from headrace.client.calling import Calls
-from headrace.client.producer.batch import Parcel, as_batch, fitted, numbered
-from headrace.client.producer.buffer import Outbox
+from headrace.client.producer.batch import PendingBatch, as_batch, fitted, numbered
+from headrace.client.producer.buffer import SendBuffer
 from headrace.client.settings import ProducerSettings
 from headrace.client.transport.transport import Transport, UploadStream
 from headrace.core.descriptions import ProducerOpening
@@ -41,20 +41,20 @@ _TakesAnswer = Callable[[pa.RecordBatch | HeadraceError], HeadraceError | None]
 _Wakes = Callable[[], None]
 
 
-class Delivery:
+class BatchSender:
     """The sending side of one producer."""
 
     def __init__(
-        self, transport: Transport, topic: str, settings: ProducerSettings, outbox: Outbox, calls: Calls
+        self, transport: Transport, topic: str, settings: ProducerSettings, buffer: SendBuffer, calls: Calls
     ) -> None:
         self._calls = calls
         self._transport = transport
         self._topic = topic
         self._settings = settings
-        self._outbox = outbox
+        self._buffer = buffer
         self._epoch: int | None = None
-        self._unanswered: deque[Parcel] = deque()
-        self._in_hand: Parcel | None = None
+        self._unanswered: deque[PendingBatch] = deque()
+        self._in_hand: PendingBatch | None = None
         self._answered = threading.Condition()
         self._stream: _Stream | None = None
         self._schema: pa.Schema | None = None
@@ -78,26 +78,26 @@ class Delivery:
         return failures[0] if failures else None
 
     def close(self, timeout_seconds: float) -> None:
-        """Send what is in the outbox and end; what is not answered in time fails."""
-        self._outbox.end()
+        """Send what is in the buffer and end; what is not answered in time fails."""
+        self._buffer.end()
         self._thread.join(timeout_seconds)
         if self._thread.is_alive():
             self._stop.set()
-            self._outbox.wake()
+            self._buffer.wake()
             self._give_up(Closed("the producer"), for_ever=True)
 
     def _run(self) -> None:
         """The top of the writing thread."""
         try:
             while not self._stop.is_set():
-                parcel = self._outbox.take()
-                if parcel is not None:
-                    self._hold(parcel)
-                    self._prepare(parcel)
-                    self._send(parcel)
+                pending = self._buffer.take()
+                if pending is not None:
+                    self._hold(pending)
+                    self._prepare(pending)
+                    self._send(pending)
                 elif self._stream is not None and self._stream.is_over:
-                    self._mend()
-                elif self._outbox.is_ended:
+                    self._repair()
+                elif self._buffer.is_ended:
                     break
             self._drain()
         except HeadraceError as error:
@@ -106,47 +106,47 @@ class Delivery:
             logger.exception("the producer of topic %r failed", self._topic)
             self._give_up(ServerFailed(f"the producer failed: {error!r}"), for_ever=True)
 
-    def _hold(self, parcel: Parcel) -> None:
+    def _hold(self, pending: PendingBatch) -> None:
         with self._answered:
-            self._in_hand = parcel
+            self._in_hand = pending
             if not self._stop.is_set():
                 return
         # Whoever closed the producer may not have seen it.
         self._give_up(Closed("the producer"), for_ever=True)
 
-    def _prepare(self, parcel: Parcel) -> None:
+    def _prepare(self, pending: PendingBatch) -> None:
         """Make the batch that is sent, and sent again, with the seqnos that it keeps."""
         settings = self._settings
-        if parcel.batch is None:
-            columns = parcel.columns(settings.codec)
-            parcel.values, parcel.keys = [], []
+        if pending.batch is None:
+            columns = pending.columns(settings.codec)
+            pending.values, pending.keys = [], []
         else:
-            columns = dict(zip(parcel.batch.schema.names, parcel.batch.columns, strict=True))
+            columns = dict(zip(pending.batch.schema.names, pending.batch.columns, strict=True))
         if settings.producer_id is not None:
             columns = numbered(columns, settings.producer_id, settings.message_group_id, self._next_seqno)
             self._next_seqno += len(columns["value"])
-            parcel.is_repeatable = self.opening.drops_duplicates
-        parcel.batch = as_batch(columns)
+            pending.is_repeatable = self.opening.drops_duplicates
+        pending.batch = as_batch(columns)
 
-    def _send(self, parcel: Parcel) -> None:
-        assert parcel.batch is not None, "the parcel is prepared"
+    def _send(self, pending: PendingBatch) -> None:
+        assert pending.batch is not None, "the pending is prepared"
         while not self._has_room():
-            self._mend()
-        if self._schema is None or fitted(parcel.batch, self._schema) is None:
+            self._repair()
+        if self._schema is None or fitted(pending.batch, self._schema) is None:
             self._drain()
-            self._schema = _merged(self._schema, parcel.batch.schema)
+            self._schema = _merged(self._schema, pending.batch.schema)
         if not self._await_answer():
             return
         if self._stream is None:
-            self._mend()
+            self._repair()
             return
         try:
-            self._stream.write(parcel)
+            self._stream.write(pending)
         except HeadraceError:
-            self._mend()
+            self._repair()
 
     def _await_answer(self) -> bool:
-        """Put the parcel in hand where its answer finds it, unless the producer was closed meanwhile."""
+        """Put the batch in hand where its answer finds it, unless the producer was closed meanwhile."""
         with self._answered:
             if self._stop.is_set() or self._in_hand is None:
                 # It is given up by whoever closes.
@@ -156,7 +156,7 @@ class Delivery:
             return True
 
     def _has_room(self) -> bool:
-        """Wait until fewer parcels are in flight; false if the stream ended meanwhile."""
+        """Wait until fewer batches are in flight; false if the stream ended meanwhile."""
         with self._answered:
             while len(self._unanswered) >= PRODUCER_BATCHES_IN_FLIGHT and self._stream is not None:
                 if self._stop.is_set():
@@ -174,9 +174,9 @@ class Delivery:
             stream.join()
             if self._unanswered:
                 self._stream = stream
-                self._mend()
+                self._repair()
 
-    def _mend(self) -> None:
+    def _repair(self) -> None:
         """Open a stream and write what is not answered, until it works or takes too long; raises what cannot be."""
         error = self._end_stream()
         backoff = Backoff(self._settings.timeout_seconds, self._stop)
@@ -206,9 +206,9 @@ class Delivery:
         assert self._schema is not None, "there is something to send"
         again_sent = list(self._unanswered)
         upload = self._transport.upload(command, self._schema)
-        self._stream = _Stream(upload, self._schema, self._take_answer, self._outbox.wake, self._answered)
-        for parcel in again_sent:
-            self._stream.write(parcel)
+        self._stream = _Stream(upload, self._schema, self._take_answer, self._buffer.wake, self._answered)
+        for pending in again_sent:
+            self._stream.write(pending)
 
     def _end_stream(self) -> HeadraceError | None:
         """Let go of the stream; why it ended, if that is known."""
@@ -220,18 +220,18 @@ class Delivery:
         return stream.failure or (Closed("the stream") if self._unanswered else None)
 
     def _take_answer(self, answer: pa.RecordBatch | HeadraceError) -> HeadraceError | None:
-        """In the reading thread: the answer to the first parcel; an error that ends the stream is given back."""
+        """In the reading thread: the answer to the first batch; an error that ends the stream is given back."""
         if isinstance(answer, HeadraceError) and not isinstance(answer, InvalidInput):
             return answer
-        parcel = self._first_unanswered()
-        if parcel is None:
+        pending = self._first_unanswered()
+        if pending is None:
             # It was given up: whoever sent it was told so.
             return None
         if isinstance(answer, HeadraceError):
-            self._fail(parcel, answer)
+            self._fail(pending, answer)
         else:
-            self._outbox.release(parcel)
-            parcel.outcome.decide(answer, None)
+            self._buffer.release(pending)
+            pending.outcome.decide(answer, None)
         with self._answered:
             self._answered.notify_all()
         return None
@@ -241,37 +241,37 @@ class Delivery:
         if not isinstance(error, Unreachable | Closed | OutcomeUnknown):
             return
         with self._answered:
-            lost = [parcel for parcel in self._unanswered if not parcel.is_repeatable and parcel.was_sent]
-            kept = [parcel for parcel in self._unanswered if parcel.is_repeatable or not parcel.was_sent]
+            lost = [pending for pending in self._unanswered if not pending.is_repeatable and pending.was_sent]
+            kept = [pending for pending in self._unanswered if pending.is_repeatable or not pending.was_sent]
             self._unanswered = deque(kept)
-        for parcel in lost:
-            self._fail(parcel, OutcomeUnknown(self._topic, str(error)))
+        for pending in lost:
+            self._fail(pending, OutcomeUnknown(self._topic, str(error)))
 
     def _give_up(self, error: HeadraceError, for_ever: bool) -> None:
         # Refused first: whoever hears of the end of one message sends no other.
-        refused = self._outbox.refuse(error if for_ever else None)
-        while (parcel := self._first_unanswered()) is not None:
-            is_unknown = parcel.was_sent and _may_pass(error)
-            self._fail(parcel, OutcomeUnknown(self._topic, str(error)) if is_unknown else error)
-        if for_ever and (parcel := self._let_go()) is not None:
-            self._fail(parcel, error)
-        for parcel in refused:
-            self._fail(parcel, error)
+        refused = self._buffer.refuse(error if for_ever else None)
+        while (pending := self._first_unanswered()) is not None:
+            is_unknown = pending.was_sent and _may_pass(error)
+            self._fail(pending, OutcomeUnknown(self._topic, str(error)) if is_unknown else error)
+        if for_ever and (pending := self._let_go()) is not None:
+            self._fail(pending, error)
+        for pending in refused:
+            self._fail(pending, error)
 
-    def _let_go(self) -> Parcel | None:
+    def _let_go(self) -> PendingBatch | None:
         with self._answered:
-            parcel, self._in_hand = self._in_hand, None
-        return parcel
+            pending, self._in_hand = self._in_hand, None
+        return pending
 
-    def _first_unanswered(self) -> Parcel | None:
+    def _first_unanswered(self) -> PendingBatch | None:
         with self._answered:
             return self._unanswered.popleft() if self._unanswered else None
 
-    def _fail(self, parcel: Parcel, error: HeadraceError) -> None:
-        self._outbox.release(parcel)
+    def _fail(self, pending: PendingBatch, error: HeadraceError) -> None:
+        self._buffer.release(pending)
         if not self._failures:
             self._failures.append(error)
-        parcel.outcome.decide(None, again(error))
+        pending.outcome.decide(None, again(error))
 
 
 def _may_pass(error: HeadraceError) -> bool:
@@ -309,12 +309,12 @@ class _Stream:
         self._thread = threading.Thread(target=self._read, name="headrace-receipts", daemon=True)
         self._thread.start()
 
-    def write(self, parcel: Parcel) -> None:
-        """Send a parcel."""
-        assert parcel.batch is not None, "the parcel is prepared"
-        batch = fitted(parcel.batch, self._schema)
+    def write(self, pending: PendingBatch) -> None:
+        """Send a batch."""
+        assert pending.batch is not None, "the pending is prepared"
+        batch = fitted(pending.batch, self._schema)
         assert batch is not None, "the stream was made for it"
-        parcel.was_sent = True
+        pending.was_sent = True
         self._upload.write(batch)
 
     def finish(self) -> None:

@@ -78,16 +78,16 @@ def _read(broker: Broker, read: Read, is_over: Callable[[], bool]) -> Iterator[p
 
 
 def _followed(broker: Broker, follow: Follow, is_over: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
-    reader, positions, news = broker.reader(follow.topic), dict(follow.positions), threading.Event()
+    reader, positions, notifications = broker.reader(follow.topic), dict(follow.positions), threading.Event()
     reader.check_reached(positions)
     # Each partition that is behind may fill a batch: a share of one would make many small ones.
     # What is out of bounds stays so, and is refused.
     bound = max(follow.max_messages, FETCH_MESSAGES_MAX)
     messages_max = min(follow.max_messages * max(1, len(positions)), bound)
     send = _mixed if follow.mixed else _cut
-    with reader.watching(news.set):
+    with reader.watching(notifications.set):
         while not is_over():
-            news.clear()
+            notifications.clear()
             if follow.growing:
                 positions = dict.fromkeys(range(reader.partitions), 0) | positions
             batches = reader.read(positions, messages_max, follow.max_bytes)
@@ -95,7 +95,7 @@ def _followed(broker: Broker, follow: Follow, is_over: Callable[[], bool]) -> It
                 positions[batch.column("partition")[0].as_py()] += batch.num_rows
             yield from send(batches, follow.max_messages)
             if not batches:
-                news.wait(_PATIENCE_SECONDS)
+                notifications.wait(_PATIENCE_SECONDS)
 
 
 def _mixed(batches: list[pa.RecordBatch], messages_max: int) -> Iterator[pa.RecordBatch]:

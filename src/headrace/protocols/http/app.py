@@ -14,9 +14,9 @@ from litestar.types import ASGIApp
 from headrace.broker import Broker
 from headrace.broker.access import Access
 from headrace.core.errors import HeadraceError
-from headrace.edge.bridge import Crossing
+from headrace.edge.bridge import Bridge
 from headrace.edge.draining import Draining
-from headrace.edge.waiting import Wakes
+from headrace.edge.waiting import LoopWakeups
 from headrace.protocols.http.errors import answer_anything, answer_headrace_error, answer_http_exception
 from headrace.protocols.http.middleware.access import guard
 from headrace.protocols.http.middleware.limits import with_limits
@@ -35,7 +35,7 @@ from headrace.protocols.http.routes import (
     sources,
     topics,
 )
-from headrace.protocols.http.settings import RestSettings
+from headrace.protocols.http.settings import HttpSettings
 
 API: Final = "/v1"
 
@@ -50,24 +50,24 @@ _HANDLERS: Final = [
 
 
 def make_app(
-    broker: Broker, access: Access, settings: RestSettings | None = None, draining: Draining | None = None
+    broker: Broker, access: Access, settings: HttpSettings | None = None, draining: Draining | None = None
 ) -> ASGIApp:
     """The application over an open broker; it closes nothing but what it opened itself."""
-    settings = settings or RestSettings()
+    settings = settings or HttpSettings()
     return with_limits(with_raw_paths(make_litestar(broker, access, settings, draining), API), settings)
 
 
-def make_litestar(broker: Broker, access: Access, settings: RestSettings, draining: Draining | None = None) -> Litestar:
+def make_litestar(broker: Broker, access: Access, settings: HttpSettings, draining: Draining | None = None) -> Litestar:
     """The same without the routing by raw paths, for those who look at its routes."""
-    crossing = Crossing(broker, draining)
-    parts = {"crossing": crossing, "wakes": Wakes(crossing.draining), "rest_settings": settings}
+    bridge = Bridge(broker, draining)
+    parts = {"bridge": bridge, "wakes": LoopWakeups(bridge.draining), "rest_settings": settings}
 
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            crossing.close()
+            bridge.close()
 
     app = Litestar(
         route_handlers=[

@@ -20,8 +20,8 @@ from litestar.types import Receive, Scope, Send
 
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.errors import Closed, HeadraceError, OffsetOutOfRange
-from headrace.edge.bridge import Crossing
-from headrace.edge.waiting import Wakes, left, wait
+from headrace.edge.bridge import Bridge
+from headrace.edge.waiting import LoopWakeups, left, wait
 from headrace.protocols.http.errors import problem_of
 from headrace.protocols.http.formats import Encoding, messages_of
 from headrace.protocols.http.requests.negotiation import EVENTS
@@ -87,9 +87,9 @@ class Subscriber:
 class EventStream:
     """The answer to a subscription, as an ASGI application."""
 
-    def __init__(self, subscriber: Subscriber, crossing: Crossing, wakes: Wakes) -> None:
+    def __init__(self, subscriber: Subscriber, bridge: Bridge, wakes: LoopWakeups) -> None:
         self._subscriber = subscriber
-        self._crossing = crossing
+        self._bridge = bridge
         self._wakes = wakes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,7 +123,7 @@ class EventStream:
                     wake.clear()
                     subscriber.check_access()
                     if subscriber.has_news():
-                        for part in await self._crossing.call(subscriber.next_events):
+                        for part in await self._bridge.call(subscriber.next_events):
                             yield part
                     elif not await wait(wake, subscriber.idle_seconds):
                         yield b":\n\n"

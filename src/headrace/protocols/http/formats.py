@@ -53,7 +53,7 @@ class CommitKeyIn(msgspec.Struct, forbid_unknown_fields=True):
     number: Annotated[int, msgspec.Meta(ge=0, le=SEQNO_MAX)]
 
 
-class Publish(msgspec.Struct, forbid_unknown_fields=True):
+class PublishIn(msgspec.Struct, forbid_unknown_fields=True):
     """Messages to publish in one commit."""
 
     messages: Annotated[list[MessageIn], msgspec.Meta(max_length=BATCH_ROWS_MAX)]
@@ -61,7 +61,7 @@ class Publish(msgspec.Struct, forbid_unknown_fields=True):
     commit_key: CommitKeyIn | None = None
 
 
-class Receipt(msgspec.Struct, frozen=True):
+class ReceiptOut(msgspec.Struct, frozen=True):
     """What became of a message; partition and offset are null for a duplicate."""
 
     partition: int | None
@@ -72,7 +72,7 @@ class Receipt(msgspec.Struct, frozen=True):
 class Published(msgspec.Struct):
     """Receipts in the order sent."""
 
-    receipts: list[Receipt]
+    receipts: list[ReceiptOut]
 
 
 class MessageOut(msgspec.Struct, omit_defaults=True):
@@ -99,7 +99,7 @@ class Messages(msgspec.Struct):
     next_offset: int
 
 
-def batch_of_json(publish: Publish) -> pa.RecordBatch:
+def batch_of_json(publish: PublishIn) -> pa.RecordBatch:
     """The messages of a JSON body as a batch; columns that no message has are left out."""
     messages = publish.messages
     columns: dict[str, pa.Array] = {}
@@ -152,7 +152,7 @@ def published_of(receipts: Receipts) -> Published:
     rows = zip(receipts.partition.tolist(), receipts.offset.tolist(), receipts.outcome.tolist(), strict=True)
     return Published(
         [
-            Receipt(partition, offset, "written") if outcome == WRITTEN else Receipt(None, None, "duplicate")
+            ReceiptOut(partition, offset, "written") if outcome == WRITTEN else ReceiptOut(None, None, "duplicate")
             for partition, offset, outcome in rows
         ]
     )

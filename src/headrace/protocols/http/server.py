@@ -26,7 +26,7 @@ from litestar.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from headrace.edge.draining import Draining
-from headrace.protocols.http.settings import RestSettings
+from headrace.protocols.http.settings import HttpSettings
 
 # Connections beyond those that may have a request under way.
 SPARE_CONNECTIONS: Final = 1_000
@@ -86,7 +86,7 @@ def _no_password() -> str:
 def serve(
     app: ASGIApp,
     listeners: Sequence[socket.socket],
-    settings: RestSettings,
+    settings: HttpSettings,
     draining: Draining,
     on_ready: Callable[[], None],
     tls: tuple[Path, Path] | None = None,

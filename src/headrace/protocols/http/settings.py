@@ -11,7 +11,7 @@ from headrace.core.limits import BATCH_BYTES_MAX
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 
 
-class RestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the HTTP server.
 
     body_bytes_max: a larger request body is refused with 413.

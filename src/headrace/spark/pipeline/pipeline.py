@@ -52,9 +52,9 @@ from headrace.spark.pipeline.load import describe, load
 from headrace.spark.pipeline.lock import unusable
 from headrace.spark.pipeline.preflight import check_sink_id, check_tables, check_topics, make_topics
 from headrace.spark.pipeline.progress import LINE_SECONDS, Progress, Summary, Tally
-from headrace.spark.pipeline.sinks.sink import AnyFormat, Destination, Report, order_columns
-from headrace.spark.pipeline.sinks.table_sink import DeltaDestination, TableDestination
-from headrace.spark.pipeline.sinks.topic_sink import DeadTopicDestination, TopicDestination
+from headrace.spark.pipeline.sinks.sink import AnyFormat, BatchReport, SinkWriter, order_columns
+from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter, TableSinkWriter
+from headrace.spark.pipeline.sinks.topic_sink import DeadTopicSinkWriter, TopicSinkWriter
 from headrace.spark.pipeline.spark_errors import PipelineFailed, failure_of
 from headrace.spark.pipeline.spark_logs import analysis
 
@@ -81,8 +81,8 @@ class _Built:
     """A pipeline on Spark, ready to be started."""
 
     rows: DataFrame
-    sink: Destination
-    dead: Destination | None
+    sink: SinkWriter
+    dead: SinkWriter | None
     checkpoint: Checkpoint | None
     counts: Observation | None
 
@@ -156,7 +156,7 @@ class Pipeline:
 
     def __init__(self, description: Description) -> None:
         self.description = description
-        self.report: Report | None = None
+        self.report: BatchReport | None = None
         self._stopping = threading.Event()
 
     @classmethod
@@ -260,27 +260,27 @@ class Pipeline:
             rows = _together(rows, dead.prepare(parts.dead))
         return _Built(rows, sink, dead, checkpoint, counts)
 
-    def _sink(self, writer: str) -> Destination:
+    def _sink(self, writer: str) -> SinkWriter:
         sink = self.description.sink
         if isinstance(sink, ReportSink):
-            self.report = Report(sink)
+            self.report = BatchReport(sink)
             return self.report
         if isinstance(sink, TopicSink):
             options = connection_options(self.description.server, self.description.url_of(sink))
-            return TopicDestination(sink, options, writer)
+            return TopicSinkWriter(sink, options, writer)
         return self._table(sink, writer, "sink") if sink.format in TABLE_FORMATS else AnyFormat(sink)
 
-    def _dead_letters(self, writer: str) -> Destination | None:
+    def _dead_letters(self, writer: str) -> SinkWriter | None:
         dead = self.description.dead_letters
         if dead is None:
             return None
         if isinstance(dead, DeadTopic):
             options = connection_options(self.description.server, self.description.url_of(dead))
-            return DeadTopicDestination(TopicSink(topic=dead.topic), options, writer)
+            return DeadTopicSinkWriter(TopicSink(topic=dead.topic), options, writer)
         return self._table(TableSink(format=dead.format, path=dead.path), writer, "dead_letters")
 
-    def _table(self, sink: TableSink, writer: str, field: str) -> Destination:
-        kind = DeltaDestination if sink.format == "delta" else TableDestination
+    def _table(self, sink: TableSink, writer: str, field: str) -> SinkWriter:
+        kind = DeltaSinkWriter if sink.format == "delta" else TableSinkWriter
         return kind(sink, writer, self.description.is_stream, field)
 
     def _run_batch(self, built: _Built) -> Summary:

@@ -25,7 +25,7 @@ from headrace.spark.pipeline.description import (
     TopicSource,
 )
 from headrace.spark.pipeline.lock import unusable
-from headrace.spark.pipeline.sinks.file_commit import Landing
+from headrace.spark.pipeline.sinks.file_commit import FileCommit
 from headrace.spark.write.staging import make_topic
 
 _TIMEOUT_SECONDS: Final = 10.0
@@ -99,7 +99,7 @@ def _check_unused(client: Client, topic: str, sink_id: str) -> None:
 def _last_batch(part: TableSink | DeadTable, sink_id: str) -> int | None:
     assert part.path is not None
     table = Path(part.path).absolute()
-    landing = Landing(table, sink_id)
+    landing = FileCommit(table, sink_id)
     if landing.is_used:
         return max(0, landing.last)
     if part.format != "delta" or not (table / "_delta_log").is_dir():

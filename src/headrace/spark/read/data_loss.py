@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Losses:
+class DataLoss:
     """What is gone, by partition: from the first offset lost up to the one after the last."""
 
     ranges: Mapping[int, tuple[int, int]]
@@ -38,7 +38,7 @@ class Losses:
         logger.warning("skipped %d messages of topic %r that are gone: %s", total, topic, shown)
 
 
-def kept_of(ranges: Ranges, bounds: Mapping[int, tuple[int, int]]) -> tuple[Ranges, Losses]:
+def kept_of(ranges: Ranges, bounds: Mapping[int, tuple[int, int]]) -> tuple[Ranges, DataLoss]:
     """The part of some ranges that is still there, and the part that is not.
 
     bounds: start and end offset by partition, as they are now.
@@ -55,4 +55,4 @@ def kept_of(ranges: Ranges, bounds: Mapping[int, tuple[int, int]]) -> tuple[Rang
         if first > start or last < end:
             # A topic that ends before it was read to is another topic of the same name.
             lost[partition] = (start if first > start else last, end if last < end else first)
-    return kept, Losses(lost)
+    return kept, DataLoss(lost)

@@ -20,7 +20,7 @@ class GroupProgress:
         self._told: dict[int, int] | None = None
 
     def report(self, offsets: Mapping[int, int]) -> None:
-        """Everything before these offsets was read; says so to the broker if it is news."""
+        """Everything before these offsets was read; says so to the broker if it is notifications."""
         options = self._options
         if options.group is None:
             return
@@ -28,17 +28,17 @@ class GroupProgress:
         if self._told is None:
             self._register(group)
         told = self._told or {}
-        news = {partition: offset for partition, offset in offsets.items() if offset > told.get(partition, -1)}
-        if not news:
+        notifications = {partition: offset for partition, offset in offsets.items() if offset > told.get(partition, -1)}
+        if not notifications:
             return
         try:
-            call(lambda client: client.commit(topic, group, news))
+            call(lambda client: client.commit(topic, group, notifications))
         except GroupNotFound:
             # Somebody deleted it, alone or with its topic. The query needs it no less for that.
             self._register(group)
-            news = dict(offsets)
-            call(lambda client: client.commit(topic, group, news))
-        self._told = told | news
+            notifications = dict(offsets)
+            call(lambda client: client.commit(topic, group, notifications))
+        self._told = told | notifications
 
     def _register(self, group: str) -> None:
         options = self._options

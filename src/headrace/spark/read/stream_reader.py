@@ -2,7 +2,7 @@
 
 One process of Spark's driver asks for offsets; tasks read splits in processes of their own, with a copy of this object.
 
-    latestOffset(start)     commit `start` for the group ─► wait for news, at most half a second ─► limits ─► end
+    latestOffset(start)     commit `start` for the group ─► wait for notifications, at most half a second ─► limits ─► end
     partitions(start, end)  what retention took is lost ─► splits
     read(split)             in a task
 
@@ -35,7 +35,7 @@ from headrace.core.limits import FETCH_BYTES_MAX
 from headrace.spark.options import ReadOptions, default_start
 from headrace.spark.read import stream_offsets
 from headrace.spark.read.batch_reader import split_reader
-from headrace.spark.read.data_loss import Losses, kept_of
+from headrace.spark.read.data_loss import DataLoss, kept_of
 from headrace.spark.read.group_progress import GroupProgress
 from headrace.spark.read.positions import EARLIEST, Bounds, moment, resolve
 from headrace.spark.read.rate_limit import waiting, within_bytes, within_messages
@@ -141,7 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 lost[partition] = (newest, offset)
             elif offset < oldest and self._options.fail_on_data_loss:
                 lost[partition] = (offset, oldest)
-        Losses(lost).face(self._topic, self._options.fail_on_data_loss)
+        DataLoss(lost).face(self._topic, self._options.fail_on_data_loss)
 
     def _limited(self, ranges: Ranges, limit: ReadLimit) -> Ranges:
         if isinstance(limit, ReadAllAvailable) or not ranges:

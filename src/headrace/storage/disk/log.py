@@ -39,9 +39,9 @@ from headrace.storage.disk.files.segment import Segment, SegmentHeader, file_nam
 from headrace.storage.disk.opening.recovery import Recovered
 from headrace.storage.disk.options import DiskOptions
 from headrace.storage.disk.plan_ahead import planned_ahead
-from headrace.storage.disk.preallocation import Room
-from headrace.storage.disk.tail_cache import Tail, is_small
-from headrace.storage.interface import Decide, Offsets
+from headrace.storage.disk.preallocation import Preallocation
+from headrace.storage.disk.tail_cache import TailCache, is_small
+from headrace.storage.interface import Decide, OffsetRange
 from headrace.storage.ranges import check_range
 
 # Complete segments whose files stay mapped; each is address space and, while read, page cache.
@@ -84,8 +84,8 @@ class DiskLog:
         self._sealed = 0
         self.sync_seconds = Histogram(SECONDS)
         self._write_lock = threading.Lock()
-        self._tail = Tail()
-        self._room = Room(files, options)
+        self._tail = TailCache()
+        self._room = Preallocation(files, options)
         self._mapped: OrderedDict[Segment, None] = OrderedDict()
         self._mapped_lock = threading.Lock()
         self.damage = recovered.damage
@@ -120,12 +120,12 @@ class DiskLog:
                 self._take(written)
             self._visible_end = self._state.end_offsets.copy()
 
-    def offsets(self) -> Offsets:
+    def offsets(self) -> OffsetRange:
         """Start and end of every partition, as readers may see them."""
         # The start before the end: neither can overtake the other then, nor have more partitions.
         base = self._segments[0].header.base_offsets
         end = self._visible_end
-        return Offsets(_widened(base, len(end)), end)
+        return OffsetRange(_widened(base, len(end)), end)
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
         """Messages of one partition from `offset` on, within the limits but at least one if there is one."""

@@ -23,7 +23,7 @@ from headrace.storage.disk.options import DiskOptions
 _SMALL_PART: Final = 16
 
 
-class Room:
+class Preallocation:
     """The zeros behind the last frame of the newest segment; none to begin with."""
 
     def __init__(self, files: FileSystem, options: DiskOptions) -> None:

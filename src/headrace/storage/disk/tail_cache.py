@@ -65,7 +65,7 @@ def is_small(header: frame.Header) -> bool:
     return header.body_bytes <= COMMIT_BYTES_MAX
 
 
-class Tail:
+class TailCache:
     """The newest small commits of a topic."""
 
     def __init__(self) -> None:

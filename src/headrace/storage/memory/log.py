@@ -17,7 +17,7 @@ from headrace.core.publish.plan import Commit, TopicState
 from headrace.core.retention import Piece, droppable
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.interface import Decide, Offsets
+from headrace.storage.interface import Decide, OffsetRange
 from headrace.storage.ranges import check_range
 
 
@@ -77,10 +77,10 @@ class MemoryLog:
             part = _Part(int(first_offset), commit.time_us, commit.rows.slice(int(first_row), int(rows)))
             self._parts[partition].append(part)
 
-    def offsets(self) -> Offsets:
+    def offsets(self) -> OffsetRange:
         """Start and end of every partition."""
         with self._lock:
-            return Offsets(self._start.copy(), self._state.end_offsets.copy())
+            return OffsetRange(self._start.copy(), self._state.end_offsets.copy())
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
         """Messages of one partition from `offset` on, within the limits but at least one if there is one."""

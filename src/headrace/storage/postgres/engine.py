@@ -22,8 +22,8 @@ from headrace.storage.postgres.errors import failure_of, reason_of
 from headrace.storage.postgres.log.log import PostgresLog
 from headrace.storage.postgres.log.retention import SHORT_WAIT
 from headrace.storage.postgres.notify import PostgresSignals
-from headrace.storage.postgres.options import Address, PostgresOptions
-from headrace.storage.postgres.pool import Connection, Connections
+from headrace.storage.postgres.options import DatabaseAddress, PostgresOptions
+from headrace.storage.postgres.pool import Connection, ConnectionPool
 from headrace.storage.postgres.sql import schema
 from headrace.storage.postgres.stages import PostgresStages
 
@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 class PostgresStore:
     """An open PostgreSQL store."""
 
-    def __init__(self, address: Address, options: PostgresOptions) -> None:
-        self._connections = Connections(address, options)
+    def __init__(self, address: DatabaseAddress, options: PostgresOptions) -> None:
+        self._connections = ConnectionPool(address, options)
         with ExitStack() as undo:
             undo.callback(self._connections.close)
             self.catalog = _open_catalog(self._connections)
@@ -76,12 +76,12 @@ class PostgresStore:
         self._connections.close()
 
 
-def open_postgres_catalog(address: Address, options: PostgresOptions) -> Catalog:
+def open_postgres_catalog(address: DatabaseAddress, options: PostgresOptions) -> Catalog:
     """Open the catalog of a store, making it if it is new, whoever else has the store open."""
-    return _open_catalog(Connections(address, options))
+    return _open_catalog(ConnectionPool(address, options))
 
 
-def _open_catalog(connections: Connections) -> Catalog:
+def _open_catalog(connections: ConnectionPool) -> Catalog:
     """Make or upgrade all tables, and open the catalog."""
     database = _engine(connections)
     with ExitStack() as undo:
@@ -106,7 +106,7 @@ def _warn_of_risks(connection: Connection, store: str) -> None:
 
 
 @contextmanager
-def _first_connection(connections: Connections) -> Iterator[Connection]:
+def _first_connection(connections: ConnectionPool) -> Iterator[Connection]:
     """A connection that shows at once what is wrong with the address."""
     try:
         with connections.connect() as connection:
@@ -115,7 +115,7 @@ def _first_connection(connections: Connections) -> Iterator[Connection]:
         raise failure_of(error, connections.address) from error
 
 
-def _engine(connections: Connections) -> Engine:
+def _engine(connections: ConnectionPool) -> Engine:
     """The catalog's own connections, lent to the topics while a transaction of the catalog runs in the same thread."""
 
     def connect() -> Connection:

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import errors
 
 from headrace.core.errors import DiskFull, HeadraceError, StoreUnavailable
-from headrace.storage.postgres.options import Address
+from headrace.storage.postgres.options import DatabaseAddress
 
 # The server says goodbye, or is not ready yet: another connection may work.
 _GOODBYES = (
@@ -37,14 +37,14 @@ def has_ended_connection(error: psycopg.Error) -> bool:
     return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
 
 
-def failure_of(error: psycopg.Error, address: Address, topic: str = "") -> HeadraceError:
+def failure_of(error: psycopg.Error, address: DatabaseAddress, topic: str = "") -> HeadraceError:
     """The error to raise instead."""
     if isinstance(error, errors.DiskFull):
         return DiskFull(topic, reason_of(error, address))
     return StoreUnavailable(address.name, reason_of(error, address))
 
 
-def reason_of(error: BaseException, address: Address) -> str:
+def reason_of(error: BaseException, address: DatabaseAddress) -> str:
     """Why, in one line, and what to do where that is known."""
     if isinstance(error, errors.LockNotAvailable):
         return "a lock was held too long by another transaction: look for sessions that are idle in transaction"

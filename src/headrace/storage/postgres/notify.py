@@ -21,7 +21,7 @@ from typing import Final
 import psycopg
 
 from headrace.storage.postgres.errors import reason_of
-from headrace.storage.postgres.pool import Connection, Connections
+from headrace.storage.postgres.pool import Connection, ConnectionPool
 
 CHANNEL: Final = "'headrace_' || md5(current_schema())"
 RECONNECT_SECONDS: Final = 0.5
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 class PostgresSignals:
     """The words of one store. Safe for threads; threads are started when they are first needed."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections
         self._lock = threading.Condition()
         self._words: dict[str, None] = {}

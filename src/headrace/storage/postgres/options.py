@@ -1,6 +1,6 @@
 """How a PostgreSQL store is opened: what its URL says to us, what it says to the database, and what may be shown of it.
 
-A URL holds a password. Nothing here shows the URL: `Address.name` is made of host, port, database and schema only, and
+A URL holds a password. Nothing here shows the URL: `DatabaseAddress.name` is made of host, port, database and schema only, and
 a URL that cannot be understood is never quoted.
 """
 
@@ -45,14 +45,14 @@ class PostgresOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class DatabaseAddress:
     """Where the database is. Safe to print: what libpq is told is left out."""
 
     name: str
     parameters: dict[str, Any] = field(repr=False)
 
 
-def parse(url: str) -> tuple[Address, PostgresOptions]:
+def parse(url: str) -> tuple[DatabaseAddress, PostgresOptions]:
     """What a store URL says."""
     # From the right: a password may hold a question mark that should have been written as %3F.
     location, mark, query = url.rpartition("?")
@@ -79,7 +79,7 @@ def parse(url: str) -> tuple[Address, PostgresOptions]:
         raise _refused(f"a schema has a name of 1 to {_IDENTIFIER_BYTES_MAX} bytes")
     if options.schema.startswith("pg_"):
         raise _refused("schemas that begin with pg_ belong to PostgreSQL")
-    return Address(_name(parameters, options.schema), parameters), options
+    return DatabaseAddress(_name(parameters, options.schema), parameters), options
 
 
 def _name(parameters: dict[str, Any], schema: str) -> str:

@@ -27,7 +27,7 @@ from psycopg import sql
 
 from headrace.core.errors import Closed, StoreUnavailable
 from headrace.storage.postgres.errors import failure_of, is_lost
-from headrace.storage.postgres.options import Address, PostgresOptions
+from headrace.storage.postgres.options import DatabaseAddress, PostgresOptions
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Result = TypeVar("Result")
@@ -35,10 +35,10 @@ Result = TypeVar("Result")
 RETRY_PAUSE_SECONDS = 0.05
 
 
-class Connections:
+class ConnectionPool:
     """All connections of a store but those of the catalog."""
 
-    def __init__(self, address: Address, options: PostgresOptions) -> None:
+    def __init__(self, address: DatabaseAddress, options: PostgresOptions) -> None:
         self.address = address
         self.options = options
         self._parameters = _parameters(address, options)
@@ -157,7 +157,7 @@ class Connections:
             connection.close()
 
 
-def _parameters(address: Address, options: PostgresOptions) -> dict[str, Any]:
+def _parameters(address: DatabaseAddress, options: PostgresOptions) -> dict[str, Any]:
     """What libpq is told: the URL first, and what every connection of ours needs."""
     settings = {
         "search_path": sql.Identifier(options.schema).as_string(),

@@ -6,7 +6,7 @@ import hashlib
 
 import pyarrow as pa
 
-from headrace.storage.postgres.pool import Connection, Connections
+from headrace.storage.postgres.pool import Connection, ConnectionPool
 
 _EXPIRE = """
 WITH idle AS (
@@ -25,7 +25,7 @@ VALUES (%s, %s, %s, %s, %s, %b) ON CONFLICT DO NOTHING"""
 class PostgresStages:
     """All stages of a store. Safe for threads and between servers."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections
 
     def write(self, topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int) -> int:

@@ -31,7 +31,7 @@ def test_a_flipped_byte_in_a_frame(tmp_path: Path) -> None:
         "offsets 1 to 1 of partition 0 are missing before it",
         "offsets 1 to 1 of partition 1 are missing before it",
     ]
-    # Nothing of this can be mended, and nothing may be lost by trying: the index knows more than the frames.
+    # Nothing of this can be repaired, and nothing may be lost by trying: the index knows more than the frames.
     assert patient.examine(repair=True).is_damaged
     assert patient.content() == before
 

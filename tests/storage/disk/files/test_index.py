@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headrace.core.publish.plan import Directory
 from headrace.storage.disk.files import index as index_module
 from headrace.storage.disk.files.frame import Header
-from headrace.storage.disk.files.index import GrowingIndex, Index, Run, SealedIndex, end_offsets
+from headrace.storage.disk.files.index import FrameRun, GrowingIndex, Index, SealedIndex, end_offsets
 
 PARTITIONS = 5
 
@@ -72,7 +72,7 @@ def sealed_of(index: GrowingIndex) -> SealedIndex:
     return sealed
 
 
-def entries_of(run: Run, partition: int) -> list[Entry]:
+def entries_of(run: FrameRun, partition: int) -> list[Entry]:
     columns = (run.first_offset, run.frame, run.first_row, run.rows)
     assert len(run) == len(run.rows)
     return [

@@ -19,14 +19,14 @@ from litestar.types import ASGIApp, HTTPResponseBodyEvent, HTTPScope, Message, R
 
 from headrace.core.errors import Overloaded
 from headrace.protocols.http.errors import MEDIA_TYPE, RETRY_AFTER_SECONDS, Problem, problem_of
-from headrace.protocols.http.settings import RestSettings
+from headrace.protocols.http.settings import HttpSettings
 
 PART_BYTES: Final = 256 << 10
 
 logger = logging.getLogger(__name__)
 
 
-def with_limits(app: ASGIApp, settings: RestSettings) -> ASGIApp:
+def with_limits(app: ASGIApp, settings: HttpSettings) -> ASGIApp:
     """The application, refusing what is too much and giving up what takes too long."""
     under_way = 0
 
@@ -56,7 +56,7 @@ def allow_seconds(request: Request[Any, Any, Any], seconds: float) -> None:
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(self, scope: HTTPScope, send: Send, settings: RestSettings) -> None:
+    def __init__(self, scope: HTTPScope, send: Send, settings: HttpSettings) -> None:
         self._scope = scope
         self._send = send
         self._settings = settings

@@ -13,8 +13,8 @@ from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.errors import InvalidInput, TopicDeleted
 from headrace.core.limits import SUBSCRIPTION_PARTITIONS_MAX
 from headrace.core.rights import Right
-from headrace.edge.bridge import Crossing
-from headrace.edge.waiting import Wakes
+from headrace.edge.bridge import Bridge
+from headrace.edge.waiting import LoopWakeups
 from headrace.protocols.http.event_stream import EventStream, Subscriber, event
 from headrace.protocols.http.formats import Messages
 from headrace.protocols.http.middleware.access import check_again
@@ -23,7 +23,7 @@ from headrace.protocols.http.requests.negotiation import EVENTS, answer_type
 from headrace.protocols.http.requests.parameters import EncodingParameter
 from headrace.protocols.http.requests.positions import parse_event_id, parse_positions
 from headrace.protocols.http.requests.raw_paths import unquoted
-from headrace.protocols.http.settings import RestSettings
+from headrace.protocols.http.settings import HttpSettings
 
 _EXAMPLE = event("messages", Messages([MESSAGE], 42), "12;0:42").decode()
 
@@ -40,9 +40,9 @@ _EXAMPLE = event("messages", Messages([MESSAGE], 42), "12;0:42").decode()
 async def subscribe(
     request: Request[Any, Any, Any],
     topic: FromPath[str],
-    crossing: NamedDependency[Crossing],
-    wakes: NamedDependency[Wakes],
-    rest_settings: NamedDependency[RestSettings],
+    bridge: NamedDependency[Bridge],
+    wakes: NamedDependency[LoopWakeups],
+    rest_settings: NamedDependency[HttpSettings],
     start: Annotated[
         str,
         QueryParameter(
@@ -68,15 +68,15 @@ async def subscribe(
     """
     answer_type(request, EVENTS)
     name = unquoted(topic)
-    reader = crossing.broker.reader(name)
+    reader = bridge.broker.reader(name)
     chosen = None if partitions is None else _numbers(partitions)
-    positions = await crossing.call(_positions, reader, start, chosen, last_event_id)
+    positions = await bridge.call(_positions, reader, start, chosen, last_event_id)
     if len(positions) > SUBSCRIPTION_PARTITIONS_MAX:
         rule = f"a subscription follows at most {SUBSCRIPTION_PARTITIONS_MAX}: name some"
         raise InvalidInput("partitions", f"{len(positions)} partitions", rule)
     still_allowed = check_again(request, Right.READ, name)
     subscriber = Subscriber(reader, positions, chosen is None, encoding, rest_settings.heartbeat_seconds, still_allowed)
-    return EventStream(subscriber, crossing, wakes)
+    return EventStream(subscriber, bridge, wakes)
 
 
 def _positions(reader: TopicReader, start: str, chosen: list[int] | None, last_event_id: str | None) -> dict[int, int]:

@@ -14,7 +14,7 @@ from headrace.core.errors import InvalidInput
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import GROUP_CONSUMERS_MAX, ID_CHARACTERS_MAX, PARTITIONS_MAX, TIME_US_MAX
 from headrace.core.rights import Right
-from headrace.edge.bridge import Crossing
+from headrace.edge.bridge import Bridge
 from headrace.protocols.http.openapi.document import Docs
 from headrace.protocols.http.requests.positions import Position, listed, mapped
 from headrace.protocols.http.requests.raw_paths import unquoted
@@ -38,7 +38,7 @@ class GroupIn(msgspec.Struct, forbid_unknown_fields=True):
     read_from: Place = "earliest"
 
 
-class Progress(msgspec.Struct):
+class ProgressOut(msgspec.Struct):
     """How far a group is in one partition; `lag_seconds` is the age of the oldest message it has yet to read."""
 
     partition: int
@@ -50,7 +50,7 @@ class Progress(msgspec.Struct):
     consumer: str | None
 
 
-class Consumer(msgspec.Struct):
+class ConsumerOut(msgspec.Struct):
     """A member, or a consumer of a fixed group, and the partitions it reads."""
 
     name: str
@@ -68,8 +68,8 @@ class GroupOut(msgspec.Struct):
     generation: int
     lag_messages: int
     lag_seconds: float
-    members: list[Consumer]
-    partitions: list[Progress]
+    members: list[ConsumerOut]
+    partitions: list[ProgressOut]
 
     @classmethod
     def of(cls, group: GroupDescription) -> GroupOut:
@@ -83,9 +83,9 @@ class GroupOut(msgspec.Struct):
             group.generation,
             group.lag_messages,
             group.lag_seconds,
-            [Consumer(name, partitions) for name, partitions in group.members.items()],
+            [ConsumerOut(name, partitions) for name, partitions in group.members.items()],
             [
-                Progress(partition, at.committed, at.position, at.end, at.lag_messages, at.lag_seconds, at.consumer)
+                ProgressOut(partition, at.committed, at.position, at.end, at.lag_messages, at.lag_seconds, at.consumer)
                 for partition, at in group.progress.items()
             ],
         )
@@ -97,7 +97,7 @@ class GroupList(msgspec.Struct):
     groups: list[str]
 
 
-class Committed(msgspec.Struct):
+class CommittedOut(msgspec.Struct):
     """The committed offset of each partition that has one: the next offset to read."""
 
     offsets: list[Position]
@@ -134,10 +134,10 @@ _GROUP = GroupOut(
     generation=3,
     lag_messages=2,
     lag_seconds=0.8,
-    members=[Consumer("worker-1", [0]), Consumer("worker-2", [1])],
-    partitions=[Progress(0, 40, 40, 42, 2, 0.8, "worker-1"), Progress(1, 17, 17, 17, 0, 0.0, "worker-2")],
+    members=[ConsumerOut("worker-1", [0]), ConsumerOut("worker-2", [1])],
+    partitions=[ProgressOut(0, 40, 40, 42, 2, 0.8, "worker-1"), ProgressOut(1, 17, 17, 17, 0, 0.0, "worker-2")],
 )
-_OFFSETS = Committed([Position(0, 40), Position(1, 17)])
+_OFFSETS = CommittedOut([Position(0, 40), Position(1, 17)])
 
 
 @get(
@@ -146,9 +146,9 @@ _OFFSETS = Committed([Position(0, 40), Position(1, 17)])
     tags=["groups"],
     summary="List groups",
 )
-async def list_groups(topic: FromPath[str], crossing: NamedDependency[Crossing]) -> GroupList:
+async def list_groups(topic: FromPath[str], bridge: NamedDependency[Bridge]) -> GroupList:
     """The groups of a topic by name."""
-    return GroupList(await crossing.call(crossing.broker.list_groups, unquoted(topic)))
+    return GroupList(await bridge.call(bridge.broker.list_groups, unquoted(topic)))
 
 
 @put(
@@ -161,14 +161,12 @@ async def list_groups(topic: FromPath[str], crossing: NamedDependency[Crossing])
     summary="Register a group",
 )
 async def register_group(
-    request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], crossing: NamedDependency[Crossing]
+    request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> GroupOut:
     """Make a group, or change its size or importance; one that is there keeps its offsets."""
     data = await read(request, GroupIn)
-    register = crossing.broker.register_group
-    made = await crossing.call(
-        register, unquoted(topic), unquoted(group), data.consumers, data.important, data.read_from
-    )
+    register = bridge.broker.register_group
+    made = await bridge.call(register, unquoted(topic), unquoted(group), data.consumers, data.important, data.read_from)
     return GroupOut.of(made)
 
 
@@ -178,9 +176,9 @@ async def register_group(
     tags=["groups"],
     summary="Describe a group",
 )
-async def describe_group(topic: FromPath[str], group: FromPath[str], crossing: NamedDependency[Crossing]) -> GroupOut:
+async def describe_group(topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]) -> GroupOut:
     """Members, positions and lag, in messages and seconds, by partition and over all."""
-    return GroupOut.of(await crossing.call(crossing.broker.describe_group, unquoted(topic), unquoted(group)))
+    return GroupOut.of(await bridge.call(bridge.broker.describe_group, unquoted(topic), unquoted(group)))
 
 
 @delete(
@@ -189,22 +187,22 @@ async def describe_group(topic: FromPath[str], group: FromPath[str], crossing: N
     tags=["groups"],
     summary="Delete a group",
 )
-async def delete_group(topic: FromPath[str], group: FromPath[str], crossing: NamedDependency[Crossing]) -> None:
+async def delete_group(topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]) -> None:
     """Remove a group with its offsets."""
-    await crossing.call(crossing.broker.delete_group, unquoted(topic), unquoted(group))
+    await bridge.call(bridge.broker.delete_group, unquoted(topic), unquoted(group))
 
 
 @get(
     "/topics/{topic:str}/groups/{group:str}/offsets",
-    opt={"right": Right.READ, "docs": Docs(answer=Committed, example=_OFFSETS, errors=(404,))},
+    opt={"right": Right.READ, "docs": Docs(answer=CommittedOut, example=_OFFSETS, errors=(404,))},
     tags=["groups"],
-    summary="Committed offsets",
+    summary="CommittedOut offsets",
 )
 async def committed_offsets(
-    topic: FromPath[str], group: FromPath[str], crossing: NamedDependency[Crossing]
-) -> Committed:
+    topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
+) -> CommittedOut:
     """The committed offset of each partition that has one."""
-    return Committed(listed(await crossing.call(crossing.broker.committed, unquoted(topic), unquoted(group))))
+    return CommittedOut(listed(await bridge.call(bridge.broker.committed, unquoted(topic), unquoted(group))))
 
 
 @post(
@@ -218,13 +216,13 @@ async def committed_offsets(
     summary="Commit offsets",
 )
 async def commit_offsets(
-    request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], crossing: NamedDependency[Crossing]
+    request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> None:
     """Store the next offset to read by partition; it never moves back, that is what seeking is for."""
     data = await read(request, CommitIn)
     offsets = mapped("offsets", data.offsets)
-    commit = crossing.broker.commit
-    await crossing.call(commit, unquoted(topic), unquoted(group), offsets, data.member, data.generation)
+    commit = bridge.broker.commit
+    await bridge.call(commit, unquoted(topic), unquoted(group), offsets, data.member, data.generation)
 
 
 @post(
@@ -232,28 +230,28 @@ async def commit_offsets(
     status_code=200,
     opt={
         "right": Right.MANAGE,
-        "docs": Docs(body=SeekIn, given=SeekIn(to="start"), answer=Committed, example=_OFFSETS, errors=(404,)),
+        "docs": Docs(body=SeekIn, given=SeekIn(to="start"), answer=CommittedOut, example=_OFFSETS, errors=(404,)),
     },
     tags=["groups"],
     summary="Move a group",
 )
 async def seek(
-    request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], crossing: NamedDependency[Crossing]
-) -> Committed:
+    request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
+) -> CommittedOut:
     """Go to the start, the end, a time or to offsets, forward or back, in a new generation of the group."""
     data = await read(request, SeekIn)
     if (data.to is None) == (data.offsets is None):
         raise InvalidInput("to", repr(data.to), "give either to or offsets")
-    return Committed(listed(await crossing.call(_seek, crossing, unquoted(topic), unquoted(group), data)))
+    return CommittedOut(listed(await bridge.call(_seek, bridge, unquoted(topic), unquoted(group), data)))
 
 
-def _seek(crossing: Crossing, topic: str, group: str, data: SeekIn) -> dict[int, int]:
+def _seek(bridge: Bridge, topic: str, group: str, data: SeekIn) -> dict[int, int]:
     if data.offsets is not None:
         offsets = mapped("offsets", data.offsets)
     else:
-        offsets = crossing.broker.reader(topic).positions_at(_place(data.to))
-    crossing.broker.seek(topic, group, offsets)
-    return crossing.broker.committed(topic, group)
+        offsets = bridge.broker.reader(topic).positions_at(_place(data.to))
+    bridge.broker.seek(topic, group, offsets)
+    return bridge.broker.committed(topic, group)
 
 
 def _place(to: str | int | None) -> ReadFrom:

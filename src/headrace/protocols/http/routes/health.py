@@ -6,7 +6,7 @@ import msgspec
 from litestar import Response, get
 from litestar.di import NamedDependency
 
-from headrace.edge.bridge import Crossing
+from headrace.edge.bridge import Bridge
 from headrace.protocols.http.middleware.access import PUBLIC
 
 
@@ -24,9 +24,9 @@ async def live() -> Health:
 
 
 @get("/health/ready", opt={"right": PUBLIC}, tags=["health"], summary="Can it take messages?")
-async def ready(crossing: NamedDependency[Crossing]) -> Response[Health]:
+async def ready(bridge: NamedDependency[Bridge]) -> Response[Health]:
     """The store is open and every topic takes messages; otherwise 503, and how many do not."""
-    failing = await crossing.call(crossing.broker.failing_topics)
+    failing = await bridge.call(bridge.broker.failing_topics)
     health = Health("failing" if failing else "ready", len(failing))
     return Response(health, status_code=503 if failing else 200)
 

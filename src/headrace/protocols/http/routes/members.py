@@ -22,8 +22,8 @@ from headrace.core.limits import (
 )
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.rights import Right
-from headrace.edge.bridge import Crossing
-from headrace.edge.waiting import Wakes, attend, wait
+from headrace.edge.bridge import Bridge
+from headrace.edge.waiting import LoopWakeups, attend, wait
 from headrace.protocols.http.formats import ARROW, JSON, Encoding, MessageOut, messages_of, stream_of_all
 from headrace.protocols.http.middleware.limits import allow_seconds
 from headrace.protocols.http.openapi.document import MESSAGE, Docs
@@ -83,12 +83,12 @@ async def join_group(
     topic: FromPath[str],
     group: FromPath[str],
     member: FromPath[str],
-    crossing: NamedDependency[Crossing],
+    bridge: NamedDependency[Bridge],
 ) -> MemberOut:
     """Become a member of a group, or renew it; a group that is not there is made."""
     data = await read(request, JoinIn)
-    join, seconds = crossing.broker.join_group, data.session_timeout_seconds
-    return MemberOut.of(await crossing.call(join, unquoted(topic), unquoted(group), unquoted(member), seconds))
+    join, seconds = bridge.broker.join_group, data.session_timeout_seconds
+    return MemberOut.of(await bridge.call(join, unquoted(topic), unquoted(group), unquoted(member), seconds))
 
 
 @post(
@@ -99,11 +99,11 @@ async def join_group(
     summary="Stay in a group",
 )
 async def heartbeat(
-    topic: FromPath[str], group: FromPath[str], member: FromPath[str], crossing: NamedDependency[Crossing]
+    topic: FromPath[str], group: FromPath[str], member: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> MemberOut:
     """Stay a member, and learn of changes; fetching does so too."""
-    beat = crossing.broker.heartbeat
-    return MemberOut.of(await crossing.call(beat, unquoted(topic), unquoted(group), unquoted(member)))
+    beat = bridge.broker.heartbeat
+    return MemberOut.of(await bridge.call(beat, unquoted(topic), unquoted(group), unquoted(member)))
 
 
 @delete(
@@ -113,10 +113,10 @@ async def heartbeat(
     summary="Leave a group",
 )
 async def leave_group(
-    topic: FromPath[str], group: FromPath[str], member: FromPath[str], crossing: NamedDependency[Crossing]
+    topic: FromPath[str], group: FromPath[str], member: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> None:
     """Give one's partitions to the others at once."""
-    await crossing.call(crossing.broker.leave_group, unquoted(topic), unquoted(group), unquoted(member))
+    await bridge.call(bridge.broker.leave_group, unquoted(topic), unquoted(group), unquoted(member))
 
 
 @get(
@@ -138,8 +138,8 @@ async def fetch_as_member(
     topic: FromPath[str],
     group: FromPath[str],
     member: FromPath[str],
-    crossing: NamedDependency[Crossing],
-    wakes: NamedDependency[Wakes],
+    bridge: NamedDependency[Bridge],
+    wakes: NamedDependency[LoopWakeups],
     generation: Annotated[
         int | None, QueryParameter(description="refuse to read if the group has changed since", ge=0)
     ] = None,
@@ -156,7 +156,7 @@ async def fetch_as_member(
 ) -> Response[Any]:
     """Read the member's partitions, each in its turn; a consumer of a fixed group gives its index as its name."""
     is_arrow = wants_arrow(request)
-    reader = crossing.broker.reader(unquoted(topic))
+    reader = bridge.broker.reader(unquoted(topic))
     asked = _Asked(
         reader,
         unquoted(group),
@@ -167,9 +167,9 @@ async def fetch_as_member(
         max_bytes,
     )
     allow_seconds(request, wait_seconds)
-    work = _fetch(asked, crossing, wakes, wait_seconds)
+    work = _fetch(asked, bridge, wakes, wait_seconds)
     found = await (attend(request, work) if wait_seconds > 0 else work)
-    return await crossing.call(_answer, found, is_arrow, encoding)
+    return await bridge.call(_answer, found, is_arrow, encoding)
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -194,13 +194,13 @@ class _Asked(msgspec.Struct, frozen=True):
         return self.reader.is_behind(found.positions) or self.reader.has_moved(self.group, found.generation)
 
 
-async def _fetch(asked: _Asked, crossing: Crossing, wakes: Wakes, wait_seconds: float) -> MemberRead:
+async def _fetch(asked: _Asked, bridge: Bridge, wakes: LoopWakeups, wait_seconds: float) -> MemberRead:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_seconds
     with wakes.on(asked.reader) as event:
         while True:
             event.clear()
-            found = await crossing.call(asked.look)
+            found = await bridge.call(asked.look)
             if found.batches or wakes.draining.has_begun or loop.time() >= deadline:
                 return found
             until = min(deadline, loop.time() + found.renew_seconds)

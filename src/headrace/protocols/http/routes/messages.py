@@ -14,7 +14,7 @@ from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_DEFAULT
 from headrace.core.publish.plan import Receipts
 from headrace.core.rights import Right
-from headrace.edge.bridge import Crossing
+from headrace.edge.bridge import Bridge
 from headrace.edge.waiting import attend
 from headrace.protocols.http.formats import (
     ARROW,
@@ -22,9 +22,9 @@ from headrace.protocols.http.formats import (
     Encoding,
     MessageIn,
     Messages,
-    Publish,
     Published,
-    Receipt,
+    PublishIn,
+    ReceiptOut,
     batch_of_arrow,
     batch_of_json,
     commit_key_of,
@@ -46,8 +46,8 @@ from headrace.protocols.http.requests.parameters import (
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.requests.strict_json import decode
 
-_RECEIPTS = Published([Receipt(0, 41, "written"), Receipt(None, None, "duplicate")])
-_MESSAGES_IN = Publish(
+_RECEIPTS = Published([ReceiptOut(0, 41, "written"), ReceiptOut(None, None, "duplicate")])
+_MESSAGES_IN = PublishIn(
     [
         MessageIn('{"account": 7, "cents": -1250}', key="account-7", producer_id="till-7", seqno=4711),
         MessageIn('{"account": 9, "cents": 400}', key="account-9", producer_id="till-7", seqno=4711),
@@ -62,7 +62,7 @@ _MESSAGES_IN = Publish(
         "right": Right.PUBLISH,
         "bodies": (JSON, ARROW),
         "docs": Docs(
-            body=Publish,
+            body=PublishIn,
             given=_MESSAGES_IN,
             takes_arrow=True,
             answer=Published,
@@ -72,27 +72,27 @@ _MESSAGES_IN = Publish(
         ),
     },
     tags=["messages"],
-    summary="Publish messages",
+    summary="PublishIn messages",
 )
 async def publish(
-    request: Request[Any, Any, Any], topic: FromPath[str], crossing: NamedDependency[Crossing]
+    request: Request[Any, Any, Any], topic: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> Response[Any]:
     """Publish messages in one commit: a receipt for each, in the order sent, once they are on the device."""
     is_arrow = wants_arrow(request)
-    receipts = await _publish(body_type(request), await request.body(), unquoted(topic), crossing)
+    receipts = await _publish(body_type(request), await request.body(), unquoted(topic), bridge)
     if is_arrow:
         return Response(stream_of(receipts.to_arrow()), media_type=ARROW)
     return Response(published_of(receipts), media_type=JSON)
 
 
-async def _publish(content_type: str, body: bytes, topic: str, crossing: Crossing) -> Receipts:
+async def _publish(content_type: str, body: bytes, topic: str, bridge: Bridge) -> Receipts:
     if content_type == ARROW:
-        return await crossing.publish(topic, batch_of_arrow(body))
-    given = decode(body, Publish)
+        return await bridge.publish(topic, batch_of_arrow(body))
+    given = decode(body, PublishIn)
     batch = batch_of_json(given)
     if given.commit_key is None:
-        return await crossing.publish(topic, batch)
-    return await crossing.call(crossing.broker.publish, topic, batch, commit_key_of(given.commit_key))
+        return await bridge.publish(topic, batch)
+    return await bridge.call(bridge.broker.publish, topic, batch, commit_key_of(given.commit_key))
 
 
 @get(
@@ -108,7 +108,7 @@ async def fetch(
     request: Request[Any, Any, Any],
     topic: FromPath[str],
     partition: FromPath[int],
-    crossing: NamedDependency[Crossing],
+    bridge: NamedDependency[Bridge],
     offset: FirstOffset = None,
     time_us: FirstTime = None,
     max_messages: MaxMessages = FETCH_MESSAGES_DEFAULT,
@@ -121,13 +121,13 @@ async def fetch(
     if (offset is None) == (time_us is None):
         raise InvalidInput("offset", str(offset), "give either offset or time_us")
     if offset is None and time_us is not None:
-        offset = await crossing.call(crossing.broker.offset_at, name, partition, time_us)
+        offset = await bridge.call(bridge.broker.offset_at, name, partition, time_us)
     assert offset is not None
     allow_seconds(request, wait_seconds)
-    work = crossing.fetch(name, partition, offset, max_messages, max_bytes, wait_seconds)
+    work = bridge.fetch(name, partition, offset, max_messages, max_bytes, wait_seconds)
     batch = await (attend(request, work) if wait_seconds > 0 else work)
     # In a thread: the answer may be large, and others wait for the event loop.
-    body = await crossing.call(_encoded, batch, offset, encoding, is_arrow)
+    body = await bridge.call(_encoded, batch, offset, encoding, is_arrow)
     return Response(body, media_type=ARROW if is_arrow else JSON)
 
 

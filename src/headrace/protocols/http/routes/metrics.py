@@ -1,4 +1,4 @@
-"""What Prometheus sees: the broker's vitals at the moment of the scrape, nothing kept here.
+"""What Prometheus sees: the broker's metrics at the moment of the scrape, nothing kept here.
 
 Names follow Prometheus' rules: base units, `_total` for counters. Labels are topics, groups and partitions; nothing of
 a message, a token or a caller ever is.
@@ -17,11 +17,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from headrace.broker.metrics import TopicVitals
+from headrace.broker.metrics import TopicMetrics
 from headrace.core.descriptions import GroupDescription
 from headrace.core.histogram import Histogram
 from headrace.core.rights import Right
-from headrace.edge.bridge import Crossing
+from headrace.edge.bridge import Bridge
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily | InfoMetricFamily
 
@@ -65,18 +65,18 @@ _SIZES: Final = (
 
 
 @get("/metrics", opt={"right": Right.READ}, media_type="text/plain", include_in_schema=False)
-async def metrics(crossing: NamedDependency[Crossing]) -> Response[bytes]:
+async def metrics(bridge: NamedDependency[Bridge]) -> Response[bytes]:
     """Everything Prometheus wants to know; needs the right to read all topics."""
     registry = CollectorRegistry(auto_describe=False)
-    vitals = await crossing.call(crossing.broker.vitals)
-    registry.register(_Vitals(vitals, crossing.broker.counters.snapshot()))
+    topic_metrics = await bridge.call(bridge.broker.topic_metrics)
+    registry.register(_Vitals(topic_metrics, bridge.broker.counters.snapshot()))
     return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 class _Vitals(Collector):
     """Vitals as metric families."""
 
-    def __init__(self, topics: list[TopicVitals], counters: dict[str, int]) -> None:
+    def __init__(self, topics: list[TopicMetrics], counters: dict[str, int]) -> None:
         self._topics = topics
         self._counters = counters
 

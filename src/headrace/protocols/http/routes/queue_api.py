@@ -24,7 +24,7 @@ from headrace.core.codecs import columns as codecs
 from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput
 from headrace.core.limits import PARTITIONS_MAX
 from headrace.core.rights import Right
-from headrace.edge.bridge import Crossing
+from headrace.edge.bridge import Bridge
 from headrace.protocols.http.errors import answer_http_exception, status_of
 from headrace.protocols.http.middleware.access import CHECKED_INSIDE, caller_of
 from headrace.protocols.http.openapi.queue_api import described
@@ -40,7 +40,7 @@ _DIGITS_MAX: Final = 100
 logger = logging.getLogger(__name__)
 
 
-class Given(msgspec.Struct):
+class QueueRequest(msgspec.Struct):
     """All that a request may say, in every spelling; what is not known is passed over."""
 
     topic: str | None = None
@@ -54,7 +54,7 @@ class Given(msgspec.Struct):
     partitions: int | str | None = None
 
 
-_GIVEN: Final = msgspec.json.Decoder(Given)
+_GIVEN: Final = msgspec.json.Decoder(QueueRequest)
 _OPT: Final = {"right": CHECKED_INSIDE}
 _READING: Final[dict[str, str | int]] = {"topic": "orders", "consumer_id": 10_000_000_010}
 
@@ -66,20 +66,20 @@ _READING: Final[dict[str, str | int]] = {"topic": "orders", "consumer_id": 10_00
     operation_class=described({"message": "topic 'orders' was created"}, {"name": "orders"}),
     status_code=200,
 )
-async def create_topic(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
+async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """Make a topic; one that is there is a failure."""
     given = await _given(request)
     topic, partitions = _topic(given), _whole("partitions", given.partitions)
     caller_of(request).require(Right.MANAGE, topic)
-    await crossing.call(crossing.broker.participants.create_topic, topic, partitions)
+    await bridge.call(bridge.broker.registrations.create_topic, topic, partitions)
     return _success(message=f"topic {topic!r} was created")
 
 
 @get("/topics", opt=_OPT, summary="List topics (queue API)", operation_class=described({"topics": ["orders"]}))
-async def list_topics(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
+async def list_topics(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """The topics on which the caller has any right."""
     caller = caller_of(request)
-    return _success(topics=[name for name in crossing.broker.list_topics() if caller.may_see(name)])
+    return _success(topics=[name for name in bridge.broker.list_topics() if caller.may_see(name)])
 
 
 @post(
@@ -89,11 +89,11 @@ async def list_topics(request: Request[Any, Any, Any], crossing: NamedDependency
     operation_class=described({"consumer_id": 10000000010}, {"topic": "orders"}),
     status_code=200,
 )
-async def register_consumer(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
+async def register_consumer(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """A new consumer of a topic, which begins at the first message."""
     topic = _topic(await _given(request))
     caller_of(request).require(Right.READ, topic)
-    return _success(consumer_id=await crossing.call(crossing.broker.participants.register_consumer, topic))
+    return _success(consumer_id=await bridge.call(bridge.broker.registrations.register_consumer, topic))
 
 
 @post(
@@ -103,13 +103,13 @@ async def register_consumer(request: Request[Any, Any, Any], crossing: NamedDepe
     operation_class=described({"producer_id": 10000000011}, {"topic": "orders"}),
     status_code=200,
 )
-async def register_producer(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
+async def register_producer(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """A new producer of a topic, which is made if it is missing."""
     given = await _given(request)
     topic, partitions = _topic(given), _whole("partitions", given.partitions)
-    participants = crossing.broker.participants
-    caller_of(request).require(Right.PUBLISH if participants.has_topic(topic) else Right.MANAGE, topic)
-    return _success(producer_id=await crossing.call(participants.register_producer, topic, partitions))
+    registrations = bridge.broker.registrations
+    caller_of(request).require(Right.PUBLISH if registrations.has_topic(topic) else Right.MANAGE, topic)
+    return _success(producer_id=await bridge.call(registrations.register_producer, topic, partitions))
 
 
 @post(
@@ -119,20 +119,20 @@ async def register_producer(request: Request[Any, Any, Any], crossing: NamedDepe
     operation_class=described({}, {"topic": "orders", "producer_id": 10000000011, "message": "hello"}),
     status_code=200,
 )
-async def produce(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
+async def produce(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """Publish a message; it is on the device when this is answered."""
     given = await _given(request)
     topic, producer_id = _topic(given), _id("producer_id", given.producer_id)
     value, partition = _value(given), _partition(given)
     caller_of(request).require(Right.PUBLISH, topic)
-    participants = crossing.broker.participants
-    if not participants.knows_producer(topic, producer_id):
-        await crossing.call(participants.check_producer, topic, producer_id)
+    registrations = bridge.broker.registrations
+    if not registrations.knows_producer(topic, producer_id):
+        await bridge.call(registrations.check_producer, topic, producer_id)
     if partition is None:
-        await crossing.publish_value(topic, value)
+        await bridge.publish_value(topic, value)
     else:
         columns = [pa.array([value], pa.binary()), pa.array([partition], pa.int32())]
-        await crossing.publish(topic, pa.RecordBatch.from_arrays(columns, ["value", "partition"]))
+        await bridge.publish(topic, pa.RecordBatch.from_arrays(columns, ["value", "partition"]))
     return _SUCCESS
 
 
@@ -142,12 +142,12 @@ async def produce(request: Request[Any, Any, Any], crossing: NamedDependency[Cro
     summary="Consume a message",
     operation_class=described({"message": "hello"}, _READING, in_query=True),
 )
-async def consume(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
+async def consume(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """The next message for a consumer; none is a failure."""
     given = await _given(request)
     topic, consumer_id = _topic(given), _id("consumer_id", given.consumer_id)
     caller_of(request).require(Right.READ, topic)
-    message = await crossing.call(crossing.broker.participants.consume, topic, consumer_id)
+    message = await bridge.call(bridge.broker.registrations.consume, topic, consumer_id)
     if message is None:
         why = f"there is nothing to read in topic {topic!r} for this consumer"
         return ASGIResponse(body=_failed(why), status_code=500)
@@ -160,25 +160,25 @@ async def consume(request: Request[Any, Any, Any], crossing: NamedDependency[Cro
     summary="What is left for a consumer",
     operation_class=described({"size": 3}, _READING, in_query=True),
 )
-async def size(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> ASGIResponse:
+async def size(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """How many messages there are yet to read for a consumer."""
     given = await _given(request)
     topic, consumer_id = _topic(given), _id("consumer_id", given.consumer_id)
     caller_of(request).require(Right.READ, topic)
-    return _success(size=await crossing.call(crossing.broker.participants.size, topic, consumer_id))
+    return _success(size=await bridge.call(bridge.broker.registrations.size, topic, consumer_id))
 
 
 # What a request says
 
 
-async def _given(request: Request[Any, Any, Any]) -> Given:
+async def _given(request: Request[Any, Any, Any]) -> QueueRequest:
     body = await request.body()
     query = request.scope["query_string"]
     try:
-        given = _GIVEN.decode(body) if body else Given()
+        given = _GIVEN.decode(body) if body else QueueRequest()
         if query:
             asked = dict(parse_qsl(query.decode("ascii"), True, errors="strict", max_num_fields=_QUERY_FIELDS_MAX))
-            for name in Given.__struct_fields__:
+            for name in QueueRequest.__struct_fields__:
                 if getattr(given, name) is None:
                     setattr(given, name, asked.get(name))
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
@@ -186,7 +186,7 @@ async def _given(request: Request[Any, Any, Any]) -> Given:
     return given
 
 
-def _topic(given: Given) -> str:
+def _topic(given: QueueRequest) -> str:
     topic = given.topic or given.topic_name or given.name
     if topic is None:
         raise InvalidInput("topic", "missing", "say which topic")
@@ -208,14 +208,14 @@ def _whole(field: str, value: int | str | None) -> int | None:
     return value
 
 
-def _value(given: Given) -> bytes:
+def _value(given: QueueRequest) -> bytes:
     text = given.message if given.message is not None else given.log_message
     if text is None:
         raise InvalidInput("message", "missing", "say what to publish")
     return text.encode()
 
 
-def _partition(given: Given) -> int | None:
+def _partition(given: QueueRequest) -> int | None:
     partition = _whole("partition", given.partition)
     if partition is not None and not 0 <= partition < PARTITIONS_MAX:
         raise InvalidInput("partition", str(partition)[:100], "it must be the number of a partition")

@@ -12,7 +12,7 @@ from litestar.params import FromPath, QueryParameter
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import ID_CHARACTERS_MAX
 from headrace.core.rights import Right
-from headrace.edge.bridge import Crossing
+from headrace.edge.bridge import Bridge
 from headrace.protocols.http.openapi.document import Docs
 from headrace.protocols.http.requests.raw_paths import unquoted
 
@@ -44,7 +44,7 @@ class WriterOut(msgspec.Struct):
 async def describe_source(
     topic: FromPath[str],
     producer: FromPath[str],
-    crossing: NamedDependency[Crossing],
+    bridge: NamedDependency[Bridge],
     message_group_id: Annotated[
         str, QueryParameter(description="the source's message group, if it has one", max_length=ID_CHARACTERS_MAX)
     ] = "",
@@ -54,7 +54,7 @@ async def describe_source(
     if len(producer_id) > ID_CHARACTERS_MAX:
         rule = f"at most {ID_CHARACTERS_MAX} characters"
         raise InvalidInput("producer_id", f"{len(producer_id)} characters long", rule)
-    last = await crossing.call(crossing.broker.last_seqno, unquoted(topic), producer_id, message_group_id)
+    last = await bridge.call(bridge.broker.last_seqno, unquoted(topic), producer_id, message_group_id)
     return SourceOut(producer_id, message_group_id, last)
 
 
@@ -64,12 +64,10 @@ async def describe_source(
     tags=["sources"],
     summary="Last commit of a writer",
 )
-async def describe_writer(
-    topic: FromPath[str], writer: FromPath[str], crossing: NamedDependency[Crossing]
-) -> WriterOut:
+async def describe_writer(topic: FromPath[str], writer: FromPath[str], bridge: NamedDependency[Bridge]) -> WriterOut:
     """The number of the last commit with a commit key: one at or below it publishes nothing."""
     name = unquoted(writer)
-    return WriterOut(name, await crossing.call(crossing.broker.last_commit, unquoted(topic), name))
+    return WriterOut(name, await bridge.call(bridge.broker.last_commit, unquoted(topic), name))
 
 
 HANDLERS = [describe_source, describe_writer]

@@ -21,7 +21,7 @@ from headrace.core.limits import (
 )
 from headrace.core.rights import Right
 from headrace.core.settings import CODECS, Deduplication, Scope, TopicSettings
-from headrace.edge.bridge import Crossing
+from headrace.edge.bridge import Bridge
 from headrace.protocols.http.middleware.access import CHECKED_INSIDE, caller_of
 from headrace.protocols.http.openapi.document import Docs, name_schema
 from headrace.protocols.http.requests.raw_paths import unquoted
@@ -113,9 +113,9 @@ _TOPIC = TopicOut(
     tags=["topics"],
     summary="List topics",
 )
-async def list_topics(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> TopicList:
+async def list_topics(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> TopicList:
     """The topics on which the caller has any right."""
-    names = await crossing.call(crossing.broker.list_topics)
+    names = await bridge.call(bridge.broker.list_topics)
     return TopicList([name for name in names if caller_of(request).may_see(name)])
 
 
@@ -128,12 +128,12 @@ async def list_topics(request: Request[Any, Any, Any], crossing: NamedDependency
     tags=["topics"],
     summary="Create a topic",
 )
-async def create_topic(request: Request[Any, Any, Any], crossing: NamedDependency[Crossing]) -> TopicOut:
+async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> TopicOut:
     """One that is there stays as it is; more partitions are added, fewer are refused."""
     data = await read(request, TopicIn)
     caller_of(request).require(Right.MANAGE, data.name)
-    create = crossing.broker.create_topic
-    return TopicOut.of(await crossing.call(create, data.name, data.partitions, **data.settings.given()))
+    create = bridge.broker.create_topic
+    return TopicOut.of(await bridge.call(create, data.name, data.partitions, **data.settings.given()))
 
 
 @get(
@@ -142,9 +142,9 @@ async def create_topic(request: Request[Any, Any, Any], crossing: NamedDependenc
     tags=["topics"],
     summary="Describe a topic",
 )
-async def describe_topic(topic: FromPath[str], crossing: NamedDependency[Crossing]) -> TopicOut:
+async def describe_topic(topic: FromPath[str], bridge: NamedDependency[Bridge]) -> TopicOut:
     """Partitions with their offsets, settings, size and groups."""
-    return TopicOut.of(await crossing.call(crossing.broker.describe_topic, unquoted(topic)))
+    return TopicOut.of(await bridge.call(bridge.broker.describe_topic, unquoted(topic)))
 
 
 @patch(
@@ -157,12 +157,12 @@ async def describe_topic(topic: FromPath[str], crossing: NamedDependency[Crossin
     summary="Alter a topic",
 )
 async def alter_topic(
-    request: Request[Any, Any, Any], topic: FromPath[str], crossing: NamedDependency[Crossing]
+    request: Request[Any, Any, Any], topic: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> TopicOut:
     """Change settings, or add partitions."""
     data = await read(request, TopicChange)
-    alter = crossing.broker.alter_topic
-    return TopicOut.of(await crossing.call(alter, unquoted(topic), data.partitions, **data.settings.given()))
+    alter = bridge.broker.alter_topic
+    return TopicOut.of(await bridge.call(alter, unquoted(topic), data.partitions, **data.settings.given()))
 
 
 @delete(
@@ -171,9 +171,9 @@ async def alter_topic(
     tags=["topics"],
     summary="Delete a topic",
 )
-async def delete_topic(topic: FromPath[str], crossing: NamedDependency[Crossing]) -> None:
+async def delete_topic(topic: FromPath[str], bridge: NamedDependency[Bridge]) -> None:
     """Remove a topic and free its disk."""
-    await crossing.call(crossing.broker.delete_topic, unquoted(topic))
+    await bridge.call(bridge.broker.delete_topic, unquoted(topic))
 
 
 HANDLERS = [list_topics, create_topic, describe_topic, alter_topic, delete_topic]

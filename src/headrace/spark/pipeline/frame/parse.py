@@ -31,19 +31,19 @@ _REASON: Final = "_headrace_reason"
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class Parsed:
     """The rows that fit, and those that do not if somebody wants them."""
 
     rows: DataFrame
     dead: DataFrame | None
 
 
-def typed(raw: DataFrame, description: Description, counts: Observation | str = METRICS) -> Typed:
+def typed(raw: DataFrame, description: Description, counts: Observation | str = METRICS) -> Parsed:
     """Apply the schema of the source, if it has one; rows and dead rows are counted as they pass."""
     text = description.source.schema
     rows = F.count(F.lit(1)).alias("rows")
     if text is None or not _is_typed_here(description):
-        return Typed(raw.observe(counts, rows, F.count_if(F.lit(False)).alias("dead")), None)
+        return Parsed(raw.observe(counts, rows, F.count_if(F.lit(False)).alias("dead")), None)
     schema = schema_of(text)
     _check_names(schema, raw, text)
     _check_depth(schema, text)
@@ -51,7 +51,7 @@ def typed(raw: DataFrame, description: Description, counts: Observation | str = 
     has_dead = description.dead_letters is not None
     counted = judged.observe(counts, rows, F.count_if(F.col(_REASON).isNotNull()).alias("dead"))
     good = counted.where(F.col(_REASON).isNull() if has_dead else _fits_or_fails(raw))
-    return Typed(_fields(good, schema, raw), _dead_rows(judged, raw) if has_dead else None)
+    return Parsed(_fields(good, schema, raw), _dead_rows(judged, raw) if has_dead else None)
 
 
 def _is_typed_here(description: Description) -> bool:

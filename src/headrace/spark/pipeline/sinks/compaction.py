@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from headrace.spark.pipeline.sinks.file_commit import Landing, Manifest
+from headrace.spark.pipeline.sinks.file_commit import FileCommit, Manifest
 
 
-def compact(landing: Landing, folders: Iterable[Path], files_min: int, bytes_max: int) -> int:
+def compact(landing: FileCommit, folders: Iterable[Path], files_min: int, bytes_max: int) -> int:
     """Merge where there are enough small files; how many files were merged."""
     merged = 0
     for folder in sorted(set(folders)):
@@ -26,7 +26,7 @@ def compact(landing: Landing, folders: Iterable[Path], files_min: int, bytes_max
     return merged
 
 
-def _batches(landing: Landing, folder: Path, files_min: int, bytes_max: int) -> Iterator[list[Path]]:
+def _batches(landing: FileCommit, folder: Path, files_min: int, bytes_max: int) -> Iterator[list[Path]]:
     """Small files of one schema and codec, as many together as make a file of the size wanted."""
     sized = [(file, file.stat().st_size) for file in sorted(folder.glob(f"{landing.prefix}*.parquet"))]
     small = [(file, size) for file, size in sized if size < bytes_max]
@@ -56,7 +56,7 @@ def _codec(opened: pq.ParquetFile) -> str:
     return str(opened.metadata.row_group(0).column(0).compression)
 
 
-def _merge(landing: Landing, files: list[Path]) -> None:
+def _merge(landing: FileCommit, files: list[Path]) -> None:
     stage = landing.new_stage()
     stage.mkdir()
     first, last = (file.name.removeprefix(landing.prefix).split(".")[0] for file in (files[0], files[-1]))

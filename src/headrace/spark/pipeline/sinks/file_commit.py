@@ -44,7 +44,7 @@ class Manifest(msgspec.Struct, frozen=True):
     removals: list[str]
 
 
-class Landing:
+class FileCommit:
     """The files of one writer in a table."""
 
     def __init__(self, table: Path, writer: str) -> None:

@@ -19,7 +19,7 @@ from headrace.spark.pipeline.spark_logs import analysis
 _ORDER: Final = "_headrace_order_"
 
 
-class Destination(Protocol):
+class SinkWriter(Protocol):
     """A sink at work; `duplicates` counts rows that it did not take since it had them."""
 
     duplicates: int
@@ -62,7 +62,7 @@ class AnyFormat:
         """Nothing is held."""
 
 
-class Report:
+class BatchReport:
     """Rows that are kept for printing; `is_refused` if any of them fulfils the condition."""
 
     def __init__(self, sink: ReportSink) -> None:

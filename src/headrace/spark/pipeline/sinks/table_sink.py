@@ -22,7 +22,7 @@ from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.description import TableSink
 from headrace.spark.pipeline.lock import unusable
 from headrace.spark.pipeline.sinks.compaction import compact
-from headrace.spark.pipeline.sinks.file_commit import Landing, Manifest
+from headrace.spark.pipeline.sinks.file_commit import FileCommit, Manifest
 from headrace.spark.pipeline.sinks.sink import in_order, with_order
 from headrace.spark.pipeline.spark_logs import analysis
 
@@ -30,7 +30,7 @@ DATE: Final = "date"
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
-class TableDestination:
+class TableSinkWriter:
     """Files of any format that Spark writes as files."""
 
     def __init__(self, sink: TableSink, writer: str, is_stream: bool, field: str = "sink") -> None:
@@ -39,7 +39,7 @@ class TableDestination:
         self._is_stream = is_stream
         self._field = field
         self._partition_by = list(sink.partition_by) + ([DATE] if sink.partition_date else [])
-        self._landing = Landing(Path(sink.path).absolute(), writer)
+        self._landing = FileCommit(Path(sink.path).absolute(), writer)
         self.schema = StructType()
         self.duplicates = 0
 
@@ -105,7 +105,7 @@ class TableDestination:
             compact(self._landing, [file.parent for file in files], self._sink.compact_files, self._sink.compact_bytes)
 
 
-class DeltaDestination(TableDestination):
+class DeltaSinkWriter(TableSinkWriter):
     """A Delta table."""
 
     file_format = "parquet"

@@ -37,7 +37,7 @@ _SOURCES: Final = ("producer_id", "message_group_id", "seqno")
 _STAGED: Final = pa.schema([("stage", pa.string()), ("rows", pa.int64())])
 
 
-class TopicDestination:
+class TopicSinkWriter:
     """Messages to one topic."""
 
     def __init__(self, sink: TopicSink, options: dict[str, str], sink_id: str | None) -> None:
@@ -119,7 +119,7 @@ def _check_nothing_is_left(rows: DataFrame) -> None:
             raise InvalidInput("sink", f"given the column {name}", rule)
 
 
-class DeadTopicDestination(TopicDestination):
+class DeadTopicSinkWriter(TopicSinkWriter):
     """Rows that do not fit, to a topic."""
 
     def prepare(self, rows: DataFrame) -> DataFrame:

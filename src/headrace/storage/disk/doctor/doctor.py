@@ -1,7 +1,7 @@
-"""The doctor: checks a disk store that nobody has open, and mends what can be mended without loss.
+"""The doctor: checks a disk store that nobody has open, and mends what can be repaired without loss.
 
 Without `repair` nothing of the store is changed. With it indexes are made anew, files that belong to nothing are
-removed and torn tails are cut; a message that can be read is never dropped. What cannot be mended is reported with file
+removed and torn tails are cut; a message that can be read is never dropped. What cannot be repaired is reported with file
 and position, and stays as it is: everything around it can still be read.
 """
 

@@ -15,7 +15,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     kind: `damage` if bytes are not what was written, or are missing; `leftover` if a crash left something that opening
         the store puts in order by itself.
-    repair: whether it can be mended without the loss of anything readable, or was.
+    repair: whether it can be repaired without the loss of anything readable, or was.
     """
 
     file: str
@@ -37,5 +37,5 @@ class Report(msgspec.Struct):
 
     @property
     def is_damaged(self) -> bool:
-        """Whether there is damage that was not mended."""
+        """Whether there is damage that was not repaired."""
         return any(finding.kind == "damage" and finding.repair != "done" for finding in self.findings)

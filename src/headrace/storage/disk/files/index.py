@@ -48,7 +48,7 @@ _STEP: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class FrameRun:
     """The entries of one partition from some offset to the segment's end, in order."""
 
     first_offset: Int64s
@@ -59,9 +59,9 @@ class Run:
     def __len__(self) -> int:
         return len(self.frame)
 
-    def first(self, count: int) -> Run:
+    def first(self, count: int) -> FrameRun:
         """The first entries of it."""
-        return Run(self.first_offset[:count], self.frame[:count], self.first_row[:count], self.rows[:count])
+        return FrameRun(self.first_offset[:count], self.frame[:count], self.first_row[:count], self.rows[:count])
 
     def begins_with(self, offset: int) -> bool:
         """Whether its first entry holds this offset: damage may have taken the entry that did."""
@@ -77,9 +77,9 @@ class Index(Protocol):
     @property
     def entries(self) -> Mapping[str, Column]: ...
 
-    def run(self, partition: int, offset: int) -> Run: ...
+    def run(self, partition: int, offset: int) -> FrameRun: ...
 
-    def run_from_frame(self, partition: int, frame: int) -> Run: ...
+    def run_from_frame(self, partition: int, frame: int) -> FrameRun: ...
 
 
 class GrowingIndex:
@@ -122,7 +122,7 @@ class GrowingIndex:
         )
         self.covered_bytes = position + header.bytes
 
-    def run(self, partition: int, offset: int) -> Run:
+    def run(self, partition: int, offset: int) -> FrameRun:
         """The entries that hold `offset` and all after it."""
         entries = self._entries.columns()
         found: list[Int64s] = []
@@ -138,7 +138,7 @@ class GrowingIndex:
         skip = np.searchsorted(entries["first_offset"][places], offset, side="right") - 1
         return _run(entries, places[max(int(skip), 0) :])
 
-    def run_from_frame(self, partition: int, frame: int) -> Run:
+    def run_from_frame(self, partition: int, frame: int) -> FrameRun:
         """The entries in this frame and all after it."""
         entries = self._entries.columns()
         start = int(np.searchsorted(entries["frame"], np.uint32(frame)))
@@ -179,14 +179,14 @@ class SealedIndex:
         entry_columns, _ = _columns(view, position, ENTRY_COLUMNS, entries)
         return cls(frame_columns, entry_columns, covered)
 
-    def run(self, partition: int, offset: int) -> Run:
+    def run(self, partition: int, offset: int) -> FrameRun:
         """The entries that hold `offset` and all after it."""
         start, end = self._bounds(partition)
         offsets = self.entries["first_offset"][start:end]
         skip = int(np.searchsorted(offsets, offset, side="right")) - 1
         return _run(self.entries, slice(start + max(skip, 0), end))
 
-    def run_from_frame(self, partition: int, frame: int) -> Run:
+    def run_from_frame(self, partition: int, frame: int) -> FrameRun:
         """The entries in this frame and all after it."""
         start, end = self._bounds(partition)
         skip = int(np.searchsorted(self.entries["frame"][start:end], np.uint32(frame)))
@@ -232,8 +232,8 @@ def end_offsets(base: Int64s, indexes: Sequence[Index]) -> Int64s:
     return ends
 
 
-def _run(entries: Mapping[str, Column], places: Any) -> Run:
-    return Run(*(entries[name][places] for name in ("first_offset", "frame", "first_row", "rows")))
+def _run(entries: Mapping[str, Column], places: Any) -> FrameRun:
+    return FrameRun(*(entries[name][places] for name in ("first_offset", "frame", "first_row", "rows")))
 
 
 def _padded(column: Column) -> bytes:

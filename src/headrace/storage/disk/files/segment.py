@@ -29,7 +29,7 @@ from headrace.core.limits import PARTITIONS_MAX
 from headrace.core.messages import join
 from headrace.storage.disk.files import frame
 from headrace.storage.disk.files.filesystem import FileSystem, write_whole
-from headrace.storage.disk.files.index import GrowingIndex, Index, Run, SealedIndex
+from headrace.storage.disk.files.index import FrameRun, GrowingIndex, Index, SealedIndex
 from headrace.storage.disk.opening.scan import Scanned, scan
 
 MAGIC: Final = b"HRsg"
@@ -185,7 +185,7 @@ class Segment:
         except FileNotFoundError:
             raise Damaged(str(self.path), 0, "the file is gone") from None
 
-    def _check_start(self, run: Run, partition: int, offset: int) -> int:
+    def _check_start(self, run: FrameRun, partition: int, offset: int) -> int:
         """How far into the first entry the offset is; an offset that no entry holds was in a damaged frame."""
         if run.begins_with(offset):
             return offset - int(run.first_offset[0])
@@ -193,7 +193,7 @@ class Segment:
         resume = f"the next offset that can be read here is {after[0]}" if len(after) else "nothing follows it here"
         raise Damaged(str(self.path), 0, f"offset {offset} of partition {partition} is missing; {resume}")
 
-    def _verified_part(self, run: Run, frames: Mapping[str, Any], partition: int) -> Run:
+    def _verified_part(self, run: FrameRun, frames: Mapping[str, Any], partition: int) -> FrameRun:
         """The run up to the first damaged frame, which is an error only if the run begins with it."""
         if self.growing is not None:
             return run
@@ -257,7 +257,7 @@ def load_index(files: FileSystem, path: Path) -> SealedIndex | None:
         return None
 
 
-def _within_limits(run: Run, frames: Mapping[str, Any], skip: int, messages_max: int, bytes_max: int) -> Run:
+def _within_limits(run: FrameRun, frames: Mapping[str, Any], skip: int, messages_max: int, bytes_max: int) -> FrameRun:
     """The entries needed for the limits, up to a gap that a damaged frame left: the last one may exceed the limits."""
     if len(run) == 1:
         return run

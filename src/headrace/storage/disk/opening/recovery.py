@@ -21,13 +21,13 @@ from headrace.storage.disk.files import frame, snapshot
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.index import GrowingIndex, SealedIndex, end_offsets
 from headrace.storage.disk.files.segment import Segment, SegmentHeader, file_names, header_bytes, index_anew, load_index
-from headrace.storage.disk.opening.repair import mended_header, raise_past_holes
+from headrace.storage.disk.opening.repair import raise_past_holes, repaired_header
 from headrace.storage.disk.opening.scan import Scanned, scan
 
 
 @dataclass(slots=True)
 class Recovered:
-    """A topic's files as they were found and mended; the newest segment comes last and ends at `end`."""
+    """A topic's files as they were found and repaired; the newest segment comes last and ends at `end`."""
 
     segments: list[Segment]
     state: TopicState
@@ -42,7 +42,7 @@ def recover(files: FileSystem, directory: Path, topic: TopicRecord, now_us: int)
     segments = _find_segments(files, directory, topic, damage)
     newest = segments[-1]
     sealed = load_index(files, newest.index_path)
-    index, scanned = _mend_newest(files, newest, 0 if sealed is None else sealed.covered_bytes, damage)
+    index, scanned = _repair_newest(files, newest, 0 if sealed is None else sealed.covered_bytes, damage)
     newest.growing = index
     # The names of a segment and of a snapshot count from here on too, and may never have been synced.
     files.sync_directory(directory)
@@ -73,7 +73,7 @@ def _find_segments(files: FileSystem, directory: Path, topic: TopicRecord, damag
             if path == logs[-1] and segments and not _was_begun(files, path, topic):
                 files.remove(path)
                 continue
-            header = mended_header(files, path, topic, segments[-1] if segments else None, after)
+            header = repaired_header(files, path, topic, segments[-1] if segments else None, after)
             damage.append(_wrong_header(path, header))
         if header is not None:
             segments.append(Segment(files, path, header))
@@ -90,8 +90,8 @@ def _header_of(files: FileSystem, path: Path, topic: TopicRecord) -> SegmentHead
     return header if header is not None and header.topic_id == topic.id else None
 
 
-def _wrong_header(path: Path, mended: SegmentHeader | None) -> Damaged:
-    outcome = "none of its messages can be read" if mended is None else "what it said was found elsewhere"
+def _wrong_header(path: Path, repaired: SegmentHeader | None) -> Damaged:
+    outcome = "none of its messages can be read" if repaired is None else "what it said was found elsewhere"
     return Damaged(str(path), 0, f"the segment's header is wrong, {outcome}")
 
 
@@ -113,7 +113,7 @@ def _was_begun(files: FileSystem, path: Path, topic: TopicRecord) -> bool:
     return is_longer or bool(scan(files.map(path), frame.ALIGNMENT, topic.id, str(path)).frames)
 
 
-def _mend_newest(
+def _repair_newest(
     files: FileSystem, segment: Segment, complete: int, damage: list[Damaged]
 ) -> tuple[GrowingIndex, Scanned]:
     """Index the newest segment, of which so many bytes are known to have been complete, and cut its torn tail."""

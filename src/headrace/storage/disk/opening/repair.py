@@ -27,7 +27,7 @@ _ROW_BYTES_MIN: Final = 4
 _UNKNOWN: Final = -1
 
 
-def mended_header(
+def repaired_header(
     files: FileSystem, path: Path, topic: TopicRecord, before: Segment | None, after: SegmentHeader | None
 ) -> SegmentHeader | None:
     """The header of a segment with a damaged one, or none if too little is left to know what it said.

@@ -26,7 +26,7 @@ from headrace.storage.postgres.codec import encode_copy as rows
 from headrace.storage.postgres.codec.encode_insert import insert_statement
 from headrace.storage.postgres.log import topic_row as heads
 from headrace.storage.postgres.log import topic_state as knowledge
-from headrace.storage.postgres.log.topic_row import Head
+from headrace.storage.postgres.log.topic_row import TopicRow
 from headrace.storage.postgres.pool import Connection
 from headrace.storage.postgres.sql.schema import table_of
 
@@ -35,7 +35,7 @@ INSERT_BYTES_MAX: Final = 1 << 16
 
 
 @dataclass(slots=True)
-class Writing:
+class CommitWriter:
     """A commit, what is decided of it, and how far it has come."""
 
     decide: Decide
@@ -55,7 +55,7 @@ class Writing:
         return self.is_doubtful or self.is_written
 
 
-def persist(connection: Connection, topic: TopicRecord, head: Head, commits: Sequence[Commit]) -> list[str]:
+def persist(connection: Connection, topic: TopicRecord, head: TopicRow, commits: Sequence[Commit]) -> list[str]:
     """Copy what is large, and give the statements that write the rest and move the row on."""
     statements: list[str] = []
     messages = 0
@@ -70,7 +70,7 @@ def persist(connection: Connection, topic: TopicRecord, head: Head, commits: Seq
     return [*statements, heads.moving(topic, head, messages)]
 
 
-def find_out(connection: Connection, topic: TopicRecord, head: Head, writing: Writing) -> bool:
+def find_out(connection: Connection, topic: TopicRecord, head: TopicRow, writing: CommitWriter) -> bool:
     """Whether a commit whose COMMIT got no answer is there; the caller holds the row."""
     assert writing.commits
     if head.commits == writing.base:
@@ -86,7 +86,7 @@ def find_out(connection: Connection, topic: TopicRecord, head: Head, writing: Wr
     return connection.execute(sql.SQL(query).format(table_of(topic.id)), [*place, transaction]).fetchone() is not None
 
 
-def _put_rows(connection: Connection, topic_id: int, head: Head, commit: Commit) -> list[str]:
+def _put_rows(connection: Connection, topic_id: int, head: TopicRow, commit: Commit) -> list[str]:
     """Copy the rows of a commit, or give the statement that inserts them."""
     directory = commit.directory
     sizes = rows.sizes_of(commit.rows)

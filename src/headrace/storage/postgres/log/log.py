@@ -47,19 +47,19 @@ from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import Commit, TopicState
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.interface import Decide, Offsets
+from headrace.storage.interface import Decide, OffsetRange
 from headrace.storage.postgres.codec.decode import read_columns
 from headrace.storage.postgres.errors import failure_of, has_ended_connection, is_lost, reason_of
 from headrace.storage.postgres.log import topic_row as heads
 from headrace.storage.postgres.log import topic_state as knowledge
-from headrace.storage.postgres.log.commit import Writing, find_out, persist
+from headrace.storage.postgres.log.commit import CommitWriter, find_out, persist
 from headrace.storage.postgres.log.producers import Source, find_epochs, put_epochs
 from headrace.storage.postgres.log.retention import Retention
 from headrace.storage.postgres.log.segments import Segments, begin_segment, is_full, look, segments_of
-from headrace.storage.postgres.log.topic_row import Head
+from headrace.storage.postgres.log.topic_row import TopicRow
 from headrace.storage.postgres.log.topic_state import TRIM_COMMITS
 from headrace.storage.postgres.notify import PostgresSignals
-from headrace.storage.postgres.pool import RETRY_PAUSE_SECONDS, Connection, Connections
+from headrace.storage.postgres.pool import RETRY_PAUSE_SECONDS, Connection, ConnectionPool
 from headrace.storage.postgres.sql.schema import table_of
 from headrace.storage.ranges import check_range
 
@@ -74,7 +74,7 @@ Result = TypeVar("Result")
 class Sight:
     """A topic as this server last saw it; replaced and never changed."""
 
-    head: Head
+    head: TopicRow
     segments: Segments
 
     def covers(self, partition: int, offset: int) -> bool:
@@ -95,7 +95,7 @@ class Sight:
 class PostgresLog:
     """The messages of one topic in a database. Safe for threads."""
 
-    def __init__(self, connections: Connections, signals: PostgresSignals, topic: TopicRecord) -> None:
+    def __init__(self, connections: ConnectionPool, signals: PostgresSignals, topic: TopicRecord) -> None:
         self._connections = connections
         self._signals = signals
         self._topic = topic
@@ -125,7 +125,7 @@ class PostgresLog:
         with self._write_lock:
             if self.failure is not None:
                 raise LogFailed(self._topic.name, self.failure)
-            writing = Writing(decide, store_wide)
+            writing = CommitWriter(decide, store_wide)
             while not self._attempt(writing):
                 time.sleep(RETRY_PAUSE_SECONDS)
             self._apply(writing.commits or ())
@@ -153,10 +153,10 @@ class PostgresLog:
         assert self._deciding is not None, "a decision is under way"
         self._deciding[1][source] = epoch
 
-    def offsets(self) -> Offsets:
+    def offsets(self) -> OffsetRange:
         """Start and end of every partition, as the database has them now."""
         head = self._look().head
-        return Offsets(head.starts, head.ends)
+        return OffsetRange(head.starts, head.ends)
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
         """Messages of one partition from `offset` on, within the limits but at least one if there is one."""
@@ -165,7 +165,7 @@ class PostgresLog:
             sight = self._look()
         while True:
             head = sight.head
-            end = check_range(self._topic.name, Offsets(head.starts, head.ends), partition, offset)
+            end = check_range(self._topic.name, OffsetRange(head.starts, head.ends), partition, offset)
             stop = min(end, offset + messages_max)
             if offset >= stop:
                 return read_batch(NO_MESSAGES, partition, offset, np.zeros(0, np.int64))
@@ -222,7 +222,7 @@ class PostgresLog:
         with self._write_lock:
             self.failure = _CLOSED
 
-    def _attempt(self, writing: Writing) -> bool:
+    def _attempt(self, writing: CommitWriter) -> bool:
         """Try to write; whether it is done. What is worth another try is not raised before the time is up."""
         try:
             with self._connections.by_hand() as connection:
@@ -247,19 +247,19 @@ class PostgresLog:
         self._sight = sight
         return True
 
-    def _has_time(self, writing: Writing) -> bool:
+    def _has_time(self, writing: CommitWriter) -> bool:
         now = time.monotonic()
         if writing.deadline is None:
             writing.deadline = now + self._connections.options.retry_seconds
         return now < writing.deadline
 
-    def _failed(self, writing: Writing, error: psycopg.Error) -> HeadraceError:
+    def _failed(self, writing: CommitWriter, error: psycopg.Error) -> HeadraceError:
         address = self._connections.address
         if writing.may_be_there:
             return OutcomeUnknown(self._topic.name, f"no answer to COMMIT: {reason_of(error, address)}")
         return failure_of(error, address, self._topic.name)
 
-    def _write(self, connection: Connection, writing: Writing) -> tuple[Sight, list[str]]:
+    def _write(self, connection: Connection, writing: CommitWriter) -> tuple[Sight, list[str]]:
         """Everything before COMMIT; the topic as it will be seen after it, and the statements to commit with."""
         topic = self._topic
         head, transaction = heads.begin(connection, topic, writing.store_wide)
@@ -285,7 +285,7 @@ class PostgresLog:
             statements += knowledge.trimming(connection, topic.id, head, self.state)
         return sight, statements
 
-    def _known(self, connection: Connection, head: Head) -> TopicState:
+    def _known(self, connection: Connection, head: TopicRow) -> TopicState:
         """The state brought up to the row; the caller has the write lock."""
         if self._state is None:
             self._state = knowledge.load(connection, self._topic.id, head)

@@ -22,7 +22,7 @@ from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.log import topic_row as heads
 from headrace.storage.postgres.log.segments import (
-    Segment,
+    SegmentTable,
     begin_segment,
     drop_segment,
     is_full,
@@ -31,8 +31,8 @@ from headrace.storage.postgres.log.segments import (
     pieces_of,
     segments_of,
 )
-from headrace.storage.postgres.log.topic_row import Head, widened
-from headrace.storage.postgres.pool import Connection, Connections
+from headrace.storage.postgres.log.topic_row import TopicRow, widened
+from headrace.storage.postgres.pool import Connection, ConnectionPool
 
 # Publishers wait while the row is held, and readers queue behind one who waits to drop a table.
 SHORT_WAIT: Final = "SET LOCAL lock_timeout = '1s'"
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 class Retention:
     """One run of retention on one topic."""
 
-    connections: Connections
+    connections: ConnectionPool
     topic: TopicRecord
     settings: TopicSettings
     held: Int64s | None
@@ -89,17 +89,17 @@ class Retention:
             heads.cut(connection, self.topic, head)
         return count
 
-    def _should_begin(self, head: Head, last: Segment) -> bool:
+    def _should_begin(self, head: TopicRow, last: SegmentTable) -> bool:
         """Whether the last segment could go, or is full, and so has to be complete."""
         has_messages = int(head.ends.sum()) > int(last.ends.sum())
         is_old = outlived(head.last_time_us, self.settings, self.now_us)
         return has_messages and (is_old or is_full(last, head, self.connections.options))
 
-    def _droppable(self, found: Sequence[Segment], head: Head, held: Int64s | None) -> int:
+    def _droppable(self, found: Sequence[SegmentTable], head: TopicRow, held: Int64s | None) -> int:
         pieces = pieces_of(found, head)
         return min(droppable(pieces, self.settings, held, self.now_us), len(pieces) - 1)
 
-    def _held(self, connection: Connection, head: Head) -> Int64s | None:
+    def _held(self, connection: Connection, head: TopicRow) -> Int64s | None:
         """What important groups have yet to read; none if there is no such group."""
         found = connection.execute(_HELD, [head.partitions, self.topic.id]).fetchall()
         if not found:

@@ -19,7 +19,7 @@ from headrace.core.hashing import Int64s
 from headrace.core.retention import Piece
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.log import topic_row as heads
-from headrace.storage.postgres.log.topic_row import ROW_BYTES, Head, array, widened
+from headrace.storage.postgres.log.topic_row import ROW_BYTES, TopicRow, array, widened
 from headrace.storage.postgres.options import PostgresOptions
 from headrace.storage.postgres.pool import Connection
 from headrace.storage.postgres.sql.schema import make_segment, table_of
@@ -32,7 +32,7 @@ _LEFT: Final = """SELECT topic_segments.segment FROM topic_segments JOIN all_top
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class SegmentTable:
     """Where a segment begins: the first commit in it, and each partition's end offset and end of bytes before it."""
 
     number: int
@@ -46,10 +46,10 @@ class Segment:
         return int(self.ends[partition]) if partition < len(self.ends) else 0
 
 
-Segments = tuple[Segment, ...]
+Segments = tuple[SegmentTable, ...]
 
 
-def look(connection: Connection, topic: TopicRecord, known: Segments = ()) -> tuple[Head, Segments]:
+def look(connection: Connection, topic: TopicRecord, known: Segments = ()) -> tuple[TopicRow, Segments]:
     """The row of a topic and the segments of the same moment, without a lock."""
     while True:
         head = heads.look(connection, topic)
@@ -59,32 +59,32 @@ def look(connection: Connection, topic: TopicRecord, known: Segments = ()) -> tu
             return head, found
 
 
-def segments_of(connection: Connection, topic_id: int, head: Head, known: Segments = ()) -> Segments:
+def segments_of(connection: Connection, topic_id: int, head: TopicRow, known: Segments = ()) -> Segments:
     """The segments that can be read; those that are known need not be asked for."""
     if _belong(known, head):
         return known
     found = connection.execute(_FIND, [topic_id, head.first_segment, head.segment])
     return tuple(
-        Segment(number, first_commit, created_us, widened(ends, len(ends)), widened(byte_ends, len(byte_ends)))
+        SegmentTable(number, first_commit, created_us, widened(ends, len(ends)), widened(byte_ends, len(byte_ends)))
         for number, first_commit, created_us, ends, byte_ends in found
     )
 
 
-def _belong(found: Segments, head: Head) -> bool:
+def _belong(found: Segments, head: TopicRow) -> bool:
     return bool(found) and found[0].number == head.first_segment and found[-1].number == head.segment
 
 
-def begin_segment(connection: Connection, topic_id: int, head: Head) -> Segment:
+def begin_segment(connection: Connection, topic_id: int, head: TopicRow) -> SegmentTable:
     """Begin a new segment after all that is there."""
     head.segment += 1
-    segment = Segment(head.segment, head.commits, head.last_time_us, head.ends.copy(), head.byte_ends.copy())
+    segment = SegmentTable(head.segment, head.commits, head.last_time_us, head.ends.copy(), head.byte_ends.copy())
     make_segment(connection, topic_id, segment.number)
     places = [array(segment.ends), array(segment.byte_ends)]
     connection.execute(_BEGIN, [topic_id, segment.number, segment.first_commit, segment.created_us, *places])
     return segment
 
 
-def is_full(segment: Segment, head: Head, options: PostgresOptions) -> bool:
+def is_full(segment: SegmentTable, head: TopicRow, options: PostgresOptions) -> bool:
     """Whether the next commit has to begin a new segment."""
     if head.commits == segment.first_commit:
         return False
@@ -92,7 +92,7 @@ def is_full(segment: Segment, head: Head, options: PostgresOptions) -> bool:
     return size >= options.segment_bytes or head.commits - segment.first_commit >= options.segment_commits
 
 
-def pieces_of(segments: Sequence[Segment], head: Head) -> list[Piece]:
+def pieces_of(segments: Sequence[SegmentTable], head: TopicRow) -> list[Piece]:
     """The segments as retention sees them."""
     partitions = head.partitions
     begins = [(widened(s.ends, partitions), widened(s.byte_ends, partitions), s.created_us) for s in segments]

@@ -38,7 +38,7 @@ WHERE topicid = %s"""
 
 
 @dataclass(slots=True)
-class Head:
+class TopicRow:
     """The row at one moment. `…_commit` is the number after the last commit that changed the table of that name."""
 
     partitions: int
@@ -63,17 +63,17 @@ class Head:
         return int((self.byte_ends - self.byte_starts).sum()) + ROW_BYTES * messages
 
 
-def look(connection: Connection, topic: TopicRecord) -> Head:
+def look(connection: Connection, topic: TopicRecord) -> TopicRow:
     """The row as it is now, without a lock."""
     return _found(connection, _LOOK, topic)
 
 
-def lock(connection: Connection, topic: TopicRecord) -> Head:
+def lock(connection: Connection, topic: TopicRecord) -> TopicRow:
     """The row, held until the end of the transaction."""
     return _found(connection, _LOCK, topic)
 
 
-def begin(connection: Connection, topic: TopicRecord, store_wide: bool) -> tuple[Head, str]:
+def begin(connection: Connection, topic: TopicRecord, store_wide: bool) -> tuple[TopicRow, str]:
     """Begin a transaction that holds the row, in one message; the row and the number of the transaction."""
     steps = ["BEGIN", _LOCK_STORE] if store_wide else ["BEGIN"]
     cursor = connection.execute("; ".join([*steps, _BEGIN % topic.id]))
@@ -85,7 +85,7 @@ def begin(connection: Connection, topic: TopicRecord, store_wide: bool) -> tuple
     return _head(row[:-1]), row[-1]
 
 
-def moving(topic: TopicRecord, head: Head, messages: int) -> str:
+def moving(topic: TopicRecord, head: TopicRow, messages: int) -> str:
     """The statement that stores what a commit of so many messages moved."""
     return (
         f"UPDATE all_topics SET tailid = tailid + {messages}, last_time_us = {head.last_time_us}, "
@@ -95,7 +95,7 @@ def moving(topic: TopicRecord, head: Head, messages: int) -> str:
     )
 
 
-def cut(connection: Connection, topic: TopicRecord, head: Head) -> None:
+def cut(connection: Connection, topic: TopicRecord, head: TopicRow) -> None:
     """Store where the topic begins now, and which segment is the last."""
     parameters = [head.first_segment, head.segment, array(head.starts), array(head.byte_starts), topic.id]
     connection.execute(_CUT, parameters)
@@ -113,15 +113,15 @@ def widened(values: Sequence[int] | Int64s, partitions: int) -> Int64s:
     return result
 
 
-def _found(connection: Connection, query: str, topic: TopicRecord) -> Head:
+def _found(connection: Connection, query: str, topic: TopicRecord) -> TopicRow:
     row = connection.execute(query, [topic.id]).fetchone()
     if row is None:
         raise TopicDeleted(topic.name)
     return _head(row)
 
 
-def _head(row: Sequence[Any]) -> Head:
+def _head(row: Sequence[Any]) -> TopicRow:
     partitions = row[0]
     settings = msgspec.json.decode(row[1], type=TopicSettings)
     arrays = [widened(values, partitions) for values in row[5:9]]
-    return Head(partitions, settings, *row[2:5], *arrays, *row[9:])
+    return TopicRow(partitions, settings, *row[2:5], *arrays, *row[9:])

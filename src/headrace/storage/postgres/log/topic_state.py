@@ -22,7 +22,7 @@ from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS, SOURCES_MAX, W
 from headrace.core.publish.payload_window import Payloads
 from headrace.core.publish.plan import Commit, TopicState
 from headrace.core.publish.sources import NO_LINK, SNAPSHOT_SCHEMA, Source, SourceTable, SourceUpdates
-from headrace.storage.postgres.log.topic_row import Head, array
+from headrace.storage.postgres.log.topic_row import TopicRow, array
 from headrace.storage.postgres.pool import Connection
 
 # Every so many commits the tables are trimmed; so many expired rows of the window may go then.
@@ -61,7 +61,7 @@ DELETE FROM topic_sources WHERE topicid = %(topic)s AND used_us <= %(idle)s AND 
     SELECT commit FROM topic_sources WHERE topicid = %(topic)s ORDER BY commit DESC OFFSET %(most)s LIMIT 1)"""
 
 
-def refresh(connection: Connection, topic_id: int, head: Head, state: TopicState) -> None:
+def refresh(connection: Connection, topic_id: int, head: TopicRow, state: TopicState) -> None:
     """Bring a state up to the row: take in what commits from the state's next number on changed."""
     known = state.next_number
     if head.partitions > state.partitions:
@@ -89,16 +89,16 @@ def refresh(connection: Connection, topic_id: int, head: Head, state: TopicState
     state.next_number = head.commits
 
 
-def load(connection: Connection, topic_id: int, head: Head) -> TopicState:
+def load(connection: Connection, topic_id: int, head: TopicRow) -> TopicState:
     """The whole state of a topic."""
     state = TopicState(np.zeros(head.partitions, np.int64), last_time_us=head.last_time_us)
     state.sources = _load_sources(connection, topic_id)
-    others = Head(**{name: getattr(head, name) for name in head.__slots__} | {"sources_commit": 0})
+    others = TopicRow(**{name: getattr(head, name) for name in head.__slots__} | {"sources_commit": 0})
     refresh(connection, topic_id, others, state)
     return state
 
 
-def saving(connection: Connection, topic_id: int, commit: Commit, head: Head) -> list[str]:
+def saving(connection: Connection, topic_id: int, commit: Commit, head: TopicRow) -> list[str]:
     """The statements that store what a commit changes; the row notes which tables those are."""
     statements: list[str] = []
     # Parameters are put into the text here, as it goes to the database together with others.
@@ -120,7 +120,7 @@ def saving(connection: Connection, topic_id: int, commit: Commit, head: Head) ->
     return statements
 
 
-def trimming(connection: Connection, topic_id: int, head: Head, state: TopicState) -> list[str]:
+def trimming(connection: Connection, topic_id: int, head: TopicRow, state: TopicState) -> list[str]:
     """The statements that let the tables forget what the memory forgets."""
     cursor = psycopg.ClientCursor(connection)
     statements: list[str] = []
