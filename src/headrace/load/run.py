@@ -83,7 +83,7 @@ class _Run:
         ]
 
     def _wait(self, workers: Workers, is_so: Callable[[], bool], patience_seconds: float, otherwise: str) -> None:
-        """Wait until it is so; without any notifications for so long it is given up, or left, if there is nothing to say."""
+        """Wait until `is_so`; give up when no worker reports for `patience_seconds`."""
         heard = time.monotonic()
         while not is_so():
             if workers.listen(1.0):

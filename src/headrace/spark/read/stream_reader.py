@@ -2,7 +2,7 @@
 
 One process of Spark's driver asks for offsets; tasks read splits in processes of their own, with a copy of this object.
 
-    latestOffset(start)     commit `start` for the group ─► wait for notifications, at most half a second ─► limits ─► end
+    latestOffset(start)     commit `start` for the group ─► wait for messages, at most half a second ─► limits ─► end
     partitions(start, end)  what retention took is lost ─► splits
     read(split)             in a task
 

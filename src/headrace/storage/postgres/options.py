@@ -1,7 +1,7 @@
 """How a PostgreSQL store is opened: what its URL says to us, what it says to the database, and what may be shown of it.
 
-A URL holds a password. Nothing here shows the URL: `DatabaseAddress.name` is made of host, port, database and schema only, and
-a URL that cannot be understood is never quoted.
+A URL holds a password. Nothing here shows the URL: `DatabaseAddress.name` has host, port, database and schema only,
+and a URL that cannot be parsed is never quoted.
 """
 
 from __future__ import annotations

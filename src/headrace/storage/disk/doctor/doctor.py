@@ -1,8 +1,8 @@
-"""The doctor: checks a disk store that nobody has open, and mends what can be repaired without loss.
+"""The doctor: checks a disk store that no server has open, and repairs what can be repaired without loss.
 
-Without `repair` nothing of the store is changed. With it indexes are made anew, files that belong to nothing are
-removed and torn tails are cut; a message that can be read is never dropped. What cannot be repaired is reported with file
-and position, and stays as it is: everything around it can still be read.
+Without `repair` the store is not changed. With it, indexes are rebuilt, files that belong to nothing are removed and
+torn tails are cut; a readable message is never dropped. What cannot be repaired is reported with its file and position
+and left as it is: everything around it stays readable.
 """
 
 from __future__ import annotations
