@@ -2,9 +2,9 @@
 
 The memory engine says what is right, since it is too plain to be wrong in the ways the others can be. A seed gives
 the whole life: publishes of many shapes, reads, groups, members, altered and deleted topics, time, maintenance, and
-restarts and crashes of the durable broker. On a database two servers take turns, step by step. Where engines may differ they are
-held to what must be true of both: retention drops segments on disk and commits in memory, and a limit in bytes is met
-by whole messages counted with or without overhead.
+restarts and crashes of the durable broker. On a database two servers take turns, step by step. Where engines may
+differ they are held to what must be true of both: retention drops segments on disk and commits in memory, and a limit
+in bytes is met by whole messages counted with or without overhead.
 """
 
 from __future__ import annotations
