@@ -1,4 +1,4 @@
-.PHONY: help install demo demo-postgres run test check bench-engine bench-http bench-flight bench-spark test-oldest-spark bench-postgres bench-peers kafka-jars campaign clean
+.PHONY: help install demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark test-oldest-spark bench-postgres bench-peers kafka-jars campaign clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -51,6 +51,9 @@ check: install  ## lint, types and import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+shape: install  ## print the shape of the source tree: folders, lengths, names, the path of a message
+	$(BIN)/python -m bench.shape
 
 bench-engine: install  ## measure the engine against the limits of this machine
 	$(BIN)/python -m bench.engine
