@@ -12,10 +12,9 @@ import pytest
 
 from headrace.client import Message
 from headrace.client.addresses import parse_addresses
-from headrace.client.backoff import Backoff
-from headrace.client.calling import is_repeatable
 from headrace.client.consumer.progress import ReadProgress
 from headrace.client.message import messages_of
+from headrace.client.retry import Backoff, is_repeatable
 from headrace.client.settings import ConsumerSettings, ProducerSettings
 from headrace.core.errors import InvalidInput
 from headrace.core.messages import READ_SCHEMA

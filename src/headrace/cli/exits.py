@@ -1,8 +1,10 @@
-"""What the exit code of a command means, and the one error that commands raise to end with it."""
+"""What the exit code of a command means, which error ends with which, and the one error that commands raise."""
 
 from __future__ import annotations
 
 from enum import IntEnum
+
+from headrace.core.errors import AccessDenied, Closed, HeadraceError, ServerFailed, StorageError, Unreachable
 
 
 class Exit(IntEnum):
@@ -18,12 +20,29 @@ class Exit(IntEnum):
 
 
 class Enough(Exception):
-    """Whoever read our output has enough of it: an end like any other."""
+    """The reader of our output closed it, as `head` does: an end like any other."""
 
 
 class Failure(Exception):
-    """A command cannot go on: one line for people, and the exit code for programs."""
+    """A command cannot continue: one line for people, and the exit code for programs."""
 
     def __init__(self, exit: Exit, line: str) -> None:
         super().__init__(line)
         self.exit = exit
+
+
+def exit_of(kind: type[HeadraceError]) -> Exit:
+    """The exit code of an error."""
+    if issubclass(kind, AccessDenied):
+        return Exit.DENIED
+    if issubclass(kind, Unreachable):
+        return Exit.UNREACHABLE
+    is_of_server = kind.retry or issubclass(kind, Closed | ServerFailed | StorageError)
+    return Exit.FAILING if is_of_server else Exit.REFUSED
+
+
+def exit_of_status(status: int) -> Exit:
+    """The exit code of an HTTP status."""
+    if status in (401, 403):
+        return Exit.DENIED
+    return Exit.FAILING if status >= 500 or status == 429 else Exit.REFUSED

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from headrace.client.calling import Calls
 from headrace.client.consumer.consumer import Consumer, PartitionsChanged
 from headrace.client.consumer.decode import decoded
 from headrace.client.consumer.follow import Following
@@ -25,6 +24,7 @@ from headrace.client.consumer.start import Start, check_start, positions_at
 from headrace.client.message import microseconds
 from headrace.client.producer.producer import Producer
 from headrace.client.producer.staging import stage_batches
+from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings, ProducerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.descriptions import GroupDescription, Staged, TopicDescription

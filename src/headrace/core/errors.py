@@ -41,7 +41,8 @@
         └── Damaged             bytes on the disk are not what was written
 
 Every class has a stable `code` for programs and `retry`, which says whether the same request may succeed later
-without a change. Fields are typed and errors can be pickled, since Spark carries them between processes.
+without a change; `nothing_done` is false where the request may have been carried out all the same (core/retry.py has
+the rule that follows). Fields are typed and errors can be pickled, since Spark carries them between processes.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class HeadraceError(Exception):
 
     code: ClassVar[str] = "error"
     retry: ClassVar[bool] = False
+    nothing_done: ClassVar[bool] = True
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.details())
@@ -413,6 +415,7 @@ class Closed(Gone):
     """The broker, or the thing asked, was closed."""
 
     code: ClassVar[str] = "closed"
+    nothing_done: ClassVar[bool] = False
     what: str
 
     def __str__(self) -> str:
@@ -438,6 +441,7 @@ class AnswerLost(Unreachable):
 
     code: ClassVar[str] = "answer_lost"
     retry: ClassVar[bool] = False
+    nothing_done: ClassVar[bool] = False
 
     def __str__(self) -> str:
         return (
@@ -451,6 +455,7 @@ class ServerFailed(HeadraceError):
     """Something went wrong in the server that nobody expected."""
 
     code: ClassVar[str] = "server_failed"
+    nothing_done: ClassVar[bool] = False
     reason: str
 
     def __str__(self) -> str:
@@ -470,6 +475,7 @@ class StoreUnavailable(StorageError):
 
     code: ClassVar[str] = "store_unavailable"
     retry: ClassVar[bool] = True
+    nothing_done: ClassVar[bool] = False
     store: str
     reason: str
 
@@ -509,6 +515,7 @@ class OutcomeUnknown(StorageError):
 
     code: ClassVar[str] = "outcome_unknown"
     retry: ClassVar[bool] = True
+    nothing_done: ClassVar[bool] = False
     topic: str
     reason: str
 

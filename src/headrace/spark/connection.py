@@ -15,8 +15,9 @@ from typing import Final, TypeVar
 
 from headrace.client import Client, connect
 from headrace.client.addresses import parse_addresses
-from headrace.client.backoff import Backoff
-from headrace.core.errors import HeadraceError, Unreachable
+from headrace.client.retry import Backoff
+from headrace.core.errors import HeadraceError
+from headrace.core.retry import is_transient
 
 Result = TypeVar("Result")
 
@@ -58,10 +59,5 @@ class Connection:
             try:
                 return does(self.client())
             except HeadraceError as error:
-                if not may_pass(error) or not backoff.wait():
+                if not is_transient(error) or not backoff.wait():
                     raise
-
-
-def may_pass(error: HeadraceError) -> bool:
-    """Whether the same may succeed a little later."""
-    return error.retry or isinstance(error, Unreachable)

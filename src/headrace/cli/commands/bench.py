@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from headrace.cli.exits import Exit, Failure
+from headrace.cli.exits import Exit, Failure, exit_of
 from headrace.cli.options import Ca, Json, Token
 from headrace.cli.output import print_json, print_line, print_table
-from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput, Unauthenticated, Unreachable
+from headrace.core.errors import HeadraceError, InvalidInput
 
 if TYPE_CHECKING:
     from headrace.load.histogram import LatencyHistogram
@@ -100,14 +100,10 @@ def _measure(load: Load, url: str | None, token: str | None, ca: Path | None, di
     except InvalidInput as error:
         option = error.field.removesuffix("_seconds").replace("_", "-")
         raise Failure(Exit.USAGE, f"--{option} is {error.value}: {error.rule}") from None
-    except (Unauthenticated, AccessDenied) as error:
-        raise Failure(Exit.DENIED, str(error)) from None
-    except Unreachable as error:
-        raise Failure(Exit.UNREACHABLE, str(error)) from None
     except LoadFailed as error:
         raise Failure(Exit.FAILING, str(error)) from None
     except HeadraceError as error:
-        raise Failure(Exit.FAILING if error.retry else Exit.REFUSED, str(error)) from None
+        raise Failure(exit_of(type(error)), str(error)) from None
     except OSError as error:
         raise Failure(Exit.USAGE, f"{error.filename or directory}: {error.strerror}") from None
 

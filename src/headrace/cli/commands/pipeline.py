@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from headrace.cli.exits import Exit, Failure
+from headrace.cli.exits import Exit, Failure, exit_of
 from headrace.cli.options import Json
 from headrace.cli.output import print_line, print_note, print_table
-from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput, ServerFailed, Unreachable
+from headrace.core.errors import HeadraceError, InvalidInput
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -173,7 +173,7 @@ def _failures() -> Iterator[None]:
     try:
         yield
     except HeadraceError as error:
-        raise Failure(_exit_of(type(error)), str(error)) from None
+        raise Failure(Exit.USAGE if isinstance(error, InvalidInput) else exit_of(type(error)), str(error)) from None
     except Failure:
         raise
     except OSError as error:
@@ -184,15 +184,5 @@ def _failures() -> Iterator[None]:
 
         if not isinstance(error, PipelineFailed):
             raise
-        exit = Exit.REFUSED if error.kind is None else _exit_of(error.kind)
+        exit = Exit.REFUSED if error.kind is None else exit_of(error.kind)
         raise Failure(exit, " ".join(str(error).split())) from None
-
-
-def _exit_of(kind: type[HeadraceError]) -> Exit:
-    if issubclass(kind, InvalidInput):
-        return Exit.USAGE
-    if issubclass(kind, Unreachable):
-        return Exit.UNREACHABLE
-    if issubclass(kind, AccessDenied):
-        return Exit.DENIED
-    return Exit.FAILING if kind.retry or issubclass(kind, ServerFailed) else Exit.REFUSED

@@ -7,9 +7,8 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from headrace.cli.exits import Exit, Failure
+from headrace.cli.exits import Exit, Failure, exit_of
 from headrace.cli.remote import http
-from headrace.cli.remote.flight import exit_of
 from headrace.cli.remote.paths import path_of
 from headrace.client import Client
 from headrace.core.errors import HeadraceError, InvalidMessage
@@ -79,7 +78,7 @@ class FlightSender:
         except InvalidMessage as error:
             raise RowRefused(Exit.REFUSED, str(error), error.row) from None
         except HeadraceError as error:
-            raise Failure(exit_of(error), str(error)) from None
+            raise Failure(exit_of(type(error)), str(error)) from None
 
     def close(self) -> None:
         """Let go of the stream."""

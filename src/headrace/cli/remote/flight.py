@@ -6,18 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.cli.exits import Exit, Failure
+from headrace.cli.exits import Exit, Failure, exit_of
 from headrace.client import Client, connect
-from headrace.core.errors import (
-    AccessDenied,
-    Closed,
-    HeadraceError,
-    InvalidInput,
-    Overloaded,
-    ServerFailed,
-    StorageError,
-    Unreachable,
-)
+from headrace.core.errors import HeadraceError, InvalidInput
 
 
 @contextmanager
@@ -33,14 +24,4 @@ def connected(url: str, token: str | None, ca: Path | None, patience_seconds: fl
         try:
             yield client
         except HeadraceError as error:
-            raise Failure(exit_of(error), str(error)) from None
-
-
-def exit_of(error: HeadraceError) -> Exit:
-    """How a command ends by an error of the client."""
-    if isinstance(error, AccessDenied):
-        return Exit.DENIED
-    if isinstance(error, Unreachable):
-        return Exit.UNREACHABLE
-    is_of_the_server = error.retry or isinstance(error, Closed | Overloaded | ServerFailed | StorageError)
-    return Exit.FAILING if is_of_the_server else Exit.REFUSED
+            raise Failure(exit_of(type(error)), str(error)) from None

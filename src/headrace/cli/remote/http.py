@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import msgspec
 
-from headrace.cli.exits import Exit, Failure
+from headrace.cli.exits import Exit, Failure, exit_of_status
 from headrace.cli.options import DEFAULT_URL, is_flight
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Refused(Failure):
     """The server answered, and the answer was no."""
 
     def __init__(self, problem: ServerProblem) -> None:
-        super().__init__(_exit_of(problem.status), problem.detail)
+        super().__init__(exit_of_status(problem.status), problem.detail)
         self.problem = problem
 
 
@@ -53,12 +53,6 @@ class ServerUnreachable(Failure):
 
     def __init__(self, line: str) -> None:
         super().__init__(Exit.UNREACHABLE, line)
-
-
-def _exit_of(status: int) -> Exit:
-    if status in (401, 403):
-        return Exit.DENIED
-    return Exit.FAILING if status >= 500 or status == 429 else Exit.REFUSED
 
 
 class HttpClient:

@@ -15,7 +15,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.client.calling import Calls
 from headrace.client.consumer.decode import decoded, is_packed
 from headrace.client.consumer.membership import GroupSession
 from headrace.client.consumer.prefetch import Prefetch
@@ -23,6 +22,7 @@ from headrace.client.consumer.progress import ReadProgress
 from headrace.client.consumer.scan import NO_ROWS
 from headrace.client.consumer.start import Start, check_start, positions_at, read_from
 from headrace.client.message import Message, messages_of
+from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.descriptions import GroupDescription

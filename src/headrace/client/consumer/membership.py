@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from headrace.client.calling import Calls
+from headrace.client.retry import Calls
 from headrace.core.descriptions import Membership
 from headrace.core.errors import HeadraceError, MemberNotFound, Unreachable
 from headrace.wire.operations import Heartbeat, Join, Leave

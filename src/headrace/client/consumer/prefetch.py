@@ -16,11 +16,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.client.backoff import Backoff
 from headrace.client.consumer.progress import positions_behind
+from headrace.client.retry import Backoff
 from headrace.client.transport.transport import ReadStream, Transport
-from headrace.core.errors import Closed, HeadraceError, OffsetOutOfRange, ServerFailed, Unreachable, again
+from headrace.core.errors import Closed, HeadraceError, OffsetOutOfRange, ServerFailed, again
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_MAX
+from headrace.core.retry import is_transient
 from headrace.wire.tickets import Follow
 
 logger = logging.getLogger(__name__)
@@ -120,7 +121,7 @@ class Prefetch:
                 self._skip(late)
                 continue
             except HeadraceError as failure:
-                if not failure.retry and not isinstance(failure, Unreachable | Closed):
+                if not is_transient(failure):
                     raise
                 error = failure
             if isinstance(error, Closed) and self._stop.is_set():

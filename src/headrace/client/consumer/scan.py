@@ -9,11 +9,12 @@ from typing import Final
 import pyarrow as pa
 from msgspec import structs
 
-from headrace.client.backoff import Backoff
+from headrace.client.retry import Backoff
 from headrace.client.transport.transport import Transport
-from headrace.core.errors import Closed, HeadraceError, InvalidInput, Unreachable
+from headrace.core.errors import HeadraceError, InvalidInput
 from headrace.core.limits import FETCH_MESSAGES_MAX
 from headrace.core.messages import READ_SCHEMA
+from headrace.core.retry import is_transient
 from headrace.wire.tickets import Read
 
 
@@ -27,8 +28,8 @@ def read_batch(
     while True:
         try:
             return _read(transport, Read(topic, partition, offset, offset + max_messages), max_messages)
-        except (Unreachable, Closed) as error:
-            if not _has_broken(error) or not backoff.wait():
+        except HeadraceError as error:
+            if not is_transient(error) or not backoff.wait():
                 raise
 
 
@@ -67,13 +68,8 @@ def scan(transport: Transport, ticket: Read, patience_seconds: float) -> Iterato
             streams += 1
             ticket = structs.replace(ticket, sparse=streams < _SPARSE_STREAMS_MAX)
         except HeadraceError as error:
-            if not (error.retry or _has_broken(error)) or not backoff.wait():
+            if not is_transient(error) or not backoff.wait():
                 raise
-
-
-def _has_broken(error: HeadraceError) -> bool:
-    """Whether the connection broke or the server stops; a client that is closed itself stays so."""
-    return isinstance(error, Unreachable) or (isinstance(error, Closed) and error.what == "the server")
 
 
 def _with_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Literal
 
-from headrace.client.calling import Calls
 from headrace.client.message import microseconds
+from headrace.client.retry import Calls
 from headrace.core.errors import InvalidInput
 from headrace.core.groups.group import ReadFrom
 from headrace.wire.operations import OffsetAt, Offsets

@@ -9,11 +9,11 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from headrace.client.calling import Calls
 from headrace.client.message import microseconds
 from headrace.client.producer.buffer import SendBuffer
 from headrace.client.producer.receipt import Receipt
 from headrace.client.producer.sender import BatchSender
+from headrace.client.retry import Calls
 from headrace.client.settings import ProducerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.codecs import columns as codecs

@@ -20,15 +20,15 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.client.backoff import Backoff
-from headrace.client.calling import Calls
 from headrace.client.producer.batch import PendingBatch, as_batch, fitted, numbered
 from headrace.client.producer.buffer import SendBuffer
+from headrace.client.retry import Backoff, Calls
 from headrace.client.settings import ProducerSettings
 from headrace.client.transport.transport import Transport, UploadStream
 from headrace.core.descriptions import ProducerOpening
 from headrace.core.errors import Closed, HeadraceError, InvalidInput, OutcomeUnknown, ServerFailed, Unreachable, again
 from headrace.core.limits import PRODUCER_BATCHES_IN_FLIGHT
+from headrace.core.retry import is_transient
 from headrace.wire.answers import decode_answer
 from headrace.wire.operations import OpenProducer
 from headrace.wire.tickets import Publish
@@ -182,7 +182,7 @@ class BatchSender:
         backoff = Backoff(self._settings.timeout_seconds, self._stop)
         while True:
             if error is not None:
-                if not _may_pass(error):
+                if not is_transient(error):
                     raise error
                 self._fail_unrepeatable(error)
             if not self._unanswered:
@@ -192,7 +192,7 @@ class BatchSender:
                 return
             except HeadraceError as failure:
                 error = self._end_stream() or failure
-            if not _may_pass(error):
+            if not is_transient(error):
                 raise error
             if not backoff.wait():
                 self._give_up(error, for_ever=False)
@@ -238,7 +238,7 @@ class BatchSender:
 
     def _fail_unrepeatable(self, error: HeadraceError) -> None:
         """Where they may have been written, those that must not be sent twice are given up."""
-        if not isinstance(error, Unreachable | Closed | OutcomeUnknown):
+        if error.nothing_done and not isinstance(error, Unreachable):
             return
         with self._answered:
             lost = [pending for pending in self._unanswered if not pending.is_repeatable and pending.was_sent]
@@ -251,7 +251,7 @@ class BatchSender:
         # Refused first: whoever hears of the end of one message sends no other.
         refused = self._buffer.refuse(error if for_ever else None)
         while (pending := self._first_unanswered()) is not None:
-            is_unknown = pending.was_sent and _may_pass(error)
+            is_unknown = pending.was_sent and is_transient(error)
             self._fail(pending, OutcomeUnknown(self._topic, str(error)) if is_unknown else error)
         if for_ever and (pending := self._let_go()) is not None:
             self._fail(pending, error)
@@ -272,11 +272,6 @@ class BatchSender:
         if not self._failures:
             self._failures.append(error)
         pending.outcome.decide(None, again(error))
-
-
-def _may_pass(error: HeadraceError) -> bool:
-    """Whether sending again may help: the connection broke, the server ends or is busy, its disk is full."""
-    return error.retry or isinstance(error, Unreachable | Closed)
 
 
 def _merged(schema: pa.Schema | None, more: pa.Schema) -> pa.Schema:

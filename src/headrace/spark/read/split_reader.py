@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.client.backoff import Backoff
+from headrace.client.retry import Backoff
 from headrace.core.codecs import columns as codecs
 from headrace.core.errors import OffsetOutOfRange, ServerFailed
 from headrace.spark.connection import Connection
