@@ -12,8 +12,9 @@ import pytest
 
 from headrace.cli.exits import Failure
 from headrace.cli.messages.formats import parse_format
-from headrace.cli.messages.positions import Time, parse_place
+from headrace.cli.messages.positions import parse_from
 from headrace.core.messages import READ_SCHEMA
+from headrace.core.positions import AtTime, FromEnd
 from tests.cli.processes import Running, Server, eventually
 
 
@@ -94,12 +95,12 @@ def test_formats_that_are_none(text: str) -> None:
 
 
 def test_places() -> None:
-    assert parse_place("-5") == -5
-    assert parse_place("2026-07-01T12:00:00.5Z") == Time(1_782_907_200_500_000)
-    assert parse_place("2026-07-01T12:00:00") == parse_place("2026-07-01T14:00:00+02:00")
+    assert parse_from("-5") == FromEnd(5)
+    assert parse_from("2026-07-01T12:00:00.5Z") == AtTime(1_782_907_200_500_000)
+    assert parse_from("2026-07-01T12:00:00") == parse_from("2026-07-01T14:00:00+02:00")
     for wrong in ("", "yesterday", "--1", "1.5", "5w", "0001-01-01"):
         with pytest.raises(Failure, match="--from is"):
-            parse_place(wrong)
+            parse_from(wrong)
 
 
 def test_a_group_goes_on_where_it_was(server: Server, numbers: str) -> None:

@@ -42,7 +42,7 @@ def test_seeking_wrongly(server: Server, billing: str) -> None:
         2
     )
     assert "partition 9" in server.run("group", "seek", billing, "billing", "1", "--partition", "9").refused(1)
-    assert "the place is" in server.run("group", "seek", billing, "billing", "somewhere").refused(2)
+    assert "the position is" in server.run("group", "seek", billing, "billing", "somewhere").refused(2)
 
 
 def test_lag(server: Server, billing: str) -> None:

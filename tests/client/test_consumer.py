@@ -159,7 +159,7 @@ def test_reading_begins_where_it_should(client: Client, start: object, expected:
 
 def test_wrong_start_is_refused(client: Client) -> None:
     client.create_topic("orders")
-    for start in ("middle", -1, True, 1.5):
+    for start in ("middle", None, True, 1.5):
         with pytest.raises(InvalidInput):
             client.consumer("orders", start=start)  # type: ignore[arg-type]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import InvalidInput
+from headrace.core.positions import EARLIEST, LATEST, AtTime, FromEnd, PerPartition
 from headrace.spark.options import ReadOptions, check_batch, check_stream, default_start, read_options, write_options
-from headrace.spark.read.positions import EARLIEST, LATEST, At, Back, Exact
 from headrace.spark.schema import READ_COLUMNS
 
 
@@ -28,7 +28,7 @@ def test_without_options_everything_has_a_default() -> None:
 
 def test_names_are_not_case_sensitive() -> None:
     options = read_options({"TOPIC": "orders", "startingoffsets": "-5", "MAXMESSAGESPERTRIGGER": "7"})
-    assert (options.topic, options.start, options.trigger_messages_max) == ("orders", Back(5), 7)
+    assert (options.topic, options.start, options.trigger_messages_max) == ("orders", FromEnd(5), 7)
 
 
 def test_values_become_what_they_mean() -> None:
@@ -46,8 +46,8 @@ def test_values_become_what_they_mean() -> None:
         timeoutSeconds="5",
     )
     assert options.columns == ("value", "offset")
-    assert options.start == At(1_000_000)
-    assert options.end == Exact(((0, 5),))
+    assert options.start == AtTime(1_000_000)
+    assert options.end == PerPartition(((0, 5),))
     assert (options.partitions_min, options.split_messages_max, options.trigger_bytes_max) == (3, 10, 1000)
     assert (options.decode, options.group, options.important, options.fail_on_data_loss) == (
         False,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,15 +20,13 @@ from headrace.client.consumer.decode import decoded
 from headrace.client.consumer.follow import Following
 from headrace.client.consumer.prefetch import Prefetch
 from headrace.client.consumer.scan import read_batch, scan
-from headrace.client.consumer.start import Start, check_start, positions_at
-from headrace.client.message import microseconds
+from headrace.client.consumer.start import Start, parse_start, positions_at
 from headrace.client.producer.producer import Producer
 from headrace.client.producer.staging import stage_batches
 from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings, ProducerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.descriptions import GroupDescription, Staged, TopicDescription
-from headrace.core.errors import InvalidInput
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import (
     CONSUMER_PREFETCH_BYTES,
@@ -39,10 +37,9 @@ from headrace.core.limits import (
     PRODUCER_BUFFER_BYTES,
     SESSION_TIMEOUT_SECONDS,
 )
+from headrace.core.positions import microseconds
 from headrace.wire import operations as wire
 from headrace.wire.tickets import Read
-
-Place = Literal["start", "end"] | datetime | Mapping[int, int]
 
 
 class Client:
@@ -144,15 +141,16 @@ class Client:
         """Commit for a group that has no members: for readers that divide the work by other means."""
         self._calls(wire.Commit(topic, group, dict(offsets)))
 
-    def seek(self, topic: str, group: str, to: Place) -> None:
-        """Move a group to "start", to "end", to a time, or to offsets by partition."""
+    def seek(self, topic: str, group: str, to: Start) -> None:
+        """Move a group to "earliest", "latest", an offset, a time, or offsets by partition.
+
+        Partitions that offsets by partition do not name stay where they are.
+        """
+        position = parse_start(to, "to")
         if isinstance(to, Mapping):
             self._calls(wire.Seek(topic, group, dict(to)))
-            return
-        if not isinstance(to, datetime) and to not in ("start", "end"):
-            raise InvalidInput("to", repr(to)[:100], "it must be 'start', 'end', a datetime, or offsets by partition")
-        place: Start = to if isinstance(to, datetime) else "earliest" if to == "start" else "latest"
-        self._calls(wire.Seek(topic, group, positions_at(self._calls, topic, place)))
+        else:
+            self._calls(wire.Seek(topic, group, positions_at(self._calls, topic, position)))
 
     # Messages
 
@@ -241,7 +239,7 @@ class Client:
         decode: bool = True,
     ) -> Following:
         """The batches of some partitions, else of all, later ones included, as they come, from a beginning on."""
-        positions = positions_at(self._calls, topic, check_start(start), partitions)
+        positions = positions_at(self._calls, topic, parse_start(start), partitions)
         growing = partitions is None
         prefetch = Prefetch(
             self._transport, topic, positions, max_prefetch_bytes, self._timeout_seconds, growing=growing

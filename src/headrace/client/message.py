@@ -53,13 +53,3 @@ def _values(column: pa.Array) -> Iterable[Any]:
         return [None if pairs is None else dict(pairs) for pairs in column.to_pylist()]
     plain: list[Any] = column.to_pylist()
     return plain
-
-
-def microseconds(time: datetime) -> int:
-    """A time as microseconds since 1970; one without a zone is taken as UTC.
-
-    >>> microseconds(datetime(1970, 1, 1, 0, 0, 1))
-    1000000
-    """
-    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return (aware - _EPOCH) // timedelta(microseconds=1)

@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 from headrace.client import Client
 from headrace.core.descriptions import GroupDescription, TopicDescription
 from headrace.core.errors import NotFound
+from headrace.core.positions import moment
 from headrace.spark.options import ReadOptions
-from headrace.spark.read.positions import moment
 
 
 class MetadataReader(DataSourceReader):

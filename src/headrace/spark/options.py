@@ -16,8 +16,8 @@ from headrace.client.connection import TOKEN_VARIABLE
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_MAX, PARTITIONS_MAX, SEQNO_MAX
 from headrace.core.names import check_group_name, check_id, check_topic_name
+from headrace.core.positions import EARLIEST, LATEST, Position, parse_position, parse_time
 from headrace.spark.connection import Connection
-from headrace.spark.read.positions import EARLIEST, LATEST, Place, parse_offsets, parse_time
 from headrace.spark.schema import METADATA, READ_COLUMNS, Metadata
 
 Delivery = Literal["exactly-once", "at-least-once"]
@@ -66,8 +66,8 @@ class ReadOptions:
     topic: str
     columns: tuple[str, ...]
     decode: bool
-    start: Place | None
-    end: Place
+    start: Position | None
+    end: Position
     partitions_min: int
     split_messages_max: int
     trigger_messages_max: int | None
@@ -167,10 +167,10 @@ def _columns(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def _place(offsets_name: str, offsets: str | None, time_name: str, time: str | None) -> Place | None:
+def _place(offsets_name: str, offsets: str | None, time_name: str, time: str | None) -> Position | None:
     if time is not None:
         return parse_time(time_name, time)
-    return None if offsets is None else parse_offsets(offsets_name, offsets)
+    return None if offsets is None else parse_position(offsets_name, offsets)
 
 
 def check_batch(options: ReadOptions) -> None:
@@ -197,7 +197,7 @@ def check_stream(options: ReadOptions) -> None:
         raise InvalidInput("important", "given without a group", "name the group too")
 
 
-def default_start(options: ReadOptions, is_stream: bool) -> Place:
+def default_start(options: ReadOptions, is_stream: bool) -> Position:
     """Where reading begins: as with Spark's Kafka source, a stream reads what comes, and a batch what is there."""
     return options.start or (LATEST if is_stream else EARLIEST)
 

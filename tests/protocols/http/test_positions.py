@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import PARTITIONS_MAX, SEQNO_MAX
+from headrace.core.positions import format_pairs, parse_pairs
 from headrace.protocols.http.requests.positions import (
     Position,
     format_event_id,
-    format_positions,
     listed,
     mapped,
     parse_event_id,
-    parse_positions,
 )
 
 POSITIONS = st.dictionaries(st.integers(0, PARTITIONS_MAX - 1), st.integers(0, SEQNO_MAX), max_size=20)
@@ -23,7 +22,7 @@ POSITIONS = st.dictionaries(st.integers(0, PARTITIONS_MAX - 1), st.integers(0, S
 
 @given(POSITIONS.filter(bool))
 def test_positions_are_read_as_they_were_written(positions: dict[int, int]) -> None:
-    assert parse_positions("from", format_positions(positions)) == positions
+    assert parse_pairs("from", format_pairs(positions)) == positions
 
 
 @given(POSITIONS)
@@ -45,11 +44,11 @@ def test_an_event_id_leaves_out_only_what_is_at_the_beginning(topic_id: int, pos
 @given(st.text(alphabet="0123456789:,; x-+\n٣", max_size=15))
 def test_other_texts_are_refused(text: str) -> None:
     try:
-        positions = parse_positions("from", text)
+        positions = parse_pairs("from", text)
     except InvalidInput as error:
         assert error.field == "from"
     else:
-        assert parse_positions("from", format_positions(positions)) == positions
+        assert parse_pairs("from", format_pairs(positions)) == positions
 
 
 @pytest.mark.parametrize(

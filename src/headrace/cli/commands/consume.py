@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from headrace.cli.exits import Exit, Failure
-from headrace.cli.messages.positions import parse_place
+from headrace.cli.messages.positions import parse_from
 from headrace.cli.options import DEFAULT_URL, AnyUrl, Ca, Json, Token
 
 DEFAULT_FORMAT: Final = "{value}"
@@ -61,7 +61,7 @@ def consume(
     ca: Ca = None,
 ) -> None:
     """Print the messages of a topic, those that are there or, with --follow, those that come too."""
-    place = parse_place(begin) if begin is not None else None
+    place = parse_from(begin) if begin is not None else None
     if group is not None and partition:
         raise Failure(Exit.USAGE, "--partition does not go with --group: a group gives its members theirs")
     from headrace.cli.messages.consumption import Wanted, print_messages

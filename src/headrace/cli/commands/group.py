@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from headrace.cli.exits import Exit, Failure
-from headrace.cli.messages.positions import Time, offset_at, parse_place
+from headrace.cli.messages.positions import chosen_partitions, offsets_at, parse_from
 from headrace.cli.options import DEFAULT_URL, Ca, Json, Token, Url, connected
 from headrace.cli.output import print_json, print_line, print_table, time_shown
 from headrace.cli.remote.paths import path_of
+from headrace.client.consumer.start import read_from
+from headrace.core.positions import AtTime, Earliest, Latest, Position
 
 app = typer.Typer(help="Look at the groups that read topics, move and delete them.", no_args_is_help=True)
 
@@ -99,15 +101,14 @@ def seek(
     ca: Ca = None,
 ) -> None:
     """Move a group, forward or back."""
-    to = parse_place(place, "the place")
+    to = parse_from(place, "the position")
     with connected(url, token, ca) as client:
-        if not partition and not isinstance(to, int):
-            wanted = to.us if isinstance(to, Time) else {"earliest": "start", "latest": "end"}[to]
-            body: dict[str, Any] = {"to": wanted}
-        elif isinstance(to, Time):
+        if not partition and isinstance(to, Earliest | Latest | AtTime):
+            body: dict[str, Any] = {"to": read_from(to)}
+        elif isinstance(to, AtTime):
             raise Failure(Exit.USAGE, "a time moves all partitions: leave --partition out, or name an offset")
         else:
-            body = {"offsets": _offsets(client.get(path_of("topics", topic))["partitions"], to, partition or [])}
+            body = {"offsets": _offsets(client.get(path_of("topics", topic)), to, partition or [])}
         moved = client.post(path_of("topics", topic, "groups", group, "seek"), body)
     if as_json:
         print_json(moved["offsets"])
@@ -115,18 +116,16 @@ def seek(
         print_table(("partition", "next offset"), [(at["partition"], at["offset"]) for at in moved["offsets"]])
 
 
-def _offsets(
-    partitions: list[dict[str, Any]], to: Literal["earliest", "latest"] | int, only: list[int]
-) -> list[dict[str, int]]:
-    """An offset for each partition: where there are fewer messages, the nearest that there is."""
-    unknown = [number for number in only if number not in {each["partition"] for each in partitions}]
-    if unknown:
-        raise Failure(Exit.REFUSED, f"partition {unknown[0]} does not exist: there are {len(partitions)}")
-    return [
-        {"partition": each["partition"], "offset": offset_at(to, each["start_offset"], each["end_offset"])}
-        for each in partitions
-        if not only or each["partition"] in only
-    ]
+def _offsets(topic: dict[str, Any], to: Position, only: list[int]) -> list[dict[str, int]]:
+    """An offset for each partition: where there are fewer messages, the nearest that exists."""
+    known = {each["partition"]: (each["start_offset"], each["end_offset"]) for each in topic["partitions"]}
+    bounds = {partition: known[partition] for partition in chosen_partitions(topic["name"], only, known)}
+    offsets = offsets_at(to, bounds, _no_time, topic["name"])
+    return [{"partition": partition, "offset": offset} for partition, offset in offsets.items()]
+
+
+def _no_time(partition: int, time_us: int) -> int:
+    raise AssertionError("the server resolves times")
 
 
 @app.command("delete")

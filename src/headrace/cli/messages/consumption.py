@@ -15,11 +15,11 @@ from headrace.cli.exits import Enough, Exit, Failure
 from headrace.cli.messages.flight_readers import FlightMember, FlightReader
 from headrace.cli.messages.formats import LineFormat, lines_of
 from headrace.cli.messages.http_readers import HttpMember, HttpReader
-from headrace.cli.messages.positions import Place
 from headrace.cli.options import connected, is_flight
 from headrace.cli.remote import flight
 from headrace.client.consumer.decode import decoded
 from headrace.core.errors import InvalidInput
+from headrace.core.positions import EARLIEST, Position
 
 _PAGE: Final = 10_000
 _PATIENCE_SECONDS: Final = 60.0
@@ -31,7 +31,7 @@ class Wanted:
 
     topic: str
     group: str | None
-    place: Place | None
+    place: Position | None
     partitions: list[int]
     follow: bool
     count: int | None
@@ -82,7 +82,7 @@ def _plain(table: pa.Table) -> pa.Table:
 @contextmanager
 def _reader(wanted: Wanted, url: str, token: str | None, ca: Path | None) -> Iterator[Reader]:
     topic, group, place = wanted.topic, wanted.group, wanted.place
-    begin: Place = "earliest" if place is None else place
+    begin: Position = EARLIEST if place is None else place
     reader: Reader
     if is_flight(url):
         with flight.connected(url, token, ca, _PATIENCE_SECONDS) as client:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pyarrow as pa
 
 from headrace.cli.exits import Exit, Failure
-from headrace.cli.messages.positions import Place, Time, chosen_partitions, offset_at
+from headrace.cli.messages.positions import chosen_partitions, offsets_at
 from headrace.cli.output import print_note
 from headrace.client import Client, Consumer
+from headrace.client.consumer.start import read_from
 from headrace.core.errors import StaleGeneration
+from headrace.core.positions import AtTime, Earliest, Latest, Position, moment
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # How long a group's reader that does not follow waits for more: another member may just have left.
 _LINGER_SECONDS: Final = 0.5
 
@@ -22,14 +22,15 @@ _LINGER_SECONDS: Final = 0.5
 class FlightReader:
     """Reads partitions by themselves."""
 
-    def __init__(self, client: Client, topic: str, place: Place, partitions: list[int], is_following: bool) -> None:
+    def __init__(self, client: Client, topic: str, place: Position, partitions: list[int], is_following: bool) -> None:
         self._client = client
         self._topic = topic
         self._follow = is_following
         self._followed = partitions or None
         known = client.offsets(topic)
         self._ends = {partition: known[partition][1] for partition in chosen_partitions(topic, partitions, known)}
-        self._begins = {partition: self._begin(partition, known[partition], place) for partition in self._ends}
+        bounds = {partition: known[partition] for partition in self._ends}
+        self._begins = offsets_at(place, bounds, self._offset_at, topic)
 
     def tables(self, limit: int) -> Iterator[pa.Table]:
         """What is there, partition by partition; then, if it follows, what comes."""
@@ -48,16 +49,14 @@ class FlightReader:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _begin(self, partition: int, offsets: tuple[int, int], place: Place) -> int:
-        if isinstance(place, Time):
-            return self._client.offset_at(self._topic, partition, _EPOCH + timedelta(microseconds=place.us))
-        return offset_at(place, *offsets, f"partition {partition}")
+    def _offset_at(self, partition: int, time_us: int) -> int:
+        return self._client.offset_at(self._topic, partition, moment(time_us))
 
 
 class FlightMember:
     """Reads as a member of a group."""
 
-    def __init__(self, client: Client, topic: str, group: str, place: Place | None, is_following: bool) -> None:
+    def __init__(self, client: Client, topic: str, group: str, place: Position | None, is_following: bool) -> None:
         self._client = client
         self._topic = topic
         self._follow = is_following
@@ -92,15 +91,13 @@ class FlightMember:
         ends = self._client.offsets(self._topic)
         return all(offset >= ends[partition][1] for partition, offset in self._consumer.positions().items())
 
-    def _begin_at(self, place: Place, group: str) -> None:
+    def _begin_at(self, place: Position, group: str) -> None:
         """Make the group begin there, if it is new."""
-        if isinstance(place, int):
+        if not isinstance(place, Earliest | Latest | AtTime):
             raise Failure(
                 Exit.USAGE, "a group begins at earliest, latest or a time; then move it by `headrace group seek`"
             )
         if group.casefold() in (known.casefold() for known in self._client.list_groups(self._topic)):
             print_note(f"group {group} is there already and goes on where it was: --from is for new groups")
-        elif isinstance(place, Time):
-            self._client.register_group(self._topic, group, read_from=_EPOCH + timedelta(microseconds=place.us))
         else:
-            self._client.register_group(self._topic, group, read_from=place)
+            self._client.register_group(self._topic, group, read_from=read_from(place))

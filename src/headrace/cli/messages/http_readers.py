@@ -6,17 +6,19 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.messages.events import follow
-from headrace.cli.messages.positions import Place, Time, chosen_partitions, offset_at
+from headrace.cli.messages.positions import chosen_partitions, offsets_at
 from headrace.cli.output import print_note
 from headrace.cli.remote.http import HttpClient, Refused
 from headrace.cli.remote.paths import path_of
+from headrace.client.consumer.start import read_from
+from headrace.core.positions import AtTime, Earliest, Latest, Position
 
 _FOLLOW_SECONDS: Final = 20.0
 # How long a group's reader that does not follow waits for more: another member may just have left.
@@ -26,7 +28,9 @@ _LINGER_SECONDS: Final = 0.5
 class HttpReader:
     """Reads partitions by themselves."""
 
-    def __init__(self, client: HttpClient, topic: str, place: Place, partitions: list[int], is_following: bool) -> None:
+    def __init__(
+        self, client: HttpClient, topic: str, place: Position, partitions: list[int], is_following: bool
+    ) -> None:
         self._client = client
         self._topic = topic
         self._follow = is_following
@@ -34,7 +38,8 @@ class HttpReader:
         known = {each["partition"]: each for each in client.get(path_of("topics", topic))["partitions"]}
         chosen = [known[partition] for partition in chosen_partitions(topic, partitions, known)]
         self._ends = {each["partition"]: each["end_offset"] for each in chosen}
-        self._next = {each["partition"]: self._begin(each, place) for each in chosen}
+        bounds = {each["partition"]: (each["start_offset"], each["end_offset"]) for each in chosen}
+        self._next = offsets_at(place, bounds, self._offset_at, topic)
 
     def tables(self, limit: int) -> Iterator[pa.Table]:
         """What is there, partition by partition; then, if it follows, what comes."""
@@ -57,19 +62,16 @@ class HttpReader:
         if table.num_rows:
             yield table
 
-    def _begin(self, partition: dict[str, Any], place: Place) -> int:
-        start, end = int(partition["start_offset"]), int(partition["end_offset"])
-        if isinstance(place, Time):
-            path = path_of("topics", self._topic, "partitions", partition["partition"], "messages")
-            first = self._client.get_arrow(path, time_us=place.us, max_messages=1)
-            return int(first["offset"][0].as_py()) if first.num_rows else end
-        return offset_at(place, start, end, f"partition {partition['partition']}")
+    def _offset_at(self, partition: int, time_us: int) -> int:
+        path = path_of("topics", self._topic, "partitions", partition, "messages")
+        first = self._client.get_arrow(path, time_us=time_us, max_messages=1)
+        return int(first["offset"][0].as_py()) if first.num_rows else int(self._ends[partition])
 
 
 class HttpMember:
     """Reads as a member of a group, under a name of its own."""
 
-    def __init__(self, client: HttpClient, topic: str, group: str, place: Place | None, is_following: bool) -> None:
+    def __init__(self, client: HttpClient, topic: str, group: str, place: Position | None, is_following: bool) -> None:
         self._client = client
         self._follow = is_following
         self._group = path_of("topics", topic, "groups", group)
@@ -118,9 +120,9 @@ class HttpMember:
         with suppress(Failure):
             self._client.delete(self._path)
 
-    def _begin_at(self, place: Place, group: str) -> None:
+    def _begin_at(self, place: Position, group: str) -> None:
         """Make the group begin there, if it is new."""
-        if isinstance(place, int):
+        if not isinstance(place, Earliest | Latest | AtTime):
             raise Failure(
                 Exit.USAGE, "a group begins at earliest, latest or a time; then move it by `headrace group seek`"
             )
@@ -130,7 +132,7 @@ class HttpMember:
         except Refused as refused:
             if refused.problem.code != "group_not_found":
                 raise
-            self._client.put(self._group, {"read_from": place.us if isinstance(place, Time) else place})
+            self._client.put(self._group, {"read_from": read_from(place)})
 
     def _join(self) -> None:
         self._client.put(self._path, {})

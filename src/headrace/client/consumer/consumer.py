@@ -20,7 +20,7 @@ from headrace.client.consumer.membership import GroupSession
 from headrace.client.consumer.prefetch import Prefetch
 from headrace.client.consumer.progress import ReadProgress
 from headrace.client.consumer.scan import NO_ROWS
-from headrace.client.consumer.start import Start, check_start, positions_at, read_from
+from headrace.client.consumer.start import Start, parse_start, positions_at, read_from
 from headrace.client.message import Message, messages_of
 from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings
@@ -28,6 +28,7 @@ from headrace.client.transport.transport import Transport
 from headrace.core.descriptions import GroupDescription
 from headrace.core.errors import Closed, InvalidInput, MemberNotFound, PartitionNotOwned, StaleGeneration
 from headrace.core.limits import FETCH_MESSAGES_DEFAULT
+from headrace.core.positions import AtTime, Earliest, Latest
 from headrace.wire.operations import Commit, Committed, DescribeGroup, RegisterGroup
 
 _TOGETHER_MESSAGES: Final = 4_096
@@ -64,7 +65,7 @@ class Consumer:
         self._transport = transport
         self._topic = topic
         self._group = group
-        self._start = check_start(start)
+        self._start = parse_start(start)
         self._settings = settings
         self._on_assigned = on_assigned or _nothing
         self._on_revoked = on_revoked or _nothing
@@ -199,7 +200,7 @@ class Consumer:
 
         Partitions that offsets by partition do not name stay where they are.
         """
-        check_start(to)
+        position = parse_start(to, "to")
         present = self._progress.positions()
         if isinstance(to, Mapping):
             unknown = [partition for partition in to if partition not in present]
@@ -207,7 +208,7 @@ class Consumer:
                 raise InvalidInput("partition", str(unknown[0]), f"this consumer reads {sorted(present)}")
             moved = dict(to)
         else:
-            moved = positions_at(self._calls, self._topic, to, None if self._group is None else present)
+            moved = positions_at(self._calls, self._topic, position, None if self._group is None else present)
         self._progress.move(moved)
         self._follow({**present, **moved})
 
@@ -263,7 +264,7 @@ class Consumer:
     def _group_positions(self, partitions: list[int]) -> dict[int, int]:
         described: GroupDescription = self._calls(DescribeGroup(self._topic, self._group or ""))
         positions = {partition: described.progress[partition].position for partition in partitions}
-        if isinstance(self._start, int | Mapping):
+        if not isinstance(self._start, Earliest | Latest | AtTime):
             committed = self._calls(Committed(self._topic, self._group or ""))
             begins = positions_at(self._calls, self._topic, self._start, partitions)
             positions |= {partition: begins[partition] for partition in partitions if partition not in committed}

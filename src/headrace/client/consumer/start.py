@@ -1,46 +1,40 @@
-"""Where reading begins: at the oldest message, at the end, at an offset, or at a time."""
+"""Where reading begins, resolved against the offsets that the server reports. `core.positions` has the grammar."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Literal
 
-from headrace.client.message import microseconds
 from headrace.client.retry import Calls
-from headrace.core.errors import InvalidInput
+from headrace.core.errors import PartitionNotFound
 from headrace.core.groups.group import ReadFrom
+from headrace.core.positions import EARLIEST, AtTime, Latest, Position, position_of, resolve
 from headrace.wire.operations import OffsetAt, Offsets
 
-Start = Literal["earliest", "latest"] | int | datetime | Mapping[int, int]
+# `earliest`, `latest`, an offset, -N, a time as text or datetime, or offsets by partition.
+Start = str | int | datetime | Mapping[int, int]
 
 
-def check_start(start: object) -> Start:
-    """A valid beginning; a whole number is an offset, the same in every partition."""
-    if start == "earliest" or start == "latest" or isinstance(start, datetime | Mapping):
-        return start
-    if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
-        return start
-    rule = "it must be 'earliest', 'latest', an offset, a datetime, or offsets by partition"
-    raise InvalidInput("start", repr(start)[:100], rule)
+def parse_start(start: Start, field: str = "start") -> Position:
+    """The position that a caller names."""
+    return position_of(field, start, time.time_ns() // 1000 if isinstance(start, str) else None)
 
 
-def read_from(start: Start) -> ReadFrom:
-    """Where a new group begins; one whose reader begins at offsets has the rest of it from the oldest on."""
-    if isinstance(start, datetime):
-        return microseconds(start)
-    return "latest" if start == "latest" else "earliest"
+def read_from(start: Position) -> ReadFrom:
+    """Where a new group begins; one whose reader begins at offsets reads the rest from the oldest message on."""
+    if isinstance(start, AtTime):
+        return start.time_us
+    return "latest" if isinstance(start, Latest) else "earliest"
 
 
-def positions_at(calls: Calls, topic: str, start: Start, partitions: Iterable[int] | None = None) -> dict[int, int]:
-    """The positions at which reading begins, for some partitions, else for all."""
-    offsets: dict[int, tuple[int, int]] = calls(Offsets(topic))
-    chosen = sorted(offsets) if partitions is None else list(partitions)
-    if isinstance(start, datetime):
-        time_us = microseconds(start)
-        return {partition: calls(OffsetAt(topic, partition, time_us)) for partition in chosen}
-    if isinstance(start, Mapping):
-        return {partition: start.get(partition, offsets.get(partition, (0, 0))[0]) for partition in chosen}
-    if isinstance(start, int):
-        return dict.fromkeys(chosen, start)
-    return {partition: offsets[partition][0 if start == "earliest" else 1] for partition in chosen}
+def positions_at(calls: Calls, topic: str, start: Position, partitions: Iterable[int] | None = None) -> dict[int, int]:
+    """The offsets at which reading begins, for some partitions, else for all."""
+    bounds: dict[int, tuple[int, int]] = calls(Offsets(topic))
+    if partitions is not None:
+        chosen = list(partitions)
+        for partition in chosen:
+            if partition not in bounds:
+                raise PartitionNotFound(topic, partition, len(bounds))
+        bounds = {partition: bounds[partition] for partition in chosen}
+    return resolve("start", start, bounds, EARLIEST, lambda partition, us: int(calls(OffsetAt(topic, partition, us))))

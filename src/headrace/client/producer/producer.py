@@ -9,7 +9,6 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from headrace.client.message import microseconds
 from headrace.client.producer.buffer import SendBuffer
 from headrace.client.producer.receipt import Receipt
 from headrace.client.producer.sender import BatchSender
@@ -19,6 +18,7 @@ from headrace.client.transport.transport import Transport
 from headrace.core.codecs import columns as codecs
 from headrace.core.errors import CodecNotAllowed, InvalidInput, InvalidMessage, MessageTooLarge, Overloaded, again
 from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX
+from headrace.core.positions import microseconds
 
 
 class Producer:

@@ -251,7 +251,7 @@ class BatchSender:
         # Refused first: whoever hears of the end of one message sends no other.
         refused = self._buffer.refuse(error if for_ever else None)
         while (pending := self._first_unanswered()) is not None:
-            is_unknown = pending.was_sent and is_transient(error)
+            is_unknown = pending.was_sent and (is_transient(error) or not error.nothing_done)
             self._fail(pending, OutcomeUnknown(self._topic, str(error)) if is_unknown else error)
         if for_ever and (pending := self._let_go()) is not None:
             self._fail(pending, error)

@@ -15,10 +15,10 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from headrace.core.positions import EARLIEST, LATEST, moment, resolve
 from headrace.spark.options import ReadOptions, default_start
 from headrace.spark.read.data_loss import kept_of
 from headrace.spark.read.filters import Bounds, narrowed
-from headrace.spark.read.positions import EARLIEST, LATEST, moment, resolve
 from headrace.spark.read.split_reader import SplitReader
 from headrace.spark.read.splits import Split, ranges_between, split
 

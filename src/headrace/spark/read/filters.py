@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from headrace.client.message import microseconds
+from headrace.core.positions import microseconds
 from headrace.spark.read.splits import Ranges
 
 

@@ -32,12 +32,12 @@ from pyspark.sql.types import StructType
 
 from headrace.core.errors import OffsetOutOfRange
 from headrace.core.limits import FETCH_BYTES_MAX
+from headrace.core.positions import EARLIEST, Bounds, moment, resolve
 from headrace.spark.options import ReadOptions, default_start
 from headrace.spark.read import stream_offsets
 from headrace.spark.read.batch_reader import split_reader
 from headrace.spark.read.data_loss import DataLoss, kept_of
 from headrace.spark.read.group_progress import GroupProgress
-from headrace.spark.read.positions import EARLIEST, Bounds, moment, resolve
 from headrace.spark.read.rate_limit import waiting, within_bytes, within_messages
 from headrace.spark.read.splits import Ranges, Split, split
 

@@ -15,9 +15,9 @@ import msgspec
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import PARTITIONS_MAX, SEQNO_MAX
+from headrace.core.positions import format_pairs, parse_pairs, unique
 
-POSITIONS: Final = re.compile(r"[0-9]{1,5}:[0-9]{1,19}(?:,[0-9]{1,5}:[0-9]{1,19})*", re.ASCII)
-_EVENT_ID: Final = re.compile(rf"([0-9]{{1,19}});({POSITIONS.pattern})?", re.ASCII)
+_EVENT_ID: Final = re.compile(r"([0-9]{1,19});([0-9:,]*)", re.ASCII)
 
 PartitionNumber = Annotated[int, msgspec.Meta(ge=0, lt=PARTITIONS_MAX, description="a partition's number")]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=SEQNO_MAX, description="the next offset to read")]
@@ -37,20 +37,7 @@ def listed(positions: Mapping[int, int]) -> list[Position]:
 
 def mapped(field: str, positions: Iterable[Position]) -> dict[int, int]:
     """Positions by partition, each partition once."""
-    return _unique(field, [(position.partition, position.offset) for position in positions])
-
-
-def parse_positions(field: str, text: str) -> dict[int, int]:
-    """Positions from text."""
-    if not POSITIONS.fullmatch(text):
-        raise InvalidInput(field, ascii(text[:100]), "it must be partition:offset pairs, as in 0:17,3:4")
-    pairs = [pair.split(":") for pair in text.split(",")]
-    return _unique(field, [(int(partition), int(offset)) for partition, offset in pairs])
-
-
-def format_positions(positions: Mapping[int, int]) -> str:
-    """Positions as text."""
-    return ",".join(f"{partition}:{positions[partition]}" for partition in sorted(positions))
+    return unique(field, [(position.partition, position.offset) for position in positions])
 
 
 def parse_event_id(text: str) -> tuple[int, dict[int, int]]:
@@ -58,19 +45,9 @@ def parse_event_id(text: str) -> tuple[int, dict[int, int]]:
     match = _EVENT_ID.fullmatch(text)
     if match is None:
         raise InvalidInput("Last-Event-ID", ascii(text[:100]), "it must be the id of an event of this topic")
-    return int(match[1]), parse_positions("Last-Event-ID", match[2]) if match[2] else {}
+    return int(match[1]), parse_pairs("Last-Event-ID", match[2]) if match[2] else {}
 
 
 def format_event_id(topic_id: int, positions: Mapping[int, int]) -> str:
     """The id of an event that ends at these positions; those at the very beginning need no mention."""
-    return f"{topic_id};{format_positions({name: offset for name, offset in positions.items() if offset})}"
-
-
-def _unique(field: str, pairs: list[tuple[int, int]]) -> dict[int, int]:
-    positions = dict(pairs)
-    if len(positions) < len(pairs):
-        raise InvalidInput(field, f"{len(pairs)} positions", "each partition may be named once")
-    for offset in positions.values():
-        if offset > SEQNO_MAX:
-            raise InvalidInput(field, str(offset), f"an offset is at most {SEQNO_MAX}")
-    return positions
+    return f"{topic_id};{format_pairs({name: offset for name, offset in positions.items() if offset})}"

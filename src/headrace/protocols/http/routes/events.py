@@ -12,6 +12,7 @@ from litestar.params import FromPath, HeaderParameter, QueryParameter
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.errors import InvalidInput, TopicDeleted
 from headrace.core.limits import SUBSCRIPTION_PARTITIONS_MAX
+from headrace.core.positions import parse_pairs
 from headrace.core.rights import Right
 from headrace.edge.bridge import Bridge
 from headrace.edge.waiting import LoopWakeups
@@ -21,7 +22,7 @@ from headrace.protocols.http.middleware.access import check_again
 from headrace.protocols.http.openapi.document import MESSAGE, Docs
 from headrace.protocols.http.requests.negotiation import EVENTS, answer_type
 from headrace.protocols.http.requests.parameters import EncodingParameter
-from headrace.protocols.http.requests.positions import parse_event_id, parse_positions
+from headrace.protocols.http.requests.positions import parse_event_id
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.settings import HttpSettings
 
@@ -91,7 +92,7 @@ def _positions(reader: TopicReader, start: str, chosen: list[int] | None, last_e
     elif start.isascii() and start.isdigit():
         return reader.positions_at(int(start[:20]), chosen)
     else:
-        positions = {**earliest, **_of_followed(parse_positions("from", start), earliest)}
+        positions = {**earliest, **_of_followed(parse_pairs("from", start), earliest)}
     reader.check_reached(positions)
     return positions
 

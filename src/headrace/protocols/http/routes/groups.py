@@ -118,10 +118,11 @@ class CommitIn(msgspec.Struct, forbid_unknown_fields=True):
 class SeekIn(msgspec.Struct, forbid_unknown_fields=True):
     """Where to move a group: `to` a place for all its partitions, or to `offsets` of some; one of the two.
 
-    to: start (the oldest message kept), end, or a time in microseconds.
+    to: earliest (the oldest message kept), latest (the end), or a time in microseconds; `start` and `end` are the words
+    of version 0.1.
     """
 
-    to: Literal["start", "end"] | TimeMicroseconds | None = None
+    to: Literal["earliest", "latest", "start", "end"] | TimeMicroseconds | None = None
     offsets: Positions | None = None
 
 
@@ -257,7 +258,7 @@ def _seek(bridge: Bridge, topic: str, group: str, data: SeekIn) -> dict[int, int
 def _place(to: str | int | None) -> ReadFrom:
     if isinstance(to, int):
         return to
-    return "earliest" if to == "start" else "latest"
+    return "earliest" if to in ("earliest", "start") else "latest"
 
 
 HANDLERS = [list_groups, register_group, describe_group, delete_group, committed_offsets, commit_offsets, seek]

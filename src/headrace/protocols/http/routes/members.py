@@ -21,6 +21,7 @@ from headrace.core.limits import (
     SESSION_TIMEOUT_SECONDS_MIN,
 )
 from headrace.core.messages import READ_SCHEMA
+from headrace.core.positions import parse_pairs
 from headrace.core.rights import Right
 from headrace.edge.bridge import Bridge
 from headrace.edge.waiting import LoopWakeups, attend, wait
@@ -29,7 +30,7 @@ from headrace.protocols.http.middleware.limits import allow_seconds
 from headrace.protocols.http.openapi.document import MESSAGE, Docs
 from headrace.protocols.http.requests.negotiation import wants_arrow
 from headrace.protocols.http.requests.parameters import EncodingParameter, MaxBytes, MaxMessages, WaitSeconds
-from headrace.protocols.http.requests.positions import Position, listed, parse_positions
+from headrace.protocols.http.requests.positions import Position, listed
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.requests.strict_json import read
 
@@ -162,7 +163,7 @@ async def fetch_as_member(
         unquoted(group),
         unquoted(member),
         generation,
-        {} if positions is None else parse_positions("positions", positions),
+        {} if positions is None else parse_pairs("positions", positions),
         max_messages,
         max_bytes,
     )
