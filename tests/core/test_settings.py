@@ -57,7 +57,7 @@ def test_bounds_are_inside_and_beyond_is_refused(name: str) -> None:
         assert caught.value.details() == {
             "field": name,
             "value": str(wrong),
-            "rule": f"it must be {least} to {most}",
+            "rule": f"it must be a whole number from {least} to {most}",
         }
 
 

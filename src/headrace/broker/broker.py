@@ -25,13 +25,10 @@ from headrace.broker.checks import (
     check_batch,
     check_commit_key,
     check_epoch,
-    check_index,
     check_offsets,
-    check_seconds,
     check_stage_names,
     check_staged,
     check_text,
-    check_whole,
 )
 from headrace.broker.clock import Clock, SystemClock
 from headrace.broker.cluster.notifications import Notifications
@@ -49,6 +46,7 @@ from headrace.broker.read.topic_reader import TopicReader
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.broker.topics.topic import Topic
+from headrace.core.checks import check_index, check_seconds, check_whole
 from headrace.core.descriptions import GroupDescription, Membership, ProducerOpening, Staged, TopicDescription
 from headrace.core.errors import HeadraceError, StageNotFound
 from headrace.core.groups import group as rules

@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import operator
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from headrace.core.checks import check_index, check_whole
 from headrace.core.descriptions import Staged
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import SEQNO_MAX
 from headrace.core.names import check_id
 from headrace.core.publish.plan import CommitKey
-
-
-def check_whole(field: str, value: object, least: int, most: int) -> int:
-    """A whole number, of Python or numpy."""
-    number = _whole(value)
-    if number is None or not least <= number <= most:
-        raise InvalidInput(field, repr(value)[:100], f"it must be a whole number from {least} to {most}")
-    return number
-
-
-def check_index(field: str, value: object) -> int:
-    """A whole number whose range only the topic knows."""
-    number = _whole(value)
-    if number is None:
-        raise InvalidInput(field, repr(value)[:100], "it must be a whole number")
-    return number
-
-
-def check_seconds(field: str, value: object, most: float = math.inf) -> float:
-    """A time to wait."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= most:
-        rule = "it must be 0 or more" if most == math.inf else f"it must be 0 to {most:g}"
-        raise InvalidInput(field, repr(value)[:100], rule)
-    return min(value, _WAIT_SECONDS_MAX)
-
-
-# What the system's clocks can wait for at most, and longer than anyone does.
-_WAIT_SECONDS_MAX = 1e6
 
 
 def check_text(field: str, value: object) -> str:
@@ -97,12 +68,3 @@ def check_stage_names(stages: object) -> list[str]:
     if not isinstance(stages, Sequence) or isinstance(stages, str):
         raise InvalidInput("stages", repr(stages)[:100], "it must be a list of the names of stages")
     return [check_id("stage", stage) for stage in stages]
-
-
-def _whole(value: object) -> int | None:
-    if isinstance(value, bool):
-        return None
-    try:
-        return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None

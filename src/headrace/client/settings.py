@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.core.checks import check_number
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import (
     BATCH_BYTES_MAX,
@@ -37,10 +38,10 @@ class ProducerSettings:
     timeout_seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        _check_range("linger_seconds", self.linger_seconds, 0, 3600)
-        _check_range("batch_bytes_max", self.batch_bytes_max, 1, BATCH_BYTES_MAX // 2)
-        _check_range("buffer_bytes_max", self.buffer_bytes_max, 1, 1 << 40)
-        _check_range("timeout_seconds", self.timeout_seconds, 0, 24 * 3600)
+        check_number("linger_seconds", self.linger_seconds, 0, 3600)
+        check_number("batch_bytes_max", self.batch_bytes_max, 1, BATCH_BYTES_MAX // 2)
+        check_number("buffer_bytes_max", self.buffer_bytes_max, 1, 1 << 40)
+        check_number("timeout_seconds", self.timeout_seconds, 0, 24 * 3600)
         if self.codec not in CODECS:
             raise InvalidInput("codec", repr(self.codec)[:100], f"known codecs are {', '.join(CODECS)}")
         if self.producer_id == "" or (self.message_group_id and self.producer_id is None):
@@ -65,10 +66,5 @@ class ConsumerSettings:
     timeout_seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        _check_range("max_prefetch_bytes", self.max_prefetch_bytes, 1, FETCH_BYTES_MAX)
-        _check_range("timeout_seconds", self.timeout_seconds, 0, 24 * 3600)
-
-
-def _check_range(name: str, value: float, least: float, most: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise InvalidInput(name, repr(value)[:100], f"it must be {least:g} to {most:g}")
+        check_number("max_prefetch_bytes", self.max_prefetch_bytes, 1, FETCH_BYTES_MAX)
+        check_number("timeout_seconds", self.timeout_seconds, 0, 24 * 3600)

@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from headrace.core.checks import check_whole
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import (
     MESSAGE_BYTES_DEFAULT,
@@ -78,8 +79,8 @@ _SETTING_TYPES: Final = {setting.name: setting.type for setting in msgspec.struc
 
 
 def _check_range(name: str, value: int | None, least: int, most: int) -> None:
-    if value is not None and not least <= value <= most:
-        raise InvalidInput(name, str(value), f"it must be {least} to {most}")
+    if value is not None:
+        check_whole(name, value, least, most)
 
 
 DEFAULT_SETTINGS: Final = TopicSettings()

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from headrace.core.checks import check_number
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import BATCH_BYTES_MAX, BATCH_ROWS_MAX, MESSAGE_BYTES_MAX, PARTITIONS_MAX
 
@@ -52,17 +53,17 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Refuse what is out of bounds, by name."""
-        _check("messages", self.messages, 1, MESSAGES_MAX)
-        _check("value_bytes", self.value_bytes, VALUE_BYTES_MIN, MESSAGE_BYTES_MAX)
-        _check("keys", self.keys, 0, KEYS_MAX)
-        _check("batch", self.batch, 1, BATCH_ROWS_MAX)
-        _check("producers", self.producers, 1, WORKERS_MAX)
-        _check("consumers", self.consumers, 0, WORKERS_MAX)
-        _check("groups", self.groups, 1, WORKERS_MAX)
-        _check("partitions", self.partitions, 1, PARTITIONS_MAX)
-        _check("rate", self.rate, 0, RATE_MAX)
-        _check("linger_seconds", self.linger_seconds, 0, 60)
-        _check("timeout_seconds", self.timeout_seconds, 1, TIMEOUT_SECONDS_MAX)
+        check_number("messages", self.messages, 1, MESSAGES_MAX)
+        check_number("value_bytes", self.value_bytes, VALUE_BYTES_MIN, MESSAGE_BYTES_MAX)
+        check_number("keys", self.keys, 0, KEYS_MAX)
+        check_number("batch", self.batch, 1, BATCH_ROWS_MAX)
+        check_number("producers", self.producers, 1, WORKERS_MAX)
+        check_number("consumers", self.consumers, 0, WORKERS_MAX)
+        check_number("groups", self.groups, 1, WORKERS_MAX)
+        check_number("partitions", self.partitions, 1, PARTITIONS_MAX)
+        check_number("rate", self.rate, 0, RATE_MAX)
+        check_number("linger_seconds", self.linger_seconds, 0, 60)
+        check_number("timeout_seconds", self.timeout_seconds, 1, TIMEOUT_SECONDS_MAX)
         if self.producers + self.consumers * self.groups > WORKERS_MAX:
             count = self.producers + self.consumers * self.groups
             raise InvalidInput("producers and consumers", str(count), f"at most {WORKERS_MAX} processes together")
@@ -94,8 +95,3 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     producer: int | None = None
     group: str = ""
     ledger: str = ""
-
-
-def _check(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:
-        raise InvalidInput(name, f"{value:,}", f"it must be {least:,} to {most:,}")

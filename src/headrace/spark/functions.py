@@ -13,9 +13,8 @@ from pyspark.sql import Column
 from pyspark.sql.functions import col, lit
 from pyspark.sql.pandas.functions import arrow_udf
 
-from headrace.core.errors import InvalidInput
+from headrace.core.checks import check_partitions
 from headrace.core.hashing import fnv1a64 as hashes_of
-from headrace.core.limits import PARTITIONS_MAX
 
 
 def fnv1a64(column: Column | str) -> Column:
@@ -28,8 +27,7 @@ def fnv1a64(column: Column | str) -> Column:
 
 def partition_for(key: Column | str, partitions: int) -> Column:
     """The partition that a key chooses in a topic of so many; null for no key, which is null or empty."""
-    if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= PARTITIONS_MAX:
-        raise InvalidInput("partitions", repr(partitions)[:100], f"it must be 1 to {PARTITIONS_MAX}")
+    check_partitions(partitions)
 
     choose = arrow_udf(partition_array, "int")  # type: ignore[call-overload]
     result: Column = choose(_column(key), lit(partitions))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from headrace.client.connection import TOKEN_VARIABLE
+from headrace.core.checks import check_whole
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_MAX, PARTITIONS_MAX, SEQNO_MAX
 from headrace.core.names import check_group_name, check_id, check_topic_name
@@ -225,12 +226,9 @@ class _Options:
         if value is None:
             return None
         try:
-            number = int(value)
+            return check_whole(name, int(value), least, most)
         except ValueError:
-            number = least - 1
-        if not least <= number <= most:
-            raise InvalidInput(name, repr(value)[:100], f"it must be a whole number from {least} to {most}")
-        return number
+            return check_whole(name, value, least, most)
 
     def boolean(self, name: str, default: bool) -> bool:
         value = self.boolean_or_none(name)

@@ -18,11 +18,11 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from headrace.broker.checks import check_seconds, check_whole
 from headrace.broker.clock import Clock
 from headrace.broker.groups.groups import Groups
 from headrace.broker.read.wakeups import ALL_PARTITIONS
 from headrace.broker.topics.topic import Topic
+from headrace.core.checks import check_seconds, check_whole
 from headrace.core.errors import Closed, Gone, HeadraceError, NotFound, again
 from headrace.core.groups import group as rules
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_MAX, FETCH_WAIT_SECONDS_MAX, MICROSECONDS

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.broker.checks import check_whole
 from headrace.broker.clock import Clock
 from headrace.broker.read.wakeups import ALL_PARTITIONS
 from headrace.broker.topics.registry import OpenTopic
 from headrace.broker.topics.topic import Topic
+from headrace.core.checks import check_whole
 from headrace.core.errors import OffsetOutOfRange, PartitionNotFound, PartitionNotOwned, StaleGeneration
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, ReadFrom

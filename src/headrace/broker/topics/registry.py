@@ -23,6 +23,7 @@ from headrace.broker.groups.groups import Groups
 from headrace.broker.groups.store import LocalGroupStore, SharedGroupStore
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics.topic import Topic
+from headrace.core.checks import check_partitions
 from headrace.core.errors import (
     Closed,
     HeadraceError,
@@ -36,7 +37,7 @@ from headrace.core.errors import (
     TopicNotFound,
     again,
 )
-from headrace.core.limits import PARTITIONS_MAX, TOPICS_MAX
+from headrace.core.limits import TOPICS_MAX
 from headrace.core.names import check_topic_name, topic_key
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.settings import TopicSettings
@@ -319,10 +320,3 @@ def _grown(record: TopicRecord, partitions: int | None) -> TopicRecord:
         rule = f"topic {record.name!r} has {record.partitions} partitions: they can be added, not removed"
         raise PartitionsCannotShrink("partitions", str(count), rule)
     return replace(record, partitions=count)
-
-
-def check_partitions(partitions: object) -> int:
-    """A valid number of partitions."""
-    if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= PARTITIONS_MAX:
-        raise InvalidInput("partitions", repr(partitions), f"it must be a whole number from 1 to {PARTITIONS_MAX}")
-    return partitions

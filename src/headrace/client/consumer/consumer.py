@@ -25,9 +25,10 @@ from headrace.client.message import Message, messages_of
 from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings
 from headrace.client.transport.transport import Transport
+from headrace.core.checks import check_whole
 from headrace.core.descriptions import GroupDescription
 from headrace.core.errors import Closed, InvalidInput, MemberNotFound, PartitionNotOwned, StaleGeneration
-from headrace.core.limits import FETCH_MESSAGES_DEFAULT
+from headrace.core.limits import FETCH_MESSAGES_DEFAULT, SEQNO_MAX
 from headrace.core.positions import AtTime, Earliest, Latest
 from headrace.wire.operations import Commit, Committed, DescribeGroup, RegisterGroup
 
@@ -97,8 +98,7 @@ class Consumer:
 
         With `auto_commit` the messages given out before are committed first.
         """
-        if max_messages < 1:
-            raise InvalidInput("max_messages", str(max_messages), "it must be 1 or more")
+        check_whole("max_messages", max_messages, 1, SEQNO_MAX)
         batch = self.take(max_messages, timeout)
         self.give(batch)
         return batch

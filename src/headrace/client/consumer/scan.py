@@ -11,7 +11,8 @@ from msgspec import structs
 
 from headrace.client.retry import Backoff
 from headrace.client.transport.transport import Transport
-from headrace.core.errors import HeadraceError, InvalidInput
+from headrace.core.checks import check_whole
+from headrace.core.errors import HeadraceError
 from headrace.core.limits import FETCH_MESSAGES_MAX
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.retry import is_transient
@@ -22,8 +23,7 @@ def read_batch(
     transport: Transport, topic: str, partition: int, offset: int, max_messages: int, patience_seconds: float
 ) -> pa.RecordBatch:
     """The messages from an offset on, at most so many, as one batch; maybe none."""
-    if not isinstance(max_messages, int) or not 1 <= max_messages <= FETCH_MESSAGES_MAX:
-        raise InvalidInput("max_messages", repr(max_messages)[:100], f"it must be 1 to {FETCH_MESSAGES_MAX}")
+    check_whole("max_messages", max_messages, 1, FETCH_MESSAGES_MAX)
     backoff = Backoff(patience_seconds)
     while True:
         try:

@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from headrace.core.checks import check_number, check_whole
 from headrace.core.errors import GroupSizeConflict, InvalidInput, MemberNotFound, PartitionNotOwned, StaleGeneration
 from headrace.core.groups.assignment import owner_of, partitions_of
 from headrace.core.limits import (
@@ -54,9 +55,7 @@ class Group(msgspec.Struct, frozen=True):
 
 def check_consumers(consumers: object) -> int:
     """A valid size of a fixed group."""
-    if not isinstance(consumers, int) or isinstance(consumers, bool) or not 1 <= consumers <= GROUP_CONSUMERS_MAX:
-        raise InvalidInput("consumers", repr(consumers), f"it must be a whole number from 1 to {GROUP_CONSUMERS_MAX}")
-    return consumers
+    return check_whole("consumers", consumers, 1, GROUP_CONSUMERS_MAX)
 
 
 def check_read_from(read_from: object) -> ReadFrom:
@@ -77,10 +76,7 @@ def check_important(important: object) -> bool | None:
 
 def check_session_timeout(seconds: object) -> float:
     """How long a member may be silent."""
-    if isinstance(seconds, int | float) and SESSION_TIMEOUT_SECONDS_MIN <= seconds <= SESSION_TIMEOUT_SECONDS_MAX:
-        return seconds
-    rule = f"it must be {SESSION_TIMEOUT_SECONDS_MIN:g} to {SESSION_TIMEOUT_SECONDS_MAX:g}"
-    raise InvalidInput("session_timeout_seconds", repr(seconds)[:100], rule)
+    return check_number("session_timeout_seconds", seconds, SESSION_TIMEOUT_SECONDS_MIN, SESSION_TIMEOUT_SECONDS_MAX)
 
 
 def register(group: Group, consumers: int | None, important: bool | None) -> Group:

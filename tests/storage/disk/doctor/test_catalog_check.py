@@ -17,7 +17,7 @@ GROUP = "INSERT INTO all_groups VALUES (1, 'billing', NULL, 0, '\"earliest\"', 0
         ("UPDATE all_topics SET topickey = 'other'", "it is not that of the topic's name"),
         ("UPDATE all_topics SET topicname = ''", "1 to 255 characters"),
         ("UPDATE all_topics SET topicname = x'00ff'", "it has the wrong type"),
-        ("UPDATE all_topics SET partitions = 0", "it must be 1 to 10000"),
+        ("UPDATE all_topics SET partitions = 0", "from 1 to 10000"),
         ("UPDATE all_topics SET settings = '{'", "truncated"),
         ("UPDATE all_topics SET settings = '{\"retention_seconds\": -1}'", "retention_seconds"),
         ("INSERT INTO all_groups VALUES (1, 'b', NULL, 0, '-1', 0)", "read_from"),

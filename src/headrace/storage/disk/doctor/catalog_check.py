@@ -17,10 +17,10 @@ from urllib.parse import quote
 import msgspec
 from sqlalchemy import Table
 
+from headrace.core.checks import check_partitions
 from headrace.core.errors import HeadraceError, InvalidInput, UnknownFormat
 from headrace.core.groups.group import ReadFrom, check_read_from
 from headrace.core.hashing import Int64s
-from headrace.core.limits import PARTITIONS_MAX
 from headrace.core.names import check_group_name, check_topic_name, topic_key
 from headrace.core.rights import Grant
 from headrace.core.settings import TopicSettings
@@ -111,8 +111,7 @@ def _check_topic(row: Row) -> None:
     check_topic_name(row["topicname"])
     if row["topickey"] != topic_key(row["topicname"]):
         raise InvalidInput("topickey", repr(row["topickey"]), "it is not that of the topic's name")
-    if not 1 <= row["partitions"] <= PARTITIONS_MAX:
-        raise InvalidInput("partitions", str(row["partitions"]), f"it must be 1 to {PARTITIONS_MAX}")
+    check_partitions(row["partitions"])
     msgspec.json.decode(row["settings"], type=TopicSettings).change()
 
 
