@@ -17,8 +17,8 @@ BATCH_ROWS_MAX = 1 << 20
 BATCH_BYTES_MAX = 256 << 20
 ATTRIBUTES_PER_MESSAGE_MAX = 1_000
 
-# What one body or upload may bring as Arrow: messages of an IPC stream, metadata of each, columns. Its bytes, when they are
-# decompressed too, are bounded by what the protocol takes as a body.
+# What one body or upload may bring as Arrow: messages of an IPC stream, metadata of each, columns. Its bytes, also when
+# they are decompressed, are bounded by what the protocol takes as a body.
 ARROW_MESSAGES_MAX = 10_000
 ARROW_METADATA_BYTES_MAX = 64 << 10
 ARROW_COLUMNS_MAX = 64

@@ -4,16 +4,16 @@ Three steps, in this order: what the bytes claim is bounded, then they are decod
 full. Nothing else may touch a batch before that: even asking an unchecked batch for its size reads memory that its
 sender chose. Whoever gets a batch from here may slice it, measure it and put it together with others.
 
-An IPC stream is looked at message by message before anything of it is decoded. Arrow verifies the metadata of each; what
-it does not look at are the sizes that the metadata claims, and each compressed buffer says at its head how large it will
-be. All of them together must be within the limit, so that decompression never gets more memory than that. Arrow itself
-refuses a buffer that turns out larger than it claims.
+An IPC stream is looked at message by message before anything of it is decoded. Arrow verifies the metadata of each
+message, but not the sizes that it claims, and each compressed buffer says at its head how large it will be. All of them
+together must be within the limit, so that decompression never gets more memory than that. Arrow itself refuses a buffer
+that turns out larger than it claims.
 
 Flight decodes by itself, and gives no way to look at a message before: `batches_of_flight` bounds and validates what
 comes out of it.
 
-Nothing here has state; any thread may call it. Whatever is wrong with the bytes is an `InvalidInput`. Decoding takes time
-in proportion to `Claims.bytes`: keep what is large off the event loop.
+Nothing here has state; any thread may call it. Whatever is wrong with the bytes is an `InvalidInput`. Decoding takes
+time in proportion to `Claims.bytes`: keep what is large off the event loop.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def batch_of_stream(body: bytes, bytes_max: int) -> pa.RecordBatch:
         joined = pa.Table.from_batches(batches, reader.schema).combine_chunks().to_batches()
     except _MALFORMED as error:
         raise _not_a_stream(body, error) from None
-    return joined[0] if joined else pa.RecordBatch.from_pylist([], schema=reader.schema)
+    return joined[0] if joined else _no_rows(reader.schema)
 
 
 def batches_of_flight(reader: Any) -> Iterator[pa.RecordBatch]:
@@ -168,6 +168,10 @@ def _decompressed(body: memoryview, buffers: npt.NDArray[np.int64]) -> npt.NDArr
     return sizes
 
 
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
 def _is_taken(kind: pa.DataType) -> bool:
     if pa.types.is_map(kind) and not isinstance(kind, pa.BaseExtensionType):
         return _is_plain(kind.key_type) and _is_plain(kind.item_type)
@@ -204,7 +208,7 @@ _BATCH_COMPRESSION: Final = 3
 
 
 class _Table:
-    """A table of a FlatBuffer. Arrow has verified it; should a place lie outside of the bytes, `struct.error` says so."""
+    """A table of a FlatBuffer. Arrow has verified it; a place outside of the bytes would be a `struct.error`."""
 
     def __init__(self, data: memoryview, begin: int) -> None:
         self._data = data

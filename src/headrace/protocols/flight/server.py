@@ -62,10 +62,16 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             command = tickets.decode_upload(descriptor.command or b"")
             caller_of(context).require(Right.PUBLISH, command.topic)
             batches = batches_of_flight(reader)
-            if isinstance(command, tickets.Stage):
-                stage(self._broker, command, batches, writer.write)
-            else:
-                publish(self._broker, command, batches, writer.write, self.stopping.is_set)
+            try:
+                if isinstance(command, tickets.Stage):
+                    stage(self._broker, command, batches, writer.write)
+                else:
+                    publish(self._broker, command, batches, writer.write, self.stopping.is_set)
+            except InvalidInput as error:
+                # The frames hold on to the batch, which may have been as large as its sender liked: its memory goes back.
+                error.__traceback__ = None
+                pa.default_memory_pool().release_unused()
+                raise
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Read one partition: a range, or from an offset on for ever."""

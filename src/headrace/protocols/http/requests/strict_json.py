@@ -1,7 +1,7 @@
 """JSON bodies: read strictly, since the framework would take `"2"` for 2 and 0 for false.
 
-Whatever takes time in proportion to a body or an answer is done in a thread if that is large (`off_loop`): the event loop
-is everyone's.
+Whatever takes time in proportion to a body or an answer is done in a thread if that is large (`off_loop`): the event
+loop is everyone's.
 """
 
 from __future__ import annotations
