@@ -458,6 +458,23 @@ def test_views_behind_nulls_do_not_count() -> None:
     assert accepted(settings=settings, value=[b""] * 300, key=mostly_null).column("key").null_count == 299
 
 
+@pytest.mark.parametrize("kind", [pa.binary_view(), pa.string_view()])
+@pytest.mark.parametrize("view", [[-(2**31), -1, 0, 0], [2**31 - 1, 0, 7, 2**31 - 1], [100, 0, 0, 2**30]])
+def test_view_behind_a_null_is_not_followed(kind: pa.DataType, view: list[int]) -> None:
+    long = b"long enough to be outside of its view"
+    honest = pa.array([long, None, b"short", None, long], pa.binary()).cast(kind)
+    bitmap, buffer, *data = honest.buffers()
+    views = np.frombuffer(buffer, np.int32, 20).reshape(5, 4).copy()
+    views[[1, 3]] = view
+    lying = pa.Array.from_buffers(kind, 5, [bitmap, pa.py_buffer(views), *data])
+    lying.validate(full=True)
+    for start in (0, 1):
+        column, expected = lying.slice(start), [long, None, b"short", None, long][start:]
+        batch = accept(publish_batch(value=[b""] * (5 - start), key=column), DEFAULT_SETTINGS, 4)
+        assert batch.column("key").to_pylist() == expected
+        assert batch.column("key").type == pa.binary()
+
+
 @pytest.mark.parametrize(
     ("allowed", "codecs", "value", "row"),
     [

@@ -34,13 +34,30 @@ def flight_data(command: bytes, stream: bytes) -> Iterator[bytes]:
         return
 
 
-def upload(port: int, command: bytes, stream: bytes, timeout_seconds: float = 60.0) -> grpc.RpcError | None:
-    """Send a stream whatever is in it; the error that the upload ended with."""
-    with grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.max_send_message_length", -1)]) as channel:
-        put = channel.stream_stream(_PUT)
+class Uploads:
+    """Uploads over one connection."""
+
+    def __init__(self, port: int) -> None:
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.max_send_message_length", -1)])
+        self._put = self._channel.stream_stream(_PUT)
+
+    def send(self, command: bytes, stream: bytes, timeout_seconds: float = 60.0) -> str | None:
+        """Send a stream whatever is in it; the error that the upload ended with."""
         try:
-            for _ in put(flight_data(command, stream), timeout=timeout_seconds):
+            for _ in self._put(flight_data(command, stream), timeout=timeout_seconds):
                 pass
         except grpc.RpcError as error:
-            return error
-    return None
+            return f"{error.code().name}: {error.details()}"
+        return None
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+def upload(port: int, command: bytes, stream: bytes) -> str | None:
+    """Send a stream over a connection of its own; the error that the upload ended with."""
+    uploads = Uploads(port)
+    try:
+        return uploads.send(command, stream)
+    finally:
+        uploads.close()

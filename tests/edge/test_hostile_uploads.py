@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import grpc
 import httpx
 import pyarrow as pa
 import pytest
@@ -72,7 +71,7 @@ def test_a_lie_over_http_is_refused(server: Server, lie: str) -> None:
 def test_a_lie_over_flight_is_refused(server: Server, lie: str) -> None:
     error = upload(flight_port(server), encode(Publish("orders")), LIES[lie])
     assert error is not None
-    assert error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+    assert not error.startswith(("UNAVAILABLE", "DEADLINE_EXCEEDED"))
     assert is_well(server)
 
 
@@ -95,6 +94,6 @@ def test_memory_of_a_bomb_over_flight_comes_back(tmp_path: Path) -> None:
         assert is_well(server)
         before = memory_bytes(server, "VmRSS")
         error = upload(flight_port(server), encode(Publish("orders")), bomb(600 * MIB))
-        assert error is not None and "at most" in error.details()
+        assert error is not None and "at most" in error
         assert memory_bytes(server, "VmRSS") - before < 200 * MIB
         assert is_well(server)

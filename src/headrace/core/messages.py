@@ -269,6 +269,8 @@ def _cast(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
     if column.type in _BYTES_TYPES:
         # Arrow casts views of more than 2 GiB to wrong offsets, without an error.
         _check_column_bytes(name, _bytes_in(column))
+    if column.type in _VIEW_TYPES and column.null_count:
+        column = _without_views_of_nulls(column)
     try:
         return column.cast(kind)
     except pa.ArrowInvalid:
@@ -283,6 +285,16 @@ def _bytes_in(column: pa.Array) -> int:
     # A view is sixteen bytes, and the first four are its length.
     views = np.frombuffer(column.buffers()[1], np.int32, 4 * len(column), 16 * column.offset)
     return int(views[::4].sum(where=column.is_valid().to_numpy(zero_copy_only=False), dtype=np.int64))
+
+
+def _without_views_of_nulls(column: pa.Array) -> pa.Array:
+    """The same with empty views behind its nulls: nobody validates those, and casting follows them all the same."""
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    bitmap, buffer, *data = column.buffers()
+    views = np.frombuffer(buffer, np.int64, 2 * len(column), 16 * column.offset).reshape(-1, 2).copy()
+    views[~valid] = 0
+    bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(column.type, len(column), [bitmap, pa.py_buffer(views), *data])
 
 
 def _check_column_bytes(name: str, count: int) -> None:

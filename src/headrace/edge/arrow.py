@@ -76,13 +76,18 @@ def batch_of_stream(body: bytes, bytes_max: int) -> pa.RecordBatch:
 
 def batches_of_flight(reader: Any) -> Iterator[pa.RecordBatch]:
     """The batches of a Flight upload, each validated; one that is not valid ends the stream."""
-    try:
-        check_schema(reader.schema)
-        for chunk in reader:
-            if chunk.data is not None:
-                yield validated(chunk.data)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, UnicodeError) as error:
-        raise InvalidInput("batch", "not valid Arrow", _shown(error)) from None
+    check_schema(reader.schema)
+    while True:
+        try:
+            chunk = reader.read_chunk()
+        except StopIteration:
+            return
+        except pa.ArrowCancelled:
+            raise
+        except _MALFORMED as error:
+            raise InvalidInput("batch", "not valid Arrow", _shown(error)) from None
+        if chunk.data is not None:
+            yield validated(chunk.data)
 
 
 def check_schema(schema: pa.Schema) -> None:

@@ -68,7 +68,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 else:
                     publish(self._broker, command, batches, writer.write, self.stopping.is_set)
             except InvalidInput as error:
-                # The frames hold on to the batch, which may have been as large as its sender liked: its memory goes back.
+                # The frames hold on to the batch, which may have been as large as its sender liked.
                 error.__traceback__ = None
                 pa.default_memory_pool().release_unused()
                 raise
