@@ -1,7 +1,7 @@
 """Spoiled streams at the edge: each is refused or goes through everything, and none kills the process.
 
-`make campaign` tries fresh ones for HEADRACE_FUZZ_SECONDS (60). An input that fails is kept in fuzz-failures/ (or in the
-directory HEADRACE_FUZZ_DIRECTORY names), and the error says with which seed it was made.
+`make campaign` tries fresh ones for HEADRACE_FUZZ_SECONDS (60). An input that fails is kept in fuzz-failures/, or in
+the directory that HEADRACE_FUZZ_DIRECTORY names, and the error says with which seed it was made.
 """
 
 from __future__ import annotations
