@@ -24,7 +24,7 @@ from headrace.broker import Broker
 from headrace.core.errors import HeadraceError, InvalidInput
 from headrace.core.messages import NO_MESSAGES, accept_all, read_batch
 from headrace.core.settings import DEFAULT_SETTINGS
-from headrace.edge.arrow import batch_of_stream
+from headrace.edge.arrow import Stream
 from headrace.protocols.flight.server import FlightServer
 from headrace.protocols.http.formats import encode_fetched
 from headrace.wire.tickets import Publish, encode
@@ -58,7 +58,7 @@ def kept_input(file: Path) -> bytes:
 def try_module(body: bytes) -> bool:
     """Decode a stream, and do with it what the server does; whether it was accepted."""
     try:
-        batch = batch_of_stream(body, BYTES_MAX)
+        batch = Stream(body, BYTES_MAX).batch()
     except InvalidInput as error:
         str(error).encode()
         return False

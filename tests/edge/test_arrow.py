@@ -10,7 +10,7 @@ import pytest
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import ARROW_COLUMNS_MAX, ARROW_MESSAGES_MAX, ARROW_METADATA_BYTES_MAX, BATCH_ROWS_MAX
-from headrace.edge.arrow import Claims, batch_of_stream, claims_of, validated
+from headrace.edge.arrow import Claims, Stream, validated
 from tests.edge.streams import bomb, dictionaries, false_rows, full_batch, short_bitmap, stream_of, values
 
 BYTES_MAX = 1 << 20
@@ -19,7 +19,7 @@ BYTES_MAX = 1 << 20
 def refused(body: bytes, bytes_max: int = BYTES_MAX) -> InvalidInput:
     before = pa.total_allocated_bytes()
     with pytest.raises(InvalidInput) as caught:
-        batch_of_stream(body, bytes_max)
+        Stream(body, bytes_max).batch()
     error = caught.value
     assert error.field and error.value and error.rule
     str(error).encode()
@@ -30,21 +30,21 @@ def refused(body: bytes, bytes_max: int = BYTES_MAX) -> InvalidInput:
 
 def test_one_batch_comes_as_it_was_sent() -> None:
     batch = full_batch()
-    assert batch_of_stream(stream_of(batch), BYTES_MAX).equals(batch)
+    assert Stream(stream_of(batch), BYTES_MAX).batch().equals(batch)
 
 
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
 def test_several_batches_become_one_compressed_or_not(compression: str | None) -> None:
     batch = full_batch()
     body = stream_of(batch, batch.slice(3, 5), compression=compression)
-    joined = batch_of_stream(body, BYTES_MAX)
+    joined = Stream(body, BYTES_MAX).batch()
     assert joined.to_pylist() == batch.to_pylist() + batch.slice(3, 5).to_pylist()
     joined.validate(full=True)
-    assert claims_of(body, BYTES_MAX).rows >= 25
+    assert Stream(body, BYTES_MAX).claims.rows >= 25
 
 
 def test_dictionaries_that_are_replaced_or_grow_are_put_together() -> None:
-    batch = batch_of_stream(dictionaries(), BYTES_MAX)
+    batch = Stream(dictionaries(), BYTES_MAX).batch()
     codecs = batch.column("codec").to_pylist()
     assert codecs == ["raw", "gzip"] * 10 + ["raw", "gzip", "zstd", "raw"] * 5 + ["lzop", "raw"] * 10
 
@@ -53,17 +53,17 @@ def test_stream_without_batches_or_rows_has_its_columns() -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, pa.schema([("value", pa.binary())])):
         pass
-    empty = batch_of_stream(sink.getvalue().to_pybytes(), BYTES_MAX)
+    empty = Stream(sink.getvalue().to_pybytes(), BYTES_MAX).batch()
     assert (empty.num_rows, empty.schema.names) == (0, ["value"])
     none = full_batch(0)
-    assert batch_of_stream(stream_of(none, none), BYTES_MAX).num_rows == 0
+    assert Stream(stream_of(none, none), BYTES_MAX).batch().num_rows == 0
 
 
 def test_claims_are_those_of_the_decompressed_buffers() -> None:
     body = bomb(300_000)
-    rows, size = claims_of(body, BYTES_MAX)
+    rows, size = Stream(body, BYTES_MAX).claims
     assert rows == 1 and 300_000 <= size < 301_000 and len(body) < 10_000
-    assert claims_of(stream_of(pa.record_batch({"value": pa.nulls(9)})), BYTES_MAX) == Claims(9, 0)
+    assert Stream(stream_of(pa.record_batch({"value": pa.nulls(9)})), BYTES_MAX).claims == Claims(9, 0)
 
 
 def test_bitmap_that_is_shorter_than_its_rows_is_refused() -> None:
@@ -167,7 +167,8 @@ def test_nested_types_are_refused(kind: pa.DataType) -> None:
     ids=str,
 )
 def test_plain_types_and_maps_of_them_come_through(kind: pa.DataType) -> None:
-    assert batch_of_stream(stream_of(pa.record_batch({"value": pa.nulls(1, kind)})), BYTES_MAX).num_rows == 1
+    body = stream_of(pa.record_batch({"value": pa.nulls(1, kind)}))
+    assert Stream(body, BYTES_MAX).batch().num_rows == 1
 
 
 @pytest.mark.parametrize("wrong", [b"\xff\xfea\xffb", b"\xc3(abc", b"ab\x80cd"])
@@ -201,7 +202,7 @@ def test_every_beginning_of_a_stream_is_refused_or_shorter() -> None:
     body = stream_of(full_batch(3), full_batch(3))
     for length in range(len(body)):
         try:
-            assert batch_of_stream(body[:length], BYTES_MAX).num_rows in (0, 3, 6)
+            assert Stream(body[:length], BYTES_MAX).batch().num_rows in (0, 3, 6)
         except InvalidInput as error:
             assert str(error)
 
@@ -218,7 +219,7 @@ def test_big_endian_is_refused() -> None:
     for place in range(0, 200, 2):
         patched = body[:place] + b"\4\0" + body[place + 2 :]
         try:
-            claims_of(patched, BYTES_MAX)
+            Stream(patched, BYTES_MAX)
         except InvalidInput as error:
             if error.value == "big-endian":
                 return

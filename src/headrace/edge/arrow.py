@@ -19,11 +19,9 @@ time in proportion to `Claims.bytes`: keep what is large off the event loop.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.core.errors import InvalidInput
@@ -51,27 +49,35 @@ class Claims(NamedTuple):
     bytes: int
 
 
-def claims_of(body: bytes, bytes_max: int) -> Claims:
-    """What a body claims to hold, if that is within the limits; nothing is decoded or allocated for it."""
-    try:
-        return _claims_of(body, bytes_max)
-    except _MALFORMED as error:
-        raise _not_a_stream(body, error) from None
+class Stream:
+    """An IPC stream whose claims are within the limits: at most so many bytes, compressed or not.
 
+    Making one decodes nothing, and allocates nothing for what is claimed.
+    """
 
-def batch_of_stream(body: bytes, bytes_max: int) -> pa.RecordBatch:
-    """The batches of an IPC stream as one, decoded and validated; at most so many bytes, compressed or not."""
-    claims_of(body, bytes_max)
-    try:
-        reader = pa.ipc.open_stream(pa.py_buffer(body), options=_OPTIONS)
-        check_schema(reader.schema)
-        batches = [validated(batch) for batch in reader]
-        if len(batches) == 1:
-            return batches[0]
-        joined = pa.Table.from_batches(batches, reader.schema).combine_chunks().to_batches()
-    except _MALFORMED as error:
-        raise _not_a_stream(body, error) from None
-    return joined[0] if joined else _no_rows(reader.schema)
+    def __init__(self, body: bytes, bytes_max: int) -> None:
+        self._body = body
+        try:
+            self.claims = _claims_of(body, bytes_max)
+        except _MALFORMED as error:
+            raise self._malformed(error) from None
+
+    def batch(self) -> pa.RecordBatch:
+        """Its batches as one, decoded and validated."""
+        try:
+            reader = pa.ipc.open_stream(pa.py_buffer(self._body), options=_OPTIONS)
+            check_schema(reader.schema)
+            batches = [validated(batch) for batch in reader]
+            if len(batches) == 1:
+                return batches[0]
+            joined = pa.Table.from_batches(batches, reader.schema).combine_chunks().to_batches()
+        except _MALFORMED as error:
+            raise self._malformed(error) from None
+        return joined[0] if joined else _no_rows(reader.schema)
+
+    def _malformed(self, error: BaseException) -> InvalidInput:
+        rule = f"it is not an Arrow IPC stream: {_shown(error)}"
+        return InvalidInput("body", f"{len(self._body)} bytes", rule)
 
 
 def batches_of_flight(reader: Any) -> Iterator[pa.RecordBatch]:
@@ -151,25 +157,18 @@ def _claims_of_batch(header: _Table, message: pa.ipc.Message) -> Claims:
     batch = header.table(_DICTIONARY_DATA) if is_dictionary else header
     rows = batch.number("<q", _BATCH_LENGTH)
     buffers = batch.pairs(_BATCH_BUFFERS)
-    sizes = buffers[:, 1]
-    if rows < 0 or (buffers < 0).any():
+    sizes = _decompressed(memoryview(message.body), buffers) if batch.has(_BATCH_COMPRESSION) else buffers[1::2]
+    if rows < 0 or any(number < 0 for number in (*buffers, *sizes)):
         raise InvalidInput("body", "a negative length", "lengths are 0 or more")
-    if batch.has(_BATCH_COMPRESSION):
-        sizes = _decompressed(memoryview(message.body), buffers)
-    # As floats, since the sum of numbers that anyone may choose does not fit; exact far beyond any limit.
-    return Claims(rows, int(sizes.sum(dtype=np.float64)))
+    return Claims(rows, sum(sizes))
 
 
-def _decompressed(body: memoryview, buffers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _decompressed(body: memoryview, buffers: Sequence[int]) -> list[int]:
     """What each compressed buffer claims to be once it is decompressed."""
-    sizes = np.zeros(len(buffers), np.int64)
-    for place, (begin, length) in enumerate(buffers.tolist()):
-        if length == 0:
-            continue
-        (claimed,) = struct.unpack_from("<q", body, begin)
-        sizes[place] = length - _SIZE_BYTES if claimed == _AS_IT_IS else claimed
-    if (sizes < 0).any():
-        raise InvalidInput("body", "a compressed buffer of negative length", "lengths are 0 or more")
+    sizes = []
+    for begin, length in zip(buffers[::2], buffers[1::2], strict=True):
+        claimed = struct.unpack_from("<q", body, begin)[0] if length else 0
+        sizes.append(length - _SIZE_BYTES if claimed == _AS_IT_IS else claimed)
     return sizes
 
 
@@ -189,10 +188,6 @@ def _is_plain(kind: pa.DataType) -> bool:
         return False
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     return not (pa.types.is_dictionary(plain) or isinstance(plain, pa.BaseExtensionType)) and plain.num_fields == 0
-
-
-def _not_a_stream(body: bytes, error: BaseException) -> InvalidInput:
-    return InvalidInput("body", f"{len(body)} bytes", f"it is not an Arrow IPC stream: {_shown(error)}")
 
 
 def _shown(error: BaseException) -> str:
@@ -240,13 +235,13 @@ class _Table:
         """A table inside this one."""
         return _Table(self._data, self._followed(field))
 
-    def pairs(self, field: int) -> npt.NDArray[np.int64]:
-        """A vector of structs of two 64-bit numbers; empty if it is not given."""
+    def pairs(self, field: int) -> Sequence[int]:
+        """A vector of structs of two 64-bit numbers, one number after another; empty if it is not given."""
         if not self.has(field):
-            return np.zeros((0, 2), np.int64)
+            return ()
         begin = self._followed(field)
         (count,) = struct.unpack_from("<I", self._data, begin)
-        return np.frombuffer(self._data, "<i8", 2 * count, begin + 4).reshape(count, 2)
+        return struct.unpack_from(f"<{2 * count}q", self._data, begin + 4)
 
     def _place(self, field: int) -> int | None:
         entry = 4 + 2 * field

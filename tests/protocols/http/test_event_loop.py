@@ -12,10 +12,10 @@ import pytest
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import LOOP_BYTES_MAX
+from headrace.edge.arrow import Stream
 from headrace.protocols.http import formats
 from headrace.protocols.http.formats import ARROW, PIECE_MESSAGES, publish_of_json
 from headrace.protocols.http.requests import strict_json as bodies
-from headrace.protocols.http.routes import messages as routes
 from headrace.protocols.http.routes import queue_api
 from tests.edge.streams import bomb, stream_of, values
 from tests.protocols.http.site import Site, checked, create_topic, path_of, problem
@@ -49,8 +49,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     watch = Watch(monkeypatch)
     for name in ("batch_of_json", "_receipts", "messages_of", "decode"):
         watch.on(formats, name)
-    for name in ("batch_of_stream", "claims_of"):
-        watch.on(routes, name)
+    watch.on(Stream, "batch")
     watch.on(bodies, "decode")
     watch.on(queue_api, "_text")
     return watch
@@ -76,7 +75,7 @@ def test_a_small_publish_needs_no_thread(site: Site, watch: Watch) -> None:
     body = stream_of(pa.record_batch({"value": values(1)}))
     headers = {"content-type": ARROW}
     checked(site.client.post(path_of("topics", "orders", "messages"), content=body, headers=headers), 200)
-    assert watch.threads["batch_of_json"] == watch.threads["batch_of_stream"] == {LOOP}
+    assert watch.threads["batch_of_json"] == watch.threads["batch"] == {LOOP}
 
 
 def test_what_a_small_body_becomes_decides_where_it_is_decompressed(site: Site, watch: Watch) -> None:
@@ -87,7 +86,7 @@ def test_what_a_small_body_becomes_decides_where_it_is_decompressed(site: Site, 
             path_of("topics", "orders", "messages"), content=body, headers={"content-type": ARROW}
         )
         checked(answer, 200)
-        assert watch.off_loop("batch_of_stream")
+        assert watch.off_loop("batch")
     assert len(bomb(LOOP_BYTES_MAX + 1)) < LOOP_BYTES_MAX
 
 

@@ -83,7 +83,8 @@ class CommitBuilder:
         good = [request for request in self._plain if request.error is None]
         if len(self._plain_batches) == len(good):
             return {request: [batch] for request, batch in zip(good, self._plain_batches, strict=True)}
-        (together,), start, rows = self._plain_batches, 0, {}
+        rows: dict[Request, Sequence[pa.RecordBatch]] = {}
+        (together,), start = self._plain_batches, 0
         for request in good:
             rows[request] = [together.slice(start, request.rows)]
             start += request.rows

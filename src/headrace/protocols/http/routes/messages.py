@@ -13,7 +13,7 @@ from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_DEFAULT
 from headrace.core.publish.plan import CommitKey, Receipts
 from headrace.core.rights import Right
-from headrace.edge.arrow import batch_of_stream, claims_of
+from headrace.edge.arrow import Stream
 from headrace.edge.bridge import Bridge
 from headrace.edge.waiting import attend
 from headrace.protocols.http.formats import (
@@ -96,8 +96,8 @@ async def publish(
 
 async def _batch_of_arrow(body: bytes, bytes_max: int) -> pa.RecordBatch:
     """A small body may be large when it is decompressed, so what it claims decides where it is decoded."""
-    claimed = (await off_loop(len(body), claims_of, body, bytes_max)).bytes
-    return await off_loop(max(len(body), claimed), batch_of_stream, body, bytes_max)
+    stream = await off_loop(len(body), Stream, body, bytes_max)
+    return await off_loop(max(len(body), stream.claims.bytes), stream.batch)
 
 
 async def _publish(topic: str, batch: pa.RecordBatch, key: CommitKey | None, bridge: Bridge) -> Receipts:
