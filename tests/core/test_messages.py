@@ -731,6 +731,12 @@ def test_first_and_last_time_are_accepted_and_can_be_shown_in_every_time_zone() 
         assert first.astimezone(zone).year in (1, 2) and last.astimezone(zone).year == 9999
 
 
+def test_time_that_can_be_shown_is_read_as_it_was_stored() -> None:
+    times = created_at(FIRST_US, None, LAST_US)
+    stored = pa.record_batch({"value": [b"a", b"b", b"c"], "created_at": times})
+    assert read_batch(stored, 0, 0, np.zeros(3, np.int64)).column("created_at").equals(times)
+
+
 def test_time_that_was_stored_once_and_cannot_be_shown_is_read_as_none() -> None:
     stored = pa.record_batch(
         {"value": [b"a", b"b", b"c", b"d"], "created_at": created_at(2**63 - 1, 0, None, -(2**63))}
