@@ -83,7 +83,7 @@ test-oldest-spark:  ## the tests of the data source on the oldest Spark that is 
 	$(OLDEST_SPARK)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(OLDEST_SPARK)/constraints.txt --editable '.[dev]' 'pyspark[connect]==4.2.0'
 	$(OLDEST_SPARK)/bin/python -m pytest tests/spark
 
-campaign: install  ## long randomised model and crash runs
+campaign: install  ## long randomised model and crash runs, and the fuzz of the network's edge for HEADRACE_FUZZ_SECONDS
 	$(PYTEST) -m campaign
 
 clean:  ## remove everything that can be made again

@@ -7,17 +7,19 @@ import signal
 import threading
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
+from headrace.broker.publish import commit_builder as decision
 from headrace.broker.publish.combiner import AT_ONCE_COMMITS
 from headrace.broker.publish.commit_queue import CommitQueue, Request
 from headrace.core.errors import Closed, DiskFull, InvalidMessage, OutcomeUnknown, Overloaded, StorageError
 from headrace.core.limits import FRAME_ROWS
-from headrace.core.publish.plan import WRITTEN, all_duplicates
+from headrace.core.publish.plan import WRITTEN, CommitKey, all_duplicates, plan
 from tests.broker.background import PATIENCE_SECONDS, Background, eventually, open_gated, together, until_queued
 from tests.broker.messages import batch, content, everything, numbered, places, statuses
 from tests.broker.sites import Site
@@ -92,6 +94,60 @@ def test_a_bad_request_in_a_group_fails_alone(site: Site) -> None:
     assert statuses(numbers.result()) == ["written", "written"]
     assert everything(broker, "orders") == [b"0", b"1", b"2", b"leader", b"n1", b"n2"]
     assert broker.counters["commits_written"] == 2
+
+
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("key", [None, CommitKey("writer", 1)])
+def test_a_request_that_cannot_be_planned_fails_alone(
+    site: Site, alike: bool, key: CommitKey | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan_unless_bad(rows: pa.RecordBatch, *args: Any) -> Any:
+        if b"bad" in rows.column("value").to_pylist():
+            raise MemoryError("no more")
+        return plan(rows, *args)
+
+    monkeypatch.setattr(decision, "plan", plan_unless_bad)
+    broker, store = open_gated(site)
+    broker.create_topic("orders")
+    store.gate.clear()
+    leader = Background(lambda: broker.publish("orders", batch(b"leader")))
+    until_queued(broker, "orders", 1)
+    first = Background(lambda: broker.publish("orders", batch(b"a1", b"a2")))
+    until_queued(broker, "orders", 3)
+    bad = Background(lambda: broker.publish("orders", batch(b"bad"), key))
+    until_queued(broker, "orders", 4)
+    last = Background(lambda: broker.publish("orders", batch(b"b") if alike else numbered(b"b")))
+    until_queued(broker, "orders", 5)
+    store.gate.set()
+    assert [places(publisher.result()) for publisher in (leader, first, last)] == [[(0, 0)], [(0, 1), (0, 2)], [(0, 3)]]
+    with pytest.raises(MemoryError):
+        bad.result()
+    assert content(broker, "orders") == {0: [b"leader", b"a1", b"a2", b"b"]}
+    with pytest.raises(MemoryError):
+        broker.publish("orders", batch(b"bad"), key)
+    assert statuses(broker.publish("orders", batch(b"good"), key)) == ["written"]
+
+
+def test_requests_that_can_only_be_planned_alone_are_all_told_so(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan_one(rows: pa.RecordBatch, *args: Any) -> Any:
+        if rows.num_rows > 1:
+            raise MemoryError("no more")
+        return plan(rows, *args)
+
+    monkeypatch.setattr(decision, "plan", plan_one)
+    broker, store = open_gated(site)
+    broker.create_topic("orders")
+    store.gate.clear()
+    leader = Background(lambda: broker.publish("orders", batch(b"leader")))
+    until_queued(broker, "orders", 1)
+    followers = [Background(partial(broker.publish, "orders", batch(b"%d" % number))) for number in range(2)]
+    until_queued(broker, "orders", 3)
+    store.gate.set()
+    assert statuses(leader.result()) == ["written"]
+    for follower in followers:
+        with pytest.raises(MemoryError):
+            follower.result()
+    assert content(broker, "orders") == {0: [b"leader"]}
 
 
 def test_a_write_that_fails_is_told_to_everyone_in_it_and_to_nobody_else(site: Site) -> None:

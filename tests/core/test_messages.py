@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.core import messages
 from headrace.core.errors import CodecNotAllowed, InvalidInput, InvalidMessage, MessageTooLarge
 from headrace.core.limits import (
     ATTRIBUTES_PER_MESSAGE_MAX,
@@ -456,6 +458,23 @@ def test_views_behind_nulls_do_not_count() -> None:
     assert accepted(settings=settings, value=[b""] * 300, key=mostly_null).column("key").null_count == 299
 
 
+@pytest.mark.parametrize("kind", [pa.binary_view(), pa.string_view()])
+@pytest.mark.parametrize("view", [[-(2**31), -1, 0, 0], [2**31 - 1, 0, 7, 2**31 - 1], [100, 0, 0, 2**30]])
+def test_view_behind_a_null_is_not_followed(kind: pa.DataType, view: list[int]) -> None:
+    long = b"long enough to be outside of its view"
+    honest = pa.array([long, None, b"short", None, long], pa.binary()).cast(kind)
+    bitmap, buffer, *data = honest.buffers()
+    views = np.frombuffer(buffer, np.int32, 20).reshape(5, 4).copy()
+    views[[1, 3]] = view
+    lying = pa.Array.from_buffers(kind, 5, [bitmap, pa.py_buffer(views), *data])
+    lying.validate(full=True)
+    for start in (0, 1):
+        column, expected = lying.slice(start), [long, None, b"short", None, long][start:]
+        batch = accept(publish_batch(value=[b""] * (5 - start), key=column), DEFAULT_SETTINGS, 4)
+        assert batch.column("key").to_pylist() == expected
+        assert batch.column("key").type == pa.binary()
+
+
 @pytest.mark.parametrize(
     ("allowed", "codecs", "value", "row"),
     [
@@ -648,6 +667,85 @@ def test_batches_too_large_to_be_put_together_are_checked_one_by_one() -> None:
 
 
 # What readers get
+
+
+def unnamed(*values: bytes) -> pa.RecordBatch:
+    """A batch with a column whose name is not UTF-8, as Arrow's readers give it."""
+    column, sink = pa.array(values, pa.binary()), pa.BufferOutputStream()
+    batch = pa.RecordBatch.from_arrays([column, column], names=["value", "produce"])
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    stream = sink.getvalue().to_pybytes().replace(b"produce", b"\xff\xfeoduce")
+    return pa.ipc.open_stream(stream).read_next_batch()
+
+
+def test_name_of_a_column_that_is_no_text_is_refused() -> None:
+    error = refused(unnamed(b"a"))
+    assert (error.field, error.rule) == ("column", "the name of a column must be UTF-8")
+    assert "xff" in error.value
+
+
+def test_name_that_is_no_text_leaves_the_other_batches_alone() -> None:
+    good, wrong = publish_batch(value=[b"a"]), unnamed(b"b")
+    for batches in ([good, wrong, good], [wrong, good], [wrong, wrong]):
+        outcomes = accept_all(batches, DEFAULT_SETTINGS, 4)
+        assert [isinstance(outcome, InvalidInput) for outcome in outcomes] == [batch is wrong for batch in batches]
+
+
+@pytest.mark.parametrize("trouble", [MemoryError, RuntimeError, pa.ArrowMemoryError])
+def test_failure_that_nobody_expected_is_that_of_one_batch(
+    trouble: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_on_two(*_: object) -> None:
+        raise trouble("no more")
+
+    # Only the wrong batch has partitions.
+    monkeypatch.setattr(messages, "_check_partitions", fail_on_two)
+    good, wrong = publish_batch(value=[b"a"]), publish_batch(value=[b"b"], partition=[1])
+    first, second, third = accept_all([good, wrong, good], DEFAULT_SETTINGS, 4)
+    assert isinstance(second, trouble)
+    assert isinstance(first, pa.RecordBatch) and isinstance(third, pa.RecordBatch)
+
+
+DAY_US = 86_400 * 1_000_000
+FIRST_US = int(datetime(1, 1, 2, tzinfo=UTC).timestamp()) * 1_000_000
+LAST_US = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) * 1_000_000 - 1
+
+
+def created_at(*times_us: int | None) -> pa.Array:
+    return pa.array(times_us, pa.int64()).cast(TIMESTAMP)
+
+
+def test_time_that_readers_cannot_show_is_refused_by_row() -> None:
+    for wrong in (FIRST_US - 1, FIRST_US - DAY_US - 1, LAST_US + 1, LAST_US + DAY_US + 1, -(2**63), 2**63 - 1):
+        found = refused_row(value=[b"a", b"b", b"c"], created_at=created_at(None, 0, wrong))
+        assert (found["field"], found["row"]) == ("created_at", 2)
+        assert str(wrong) in found["value"]
+
+
+def test_first_and_last_time_are_accepted_and_can_be_shown_in_every_time_zone() -> None:
+    batch = accept(publish_batch(value=[b"a"] * 3, created_at=created_at(FIRST_US, None, LAST_US)), DEFAULT_SETTINGS, 4)
+    first, _, last = batch.column("created_at").to_pylist()
+    for hours in (-18, 18):
+        zone = timezone(timedelta(hours=hours))
+        assert first.astimezone(zone).year in (1, 2) and last.astimezone(zone).year == 9999
+
+
+def test_time_that_can_be_shown_is_read_as_it_was_stored() -> None:
+    times = created_at(FIRST_US, None, LAST_US)
+    stored = pa.record_batch({"value": [b"a", b"b", b"c"], "created_at": times})
+    assert read_batch(stored, 0, 0, np.zeros(3, np.int64)).column("created_at").equals(times)
+
+
+def test_time_that_was_stored_once_and_cannot_be_shown_is_read_as_none() -> None:
+    stored = pa.record_batch(
+        {"value": [b"a", b"b", b"c", b"d"], "created_at": created_at(2**63 - 1, 0, None, -(2**63))}
+    )
+    read = read_batch(stored, 0, 0, np.zeros(4, np.int64))
+    assert read.schema.equals(READ_SCHEMA)
+    assert read.column("created_at").to_pylist() == [None, datetime(1970, 1, 1, tzinfo=UTC), None, None]
+    assert read.column("value").to_pylist() == [b"a", b"b", b"c", b"d"]
+    assert len(read.to_pylist()) == 4
 
 
 def test_padding_adds_missing_columns_as_nulls() -> None:

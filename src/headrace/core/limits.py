@@ -17,6 +17,19 @@ BATCH_ROWS_MAX = 1 << 20
 BATCH_BYTES_MAX = 256 << 20
 ATTRIBUTES_PER_MESSAGE_MAX = 1_000
 
+# What one body or upload may bring as Arrow: messages of an IPC stream, metadata of each, columns. Its bytes, also when
+# they are decompressed, are bounded by what the protocol takes as a body.
+ARROW_MESSAGES_MAX = 10_000
+ARROW_METADATA_BYTES_MAX = 64 << 10
+ARROW_COLUMNS_MAX = 64
+# Work in proportion to more bytes than this is done in a thread: the event loop is everyone's.
+LOOP_BYTES_MAX = 64 << 10
+
+# When a message may have been created: the years 1 to 9999, a day inside them, so that no time zone leads out of what
+# Python, JSON and Spark can show. 0001-01-02T00:00Z up to, not including, 9999-12-31T00:00Z.
+CREATED_AT_US_MIN = -62_135_510_400 * MICROSECONDS
+CREATED_AT_US_MAX = 253_402_214_400 * MICROSECONDS - 1
+
 SEQNO_MAX = (1 << 63) - 1
 TIME_US_MAX = (1 << 63) - 1
 RETENTION_SECONDS_MAX = 100 * 365 * 24 * 3600

@@ -22,6 +22,8 @@ from headrace.core.limits import (
     ATTRIBUTES_PER_MESSAGE_MAX,
     BATCH_BYTES_MAX,
     BATCH_ROWS_MAX,
+    CREATED_AT_US_MAX,
+    CREATED_AT_US_MIN,
     ID_CHARACTERS_MAX,
 )
 from headrace.core.settings import CODECS, TopicSettings
@@ -91,6 +93,8 @@ def accept(batch: pa.RecordBatch, settings: TopicSettings, partitions: int) -> p
     for name in ("producer_id", "message_group_id"):
         if name in columns:
             _check_id_lengths(name, columns[name])
+    if "created_at" in columns:
+        _check_created_at(columns["created_at"])
     _check_sequence(columns)
     if "partition" in columns:
         _check_partitions(columns["partition"], partitions)
@@ -104,11 +108,12 @@ def _schema_of(names: tuple[str, ...]) -> pa.Schema:
 
 def accept_all(
     batches: Sequence[pa.RecordBatch], settings: TopicSettings, partitions: int
-) -> list[pa.RecordBatch | InvalidInput]:
+) -> list[pa.RecordBatch | Exception]:
     """`accept` for the batches of several publishers: one check for all, since most of the time all are good.
 
     If they do not look alike, or anything is wrong with one, each is checked by itself. What comes back is either
-    one batch with the rows of all, or for each its batch or its error.
+    one batch with the rows of all, or for each its batch or its error. Also what nobody expected, a lack of memory
+    among it, is the error of the one whose batch met it.
     """
     first = batches[0]
     if len(batches) > 1 and all(batch.schema.equals(first.schema) for batch in batches[1:]):
@@ -117,17 +122,16 @@ def accept_all(
             for batch in batches:
                 _check_layout(batch)
             return [accept(pa.concat_batches(batches), settings, partitions)]
-        except (InvalidInput, pa.ArrowException):
+        except Exception:
+            # Whose it is shows when each is checked by itself.
             pass
     return [_accepted_or_error(batch, settings, partitions) for batch in batches]
 
 
-def _accepted_or_error(
-    batch: pa.RecordBatch, settings: TopicSettings, partitions: int
-) -> pa.RecordBatch | InvalidInput:
+def _accepted_or_error(batch: pa.RecordBatch, settings: TopicSettings, partitions: int) -> pa.RecordBatch | Exception:
     try:
         return accept(batch, settings, partitions)
-    except InvalidInput as error:
+    except Exception as error:
         return error
 
 
@@ -173,6 +177,8 @@ def read_batch(stored: pa.RecordBatch, partition: int, offset: int, times_us: In
     """What a reader gets: stored rows of one partition from `offset` on, with the columns that are not stored."""
     rows = stored.num_rows
     known = dict(zip(stored.schema.names, stored.columns, strict=True))
+    if "created_at" in known:
+        known["created_at"] = _shown_times(known["created_at"])
     derived = [
         _numbers(pa.int32(), np.full(rows, partition, dtype=np.int32)),
         _numbers(pa.int64(), np.arange(offset, offset + rows, dtype=np.int64)),
@@ -180,6 +186,14 @@ def read_batch(stored: pa.RecordBatch, partition: int, offset: int, times_us: In
     ]
     given = [known[name] if name in known else pa.nulls(rows, kind) for name, kind in _STORED_TYPES]
     return pa.RecordBatch.from_arrays(derived + given, schema=READ_SCHEMA)
+
+
+def _shown_times(column: pa.Array) -> pa.Array:
+    """Times that readers can show; others, which were accepted once, are given as none."""
+    times = column.cast(pa.int64())
+    if _is_within(times, CREATED_AT_US_MIN, CREATED_AT_US_MAX):
+        return column
+    return pc.if_else(_within(times), times, pa.scalar(None, pa.int64())).cast(TIMESTAMP)
 
 
 _STORED_TYPES: Final = [(field.name, field.type) for field in STORED_SCHEMA]
@@ -199,7 +213,7 @@ def _check_layout(batch: pa.RecordBatch) -> None:
 
 
 def _canonical_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    names = batch.schema.names
+    names = _names_of(batch.schema)
     for name in names:
         if name not in _PUBLISH_NAMES:
             raise InvalidInput("column", repr(name)[:100], f"known columns are {', '.join(PUBLISH_SCHEMA.names)}")
@@ -214,6 +228,13 @@ def _canonical_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
             if field.name == "value" or column.null_count < len(column):
                 columns[field.name] = column
     return columns
+
+
+def _names_of(schema: pa.Schema) -> list[str]:
+    try:
+        return schema.names  # type: ignore[no-any-return]
+    except UnicodeDecodeError as error:
+        raise InvalidInput("column", repr(error.object)[:100], "the name of a column must be UTF-8") from None
 
 
 _PUBLISH_NAMES: Final = frozenset(PUBLISH_SCHEMA.names)
@@ -248,6 +269,8 @@ def _cast(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
     if column.type in _BYTES_TYPES:
         # Arrow casts views of more than 2 GiB to wrong offsets, without an error.
         _check_column_bytes(name, _bytes_in(column))
+    if column.type in _VIEW_TYPES and column.null_count:
+        column = _without_views_of_nulls(column)
     try:
         return column.cast(kind)
     except pa.ArrowInvalid:
@@ -262,6 +285,16 @@ def _bytes_in(column: pa.Array) -> int:
     # A view is sixteen bytes, and the first four are its length.
     views = np.frombuffer(column.buffers()[1], np.int32, 4 * len(column), 16 * column.offset)
     return int(views[::4].sum(where=column.is_valid().to_numpy(zero_copy_only=False), dtype=np.int64))
+
+
+def _without_views_of_nulls(column: pa.Array) -> pa.Array:
+    """The same with empty views behind its nulls: nobody validates those, and casting follows them all the same."""
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    bitmap, buffer, *data = column.buffers()
+    views = np.frombuffer(buffer, np.int64, 2 * len(column), 16 * column.offset).reshape(-1, 2).copy()
+    views[~valid] = 0
+    bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(column.type, len(column), [bitmap, pa.py_buffer(views), *data])
 
 
 def _check_column_bytes(name: str, count: int) -> None:
@@ -338,6 +371,26 @@ def _check_id_lengths(name: str, ids: pa.Array) -> None:
         if pc.any(wrong).as_py():
             value = f"{lengths[_first(wrong)]} characters long"
             raise _invalid(wrong, name, value, f"at most {ID_CHARACTERS_MAX} characters")
+
+
+def _check_created_at(column: pa.Array) -> None:
+    times = column.cast(pa.int64())
+    if not _is_within(times, CREATED_AT_US_MIN, CREATED_AT_US_MAX):
+        wrong = pc.invert(pc.fill_null(_within(times), True))
+        value = f"{times[_first(wrong)]} microseconds since 1970"
+        raise _invalid(wrong, "created_at", value, "it must be in the years 1 to 9999, the first and last day left out")
+
+
+def _is_within(numbers: pa.Array, least: int, most: int) -> bool:
+    """Whether all numbers are; nulls are."""
+    bounds = pc.min_max(numbers)
+    return bounds["min"].as_py() is None or (bounds["min"].as_py() >= least and bounds["max"].as_py() <= most)
+
+
+def _within(times: pa.Array) -> pa.Array:
+    """Which times every reader can show."""
+    after = pc.greater_equal(times, pa.scalar(CREATED_AT_US_MIN, pa.int64()))
+    return pc.and_(after, pc.less_equal(times, pa.scalar(CREATED_AT_US_MAX, pa.int64())))
 
 
 def _check_sequence(columns: dict[str, pa.Array]) -> None:

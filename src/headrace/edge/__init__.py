@@ -1,1 +1,1 @@
-"""What every protocol shares where the network begins."""
+"""Where the network begins: what every protocol does with bytes that nobody has checked yet."""

@@ -108,7 +108,6 @@ def test_topic_that_is_not_there_is_said_as_an_answer_and_as_the_end(plain: flig
         pa.record_batch({"value": pa.array([1, 2])}),
         pa.record_batch({"value": pa.array([b"v"]), "colour": pa.array(["red"])}),
         pa.record_batch({"value": pa.array([b"v"]), "seqno": pa.array([1])}),
-        pa.record_batch({"value": pa.array([[b"v"]])}),
         pa.RecordBatch.from_arrays([pa.array([b"v"]), pa.array([b"w"])], names=["value", "value"]),
         pa.RecordBatch.from_arrays([], names=[]),
     ],
@@ -120,6 +119,19 @@ def test_batches_of_the_wrong_shape_are_refused(
     answers = [decode_answer(answer) for answer in put(plain, encode(Publish("shapes")), batch)]
     assert all(isinstance(answer, InvalidInput) for answer in answers)
     assert broker.offsets("shapes") == {0: (0, 0)}
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.binary()), pa.struct([("a", pa.binary())]), pa.json_()])
+def test_nested_columns_end_the_stream_before_any_of_it_is_decoded(
+    broker: Broker, plain: flight.FlightClient, kind: pa.DataType
+) -> None:
+    broker.create_topic("nested")
+    with pytest.raises(flight.FlightError) as refused:
+        put(plain, encode(Publish("nested")), pa.record_batch({"value": pa.nulls(1, kind)}))
+    error = carried(refused.value)
+    assert isinstance(error, InvalidInput) and error.field == "value"
+    assert broker.offsets("nested") == {0: (0, 0)}
+    broker.delete_topic("nested")
 
 
 def test_text_that_is_not_text_and_offsets_that_lie_are_refused(broker: Broker, plain: flight.FlightClient) -> None:

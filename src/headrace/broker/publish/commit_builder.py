@@ -1,6 +1,7 @@
 """Deciding on the requests of a group commit together: checked in one go, planned as one batch, answered one by one.
 
-A request that breaks a rule gets its error and leaves the others alone. A request whose commit key was used before
+A request that breaks a rule gets its error and leaves the others alone, and so does one whose rows make checking or
+planning fail in a way that nobody expected, a lack of memory among them. A request whose commit key was used before
 publishes nothing, nor does one of a producer that was fenced off. A store may ask twice, if its connection broke.
 What is too large for one frame is planned in pieces on a copy of the state; the frames become visible together. Each
 piece is planned when it is asked for, so that its rows are written and gone before the next one needs memory.
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.broker.publish.commit_queue import Fence, Request
-from headrace.core.errors import InvalidInput, ProducerFenced
+from headrace.core.errors import HeadraceError, ProducerFenced
 from headrace.core.limits import FRAME_BYTES, FRAME_ROWS
 from headrace.core.messages import accept_all, join
 from headrace.core.publish.payload_window import PayloadWindow
@@ -55,6 +56,41 @@ class CommitBuilder:
 
     def decide(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> Iterable[Commit]:
         """Plan what is good and fresh of the requests."""
+        try:
+            return self._decide(state, now_us, windows)
+        except HeadraceError:
+            raise
+        except Exception:
+            # Planning changes nothing, so each can be tried by itself.
+            if not self._refuse_at_fault(state, now_us, windows):
+                raise
+            return self._decide(state, now_us, windows)
+
+    def _refuse_at_fault(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> bool:
+        """Give each request that cannot be planned alone its error; whether some others are left."""
+        rows = dict(zip(self._keyed, self._keyed_batches, strict=True)) | self._plain_rows()
+        for request in self._fresh:
+            try:
+                plan(join(rows[request]), state, self._settings, now_us, (), windows)
+            except Exception as error:
+                request.error = error
+        good = [request for request in self._fresh if request.error is None]
+        self._plain_batches = [batch for request in good if _is_plain(request) for batch in rows[request]]
+        return 0 < len(good) < len(self._fresh)
+
+    def _plain_rows(self) -> dict[Request, Sequence[pa.RecordBatch]]:
+        """The rows of each plain request that is good; they may have been put together."""
+        good = [request for request in self._plain if request.error is None]
+        if len(self._plain_batches) == len(good):
+            return {request: [batch] for request, batch in zip(good, self._plain_batches, strict=True)}
+        rows: dict[Request, Sequence[pa.RecordBatch]] = {}
+        (together,), start = self._plain_batches, 0
+        for request in good:
+            rows[request] = [together.slice(start, request.rows)]
+            start += request.rows
+        return rows
+
+    def _decide(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> Iterable[Commit]:
         self.frames, self.written, self.bytes_written, self._receipts = [], 0, 0, []
         self._fresh = [request for request in self._plain if request.error is None]
         batches = list(self._plain_batches)
@@ -151,10 +187,10 @@ class CommitBuilder:
     def _check(self, requests: Sequence[Request], partitions: int) -> list[pa.RecordBatch]:
         """The canonical rows of the requests that are good, in their order; the others get their error."""
         checked = accept_all([batch for request in requests for batch in request.batches], self._settings, partitions)
-        good = [batch for batch in checked if not isinstance(batch, InvalidInput)]
+        good = [batch for batch in checked if not isinstance(batch, Exception)]
         if len(good) < len(checked):
             for request, outcome in zip(requests, checked, strict=True):
-                request.error = outcome if isinstance(outcome, InvalidInput) else None
+                request.error = outcome if isinstance(outcome, Exception) else None
         return good
 
     def _check_alone(self, request: Request, partitions: int) -> Sequence[pa.RecordBatch]:

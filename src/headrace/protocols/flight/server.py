@@ -19,6 +19,7 @@ from headrace.broker.access import Access
 from headrace.core.errors import InvalidInput, Overloaded, TopicNotFound
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.rights import Right
+from headrace.edge.arrow import batches_of_flight
 from headrace.protocols.flight.access import MIDDLEWARE, AccessMiddleware, caller_of
 from headrace.protocols.flight.dispatch import perform
 from headrace.protocols.flight.errors import translated
@@ -60,11 +61,17 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         with translated(), self._stream():
             command = tickets.decode_upload(descriptor.command or b"")
             caller_of(context).require(Right.PUBLISH, command.topic)
-            batches = _batches_in(reader)
-            if isinstance(command, tickets.Stage):
-                stage(self._broker, command, batches, writer.write)
-            else:
-                publish(self._broker, command, batches, writer.write, self.stopping.is_set)
+            batches = batches_of_flight(reader)
+            try:
+                if isinstance(command, tickets.Stage):
+                    stage(self._broker, command, batches, writer.write)
+                else:
+                    publish(self._broker, command, batches, writer.write, self.stopping.is_set)
+            except InvalidInput as error:
+                # The frames hold on to the batch, which may have been as large as its sender liked.
+                error.__traceback__ = None
+                pa.default_memory_pool().release_unused()
+                raise
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Read one partition: a range, or from an offset on for ever."""
@@ -149,13 +156,3 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         finally:
             with self._counting:
                 self._streams_open -= 1
-
-
-def _batches_in(reader: flight.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The batches of a stream; one that Arrow cannot read is the sender's fault."""
-    try:
-        for chunk in reader:
-            if chunk.data is not None:
-                yield chunk.data
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise InvalidInput("batch", "not valid Arrow", str(error)[:200]) from None

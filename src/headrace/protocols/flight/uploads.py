@@ -7,6 +7,9 @@ of the call may leave, and it leaves last: the stream's memory ends with it.
 A batch that is refused for what is in it gets its error as its answer, and the stream goes on. Any other error is
 answered too and ends the publishing: nothing that comes after it is written, so that whoever sends with seqnos can
 begin again at that batch and loses none. The rest of such a stream is read and dropped.
+
+Batches come validated from the edge (`edge.arrow`). One that is not valid Arrow ends the stream there: what came before
+it is published and answered, and its error is the last answer.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import pyarrow as pa
 
 from headrace.broker import Broker
 from headrace.core.errors import Closed, HeadraceError, InvalidInput
-from headrace.core.limits import BATCH_BYTES_MAX, FRAME_ROWS
+from headrace.core.limits import FRAME_ROWS
 from headrace.core.publish.plan import CommitKey, Receipts
 from headrace.wire.answers import encode_receipts, encode_refusal
 from headrace.wire.tickets import Publish, Stage
@@ -57,6 +60,11 @@ def publish(
     try:
         for batch in batches:
             ahead.put(batch)
+    except InvalidInput as error:
+        ahead.end()
+        thread.join()
+        publishing.tell(error)
+        raise
     finally:
         ahead.end()
         thread.join()
@@ -85,11 +93,12 @@ class _Publishing:
                 self._publish(batches)
         except Exception as error:
             self.failure = error
-            self._tell(error)
+            self.tell(error)
         finally:
             self._ahead.refuse()
 
-    def _tell(self, error: Exception) -> None:
+    def tell(self, error: Exception) -> None:
+        """Give an error as the last answer."""
         if isinstance(error, HeadraceError):
             try:
                 self._answer(encode_refusal(error))
@@ -101,9 +110,6 @@ class _Publishing:
         """Together if that goes, else one by one: then each that is at fault is known."""
         if self._command.writer is None and len(batches) > 1:
             try:
-                for batch in batches:
-                    # Putting batches together trusts what is in them.
-                    batch.validate(full=True)
                 receipts = self._write(pa.concat_batches(batches))
             except (InvalidInput, pa.ArrowException):
                 pass
@@ -146,8 +152,6 @@ class _Ahead:
     def put(self, batch: pa.RecordBatch) -> None:
         """Wait for room; a batch that nobody wants any more is dropped."""
         size = batch.nbytes
-        if size > 2 * BATCH_BYTES_MAX:
-            raise InvalidInput("batch", f"{size} bytes", f"at most {BATCH_BYTES_MAX} bytes in a batch")
         with self._changed:
             while self._is_full() and not self._refused:
                 self._changed.wait()

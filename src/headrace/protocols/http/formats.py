@@ -1,7 +1,10 @@
 """Messages and receipts as JSON and as Arrow: what a body may be and what an answer looks like.
 
 JSON values are text, or base64 where the sender says so. In answers a message whose bytes are no text is given in
-base64 and says so. Arrow bodies and answers are IPC streams.
+base64 and says so. Arrow answers are IPC streams; Arrow bodies are read by `edge.arrow`.
+
+Large bodies and answers are for threads. A thread that decodes JSON keeps the interpreter to itself as long as one call
+into msgspec or Arrow takes, so that also there they are done in pieces, between which others get their turn.
 """
 
 from __future__ import annotations
@@ -16,15 +19,20 @@ import msgspec
 import pyarrow as pa
 
 from headrace.core.errors import InvalidInput, InvalidMessage
-from headrace.core.limits import BATCH_ROWS_MAX, ID_CHARACTERS_MAX, PARTITIONS_MAX, SEQNO_MAX
-from headrace.core.messages import PUBLISH_SCHEMA
+from headrace.core.limits import BATCH_ROWS_MAX, ID_CHARACTERS_MAX, LOOP_BYTES_MAX, PARTITIONS_MAX, SEQNO_MAX
+from headrace.core.messages import PUBLISH_SCHEMA, join
 from headrace.core.publish.plan import WRITTEN, CommitKey, Receipts
 from headrace.core.settings import CODECS
+from headrace.protocols.http.requests.strict_json import decode
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 JSON: Final = "application/json"
 
 Encoding = Literal["text", "base64"]
+
+# So many messages are decoded or encoded in one go: a few milliseconds. Their structs hold no cycles, and there may be
+# a million of them: the garbage collector, for which everyone waits, need not look at them.
+PIECE_MESSAGES: Final = 1_000
 
 
 def _documented(**schema: Any) -> msgspec.Meta:
@@ -32,7 +40,7 @@ def _documented(**schema: Any) -> msgspec.Meta:
     return msgspec.Meta(extra_json_schema=schema)
 
 
-class MessageIn(msgspec.Struct, forbid_unknown_fields=True):
+class MessageIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A message to publish. `value`, `key` and the values of `attributes` are in the encoding of the request."""
 
     value: str
@@ -61,7 +69,15 @@ class PublishIn(msgspec.Struct, forbid_unknown_fields=True):
     commit_key: CommitKeyIn | None = None
 
 
-class ReceiptOut(msgspec.Struct, frozen=True):
+class _PublishParts(msgspec.Struct, forbid_unknown_fields=True):
+    """The same with messages that are not decoded yet."""
+
+    messages: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=BATCH_ROWS_MAX)]
+    encoding: Encoding = "text"
+    commit_key: CommitKeyIn | None = None
+
+
+class ReceiptOut(msgspec.Struct, frozen=True, gc=False):
     """What became of a message; partition and offset are null for a duplicate."""
 
     partition: int | None
@@ -75,7 +91,7 @@ class Published(msgspec.Struct):
     receipts: list[ReceiptOut]
 
 
-class MessageOut(msgspec.Struct, omit_defaults=True):
+class MessageOut(msgspec.Struct, omit_defaults=True, gc=False):
     """A message read. `encoding` says how `value`, `key` and the values of `attributes` are given."""
 
     partition: int
@@ -99,22 +115,51 @@ class Messages(msgspec.Struct):
     next_offset: int
 
 
-def batch_of_json(publish: PublishIn) -> pa.RecordBatch:
-    """The messages of a JSON body as a batch; columns that no message has are left out."""
-    messages = publish.messages
+def publish_of_json(body: bytes) -> tuple[pa.RecordBatch, CommitKey | None]:
+    """The messages of a JSON body as a batch, and its commit key; what is large is for a thread."""
+    if len(body) <= LOOP_BYTES_MAX:
+        publish = decode(body, PublishIn)
+        return batch_of_json(publish.messages, publish.encoding), commit_key_of(publish.commit_key)
+    parts = decode(body, _PublishParts)
+    batches: list[pa.RecordBatch] = []
+    for first in range(0, len(parts.messages), PIECE_MESSAGES):
+        messages = [_decode_message(raw, first + place) for place, raw in enumerate(_piece(parts.messages, first))]
+        batches.append(batch_of_json(messages, parts.encoding, first))
+    # A body may be large and have no messages: it may be all spaces.
+    batch = join(batches) if batches else batch_of_json([], parts.encoding)
+    return batch, commit_key_of(parts.commit_key)
+
+
+def _decode_message(raw: msgspec.Raw, row: int) -> MessageIn:
+    try:
+        return _MESSAGE.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        rule = f"it is not what is taken here: {error}"
+        raise InvalidInput("body", f"wrong in message {row}", rule) from None
+
+
+def _piece(rows: list[Any], first: int) -> list[Any]:
+    return rows[first : first + PIECE_MESSAGES]
+
+
+_MESSAGE: Final = msgspec.json.Decoder(MessageIn)
+
+
+def batch_of_json(messages: Sequence[MessageIn], encoding: Encoding, first_row: int = 0) -> pa.RecordBatch:
+    """Messages as a batch, of which the first is that row of its body; columns that no message has are left out."""
     columns: dict[str, pa.Array] = {}
     for field in PUBLISH_SCHEMA:
         values: Sequence[Any] = [getattr(message, field.name) for message in messages]
         if field.name == "value" or any(value is not None for value in values):
-            columns[field.name] = _column(field, values, publish.encoding)
+            columns[field.name] = _column(field, values, encoding, first_row)
     return pa.record_batch(columns)
 
 
-def _column(field: pa.Field, values: Sequence[Any], encoding: Encoding) -> pa.Array:
+def _column(field: pa.Field, values: Sequence[Any], encoding: Encoding, first_row: int) -> pa.Array:
     is_bytes = pa.types.is_binary(field.type) or pa.types.is_map(field.type)
     try:
         if is_bytes and encoding == "base64":
-            values = [_decoded(value, field.name, row) for row, value in enumerate(values)]
+            values = [_decoded(value, field.name, row) for row, value in enumerate(values, first_row)]
         if pa.types.is_map(field.type):
             items = [None if value is None else list(value.items()) for value in values]
             return pa.array(items, field.type)
@@ -132,34 +177,50 @@ def _decoded(value: Any, field: str, row: int) -> Any:
         raise InvalidMessage(field, repr(value)[:100], f"it is not base64: {error}", row) from None
 
 
-def batch_of_arrow(body: bytes) -> pa.RecordBatch:
-    """The batches of an Arrow stream as one."""
-    try:
-        table = pa.ipc.open_stream(pa.py_buffer(body)).read_all().combine_chunks()
-    except (pa.ArrowInvalid, OSError, EOFError) as error:
-        raise InvalidInput("body", f"{len(body)} bytes", f"it is not an Arrow IPC stream: {error}") from None
-    batches = table.to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
-
-
 def commit_key_of(given: CommitKeyIn | None) -> CommitKey | None:
     """The commit key of a body."""
     return None if given is None else CommitKey(given.writer, given.number)
 
 
-def published_of(receipts: Receipts) -> Published:
-    """Receipts as JSON."""
+def encode_receipts(receipts: Receipts) -> bytes:
+    """Receipts as JSON, in the form of `Published`."""
+    pieces = [receipts.slice(first, first + PIECE_MESSAGES) for first in range(0, len(receipts), PIECE_MESSAGES)]
+    return msgspec.json.encode({"receipts": _joined(_encode_list(_receipts(piece)) for piece in pieces)})
+
+
+def _receipts(receipts: Receipts) -> list[ReceiptOut]:
     rows = zip(receipts.partition.tolist(), receipts.offset.tolist(), receipts.outcome.tolist(), strict=True)
-    return Published(
-        [
-            ReceiptOut(partition, offset, "written") if outcome == WRITTEN else ReceiptOut(None, None, "duplicate")
-            for partition, offset, outcome in rows
-        ]
+    return [
+        ReceiptOut(partition, offset, "written") if outcome == WRITTEN else ReceiptOut(None, None, "duplicate")
+        for partition, offset, outcome in rows
+    ]
+
+
+def encode_fetched(batch: pa.RecordBatch, offset: int, encoding: Encoding) -> bytes:
+    """A batch read from `offset` on as JSON, in the form of `Messages`."""
+    found = {"messages": encode_messages([batch], encoding), "next_offset": offset + int(batch.num_rows)}
+    return msgspec.json.encode(found)
+
+
+def encode_messages(batches: Iterable[pa.RecordBatch], encoding: Encoding) -> msgspec.Raw:
+    """Messages as a JSON list, to be put into an answer."""
+    pieces = (
+        batch.slice(first, PIECE_MESSAGES) for batch in batches for first in range(0, batch.num_rows, PIECE_MESSAGES)
     )
+    return _joined(_encode_list(messages_of(piece, 0, encoding).messages) for piece in pieces)
+
+
+def _encode_list(values: Sequence[Any]) -> bytes:
+    """The items of a JSON list without its brackets."""
+    return msgspec.json.encode(values)[1:-1]
+
+
+def _joined(pieces: Iterable[bytes]) -> msgspec.Raw:
+    return msgspec.Raw(b"[" + b",".join(pieces) + b"]")
 
 
 def messages_of(batch: pa.RecordBatch, offset: int, encoding: Encoding) -> Messages:
-    """A batch read from `offset` on as JSON."""
+    """A batch read from `offset` on as JSON has it."""
     return Messages([_message(row, encoding) for row in batch.to_pylist()], offset + int(batch.num_rows))
 
 

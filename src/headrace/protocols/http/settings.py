@@ -14,7 +14,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the HTTP server.
 
-    body_bytes_max: a larger request body is refused with 413.
+    body_bytes_max: a larger request body is refused with 413; one that would be larger once decompressed, with 422.
     connections_max: above so many requests under way, subscriptions included, more are refused with 503.
     idle_seconds_max: a connection on which no request comes in this time is closed.
     request_seconds_max: a request without an answer by then is given up with 503; long polls have their wait on top.

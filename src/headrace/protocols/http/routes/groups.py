@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
-from litestar import Request, delete, get, post, put
+from litestar import Request, Response, delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
@@ -15,6 +16,7 @@ from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import GROUP_CONSUMERS_MAX, ID_CHARACTERS_MAX, PARTITIONS_MAX, TIME_US_MAX
 from headrace.core.rights import Right
 from headrace.edge.bridge import Bridge
+from headrace.protocols.http.answers import answer
 from headrace.protocols.http.openapi.document import Docs
 from headrace.protocols.http.requests.positions import Position, listed, mapped
 from headrace.protocols.http.requests.raw_paths import unquoted
@@ -163,12 +165,12 @@ async def list_groups(topic: FromPath[str], bridge: NamedDependency[Bridge]) -> 
 )
 async def register_group(
     request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
-) -> GroupOut:
+) -> Response[bytes]:
     """Make a group, or change its size or importance; one that is there keeps its offsets."""
     data = await read(request, GroupIn)
     register = bridge.broker.register_group
-    made = await bridge.call(register, unquoted(topic), unquoted(group), data.consumers, data.important, data.read_from)
-    return GroupOut.of(made)
+    asked = (unquoted(topic), unquoted(group), data.consumers, data.important, data.read_from)
+    return await answer(bridge, GroupOut.of, register, *asked)
 
 
 @get(
@@ -177,9 +179,11 @@ async def register_group(
     tags=["groups"],
     summary="Describe a group",
 )
-async def describe_group(topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]) -> GroupOut:
+async def describe_group(
+    topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
+) -> Response[bytes]:
     """Members, positions and lag, in messages and seconds, by partition and over all."""
-    return GroupOut.of(await bridge.call(bridge.broker.describe_group, unquoted(topic), unquoted(group)))
+    return await answer(bridge, GroupOut.of, bridge.broker.describe_group, unquoted(topic), unquoted(group))
 
 
 @delete(
@@ -201,9 +205,9 @@ async def delete_group(topic: FromPath[str], group: FromPath[str], bridge: Named
 )
 async def committed_offsets(
     topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
-) -> CommittedOut:
+) -> Response[bytes]:
     """The committed offset of each partition that has one."""
-    return CommittedOut(listed(await bridge.call(bridge.broker.committed, unquoted(topic), unquoted(group))))
+    return await answer(bridge, _committed, bridge.broker.committed, unquoted(topic), unquoted(group))
 
 
 @post(
@@ -238,12 +242,16 @@ async def commit_offsets(
 )
 async def seek(
     request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
-) -> CommittedOut:
+) -> Response[bytes]:
     """Go to the start, the end, a time or to offsets, forward or back, in a new generation of the group."""
     data = await read(request, SeekIn)
     if (data.to is None) == (data.offsets is None):
         raise InvalidInput("to", repr(data.to), "give either to or offsets")
-    return CommittedOut(listed(await bridge.call(_seek, bridge, unquoted(topic), unquoted(group), data)))
+    return await answer(bridge, _committed, _seek, bridge, unquoted(topic), unquoted(group), data)
+
+
+def _committed(offsets: Mapping[int, int]) -> CommittedOut:
+    return CommittedOut(listed(offsets))
 
 
 def _seek(bridge: Bridge, topic: str, group: str, data: SeekIn) -> dict[int, int]:

@@ -6,7 +6,6 @@ import asyncio
 from typing import Annotated, Any
 
 import msgspec
-import pyarrow as pa
 from litestar import Request, Response, delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
@@ -25,7 +24,7 @@ from headrace.core.positions import parse_pairs
 from headrace.core.rights import Right
 from headrace.edge.bridge import Bridge
 from headrace.edge.waiting import LoopWakeups, attend, wait
-from headrace.protocols.http.formats import ARROW, JSON, Encoding, MessageOut, messages_of, stream_of_all
+from headrace.protocols.http.formats import ARROW, JSON, Encoding, MessageOut, encode_messages, stream_of_all
 from headrace.protocols.http.middleware.limits import allow_seconds
 from headrace.protocols.http.openapi.document import MESSAGE, Docs
 from headrace.protocols.http.requests.negotiation import wants_arrow
@@ -215,10 +214,12 @@ def _answer(found: MemberRead, is_arrow: bool, encoding: Encoding) -> Response[A
     headers = {GENERATION_HEADER: str(found.generation)}
     if is_arrow:
         return Response(stream_of_all(READ_SCHEMA, found.batches), media_type=ARROW, headers=headers)
-    batch = pa.Table.from_batches(found.batches, READ_SCHEMA).combine_chunks()
-    messages = [message for part in batch.to_batches() for message in messages_of(part, 0, encoding).messages]
-    answer = msgspec.json.encode(MemberMessages(messages, listed(found.positions), found.generation))
-    return Response(answer, media_type=JSON, headers=headers)
+    answer = {
+        "messages": encode_messages(found.batches, encoding),
+        "positions": listed(found.positions),
+        "generation": found.generation,
+    }
+    return Response(msgspec.json.encode(answer), media_type=JSON, headers=headers)
 
 
 HANDLERS = [join_group, heartbeat, leave_group, fetch_as_member]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 from litestar import Request, Response, get, post
 from litestar.di import NamedDependency
@@ -12,8 +11,9 @@ from litestar.params import FromPath
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_DEFAULT
-from headrace.core.publish.plan import Receipts
+from headrace.core.publish.plan import CommitKey, Receipts
 from headrace.core.rights import Right
+from headrace.edge.arrow import Stream
 from headrace.edge.bridge import Bridge
 from headrace.edge.waiting import attend
 from headrace.protocols.http.formats import (
@@ -25,11 +25,9 @@ from headrace.protocols.http.formats import (
     Published,
     PublishIn,
     ReceiptOut,
-    batch_of_arrow,
-    batch_of_json,
-    commit_key_of,
-    messages_of,
-    published_of,
+    encode_fetched,
+    encode_receipts,
+    publish_of_json,
     stream_of,
 )
 from headrace.protocols.http.middleware.limits import allow_seconds
@@ -44,8 +42,11 @@ from headrace.protocols.http.requests.parameters import (
     WaitSeconds,
 )
 from headrace.protocols.http.requests.raw_paths import unquoted
-from headrace.protocols.http.requests.strict_json import decode
+from headrace.protocols.http.requests.strict_json import off_loop
+from headrace.protocols.http.settings import HttpSettings
 
+# About what a receipt takes as JSON.
+_RECEIPT_BYTES = 48
 _RECEIPTS = Published([ReceiptOut(0, 41, "written"), ReceiptOut(None, None, "duplicate")])
 _MESSAGES_IN = PublishIn(
     [
@@ -75,24 +76,38 @@ _MESSAGES_IN = PublishIn(
     summary="PublishIn messages",
 )
 async def publish(
-    request: Request[Any, Any, Any], topic: FromPath[str], bridge: NamedDependency[Bridge]
+    request: Request[Any, Any, Any],
+    topic: FromPath[str],
+    bridge: NamedDependency[Bridge],
+    rest_settings: NamedDependency[HttpSettings],
 ) -> Response[Any]:
     """Publish messages in one commit: a receipt for each, in the order sent, once they are on the device."""
     is_arrow = wants_arrow(request)
-    receipts = await _publish(body_type(request), await request.body(), unquoted(topic), bridge)
-    if is_arrow:
-        return Response(stream_of(receipts.to_arrow()), media_type=ARROW)
-    return Response(published_of(receipts), media_type=JSON)
+    body, bytes_max = await request.body(), rest_settings.body_bytes_max
+    if body_type(request) == ARROW:
+        batch, key = await _batch_of_arrow(body, bytes_max), None
+    else:
+        batch, key = await off_loop(len(body), publish_of_json, body)
+    del body
+    receipts = await _publish(unquoted(topic), batch, key, bridge)
+    answer = await off_loop(len(receipts) * _RECEIPT_BYTES, _answered, receipts, is_arrow)
+    return Response(answer, media_type=ARROW if is_arrow else JSON)
 
 
-async def _publish(content_type: str, body: bytes, topic: str, bridge: Bridge) -> Receipts:
-    if content_type == ARROW:
-        return await bridge.publish(topic, batch_of_arrow(body))
-    given = decode(body, PublishIn)
-    batch = batch_of_json(given)
-    if given.commit_key is None:
+async def _batch_of_arrow(body: bytes, bytes_max: int) -> pa.RecordBatch:
+    """A small body may be large when it is decompressed, so what it claims decides where it is decoded."""
+    stream = await off_loop(len(body), Stream, body, bytes_max)
+    return await off_loop(max(len(body), stream.claims.bytes), stream.batch)
+
+
+async def _publish(topic: str, batch: pa.RecordBatch, key: CommitKey | None, bridge: Bridge) -> Receipts:
+    if key is None:
         return await bridge.publish(topic, batch)
-    return await bridge.call(bridge.broker.publish, topic, batch, commit_key_of(given.commit_key))
+    return await bridge.call(bridge.broker.publish, topic, batch, key)
+
+
+def _answered(receipts: Receipts, is_arrow: bool) -> bytes:
+    return stream_of(receipts.to_arrow()) if is_arrow else encode_receipts(receipts)
 
 
 @get(
@@ -132,7 +147,7 @@ async def fetch(
 
 
 def _encoded(batch: pa.RecordBatch, offset: int, encoding: Encoding, is_arrow: bool) -> bytes:
-    return stream_of(batch) if is_arrow else msgspec.json.encode(messages_of(batch, offset, encoding))
+    return stream_of(batch) if is_arrow else encode_fetched(batch, offset, encoding)
 
 
 HANDLERS = [publish, fetch]

@@ -22,12 +22,13 @@ from litestar.response.base import ASGIResponse
 from headrace.broker.queue_api.ordered_reader import Taken
 from headrace.core.codecs import columns as codecs
 from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput
-from headrace.core.limits import PARTITIONS_MAX
+from headrace.core.limits import LOOP_BYTES_MAX, PARTITIONS_MAX
 from headrace.core.rights import Right
 from headrace.edge.bridge import Bridge
 from headrace.protocols.http.errors import answer_http_exception, status_of
 from headrace.protocols.http.middleware.access import CHECKED_INSIDE, caller_of
 from headrace.protocols.http.openapi.queue_api import described
+from headrace.protocols.http.requests.strict_json import off_loop
 
 PATHS: Final = frozenset(
     {"/topics", "/consumer/register", "/producer/register", "/producer/produce", "/consumer/consume", "/size"}
@@ -151,7 +152,9 @@ async def consume(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
     if message is None:
         why = f"there is nothing to read in topic {topic!r} for this consumer"
         return ASGIResponse(body=_failed(why), status_code=500)
-    return _success(message=_text(message))
+    # What is compressed may be large when it is not.
+    size = len(message.value) if message.codec is None else LOOP_BYTES_MAX + 1
+    return await off_loop(size, _consumed, message)
 
 
 @get(
@@ -175,7 +178,7 @@ async def _given(request: Request[Any, Any, Any]) -> QueueRequest:
     body = await request.body()
     query = request.scope["query_string"]
     try:
-        given = _GIVEN.decode(body) if body else QueueRequest()
+        given = await off_loop(len(body), _GIVEN.decode, body) if body else QueueRequest()
         if query:
             asked = dict(parse_qsl(query.decode("ascii"), True, errors="strict", max_num_fields=_QUERY_FIELDS_MAX))
             for name in QueueRequest.__struct_fields__:
@@ -234,6 +237,10 @@ def _text(message: Taken) -> str:
         except InvalidInput:
             logger.debug("a message is not what its codec %r says, and is given as it is", message.codec)
     return value.decode(errors="replace")
+
+
+def _consumed(message: Taken) -> ASGIResponse:
+    return _success(message=_text(message))
 
 
 def _success(**fields: Any) -> ASGIResponse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Request, delete, get, patch, post
+from litestar import Request, Response, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 from msgspec import UNSET, Meta, UnsetType
@@ -22,6 +22,7 @@ from headrace.core.limits import (
 from headrace.core.rights import Right
 from headrace.core.settings import CODECS, Deduplication, Scope, TopicSettings
 from headrace.edge.bridge import Bridge
+from headrace.protocols.http.answers import answer
 from headrace.protocols.http.middleware.access import CHECKED_INSIDE, caller_of
 from headrace.protocols.http.openapi.document import Docs, name_schema
 from headrace.protocols.http.requests.raw_paths import unquoted
@@ -128,12 +129,12 @@ async def list_topics(request: Request[Any, Any, Any], bridge: NamedDependency[B
     tags=["topics"],
     summary="Create a topic",
 )
-async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> TopicOut:
+async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> Response[bytes]:
     """One that is there stays as it is; more partitions are added, fewer are refused."""
     data = await read(request, TopicIn)
     caller_of(request).require(Right.MANAGE, data.name)
     create = bridge.broker.create_topic
-    return TopicOut.of(await bridge.call(create, data.name, data.partitions, **data.settings.given()))
+    return await answer(bridge, TopicOut.of, create, data.name, data.partitions, **data.settings.given())
 
 
 @get(
@@ -142,9 +143,9 @@ async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[
     tags=["topics"],
     summary="Describe a topic",
 )
-async def describe_topic(topic: FromPath[str], bridge: NamedDependency[Bridge]) -> TopicOut:
+async def describe_topic(topic: FromPath[str], bridge: NamedDependency[Bridge]) -> Response[bytes]:
     """Partitions with their offsets, settings, size and groups."""
-    return TopicOut.of(await bridge.call(bridge.broker.describe_topic, unquoted(topic)))
+    return await answer(bridge, TopicOut.of, bridge.broker.describe_topic, unquoted(topic))
 
 
 @patch(
@@ -158,11 +159,11 @@ async def describe_topic(topic: FromPath[str], bridge: NamedDependency[Bridge]) 
 )
 async def alter_topic(
     request: Request[Any, Any, Any], topic: FromPath[str], bridge: NamedDependency[Bridge]
-) -> TopicOut:
+) -> Response[bytes]:
     """Change settings, or add partitions."""
     data = await read(request, TopicChange)
     alter = bridge.broker.alter_topic
-    return TopicOut.of(await bridge.call(alter, unquoted(topic), data.partitions, **data.settings.given()))
+    return await answer(bridge, TopicOut.of, alter, unquoted(topic), data.partitions, **data.settings.given())
 
 
 @delete(
