@@ -281,7 +281,7 @@ def test_a_client_that_does_not_read_holds_little_and_nobody(site: Site) -> None
     create_topic(site.client, "firehose")
     raw = socket.create_connection(("127.0.0.1", site.port))
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    raw.sendall(f"GET {events_of('firehose')} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    raw.sendall(f"GET {events_of('firehose')} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
     assert raw.recv(12) == b"HTTP/1.1 200"
     with site.new_client() as other, subscribed(other, events_of("firehose")) as reader:
         for _ in range(40):
@@ -298,7 +298,7 @@ def test_a_thousand_idle_subscribers_share_one_watch_and_no_threads(site: Site) 
     threads = threading.active_count()
     combiner = [socket.create_connection(("127.0.0.1", site.port)) for _ in range(1_000)]
     try:
-        request = f"GET {events_of('combiner')} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
+        request = f"GET {events_of('combiner')} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
         for member in combiner:
             member.sendall(request)
         for member in combiner:

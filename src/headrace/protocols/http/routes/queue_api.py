@@ -270,9 +270,14 @@ def _answer_anything(request: Request[Any, Any, Any], error: Exception) -> Respo
 
 def answer_wrong_method(request: Request[Any, Any, Any], error: MethodNotAllowedException) -> Response[Any]:
     """Answer in the way of this API on its paths: the framework finds the wrong method before it finds a handler."""
-    if request.scope["path"].rstrip("/") in PATHS:
+    if is_path(request.scope["path"]):
         return _answer_http_exception(request, error)
     return answer_http_exception(request, error)
+
+
+def is_path(path: str) -> bool:
+    """Whether a path is one of this API, whose answers have a form of their own."""
+    return path.rstrip("/") in PATHS
 
 
 def make_router() -> Router:
