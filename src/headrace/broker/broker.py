@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.broker.access import Access
+from headrace.broker.admissions import Admissions
 from headrace.broker.checks import (
     check_batch,
     check_commit_key,
@@ -80,6 +81,7 @@ class Broker:
         self._topics = Topics(store, self.settings, self._clock, self.counters)
         self.access = Access(store.catalog, self._clock)
         self.registrations = Registrations(self._topics, store.catalog, self._clock)
+        self.admissions = Admissions(self._topics, self.settings)
         self._producers = Producers()
         self._delivery = Dispatcher()
         self.maintenance = Maintenance(
@@ -140,6 +142,10 @@ class Broker:
     def list_topics(self) -> list[str]:
         """The names of all topics, as they were given, in the order they were made."""
         return [record.name for record in self._topics.records()]
+
+    def knows_topic(self, name: str) -> bool:
+        """Whether a topic is found without waiting for anything; another server of a shared store may have made it."""
+        return self._topics.knows(name)
 
     def describe_topic(self, name: str) -> TopicDescription:
         """All about a topic."""

@@ -33,10 +33,16 @@ JSON_BODY = {"content-type": "application/json"}
 class Site:
     """A running server."""
 
-    def __init__(self, directory: Path, settings: HttpSettings | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: HttpSettings | None = None,
+        clock: Clock | None = None,
+        broker_settings: BrokerSettings | None = None,
+    ) -> None:
         self.settings = settings or HttpSettings()
         url = f"file:{directory / 'store'}?durability=os&segment_frames=3"
-        self.broker = Broker.open(url, BrokerSettings(), clock)
+        self.broker = Broker.open(url, broker_settings, clock)
         self.access = self.broker.access
         self._clients: list[httpx.Client] = []
         self._draining = Draining()

@@ -90,9 +90,8 @@ async def _publish(content_type: str, body: bytes, topic: str, bridge: Bridge) -
         return await bridge.publish(topic, batch_of_arrow(body))
     given = decode(body, PublishIn)
     batch = batch_of_json(given)
-    if given.commit_key is None:
-        return await bridge.publish(topic, batch)
-    return await bridge.call(bridge.broker.publish, topic, batch, commit_key_of(given.commit_key))
+    commit_key = None if given.commit_key is None else commit_key_of(given.commit_key)
+    return await bridge.publish(topic, batch, commit_key)
 
 
 @get(

@@ -79,7 +79,8 @@ async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[
 async def list_topics(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """The topics on which the caller has any right."""
     caller = caller_of(request)
-    return _success(topics=[name for name in bridge.broker.list_topics() if caller.may_see(name)])
+    names = await bridge.call(bridge.broker.list_topics)
+    return _success(topics=[name for name in names if caller.may_see(name)])
 
 
 @post(
@@ -108,6 +109,7 @@ async def register_producer(request: Request[Any, Any, Any], bridge: NamedDepend
     given = await _given(request)
     topic, partitions = _topic(given), _whole("partitions", given.partitions)
     registrations = bridge.broker.registrations
+    await bridge.know(topic)
     caller_of(request).require(Right.PUBLISH if registrations.has_topic(topic) else Right.MANAGE, topic)
     return _success(producer_id=await bridge.call(registrations.register_producer, topic, partitions))
 
@@ -126,6 +128,7 @@ async def produce(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
     value, partition = _value(given), _partition(given)
     caller_of(request).require(Right.PUBLISH, topic)
     registrations = bridge.broker.registrations
+    await bridge.know(topic)
     if not registrations.knows_producer(topic, producer_id):
         await bridge.call(registrations.check_producer, topic, producer_id)
     if partition is None:
