@@ -2,9 +2,9 @@
 
 Publishes that arrive while another commit of their topic is under way are collected and handed over together: one
 thread switch per commit and not per message. Each has its room in the queue of its topic before it is collected, so
-nothing waits here that the broker does not count; who finds no room waits for it without a thread. Waiting for messages takes no thread at all: a watch wakes the loop.
-Everything else runs in a small pool of threads, so that nothing blocks the loop; publishing has threads of its own, so
-that readers and changes of the catalog do not hold it up.
+nothing waits here that the broker does not count; who finds no room waits for it without a thread. Waiting for messages
+takes no thread either: a watch wakes the loop. Everything else runs in a small pool of threads, so that nothing blocks
+the loop; publishing has threads of its own, so that readers and changes of the catalog do not hold it up.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class CommitQueue(Combiner[Request]):
             self.forget([request])
 
     def merged(self, requests: Sequence[Request], batch: pa.RecordBatch) -> Request:
-        """One request in place of several that are counted in and have no batches of their own; counted as they were."""
+        """One request in place of several that are counted in and have no batches; counted as they were."""
         together = Request([batch])
         with self._lock:
             together.rows = sum(request.rows for request in requests)
@@ -198,7 +198,7 @@ class CommitQueue(Combiner[Request]):
         self._bytes += request.bytes
 
     def _let_in(self) -> None:
-        """Count in those at the head of the line who have no thread, as far as there is room; wake those who have one."""
+        """Count in those at the head of the line who have no thread, as far as there is room; wake the others."""
         while self._line and self._line[0].wake is not None and not self._is_full(self._line[0]):
             request = self._line.popleft()
             self._count(request)

@@ -70,7 +70,12 @@ def with_edges(app: ASGIApp, access: Access, settings: HttpSettings) -> ASGIApp:
 def make_litestar(broker: Broker, access: Access, settings: HttpSettings, draining: Draining | None = None) -> Litestar:
     """The same without the routing by raw paths, for those who look at its routes."""
     bridge = Bridge(broker, draining)
-    parts = {"bridge": bridge, "wakes": LoopWakeups(bridge.draining), "rest_settings": settings}
+    parts = {
+        "bridge": bridge,
+        "wakes": LoopWakeups(bridge.draining),
+        "rest_settings": settings,
+        "scrapes": metrics.Scrapes(bridge, settings.metrics_partitions_max),
+    }
 
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:

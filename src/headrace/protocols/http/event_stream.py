@@ -9,7 +9,7 @@ a `gap` event says so; when the topic, the server or the right to read ends, an 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -49,7 +49,7 @@ class Subscriber:
     follows_all: bool
     encoding: Encoding
     idle_seconds: float
-    check_access: Callable[[], None]
+    check_access: Callable[[], Awaitable[None]]
 
     @property
     def event_id(self) -> str:
@@ -121,7 +121,7 @@ class EventStream:
             with self._wakes.on(subscriber.reader) as wake:
                 while not draining.has_begun:
                     wake.clear()
-                    subscriber.check_access()
+                    await subscriber.check_access()
                     if subscriber.has_news():
                         for part in await self._bridge.call(subscriber.next_events):
                             yield part
