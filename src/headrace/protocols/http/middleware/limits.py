@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from typing import Any, Final
 
 from litestar import Request
@@ -170,12 +171,14 @@ class _Exchange:
         return self._scope["method"] in _CHANGING_NOTHING and not queue_api.is_path(self._scope["path"])
 
 
-def _parts(message: Message) -> list[Message]:
-    """A large part of a body as several."""
+def _parts(message: Message) -> Iterator[Message]:
+    """A large part of a body as several, each made when its turn comes."""
     if message["type"] != "http.response.body" or len(message["body"]) <= PART_BYTES:
-        return [message]
+        yield message
+        return
     body, goes_on = message["body"], message["more_body"]
-    return [_part(body, begin, goes_on) for begin in range(0, len(body), PART_BYTES)]
+    for begin in range(0, len(body), PART_BYTES):
+        yield _part(body, begin, goes_on)
 
 
 def _part(body: bytes, begin: int, goes_on: bool) -> HTTPResponseBodyEvent:
