@@ -19,7 +19,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Settings of the HTTP server.
 
     allowed_hosts: names by which browsers may reach a server that needs no token, besides loopback and its own
-        address: `name` or `name:port`. If there are any, every request must name one of them. Others get 403.
+        address: `name` or `name:port`. If there are any, other names are refused even with a token. Refusals are 403.
     allowed_origins: web pages of other origins (`https://console.example`) whose requests are served; those of all
         others get 403.
     head_bytes_max: a request line and headers larger than this are refused with 431, before anything is authenticated.
