@@ -34,7 +34,6 @@ class Admission:
     topic: Topic
     request: Request
 
-    @property
     def is_in(self) -> bool:
         """Whether it is counted in."""
         return self.request.is_counted

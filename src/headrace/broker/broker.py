@@ -173,9 +173,9 @@ class Broker:
             look = partial(
                 topic_metrics_of, groups=groups, queue_consumers=consumers, now_us=now_us, has_positions=has_positions
             )
-            found = _unless_ended(opened, look)
-            if found is not None:
-                topic_metrics.append(found)
+            seen = _unless_ended(opened, look)
+            if seen is not None:
+                topic_metrics.append(seen)
         return topic_metrics
 
     def failing_topics(self) -> dict[str, str]:

@@ -73,7 +73,7 @@ class Bridge:
                 loop.call_soon_threadsafe(_take_turn, turn)
 
         admission = ask(wake)
-        if admission.is_in:
+        if admission.is_in():
             return admission
         try:
             async with asyncio.timeout(admissions.wait_seconds):
@@ -84,7 +84,7 @@ class Bridge:
         except BaseException:
             admissions.withdraw(admission)
             raise
-        if not admission.is_in:
+        if not admission.is_in():
             raise admissions.overloaded(admission)
         return admission
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -156,12 +157,19 @@ def test_what_all_groups_share_is_asked_for_once(site: Site, monkeypatch: pytest
     site.broker.publish("orders", pa.RecordBatch.from_pydict({"value": [b"x"] * 30}))
     for number in range(100):
         site.broker.register_group("orders", f"group-{number}")
-    log, looks = site.broker._topics.find("orders").topic.log, []
+    log, looks = site.broker._topics.find("orders").topic.log, list[Any]()
     for name in ("time_of", "offsets"):
-        inner = getattr(log, name)
-        monkeypatch.setattr(log, name, lambda *given, inner=inner: looks.append(given) or inner(*given))
+        monkeypatch.setattr(log, name, _counted(getattr(log, name), looks))
     assert scrape(site.broker).count(b"headrace_group_lag_messages{") == 100
     assert len(looks) < 20
+
+
+def _counted(look: Callable[..., Any], looks: list[Any]) -> Callable[..., Any]:
+    def counted(*given: Any) -> Any:
+        looks.append(given)
+        return look(*given)
+
+    return counted
 
 
 def test_tokens_are_looked_up_in_a_thread(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,8 +100,13 @@ class Connection(HttpToolsProtocol):
             return
         self._swallowed_bytes += len(data)
         super().data_received(data)
-        if self._is_refused:
-            return
+        if not self._is_over():
+            self._check_head()
+
+    def _is_over(self) -> bool:
+        return self._is_refused or self.transport.is_closing()
+
+    def _check_head(self) -> None:
         if self._swallowed_bytes > self._settings.head_bytes_max:
             self._refuse(self._too_large())
         elif self._is_in_head and self._head_timer is None:
@@ -138,7 +143,7 @@ class Connection(HttpToolsProtocol):
         self._swallowed_bytes = 0
         self._stop_timers()
         is_full = len(self.connections) > self._settings.connections_max + SPARE_CONNECTIONS
-        self.app = self._refuse_connection if is_full else self._served_app  # type: ignore[assignment]
+        self.app = self._refuse_connection if is_full else self._served_app
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

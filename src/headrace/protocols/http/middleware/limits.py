@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from litestar import Request
 from litestar.enums import ScopeType
@@ -94,7 +94,7 @@ class _Exchange:
             message = await receive()
             self._awaits_body = bool(message.get("more_body", False))
             if self._is_unsized:
-                self._add_room(len(message.get("body", b"")))
+                self._add_room(len(cast(bytes, message.get("body", b""))))
             return message
 
         self._scope["headrace_exchange"] = self  # type: ignore[typeddict-unknown-key]
