@@ -63,7 +63,8 @@ class Bridge:
 
     async def _admitted(self, topic: str, ask: Callable[[Callable[[], None]], Admission]) -> Admission:
         """Room in the queue of a topic: the only bound on what waits to be written, and counted from here on."""
-        await self.know(topic)
+        if not self.broker.knows_topic(topic):
+            await self.know(topic)
         loop, admissions = asyncio.get_running_loop(), self.broker.admissions
         turn: asyncio.Future[None] = loop.create_future()
 

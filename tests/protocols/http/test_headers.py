@@ -35,7 +35,6 @@ def test_every_answer_is_protected(client: httpx.Client, path: str) -> None:
     headers = client.get(path).headers
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["x-frame-options"] == "DENY"
-    assert headers["referrer-policy"] == "no-referrer"
     policy = headers["content-security-policy"]
     assert policy.startswith("default-src 'none'") and "frame-ancestors 'none'" in policy and "unsafe" not in policy
     assert "strict-transport-security" not in headers, "there is no TLS here"

@@ -22,8 +22,6 @@ _PLAIN_POLICY: Final = b"default-src 'none'; frame-ancestors 'none'"
 _COMMON: Final[Headers] = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
 ]
 _HSTS: Final = (b"strict-transport-security", b"max-age=31536000")
 _INLINE: Final = re.compile(rb"<(script|style)>(.*?)</\1>", re.DOTALL)

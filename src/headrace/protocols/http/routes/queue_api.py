@@ -128,7 +128,8 @@ async def produce(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
     value, partition = _value(given), _partition(given)
     caller_of(request).require(Right.PUBLISH, topic)
     registrations = bridge.broker.registrations
-    await bridge.know(topic)
+    if not bridge.broker.knows_topic(topic):
+        await bridge.know(topic)
     if not registrations.knows_producer(topic, producer_id):
         await bridge.call(registrations.check_producer, topic, producer_id)
     if partition is None:
