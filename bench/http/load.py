@@ -40,7 +40,7 @@ class Connection:
 
 def request(method: str, path: str, body: bytes = b"", content_type: str = "application/json") -> bytes:
     """The bytes of a request."""
-    headers = {"host": "bench", "content-type": content_type, "content-length": len(body)}
+    headers = {"host": "localhost", "content-type": content_type, "content-length": len(body)}
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
     return "\r\n".join(lines).encode() + body
 

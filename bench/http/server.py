@@ -11,10 +11,8 @@ from headrace.broker import Broker
 from headrace.broker.access import Access
 from headrace.edge.draining import Draining
 from headrace.protocols.http import server
-from headrace.protocols.http.app import API, make_litestar
+from headrace.protocols.http.app import make_litestar, with_edges
 from headrace.protocols.http.middleware.access import PUBLIC
-from headrace.protocols.http.middleware.limits import with_limits
-from headrace.protocols.http.requests.raw_paths import with_raw_paths
 from headrace.protocols.http.settings import HttpSettings
 from headrace.storage.open import open_store
 
@@ -31,14 +29,15 @@ def main() -> None:
     store = open_store(f"file:{Path(sys.argv[1])}/store")
     with Broker(store) as broker:
         broker.maintenance.start()
-        app = make_litestar(broker, Access(store.catalog), settings, draining)
+        access = Access(store.catalog)
+        app = make_litestar(broker, access, settings, draining)
         app.register(empty)
-        timed = with_limits(with_raw_paths(app, API), settings)
+        whole = with_edges(app, access, settings)
 
         def say_port() -> None:
             print(server.port_of(listeners), flush=True)
 
-        server.serve(timed, listeners, settings, draining, say_port)
+        server.serve(whole, listeners, settings, draining, say_port)
 
 
 if __name__ == "__main__":

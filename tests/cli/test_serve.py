@@ -17,7 +17,9 @@ from headrace.broker import Broker
 from headrace.storage.disk.doctor.doctor import examine
 from tests.cli.processes import PATIENCE_SECONDS, Server, eventually, execute, headrace
 
-UNFINISHED = b"POST /v1/topics HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+UNFINISHED = (
+    b"POST /v1/topics HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+)
 
 
 def until_taken_up(server: Server) -> None:
@@ -178,7 +180,7 @@ def test_a_stop_does_not_wait_for_those_who_wait(tmp_path: Path) -> None:
             httpx.stream("GET", f"{server.url}/v1/topics/orders/events", timeout=PATIENCE_SECONDS) as events,
         ):
             path = b"/v1/topics/orders/partitions/0/messages?offset=0&wait_seconds=50"
-            waiting.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+            waiting.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
             idle.sendall(b"GET /health/live HTTP/1.1\r\nHos")
             assert events.status_code == 200
             until_taken_up(server)
@@ -226,7 +228,7 @@ def test_connections_on_which_nothing_comes_are_closed(tmp_path: Path) -> None:
             socket.create_connection(("127.0.0.1", port)) as polite,
         ):
             half.sendall(b"GET /health/live HTTP/1.1\r\nHost")
-            polite.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+            polite.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
             for connection in (silent, half, polite):
                 connection.settimeout(PATIENCE_SECONDS)
             answer = b""

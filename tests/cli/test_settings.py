@@ -31,7 +31,8 @@ def test_the_packaged_file_has_every_setting_with_its_default() -> None:
     for table, values in given.items():
         if isinstance(values, dict):
             flat |= {f"{table}.{key}": value for key, value in values.items()}
-    assert flat == {name: value_of(ServeSettings(), name) for name in names()}
+    defaults = {name: value_of(ServeSettings(), name) for name in names()}
+    assert flat == {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
     assert load({}, [], {}, PACKAGED) == ServeSettings()
 
 
@@ -62,14 +63,21 @@ def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", list(names()))
 def test_every_setting_can_come_from_everywhere(tmp_path: Path, name: str) -> None:
     default = value_of(ServeSettings(), name)
-    others: dict[str, Any] = {"log_level": "debug", "log_format": "json", "access_log": True}
+    others: dict[str, Any] = {
+        "log_level": "debug",
+        "log_format": "json",
+        "access_log": True,
+        "rest.allowed_hosts": ("broker.example", "other.example:80"),
+        "rest.allowed_origins": ("https://console.example",),
+    }
     other = others.get(name, f"{default}x" if isinstance(default, str) else default * 2 if default != 64 << 20 else 5)
     table, _, key = name.rpartition(".")
     file = tmp_path / "one.toml"
     file.write_text((f"[{table}]\n" if table else "") + f"{key} = {msgspec.json.encode(other).decode()}\n")
+    text = ",".join(other) if isinstance(other, tuple) else str(other)
     assert value_of(load({}, [], {}, file), name) == other
-    assert value_of(load({}, [], {variable(name): str(other)}, None), name) == other
-    assert value_of(load({}, [f"{name}={other}"], {}, None), name) == other
+    assert value_of(load({}, [], {variable(name): text}, None), name) == other
+    assert value_of(load({}, [f"{name}={text}"], {}, None), name) == other
 
 
 @pytest.mark.parametrize(
@@ -81,6 +89,9 @@ def test_every_setting_can_come_from_everywhere(tmp_path: Path, name: str) -> No
         ("broker = 1", "there is no setting 'broker'"),
         ("log_level = 'loud'", "log_level"),
         ("[rest]\nstop_seconds = 0", "stop_seconds"),
+        ("[rest]\nallowed_origins = ['*']", "allowed_origins is '*'"),
+        ("[rest]\nallowed_hosts = ['a/b']", "allowed_hosts is 'a/b'"),
+        ("[rest]\nbodies_bytes_max = 5", "bodies_bytes_max is 5: it must be at least body_bytes_max"),
         ("[broker]\nqueue_bytes = -1", "queue_bytes is -1"),
         ("[broker]\nqueue_bytes = 'many'", "queue_bytes"),
         ("store = ", "is no TOML"),

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from headrace.broker import Broker
-from headrace.core.errors import Closed, MessageTooLarge, TopicNotFound
+from headrace.broker import Broker, BrokerSettings
+from headrace.core.errors import Closed, MessageTooLarge, Overloaded, TopicDeleted, TopicNotFound
 from headrace.edge.bridge import Bridge
 from headrace.storage.open import open_store
 from tests.broker.background import GatedStore, until_queued
@@ -82,7 +83,7 @@ def test_what_fails_fails_for_all_and_is_over_then(broker: Broker, store: GatedS
         assert [type(error) for error in closed] == [Closed]
         bridge.close()
         ended = await published(bridge, "orders", b"e")
-        assert [type(error) for error in ended] == [RuntimeError]
+        assert [type(error) for error in ended] == [Closed]
 
     asyncio.run(run())
 
@@ -124,3 +125,109 @@ def test_readers_that_keep_all_threads_busy_do_not_hold_publishers(broker: Broke
 
     asyncio.run(run())
     assert content(broker, "orders") == {0: [b"a"]}
+
+
+def narrow(store: GatedStore, **settings: Any) -> Broker:
+    """A broker whose queues have room for three messages a topic."""
+    store_of_any: Any = store
+    given = {"queue_messages_per_partition": 3, "publish_timeout_seconds": 0.2} | settings
+    broker = Broker(store_of_any, BrokerSettings(**given))
+    broker.create_topic("orders")
+    return broker
+
+
+def one(value: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"value": [value]})
+
+
+@pytest.mark.parametrize("as_batches", [False, True])
+def test_what_finds_no_room_is_refused_and_never_written(store: GatedStore, as_batches: bool) -> None:
+    """The queue's bound is the only one, and counts what waits for the event loop too."""
+
+    async def run(broker: Broker) -> dict[bytes, object]:
+        bridge = Bridge(broker)
+        queue = broker._topics.find("orders").topic.queue
+        store.gate.clear()
+        values = [b"%d" % number for number in range(20)]
+        publish = (lambda value: bridge.publish("orders", one(value))) if as_batches else None
+        calls = [publish(value) if publish else bridge.publish_value("orders", value) for value in values]
+        tasks = [asyncio.create_task(call) for call in calls]
+        _, waiting = await asyncio.wait(tasks, timeout=30, return_when=asyncio.FIRST_EXCEPTION)
+        while len(waiting) > 3:
+            assert queue.depth <= 3
+            await asyncio.sleep(0.01)
+            waiting = {task for task in tasks if not task.done()}
+        store.gate.set()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        bridge.close()
+        assert queue.depth == 0
+        return dict(zip(values, outcomes, strict=True))
+
+    broker = narrow(store)
+    outcomes = asyncio.run(run(broker))
+    refused = [value for value, outcome in outcomes.items() if isinstance(outcome, Overloaded)]
+    written = [value for value, outcome in outcomes.items() if not isinstance(outcome, BaseException)]
+    assert (len(written), len(refused)) == (3, 17)
+    assert content(broker, "orders") == {0: written}
+    broker.close()
+
+
+def test_who_waits_for_room_gets_it_in_order(store: GatedStore) -> None:
+    async def run(broker: Broker) -> None:
+        bridge = Bridge(broker)
+        store.gate.clear()
+        tasks = [asyncio.create_task(bridge.publish("orders", one(b"%d" % number))) for number in range(30)]
+        await asyncio.sleep(0.05)
+        store.gate.set()
+        await asyncio.gather(*tasks)
+        bridge.close()
+
+    broker = narrow(store, publish_timeout_seconds=60.0)
+    asyncio.run(run(broker))
+    assert content(broker, "orders") == {0: [b"%d" % number for number in range(30)]}
+    broker.close()
+
+
+def test_what_was_given_up_before_it_was_handed_over_is_not_written(store: GatedStore) -> None:
+    async def run(broker: Broker) -> None:
+        bridge = Bridge(broker)
+        queue = broker._topics.find("orders").topic.queue
+        store.gate.clear()
+        first = asyncio.create_task(bridge.publish("orders", one(b"first")))
+        await asyncio.to_thread(until_queued, broker, "orders", 1)
+        collected = [asyncio.create_task(bridge.publish("orders", one(b"collected"))) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        in_line = asyncio.create_task(bridge.publish("orders", one(b"in line")))
+        await asyncio.sleep(0.01)
+        for task in (*collected, in_line):
+            task.cancel()
+        await asyncio.gather(*collected, in_line, return_exceptions=True)
+        store.gate.set()
+        await first
+        await asyncio.gather(*bridge._tasks)
+        assert queue.depth == 0
+        bridge.close()
+
+    broker = narrow(store, publish_timeout_seconds=60.0)
+    asyncio.run(run(broker))
+    assert content(broker, "orders") == {0: [b"first"]}
+    broker.close()
+
+
+def test_who_waits_for_room_in_a_topic_that_ends_is_told(store: GatedStore) -> None:
+    async def run(broker: Broker) -> BaseException | None:
+        bridge = Bridge(broker)
+        store.gate.clear()
+        tasks = [asyncio.create_task(bridge.publish("orders", one(b"%d" % number))) for number in range(4)]
+        await asyncio.to_thread(until_queued, broker, "orders", 3)
+        deleting = asyncio.create_task(asyncio.to_thread(broker.delete_topic, "orders"))
+        await asyncio.wait([tasks[3]])
+        store.gate.set()
+        await deleting
+        await asyncio.gather(*tasks, return_exceptions=True)
+        bridge.close()
+        return tasks[3].exception()
+
+    broker = narrow(store, publish_timeout_seconds=60.0)
+    assert isinstance(asyncio.run(run(broker)), TopicDeleted)
+    broker.close()

@@ -208,6 +208,8 @@ class CatalogContract:
         catalog = place.store.catalog
         assert [group.name for group in catalog.groups(topic_id)] == ["b"]
         assert (catalog.offsets(topic_id, "a"), catalog.offsets(topic_id, "b")) == ({}, {0: 3})
+        catalog.put_group(topic_id, Group("c"))
+        assert catalog.all_offsets(topic_id) == {"b": {0: 3}, "c": {}}
 
     def test_consumers_and_producers_are_numbered_apart_in_each_topic(self, place: Place) -> None:
         first, second = Topic(place, "a").record.id, Topic(place, "b").record.id

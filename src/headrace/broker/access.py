@@ -75,11 +75,21 @@ class Access:
         """All tokens."""
         return self._catalog.tokens()
 
-    def _known(self) -> dict[str, TokenRecord]:
-        if time.monotonic() >= self._fresh_until:
-            with self._lock:
+    @property
+    def is_stale(self) -> bool:
+        """Whether the next look at the tokens waits for the catalog: call `refresh` before, where nothing may wait."""
+        return time.monotonic() >= self._fresh_until
+
+    def refresh(self) -> None:
+        """Look the tokens up again, unless another thread just did."""
+        with self._lock:
+            if self.is_stale:
                 self._tokens = {record.id: record for record in self._catalog.tokens()}
                 self._fresh_until = time.monotonic() + _FRESH_SECONDS
+
+    def _known(self) -> dict[str, TokenRecord]:
+        if self.is_stale:
+            self.refresh()
         return self._tokens
 
 

@@ -15,12 +15,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from headrace.broker.access import Access
+from headrace.broker.admissions import Admissions
 from headrace.broker.checks import (
     check_batch,
     check_commit_key,
@@ -36,7 +38,7 @@ from headrace.broker.counters import Counters
 from headrace.broker.describe import describe_group, describe_topic
 from headrace.broker.maintenance import Maintenance
 from headrace.broker.maintenance_tasks import MaintenanceTasks
-from headrace.broker.metrics import TopicMetrics, topic_metrics_of
+from headrace.broker.metrics import TopicMetrics, groups_of, topic_metrics_of
 from headrace.broker.publish.commit_queue import Fence, Request
 from headrace.broker.publish.producers import Producers
 from headrace.broker.publish.shared_producers import open_shared_producer
@@ -66,6 +68,8 @@ from headrace.core.publish.plan import DUPLICATE_COMMIT, CommitKey, Receipts, al
 from headrace.storage.interface import Store
 from headrace.storage.open import open_store
 
+Result = TypeVar("Result")
+
 
 class Broker:
     """A broker over one open store."""
@@ -78,6 +82,7 @@ class Broker:
         self._topics = Topics(store, self.settings, self._clock, self.counters)
         self.access = Access(store.catalog, self._clock)
         self.registrations = Registrations(self._topics, store.catalog, self._clock)
+        self.admissions = Admissions(self._topics, self.settings)
         self._producers = Producers()
         self._delivery = Dispatcher()
         self.maintenance = Maintenance(
@@ -139,6 +144,10 @@ class Broker:
         """The names of all topics, as they were given, in the order they were made."""
         return [record.name for record in self._topics.records()]
 
+    def knows_topic(self, name: str) -> bool:
+        """Whether a topic is found without waiting for anything; another server of a shared store may have made it."""
+        return self._topics.knows(name)
+
     def describe_topic(self, name: str) -> TopicDescription:
         """All about a topic."""
         return describe_topic(self._topics.find(name))
@@ -148,15 +157,23 @@ class Broker:
         offsets = self._topics.find(topic).topic.offsets()
         return dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True)))
 
-    def topic_metrics(self) -> list[TopicMetrics]:
-        """How every topic is doing; one that ends meanwhile is passed over."""
+    def topic_metrics(self, partitions_max: int | None = None) -> list[TopicMetrics]:
+        """How every topic is doing; one that ends meanwhile is passed over.
+
+        Groups tell their positions unless there are more of them, and of partitions, than `partitions_max`.
+        """
+        looked = [(opened, *found) for opened in self._topics.all() if (found := _unless_ended(opened, groups_of))]
+        count = sum(opened.record.partitions * (1 + len(groups)) for opened, groups, _ in looked)
+        has_positions = partitions_max is None or count <= partitions_max
+        now_us = self._clock.now_us()
         topic_metrics = []
-        for opened in self._topics.all():
-            try:
-                topic_metrics.append(topic_metrics_of(opened, self._clock.now_us()))
-            except HeadraceError:
-                if opened.topic.ended is None:
-                    raise
+        for opened, groups, consumers in looked:
+            look = partial(
+                topic_metrics_of, groups=groups, queue_consumers=consumers, now_us=now_us, has_positions=has_positions
+            )
+            seen = _unless_ended(opened, look)
+            if seen is not None:
+                topic_metrics.append(seen)
         return topic_metrics
 
     def failing_topics(self) -> dict[str, str]:
@@ -458,3 +475,13 @@ class Broker:
 def _consumer_name(consumer: object) -> str:
     """What a group calls a member that gives its name, or a fixed consumer that gives its index."""
     return check_id("member", consumer) if isinstance(consumer, str) else str(check_index("consumer", consumer))
+
+
+def _unless_ended(opened: OpenTopic, look: Callable[[OpenTopic], Result]) -> Result | None:
+    """What is seen of a topic, or none if it ended meanwhile."""
+    try:
+        return look(opened)
+    except HeadraceError:
+        if opened.topic.ended is None:
+            raise
+        return None

@@ -1,14 +1,33 @@
-"""How a broker is doing, topic by topic, at one moment: what metrics are made of."""
+"""How a broker is doing, topic by topic, at one moment: what metrics are made of.
+
+Made for many topics and groups: what all groups of a topic share is asked for once, and consumers of the queue API,
+which are groups too and may be thousands, are only counted.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.broker.describe import describe_group
+import numpy as np
+
+from headrace.broker.queue_api.registrations import is_group_of_consumer
 from headrace.broker.topics.registry import OpenTopic
-from headrace.core.descriptions import GroupDescription
-from headrace.core.errors import GroupNotFound
+from headrace.core.groups.group import Group
+from headrace.core.hashing import Int64s
 from headrace.core.histogram import Histogram
+from headrace.core.limits import MICROSECONDS
+from headrace.storage.interface import OffsetRange, TopicLog
+
+
+@dataclass(frozen=True, slots=True)
+class GroupVitals:
+    """How far behind a group is; its next offset in every partition, if that was asked for."""
+
+    name: str
+    lag_messages: int
+    lag_seconds: float
+    positions: list[int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +37,8 @@ class TopicMetrics:
     name: str
     counters: dict[str, int]
     offsets: dict[int, tuple[int, int]]
-    groups: list[GroupDescription]
+    groups: list[GroupVitals]
+    queue_consumers: int
     bytes_stored: int
     queued_messages: int
     waiting_readers: int
@@ -30,19 +50,30 @@ class TopicMetrics:
     commit_messages: Histogram
 
 
-def topic_metrics_of(opened: OpenTopic, now_us: int) -> TopicMetrics:
-    """How a topic is doing."""
+def groups_of(opened: OpenTopic) -> tuple[list[Group], int]:
+    """The groups of a topic without the consumers of the queue API, and how many of those there are."""
+    everyone = opened.groups.all()
+    groups = [group for group in everyone if not is_group_of_consumer(group.name)]
+    return groups, len(everyone) - len(groups)
+
+
+def topic_metrics_of(
+    opened: OpenTopic, groups: Sequence[Group], queue_consumers: int, now_us: int, has_positions: bool
+) -> TopicMetrics:
+    """How a topic is doing, with these groups."""
     topic, log = opened.topic, opened.topic.log
     offsets = topic.offsets()
     with topic.using():
         bytes_stored = log.bytes_stored()
+        described = _described(opened, groups, log, offsets, now_us, has_positions) if groups else []
     # In a shared store only a server that publishes to a topic has its state at hand, and no other loads it for this.
     state = log.peek()
     return TopicMetrics(
         name=topic.record.name,
         counters=topic.counters.snapshot(),
         offsets=dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True))),
-        groups=_groups(opened, now_us),
+        groups=described,
+        queue_consumers=queue_consumers,
         bytes_stored=bytes_stored,
         queued_messages=topic.queue.depth,
         waiting_readers=len(topic.watches),
@@ -55,12 +86,38 @@ def topic_metrics_of(opened: OpenTopic, now_us: int) -> TopicMetrics:
     )
 
 
-def _groups(opened: OpenTopic, now_us: int) -> list[GroupDescription]:
+def _described(
+    opened: OpenTopic, groups: Sequence[Group], log: TopicLog, offsets: OffsetRange, now_us: int, has_positions: bool
+) -> list[GroupVitals]:
     """All groups; one that is deleted meanwhile is passed over."""
+    positions_of, times = opened.groups.all_positions_in(offsets.start), _Times(log)
     described = []
-    for group in opened.groups.all():
-        try:
-            described.append(describe_group(opened, group.name, now_us))
-        except GroupNotFound:
+    for group in groups:
+        positions = positions_of(group.name)
+        if positions is None:
             continue
+        lag = np.maximum(offsets.end - positions, 0)
+        oldest_us = times.oldest_us(positions, np.flatnonzero(lag).tolist())
+        seconds = 0.0 if oldest_us is None else max(0, now_us - oldest_us) / MICROSECONDS
+        kept = positions.tolist() if has_positions else None
+        described.append(GroupVitals(group.name, int(lag.sum()), seconds, kept))
     return described
+
+
+class _Times:
+    """When messages of a topic were written: many groups stand at the same one."""
+
+    def __init__(self, log: TopicLog) -> None:
+        self._log = log
+        self._known: dict[tuple[int, int], int | None] = {}
+
+    def oldest_us(self, positions: Int64s, partitions: Sequence[int]) -> int | None:
+        """The oldest of the next messages of some partitions, or none."""
+        found = [self._time_us(partition, int(positions[partition])) for partition in partitions]
+        return min((time_us for time_us in found if time_us is not None), default=None)
+
+    def _time_us(self, partition: int, offset: int) -> int | None:
+        key = partition, offset
+        if key not in self._known:
+            self._known[key] = self._log.time_of(partition, offset)
+        return self._known[key]

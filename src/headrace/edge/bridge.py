@@ -1,24 +1,28 @@
 """From asyncio into the broker: the one place where the event loop meets threads.
 
 Publishes that arrive while another commit of their topic is under way are collected and handed over together: one
-thread switch per commit and not per message. Waiting for messages takes no thread at all: a watch wakes the loop.
-Everything else runs in a small pool of threads, so that nothing blocks the loop; publishing has threads of its own, so
-that readers and changes of the catalog do not hold it up.
+thread switch per commit and not per message. Each has its room in the queue of its topic before it is collected, so
+nothing waits here that the broker does not count; who finds no room waits for it without a thread. Waiting for messages
+takes no thread either: a watch wakes the loop. Everything else runs in a small pool of threads, so that nothing blocks
+the loop; publishing has threads of its own, so that readers and changes of the catalog do not hold it up.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final, ParamSpec, TypeVar
 
 import pyarrow as pa
 
 from headrace.broker import Broker
-from headrace.core.errors import InvalidInput
+from headrace.broker.admissions import Admission
+from headrace.broker.topics.topic import Topic
+from headrace.core.errors import HeadraceError, InvalidInput
 from headrace.core.messages import STORED_SCHEMA
-from headrace.core.publish.plan import Receipts
+from headrace.core.publish.plan import CommitKey, Receipts
 from headrace.edge.draining import Draining
 
 P = ParamSpec("P")
@@ -38,9 +42,9 @@ class Bridge:
         self.draining = draining or Draining()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="headrace-http")
         self._publishing = ThreadPoolExecutor(THREADS, thread_name_prefix="headrace-publish")
-        self._collected: dict[str, list[tuple[pa.RecordBatch, asyncio.Future[Receipts]]]] = {}
+        self._collected: dict[Topic, list[tuple[Admission, asyncio.Future[Receipts]]]] = {}
+        self._values: dict[Topic, list[tuple[Admission, bytes, asyncio.Future[Receipts]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._values: dict[str, list[tuple[bytes, asyncio.Future[Receipts]]]] = {}
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call of the broker in a thread."""
@@ -51,66 +55,128 @@ class Bridge:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._publishing, lambda: function(*args, **kwargs))
 
-    async def publish(self, topic: str, batch: pa.RecordBatch) -> Receipts:
+    async def know(self, topic: str) -> None:
+        """See to it that looking for a topic waits for nothing; in a shared store it may have to be asked for once."""
+        if not self.broker.knows_topic(topic):
+            with suppress(HeadraceError):
+                await self.call(self.broker.offsets, topic)
+
+    async def _admitted(self, topic: str, ask: Callable[[Callable[[], None]], Admission]) -> Admission:
+        """Room in the queue of a topic: the only bound on what waits to be written, and counted from here on."""
+        if not self.broker.knows_topic(topic):
+            await self.know(topic)
+        loop, admissions = asyncio.get_running_loop(), self.broker.admissions
+        turn: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            # The loop may be closed by the time the last topics end.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(_take_turn, turn)
+
+        admission = ask(wake)
+        if admission.is_in():
+            return admission
+        try:
+            async with asyncio.timeout(admissions.wait_seconds):
+                await turn
+        except TimeoutError:
+            admissions.withdraw(admission)
+            raise admissions.overloaded(admission) from None
+        except BaseException:
+            admissions.withdraw(admission)
+            raise
+        if not admission.is_in():
+            raise admissions.overloaded(admission)
+        return admission
+
+    async def publish(self, topic: str, batch: pa.RecordBatch, commit_key: CommitKey | None = None) -> Receipts:
         """Publish in the same commit as all who publish to the topic meanwhile."""
+        admissions = self.broker.admissions
+        admission = await self._admitted(topic, lambda wake: admissions.admit(topic, batch, wake, commit_key))
         future: asyncio.Future[Receipts] = asyncio.get_running_loop().create_future()
-        collected = self._collected.get(topic)
+        collected = self._collected.get(admission.topic)
         if collected is not None:
-            collected.append((batch, future))
+            collected.append((admission, future))
         else:
-            self._collected[topic] = [(batch, future)]
-            asyncio.get_running_loop().create_task(self._hand_over(topic))
+            self._collected[admission.topic] = [(admission, future)]
+            self._start(self._hand_over(admission.topic))
         return await future
 
-    async def _hand_over(self, topic: str) -> None:
+    async def _hand_over(self, topic: Topic) -> None:
         """Hand over what is collected, until nothing more comes."""
-        while waiting := self._collected[topic]:
+        while collected := self._collected[topic]:
             self._collected[topic] = []
-            batches = [batch for batch, _ in waiting]
+            waiting = [pair for pair in collected if self._is_wanted(*pair)]
+            if not waiting:
+                continue
+            admitted = [admission for admission, _ in waiting]
+            outcomes: Sequence[Receipts | Exception]
             try:
-                outcomes = await self._call_publishing(self.broker.publish_many, topic, batches)
+                outcomes = await self._call_publishing(self.broker.admissions.publish, admitted)
             except Exception as error:
-                outcomes = [error] * len(waiting)
+                outcomes = self._given_up(admitted, error)
             for (_, future), outcome in zip(waiting, outcomes, strict=True):
                 _settle(future, outcome)
         del self._collected[topic]
 
     async def publish_value(self, topic: str, value: bytes) -> None:
         """Publish a message that is nothing but its value: those that come meanwhile make one batch."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Receipts] = loop.create_future()
-        gathered = self._values.get(topic)
+        admissions, size = self.broker.admissions, len(value)
+        admission = await self._admitted(topic, lambda wake: admissions.admit_value(topic, size, wake))
+        future: asyncio.Future[Receipts] = asyncio.get_running_loop().create_future()
+        gathered = self._values.get(admission.topic)
         if gathered is not None:
-            gathered.append((value, future))
+            gathered.append((admission, value, future))
         else:
-            self._values[topic] = [(value, future)]
-            task = loop.create_task(self._hand_over_values(topic))
-            # The loop itself does not keep tasks alive.
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._values[admission.topic] = [(admission, value, future)]
+            self._start(self._hand_over_values(admission.topic))
         await future
 
-    async def _hand_over_values(self, topic: str) -> None:
+    async def _hand_over_values(self, topic: Topic) -> None:
         """Hand over what is gathered, until nothing more comes."""
-        while waiting := self._values[topic]:
+        while gathered := self._values[topic]:
             self._values[topic] = []
+            waiting = [entry for entry in gathered if self._is_wanted(entry[0], entry[2])]
+            if not waiting:
+                continue
+            admitted = [admission for admission, _, _ in waiting]
             outcomes: Sequence[Receipts | Exception]
             try:
-                values = [value for value, _ in waiting]
-                outcomes = await self._call_publishing(self._publish_values, topic, values)
+                values = [value for _, value, _ in waiting]
+                outcomes = await self._call_publishing(self._publish_values, topic.record.name, admitted, values)
             except Exception as error:
-                outcomes = [error] * len(waiting)
-            for (_, future), outcome in zip(waiting, outcomes, strict=True):
+                outcomes = self._given_up(admitted, error)
+            for (_, _, future), outcome in zip(waiting, outcomes, strict=True):
                 _settle(future, outcome)
         del self._values[topic]
 
-    def _publish_values(self, topic: str, values: Sequence[bytes]) -> Sequence[Receipts | Exception]:
+    def _publish_values(
+        self, topic: str, admitted: Sequence[Admission], values: Sequence[bytes]
+    ) -> Sequence[Receipts | Exception]:
         """What became of each value; in a thread."""
-        try:
-            return [self.broker.publish(topic, _batch_of(values))] * len(values)
-        except InvalidInput:
-            # Some are refused, and only those: each is looked at by itself.
-            return self.broker.publish_many(topic, [_batch_of([value]) for value in values])
+        outcome = self.broker.admissions.publish_values(admitted, _batch_of(values))[0]
+        if not isinstance(outcome, InvalidInput):
+            return [outcome] * len(values)
+        # Some are refused, and only those: each is looked at by itself.
+        return self.broker.publish_many(topic, [_batch_of([value]) for value in values])
+
+    def _is_wanted(self, admission: Admission, future: asyncio.Future[Receipts]) -> bool:
+        """Whether anyone waits for it still; what was given up before it was handed over is not written."""
+        if future.done():
+            self.broker.admissions.withdraw(admission)
+            return False
+        return True
+
+    def _given_up(self, admitted: Sequence[Admission], error: Exception) -> list[Exception]:
+        for admission in admitted:
+            self.broker.admissions.withdraw(admission)
+        return [error] * len(admitted)
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        # The loop itself does not keep tasks alive.
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def fetch(
         self, topic: str, partition: int, offset: int, max_messages: int, max_bytes: int, wait_seconds: float
@@ -118,6 +184,7 @@ class Bridge:
         """Read, waiting for the first message without a thread."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_seconds
+        await self.know(topic)
         event = asyncio.Event()
 
         def wake() -> None:
@@ -143,6 +210,11 @@ class Bridge:
 
 def _batch_of(values: Sequence[bytes]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(values, _VALUE.type)], schema=_VALUES)
+
+
+def _take_turn(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
 
 
 def _settle(future: asyncio.Future[Receipts], outcome: Receipts | Exception) -> None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Engine, delete, func, insert, select, tuple_, update
+from sqlalchemy import Connection, Engine, and_, delete, func, insert, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -266,6 +266,22 @@ class Catalog:
         )
         rows = self._do(lambda connection: connection.execute(query).all())
         return {row.partition: row.queueoffset for row in rows}
+
+    def all_offsets(self, topic_id: int) -> dict[str, dict[int, int]]:
+        """The same for every group of a topic, those without committed offsets included."""
+        consumers, groups = all_consumers.c, all_groups.c
+        is_same = and_(consumers.topicid == groups.topicid, consumers.groupname == groups.groupname)
+        query = (
+            select(groups.groupname, consumers.partition, consumers.queueoffset)
+            .select_from(all_groups.outerjoin(all_consumers, is_same))
+            .where(groups.topicid == topic_id)
+        )
+        found: dict[str, dict[int, int]] = {}
+        for name, partition, offset in self._do(lambda connection: connection.execute(query).all()):
+            offsets = found.setdefault(name, {})
+            if partition is not None:
+                offsets[partition] = offset
+        return found
 
     def put_offsets(self, topic_id: int, group: str, offsets: Mapping[int, int]) -> None:
         """Store committed offsets."""

@@ -35,6 +35,12 @@ class ServerProcess:
         assert self._process.stdout is not None
         assert int(self._process.stdout.readline()) == self.port
 
+    @property
+    def process_id(self) -> int:
+        """The process that runs now."""
+        assert self._process is not None, "it runs"
+        return self._process.pid
+
     def kill(self) -> None:
         """End it without a word."""
         self._end(signal.SIGKILL, -signal.SIGKILL)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
@@ -21,19 +22,27 @@ from headrace.broker import Broker, BrokerSettings
 from headrace.broker.clock import Clock
 from headrace.edge.draining import Draining
 from headrace.protocols.http.app import make_app
+from headrace.protocols.http.connection import Connection
 from headrace.protocols.http.formats import ARROW, stream_of
 from headrace.protocols.http.settings import HttpSettings
 
 PATIENCE_SECONDS = 60.0
+JSON_BODY = {"content-type": "application/json"}
 
 
 class Site:
     """A running server."""
 
-    def __init__(self, directory: Path, settings: HttpSettings | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: HttpSettings | None = None,
+        clock: Clock | None = None,
+        broker_settings: BrokerSettings | None = None,
+    ) -> None:
         self.settings = settings or HttpSettings()
         url = f"file:{directory / 'store'}?durability=os&segment_frames=3"
-        self.broker = Broker.open(url, BrokerSettings(), clock)
+        self.broker = Broker.open(url, broker_settings, clock)
         self.access = self.broker.access
         self._clients: list[httpx.Client] = []
         self._draining = Draining()
@@ -44,7 +53,7 @@ class Site:
         app = make_app(self.broker, self.access, self.settings, self._draining)
         config = uvicorn.Config(
             cast(Any, app),
-            http="httptools",
+            http=cast(Any, partial(Connection, self.settings)),
             ws="none",
             lifespan="on",
             log_config=None,

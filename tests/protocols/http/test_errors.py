@@ -13,7 +13,7 @@ import pytest
 
 from headrace.core.errors import HeadraceError, TopicNotFound, all_errors
 from headrace.protocols.http.errors import Problem, problem_of, respond, status_of
-from tests.protocols.http.site import checked, create_topic, path_of, problem
+from tests.protocols.http.site import JSON_BODY, checked, create_topic, path_of, problem
 
 SAMPLES: dict[type, Any] = {str: "lone \ud800 surrogate", int: np.int64(7), float: float("inf")}
 
@@ -60,9 +60,9 @@ def test_what_the_framework_finds_is_a_problem_too(client: httpx.Client) -> None
     refused = client.put("/v1/topics", json={})
     problem(refused, 405, "method_not_allowed")
     assert {"GET", "POST"} <= set(refused.headers["allow"].replace(" ", "").split(","))
-    problem(client.post("/v1/topics", content=b"{"), 422, "invalid_input")
+    problem(client.post("/v1/topics", content=b"{", headers=JSON_BODY), 422, "invalid_input")
     problem(client.post("/v1/topics", content=b""), 422, "invalid_input")
-    problem(client.post("/v1/topics", content=b"[1"), 422, "invalid_input")
+    problem(client.post("/v1/topics", content=b"[1", headers=JSON_BODY), 422, "invalid_input")
     wrong = problem(client.post("/v1/topics", json={"name": "x", "partitions": "y"}), 422, "invalid_input")
     assert "$.partitions" in wrong["fields"]["rule"]
     for body in ({"name": "x", "partitions": "2"}, {"name": "x", "partitions": True}, {"name": "x", "partitions": 2.5}):

@@ -14,9 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bench.memory import resident_bytes
 from headrace.protocols.http.settings import HttpSettings
 from tests.broker.background import PATIENCE_SECONDS, eventually
 from tests.protocols.http.event_client import EventReader, subscribed
+from tests.protocols.http.servers import Client, ServerProcess
 from tests.protocols.http.site import Site, create_topic, path_of, problem, publish
 
 
@@ -281,7 +283,7 @@ def test_a_client_that_does_not_read_holds_little_and_nobody(site: Site) -> None
     create_topic(site.client, "firehose")
     raw = socket.create_connection(("127.0.0.1", site.port))
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    raw.sendall(f"GET {events_of('firehose')} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    raw.sendall(f"GET {events_of('firehose')} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
     assert raw.recv(12) == b"HTTP/1.1 200"
     with site.new_client() as other, subscribed(other, events_of("firehose")) as reader:
         for _ in range(40):
@@ -298,7 +300,7 @@ def test_a_thousand_idle_subscribers_share_one_watch_and_no_threads(site: Site) 
     threads = threading.active_count()
     combiner = [socket.create_connection(("127.0.0.1", site.port)) for _ in range(1_000)]
     try:
-        request = f"GET {events_of('combiner')} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
+        request = f"GET {events_of('combiner')} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
         for member in combiner:
             member.sendall(request)
         for member in combiner:
@@ -326,3 +328,45 @@ def test_the_reader_of_these_tests_reads_as_the_standard_says() -> None:
         ("message", 3, "2"),
     ]
     assert reader.comments == 1
+
+
+def test_subscribers_that_never_read_hold_little_memory(tmp_path: Path) -> None:
+    """Against a server in a process of its own: each held 0.8 MB."""
+    stuck: list[socket.socket] = []
+    server = ServerProcess(f"file:{tmp_path / 'store'}?durability=os")
+    try:
+        with Client(server.port) as client:
+            client.json("POST", "/v1/topics", {"name": "firehose"})
+            messages = {"messages": [{"value": "x" * 1_000}] * 1_000}
+            for _ in range(8):
+                assert client.json("POST", path_of("topics", "firehose", "messages"), messages)[0] == 200
+        # What threads and caches take is there with the first of them.
+        few = _memory_beside(server, stuck, 100)
+        many = _memory_beside(server, stuck, 300)
+        assert many - few < 300 * 250_000
+    finally:
+        for one in stuck:
+            one.close()
+        server.close()
+
+
+def _memory_beside(server: ServerProcess, stuck: list[socket.socket], count: int) -> int:
+    """What the server takes once so many more subscribe and read nothing."""
+    for _ in range(count):
+        one = socket.socket()
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        one.connect(("127.0.0.1", server.port))
+        one.sendall(f"GET {events_of('firehose')}?from=earliest HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        stuck.append(one)
+    for one in stuck[-count:]:
+        assert one.recv(12) == b"HTTP/1.1 200"
+    seen: list[int] = []
+    eventually(lambda: _is_settled(seen, resident_bytes(server.process_id, "RssAnon")))
+    return seen[-1]
+
+
+def _is_settled(seen: list[int], size: int) -> bool:
+    """Whether memory is as it was for the last few looks."""
+    seen.append(size)
+    time.sleep(0.2)
+    return len(seen) > 5 and max(seen[-5:]) - min(seen[-5:]) < 1_000_000

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.protocols.http.site import checked, create_topic, path_of, problem, publish
+from tests.protocols.http.site import JSON_BODY, checked, create_topic, path_of, problem, publish
 
 
 def register(client: httpx.Client, topic: str, group: str, **values: Any) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def test_what_cannot_be_is_refused(client: httpx.Client) -> None:
     problem(client.put(group, json={"consumers": "two"}), 422, "invalid_input")
     problem(client.put(group, json={"consummers": 2}), 422, "invalid_input")
     problem(client.put(group, json={"read_from": "middle"}), 422, "invalid_input")
-    problem(client.put(group, content=b"{"), 422, "invalid_input")
+    problem(client.put(group, content=b"{", headers=JSON_BODY), 422, "invalid_input")
     problem(client.put(group + "/members/me", json={}), 409, "group_size_conflict")
     problem(seek(client, "groups-bad", "fixed"), 422, "invalid_input")
     problem(seek(client, "groups-bad", "fixed", to="end", offsets=[]), 422, "invalid_input")

@@ -202,7 +202,7 @@ def test_a_client_that_hangs_up_is_waited_for_no_longer(site: Site) -> None:
     watches = site.broker.reader("poll")._topic.watches
     path = path_of("topics", "poll", "groups", "g", "members", "me", "messages")
     with socket.create_connection(("127.0.0.1", site.port)) as impatient:
-        impatient.sendall(f"GET {path}?wait_seconds=60 HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        impatient.sendall(f"GET {path}?wait_seconds=60 HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         eventually(lambda: len(watches) == 1)
     eventually(lambda: len(watches) == 0)
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from headrace.core.messages import PUBLISH_SCHEMA, READ_SCHEMA
 from headrace.protocols.http.formats import ARROW, stream_of
 from tests.broker.background import PATIENCE_SECONDS, until_waiting
-from tests.protocols.http.site import Site, checked, create_topic, path_of, problem, publish, publish_arrow
+from tests.protocols.http.site import JSON_BODY, Site, checked, create_topic, path_of, problem, publish, publish_arrow
 
 _numbers = itertools.count()
 
@@ -192,8 +192,8 @@ def test_messages_that_break_a_rule_are_refused(
 def test_bodies_that_are_none_are_refused(client: httpx.Client) -> None:
     topic = new_topic(client)
     path = path_of("topics", topic, "messages")
-    problem(client.post(path, content=b"{"), 422, "invalid_input")
-    problem(client.post(path, content=b"\xff"), 422, "invalid_input")
+    problem(client.post(path, content=b"{", headers=JSON_BODY), 422, "invalid_input")
+    problem(client.post(path, content=b"\xff", headers=JSON_BODY), 422, "invalid_input")
     problem(client.post(path), 422, "invalid_input")
     problem(client.post(path, json={"messages": [{"value": "?"}], "encoding": "base64"}), 422, "invalid_message")
     problem(client.post(path, content=b"junk", headers={"content-type": ARROW}), 422, "invalid_input")

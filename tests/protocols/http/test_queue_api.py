@@ -470,7 +470,9 @@ def test_a_wrong_method_is_refused_in_the_same_form(client: QueueClient, path: s
 
 
 def test_a_body_that_is_too_large_is_refused_in_the_same_form(server: ServerProcess) -> None:
-    head = b"POST /producer/produce HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 1000000000\r\n\r\n"
+    head = (
+        b"POST /producer/produce HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 1000000000\r\n\r\n"
+    )
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         connection.sendall(head + b"{")
         answer = b"".join(iter(lambda: connection.recv(65536), b""))

@@ -154,6 +154,16 @@ class Groups:
         """The same for the partitions of which the oldest kept is known, and for a group that is."""
         return _positions(start, self._book.offsets(name))
 
+    def all_positions_in(self, start: Int64s) -> Callable[[str], Int64s | None]:
+        """The same for many groups, looked up once: a function of a group's name; none if there is no such group."""
+        offsets = self._book.all_offsets()
+
+        def positions(name: str) -> Int64s | None:
+            committed = offsets.get(name)
+            return None if committed is None else _positions(start, committed)
+
+        return positions
+
     def commit(
         self, name: str, offsets: Mapping[int, int], member: str | None, generation: int | None, now_us: int
     ) -> None:

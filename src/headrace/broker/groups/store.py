@@ -57,6 +57,8 @@ class GroupStore(Protocol):
 
     def offsets(self, name: str) -> dict[int, int]: ...
 
+    def all_offsets(self) -> dict[str, dict[int, int]]: ...
+
     def change(self, name: str, reach: Reach, work: Callable[[GroupDraft], Result]) -> Result: ...
 
     def raise_offsets(self, name: str, offsets: Mapping[int, int], check: Callable[[Group | None], None]) -> None: ...
@@ -97,6 +99,15 @@ class LocalGroupStore:
             with self._lock:
                 offsets = self.offsets_of(name)
         return offsets.copy()
+
+    def all_offsets(self) -> dict[str, dict[int, int]]:
+        """The same for all groups, not to be changed."""
+        with self._lock:
+            missing = self._groups.keys() - self._offsets.keys()
+            if missing:
+                stored = self._catalog.all_offsets(self._topic.record.id)
+                self._offsets |= {name: stored.get(name, {}) for name in missing}
+            return self._offsets.copy()
 
     def offsets_of(self, name: str) -> dict[int, int]:
         """The same, not to be changed; the caller holds the lock."""
@@ -221,6 +232,10 @@ class SharedGroupStore:
     def known(self, name: str) -> Group | None:
         """A group as it was seen last, or none."""
         return self._seen.get(name)
+
+    def all_offsets(self) -> dict[str, dict[int, int]]:
+        """The committed offsets of all groups."""
+        return self._catalog.all_offsets(self._topic.record.id)
 
     def offsets(self, name: str) -> dict[int, int]:
         """The committed offset of each partition that has one."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 from headrace.broker.publish.commit_queue import Fence, Request
 from headrace.core.errors import HeadraceError, ProducerFenced
 from headrace.core.limits import FRAME_BYTES, FRAME_ROWS
-from headrace.core.messages import accept_all, join
+from headrace.core.messages import accept_all, content_bytes, join
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import (
     DUPLICATE_COMMIT,
@@ -41,7 +41,8 @@ class CommitBuilder:
     """What is written of some requests, in one commit."""
 
     def __init__(self, requests: Sequence[Request], settings: TopicSettings, partitions: int) -> None:
-        # Of what was decided: where the rows of each frame are, how many messages they are, and their bytes.
+        # Of what was decided: where the rows of each frame are, how many messages they are, and the bytes
+        # of their values, keys and attributes.
         self.frames: list[Directory] = []
         self.written = 0
         self.bytes_written = 0
@@ -136,7 +137,7 @@ class CommitBuilder:
         if not commit.is_empty:
             self.frames.append(commit.directory)
             self.written += commit.rows.num_rows
-            self.bytes_written += commit.rows.nbytes
+            self.bytes_written += content_bytes(commit.rows)
         return commit
 
     @property

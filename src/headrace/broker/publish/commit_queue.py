@@ -4,7 +4,8 @@ There is no writing thread: the publishers of a topic are a crowd, of which one 
 
 The queue is bounded. A publisher that finds it full waits in line for room, so that small requests do not keep a
 large one out; if there is none in time it gets an error and nothing of its request was accepted. Once a request is in
-the queue its outcome is awaited, however long it takes.
+the queue its outcome is awaited, however long it takes. Those who cannot wait in a thread are counted in ahead of
+publishing, by `admit`; they stand in the same line, and are called when it is their turn.
 
 Lock order: the queue's lock is never held while committing.
 """
@@ -53,6 +54,8 @@ class Request(Waiter):
     error: Exception | None = None
     # Whether it is in the measure of the queue.
     is_counted: bool = False
+    # Of one that stands in line without a thread: how it is told that it was counted in, or that the queue closed.
+    wake: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
         for batch in self.batches:
@@ -119,6 +122,8 @@ class CommitQueue(Combiner[Request]):
                 self.wait(entered)
             except BaseException:
                 self.abandon(entered)
+                with self._lock:
+                    self.forget(left)
                 raise
         self.seconds.observe(time.perf_counter() - began, len(requests))
 
@@ -126,28 +131,79 @@ class CommitQueue(Combiner[Request]):
         """Let in nobody more, and wait for those who are in."""
         with self._lock:
             self._closed = reason
+            for request in [request for request in self._line if request.wake is not None]:
+                self._line.remove(request)
+                _tell(request)
             self._room.notify_all()
             while self._leading is not None:
                 self._idle.wait(_LOOK_SECONDS)
 
+    def closed_reason(self) -> HeadraceError | None:
+        """Why nobody is let in any more, if so."""
+        return None if self._closed is None else again(self._closed)
+
+    def admit(self, request: Request, wake: Callable[[], None]) -> None:
+        """Count a request in, if there is room; else it stands in line, and `wake` is called once it is counted in.
+
+        It is called, too, if the queue is closed. Afterwards the request is published, or withdrawn.
+        """
+        with self._lock:
+            if self._closed is not None:
+                raise again(self._closed)
+            if not self._line and not self._is_full(request):
+                self._count(request)
+            else:
+                request.wake = wake
+                self._line.append(request)
+
+    def withdraw(self, request: Request) -> None:
+        """Take back a request that was not published."""
+        with self._lock:
+            if request in self._line:
+                self._line.remove(request)
+            self.forget([request])
+
+    def merged(self, requests: Sequence[Request], batch: pa.RecordBatch) -> Request:
+        """One request in place of several that are counted in and have no batches; counted as they were."""
+        together = Request([batch])
+        with self._lock:
+            together.rows = sum(request.rows for request in requests)
+            together.bytes = sum(request.bytes for request in requests)
+            together.is_counted = True
+            for request in requests:
+                request.is_counted = False
+        return together
+
     def _enter(self, left: deque[Request], entered: list[Request], timeout_seconds: float) -> None:
         """Put the first request into the queue, and those after it that fit."""
         with self._lock:
-            if self._line or self._is_full(left[0]):
+            if not left[0].is_counted and (self._line or self._is_full(left[0])):
                 self._wait_for_room(left[0], timeout_seconds)
             if self._closed is not None:
                 raise again(self._closed)
             self._append(left.popleft(), entered)
-            while left and not self._line and not self._is_full(left[0]):
+            while left and (left[0].is_counted or not (self._line or self._is_full(left[0]))):
                 self._append(left.popleft(), entered)
             self.come(entered[0])
 
     def _append(self, request: Request, entered: list[Request]) -> None:
         entered.append(request)
+        if not request.is_counted:
+            self._count(request)
+        self._waiting.append(request)
+
+    def _count(self, request: Request) -> None:
         request.is_counted = True
         self._messages += request.rows
         self._bytes += request.bytes
-        self._waiting.append(request)
+
+    def _let_in(self) -> None:
+        """Count in those at the head of the line who have no thread, as far as there is room; wake the others."""
+        while self._line and self._line[0].wake is not None and not self._is_full(self._line[0]):
+            request = self._line.popleft()
+            self._count(request)
+            _tell(request)
+        self._room.notify_all()
 
     def _wait_for_room(self, request: Request, timeout_seconds: float) -> None:
         """Wait in line; the caller holds the lock."""
@@ -162,7 +218,7 @@ class CommitQueue(Combiner[Request]):
                 self._room.wait(left)
         finally:
             self._line.remove(request)
-            self._room.notify_all()
+            self._let_in()
 
     def _is_full(self, request: Request) -> bool:
         """A request that is larger than the queue may enter when nobody else is in it."""
@@ -202,7 +258,12 @@ class CommitQueue(Combiner[Request]):
                 request.is_counted = False
                 self._messages -= request.rows
                 self._bytes -= request.bytes
-        self._room.notify_all()
+        self._let_in()
+
+
+def _tell(request: Request) -> None:
+    if request.wake is not None:
+        request.wake()
 
 
 def _fail(requests: Sequence[Request], error: Exception) -> None:

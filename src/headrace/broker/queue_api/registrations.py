@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import Final
 
 from headrace.broker.clock import Clock
 from headrace.broker.queue_api.ordered_reader import OrderedReader, Taken
@@ -18,6 +19,8 @@ from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.errors import IdNotFound, TopicNotFound
 from headrace.core.ids import Kind, check_id_of, make_id
 from headrace.storage.catalog import Catalog
+
+_GROUP_PREFIX: Final = "queue-consumer-"
 
 
 @dataclass(slots=True)
@@ -130,7 +133,12 @@ class Registrations:
 
 def group_name(consumer_id: int) -> str:
     """The group that a consumer of the queue API is."""
-    return f"queue-consumer-{consumer_id}"
+    return f"{_GROUP_PREFIX}{consumer_id}"
+
+
+def is_group_of_consumer(name: str) -> bool:
+    """Whether a group is a consumer of the queue API."""
+    return name.startswith(_GROUP_PREFIX)
 
 
 def _number(opened: OpenTopic, number: int | None) -> int:

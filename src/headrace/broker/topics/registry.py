@@ -103,6 +103,10 @@ class Topics:
                 self._renew(topic_key(name))
         return self._found(name)
 
+    def knows(self, name: str) -> bool:
+        """Whether finding a topic, or that there is none, waits for nothing."""
+        return not self._is_shared or name in self._topics or topic_key(name) in self._topics
+
     def of_id(self, topic_id: int) -> OpenTopic | None:
         """The topic at work with this id, or none."""
         return next((opened for opened in self.all() if opened.record.id == topic_id), None)

@@ -232,7 +232,7 @@ class Topic:
                 "commits_written": 1,
                 "frames_written": len(decision.frames),
                 "messages_written": decision.written,
-                "bytes_written": decision.bytes_written if duplicates else decision.bytes,
+                "bytes_written": decision.bytes_written,
             }
             self.counters.add_all(counts)
             self.commit_messages.observe(counts["messages_written"])

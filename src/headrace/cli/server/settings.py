@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_origin
 
 import msgspec
 
@@ -57,6 +57,17 @@ def names(kind: type[msgspec.Struct] = ServeSettings, prefix: str = "") -> Itera
             yield from names(field.type, f"{prefix}{field.name}.")
         else:
             yield prefix + field.name
+
+
+def _lists(kind: type[msgspec.Struct] = ServeSettings, prefix: str = "") -> set[str]:
+    """The settings that are lists."""
+    found: set[str] = set()
+    for field in msgspec.structs.fields(kind):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            found |= _lists(field.type, f"{prefix}{field.name}.")
+        elif get_origin(field.type) is tuple:
+            found.add(prefix + field.name)
+    return found
 
 
 def variable(name: str) -> str:
@@ -127,7 +138,11 @@ def _hint(name: str, known: Iterable[str]) -> str:
 def _settings(given: Mapping[str, Any]) -> ServeSettings:
     """The struct, each value converted by itself so that an error names the setting."""
     nested: dict[str, Any] = {}
+    lists = _lists()
     for name, value in given.items():
+        if name in lists and isinstance(value, str):
+            # The environment and the command line know text only: a list has commas between.
+            value = [part.strip() for part in value.split(",") if part.strip()]
         *layers, last = name.split(".")
         table = nested
         for layer in layers:

@@ -19,7 +19,9 @@ from headrace.edge.draining import Draining
 from headrace.edge.waiting import LoopWakeups
 from headrace.protocols.http.errors import answer_anything, answer_headrace_error, answer_http_exception
 from headrace.protocols.http.middleware.access import guard
+from headrace.protocols.http.middleware.headers import with_headers
 from headrace.protocols.http.middleware.limits import with_limits
+from headrace.protocols.http.middleware.origins import with_origin_checks
 from headrace.protocols.http.openapi.page import openapi_config
 from headrace.protocols.http.requests.negotiation import check_body_type
 from headrace.protocols.http.requests.raw_paths import with_raw_paths
@@ -31,6 +33,7 @@ from headrace.protocols.http.routes import (
     members,
     messages,
     metrics,
+    pages,
     queue_api,
     sources,
     topics,
@@ -54,13 +57,25 @@ def make_app(
 ) -> ASGIApp:
     """The application over an open broker; it closes nothing but what it opened itself."""
     settings = settings or HttpSettings()
-    return with_limits(with_raw_paths(make_litestar(broker, access, settings, draining), API), settings)
+    return with_edges(make_litestar(broker, access, settings, draining), access, settings)
+
+
+def with_edges(app: ASGIApp, access: Access, settings: HttpSettings) -> ASGIApp:
+    """The application with all that stands before it, outermost last."""
+    app = with_raw_paths(app, API)
+    app = with_origin_checks(app, access, settings, [path for path, _ in pages.POLICIES])
+    return with_headers(with_limits(app, settings), pages.POLICIES)
 
 
 def make_litestar(broker: Broker, access: Access, settings: HttpSettings, draining: Draining | None = None) -> Litestar:
     """The same without the routing by raw paths, for those who look at its routes."""
     bridge = Bridge(broker, draining)
-    parts = {"bridge": bridge, "wakes": LoopWakeups(bridge.draining), "rest_settings": settings}
+    parts = {
+        "bridge": bridge,
+        "wakes": LoopWakeups(bridge.draining),
+        "rest_settings": settings,
+        "scrapes": metrics.Scrapes(bridge, settings.metrics_partitions_max),
+    }
 
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
@@ -71,6 +86,7 @@ def make_litestar(broker: Broker, access: Access, settings: HttpSettings, draini
 
     app = Litestar(
         route_handlers=[
+            *pages.HANDLERS,
             *health.HANDLERS,
             *metrics.HANDLERS,
             queue_api.make_router(),

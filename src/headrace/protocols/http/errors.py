@@ -117,8 +117,13 @@ def answer_http_exception(_: Request[Any, Any, Any], error: HTTPException) -> Re
 def answer_anything(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     """Answer with what nobody expected: logged with its trace, shown without."""
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return respond(internal_problem())
+
+
+def internal_problem() -> Problem:
+    """What is said of an error that nobody expected."""
     detail = "something unexpected went wrong here; the server's log has it"
-    return respond(Problem("about:blank", "Internal error", 500, detail, "internal_error", False))
+    return Problem("about:blank", "Internal error", 500, detail, "internal_error", False)
 
 
 def respond(problem: Problem, more_headers: Mapping[str, str] | None = None) -> Response[Problem]:

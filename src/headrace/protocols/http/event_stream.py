@@ -9,7 +9,8 @@ a `gap` event says so; when the topic, the server or the right to read ends, an 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -27,8 +28,9 @@ from headrace.protocols.http.formats import Encoding, messages_of
 from headrace.protocols.http.requests.negotiation import EVENTS
 from headrace.protocols.http.requests.positions import format_event_id
 
+# Small, since each subscriber that does not read holds what was read for it last, and there may be thousands of them.
 MESSAGES_PER_READ: Final = 1_000
-BYTES_PER_READ: Final = 1 << 20
+BYTES_PER_READ: Final = 32 << 10
 RETRY_MILLISECONDS: Final = 1_000
 
 
@@ -49,7 +51,7 @@ class Subscriber:
     follows_all: bool
     encoding: Encoding
     idle_seconds: float
-    check_access: Callable[[], None]
+    check_access: Callable[[], Awaitable[None]]
 
     @property
     def event_id(self) -> str:
@@ -121,10 +123,11 @@ class EventStream:
             with self._wakes.on(subscriber.reader) as wake:
                 while not draining.has_begun:
                     wake.clear()
-                    subscriber.check_access()
+                    await subscriber.check_access()
                     if subscriber.has_news():
-                        for part in await self._bridge.call(subscriber.next_events):
-                            yield part
+                        parts = deque(await self._bridge.call(subscriber.next_events))
+                        while parts:
+                            yield parts.popleft()
                     elif not await wait(wake, subscriber.idle_seconds):
                         yield b":\n\n"
             yield _end(Closed("the server"))

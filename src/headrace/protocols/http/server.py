@@ -10,7 +10,6 @@ nor store: whoever opened them closes them afterwards. SIGHUP loads the certific
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import logging
 import signal
@@ -18,18 +17,16 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
 import uvicorn
 from litestar.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from headrace.edge.draining import Draining
+from headrace.protocols.http.connection import Connection
 from headrace.protocols.http.settings import HttpSettings
-
-# Connections beyond those that may have a request under way.
-SPARE_CONNECTIONS: Final = 1_000
 
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -96,15 +93,13 @@ def serve(
     context = None if tls is None else load_tls(*tls)
     config = uvicorn.Config(
         cast(Any, app),
-        http=_Connection,
+        http=cast(Any, partial(Connection, settings)),
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=access_log,
         server_header=False,
         proxy_headers=False,
-        # The application refuses first, with a problem; this bounds the connections that are idle too.
-        limit_concurrency=settings.connections_max + SPARE_CONNECTIONS,
         timeout_keep_alive=cast(int, settings.idle_seconds_max),
         timeout_graceful_shutdown=cast(int, settings.stop_seconds),
         ssl_context_factory=None if context is None else lambda *_: context,
@@ -167,28 +162,3 @@ def _reload(context: ssl.SSLContext | None, tls: tuple[Path, Path] | None) -> No
         logger.info("the certificate %s was loaded again", tls[0])
     except (OSError, ValueError) as error:
         logger.error("the certificate %s stays as it was: %s", tls[0], error)
-
-
-class _Connection(HttpToolsProtocol):
-    """A connection that is closed if no request comes in time, the first one too."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._waiting = self.loop.call_later(self.timeout_keep_alive, self._give_up)
-
-    def on_headers_complete(self) -> None:
-        self._waiting.cancel()
-        super().on_headers_complete()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        # Uvicorn's own timer ends with the first byte: who sends headers byte by byte would be safe from it.
-        self._waiting = self.loop.call_later(self.timeout_keep_alive, self._give_up)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._waiting.cancel()
-        super().connection_lost(exc)
-
-    def _give_up(self) -> None:
-        if self.cycle is None or self.cycle.response_complete:
-            self.transport.close()

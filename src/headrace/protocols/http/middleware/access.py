@@ -7,7 +7,8 @@ open to all. Tokens are never logged, and never part of an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from litestar.connection import ASGIConnection
@@ -27,12 +28,11 @@ _SCHEME: Final = "bearer "
 
 async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
     """Deny what is not allowed, and what no one said anything about."""
-    # A coroutine although it awaits nothing: the framework would run a plain function in a thread.
     right = handler.opt.get("right")
     if right == PUBLIC:
         return
     access: Access = connection.app.state.access
-    caller = access.authenticate(_token(connection))
+    caller = await authenticated(access, _token(connection))
     connection.scope["headrace_caller"] = caller  # type: ignore[typeddict-unknown-key]
     if right == CHECKED_INSIDE:
         return
@@ -49,11 +49,24 @@ def caller_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Caller:
     return caller
 
 
-def check_again(connection: ASGIConnection[Any, Any, Any, Any], right: Right, topic: str) -> Callable[[], None]:
+def check_again(
+    connection: ASGIConnection[Any, Any, Any, Any], right: Right, topic: str
+) -> Callable[[], Awaitable[None]]:
     """A check that whoever came in may still be here, for answers that take long: tokens are revoked meanwhile."""
     access: Access = connection.app.state.access
     token = _token(connection)
-    return lambda: access.authenticate(token).require(right, topic)
+
+    async def check() -> None:
+        (await authenticated(access, token)).require(right, topic)
+
+    return check
+
+
+async def authenticated(access: Access, token: str | None) -> Caller:
+    """Who comes with a token; the tokens are looked up in a thread, since the catalog may keep that waiting."""
+    if access.is_stale:
+        await asyncio.to_thread(access.refresh)
+    return access.authenticate(token)
 
 
 def _token(connection: ASGIConnection[Any, Any, Any, Any]) -> str | None:

@@ -2,26 +2,33 @@
 
 Too many are refused at once, with 503. A request has so many seconds until its answer begins; long polls ask for the
 seconds they wait on top. Once it has begun, every part of it must be taken by the client in time. Large answers go out
-in parts, so that no more than one of them waits for a client that does not read. What is given up before the answer
-began is answered with 408 if the body was not here yet, and with 503 otherwise.
+in parts, so that no more than one of them waits for a client that does not read. Bodies are read once there is room for
+them (`body_budget`). What is given up before the answer began is answered with 408 if the body was not here yet, with
+503 if the request changes nothing, and otherwise with 504: whether it was carried out is unknown, so nobody is told to
+send it again. Whatever goes wrong in the application ends here, as an answer without a trace of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, cast
 
-import msgspec
 from litestar import Request
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPResponseBodyEvent, HTTPScope, Message, Receive, Scope, Send
 
 from headrace.core.errors import Overloaded
-from headrace.protocols.http.errors import MEDIA_TYPE, RETRY_AFTER_SECONDS, Problem, problem_of
+from headrace.protocols.http.errors import Problem, internal_problem, problem_of
+from headrace.protocols.http.middleware.body_budget import BodyBudget
+from headrace.protocols.http.middleware.refusals import send_refusal
+from headrace.protocols.http.routes import queue_api
 from headrace.protocols.http.settings import HttpSettings
 
-PART_BYTES: Final = 256 << 10
+PART_BYTES: Final = 64 << 10
+
+_CHANGING_NOTHING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 logger = logging.getLogger(__name__)
 
@@ -29,21 +36,27 @@ logger = logging.getLogger(__name__)
 def with_limits(app: ASGIApp, settings: HttpSettings) -> ASGIApp:
     """The application, refusing what is too much and giving up what takes too long."""
     under_way = 0
+    budget = BodyBudget(settings.bodies_bytes_max, settings.room_seconds_max)
 
     async def limited(scope: Scope, receive: Receive, send: Send) -> None:
         nonlocal under_way
         if scope["type"] != ScopeType.HTTP:
             await app(scope, receive, send)
         elif under_way >= settings.connections_max:
-            await _send_problem(send, problem_of(Overloaded("the server", settings.connections_max, 0.0)))
+            await send_refusal(send, scope["path"], too_many_requests(settings))
         else:
             under_way += 1
             try:
-                await _Exchange(scope, send, settings).run(app, receive)
+                await _Exchange(scope, send, settings, budget).run(app, receive)
             finally:
                 under_way -= 1
 
     return limited
+
+
+def too_many_requests(settings: HttpSettings) -> Problem:
+    """Why one more is refused."""
+    return problem_of(Overloaded("the server (rest.connections_max)", settings.connections_max, 0.0))
 
 
 def allow_seconds(request: Request[Any, Any, Any], seconds: float) -> None:
@@ -56,20 +69,32 @@ def allow_seconds(request: Request[Any, Any, Any], seconds: float) -> None:
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(self, scope: HTTPScope, send: Send, settings: HttpSettings) -> None:
+    def __init__(self, scope: HTTPScope, send: Send, settings: HttpSettings, budget: BodyBudget) -> None:
         self._scope = scope
         self._send = send
         self._settings = settings
+        self._budget = budget
+        # Room that was taken for the body; its size is unknown as long as not all of it is here.
+        self._taken_bytes = 0
+        self._is_unsized = False
         self._loop = asyncio.get_running_loop()
         self._timeout = asyncio.timeout(settings.request_seconds_max)
         self._awaits_body = False
         self._has_begun = False
 
     async def run(self, app: ASGIApp, receive: Receive) -> None:
+        is_first = True
+
         async def receive_part() -> Any:
+            nonlocal is_first
+            if is_first:
+                is_first = False
+                await self._take_room()
             self._awaits_body = True
             message = await receive()
             self._awaits_body = bool(message.get("more_body", False))
+            if self._is_unsized:
+                self._add_room(len(cast(bytes, message.get("body", b""))))
             return message
 
         self._scope["headrace_exchange"] = self  # type: ignore[typeddict-unknown-key]
@@ -80,6 +105,33 @@ class _Exchange:
             if not self._timeout.expired():
                 raise
             await self._give_up()
+        except Exception as error:
+            logger.error("%s %s failed", self._scope["method"], self._scope["path"], exc_info=error)
+            if self._has_begun:
+                # Half an answer must not pass for a whole one: the server closes the connection.
+                raise
+            await send_refusal(self._send, self._scope["path"], internal_problem())
+        finally:
+            if self._taken_bytes:
+                self._budget.give_back(self._taken_bytes)
+
+    async def _take_room(self) -> None:
+        """Take room for the whole body before any of it is read; one that is too large is refused anyway."""
+        for name, value in self._scope["headers"]:
+            if name == b"content-length":
+                size = int(value)
+                if 0 < size <= self._settings.body_bytes_max:
+                    await self._budget.take(size)
+                    self._taken_bytes = size
+                return
+            if name == b"transfer-encoding":
+                self._is_unsized = True
+                return
+
+    def _add_room(self, size: int) -> None:
+        if self._taken_bytes + size <= self._settings.body_bytes_max:
+            self._budget.add(size)
+            self._taken_bytes += size
 
     def extend(self, seconds: float) -> None:
         self._timeout.reschedule((self._timeout.when() or self._loop.time()) + seconds)
@@ -96,34 +148,37 @@ class _Exchange:
         if self._has_begun:
             logger.info("an answer to %s %s was not read in time", self._scope["method"], self._scope["path"])
             return
-        await _send_problem(self._send, self._problem())
+        await send_refusal(self._send, self._scope["path"], self._problem())
 
     def _problem(self) -> Problem:
         seconds = self._settings.request_seconds_max
         if self._awaits_body:
-            detail = f"the body was not here after {seconds:g} seconds: send it faster, or less"
+            detail = f"the body was not here after {seconds:g} seconds, nothing was done: send it faster, or less"
             return Problem("about:blank", "The body took too long", 408, detail, "body_too_slow", True)
-        detail = f"there was no answer within {seconds:g} seconds: it is not known what became of the request"
-        return Problem("about:blank", "The request took too long", 503, detail, "request_timeout", True)
+        title = "The request took too long"
+        if self._changes_nothing:
+            detail = f"there was no answer within {seconds:g} seconds, nothing was changed: try again later"
+            return Problem("about:blank", title, 503, detail, "request_timeout", True)
+        detail = (
+            f"there was no answer within {seconds:g} seconds: the request may or may not be carried out, so look "
+            "before sending it again; what has a producer id and seqno, or a commit key, is not written twice"
+        )
+        return Problem("about:blank", title, 504, detail, "request_timeout", False)
+
+    @property
+    def _changes_nothing(self) -> bool:
+        # Reading as a consumer of the queue API moves it on, although it is a GET.
+        return self._scope["method"] in _CHANGING_NOTHING and not queue_api.is_path(self._scope["path"])
 
 
-async def _send_problem(send: Send, problem: Problem) -> None:
-    """Answer in place of the application."""
-    body = msgspec.json.encode(problem)
-    headers = {"content-type": MEDIA_TYPE, "content-length": len(body), "retry-after": RETRY_AFTER_SECONDS}
-    encoded = [(name.encode(), str(value).encode()) for name, value in headers.items()]
-    # What is left of the body must not be taken for the next request.
-    encoded.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": problem.status, "headers": encoded})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
-
-
-def _parts(message: Message) -> list[Message]:
-    """A large part of a body as several."""
+def _parts(message: Message) -> Iterator[Message]:
+    """A large part of a body as several, each made when its turn comes."""
     if message["type"] != "http.response.body" or len(message["body"]) <= PART_BYTES:
-        return [message]
+        yield message
+        return
     body, goes_on = message["body"], message["more_body"]
-    return [_part(body, begin, goes_on) for begin in range(0, len(body), PART_BYTES)]
+    for begin in range(0, len(body), PART_BYTES):
+        yield _part(body, begin, goes_on)
 
 
 def _part(body: bytes, begin: int, goes_on: bool) -> HTTPResponseBodyEvent:

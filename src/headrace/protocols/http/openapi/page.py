@@ -30,7 +30,7 @@ class Page(OpenAPIRenderPlugin):
 
     def render(self, request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:
         """The page; it loads the document by itself."""
-        return _page()
+        return page()
 
 
 class Document(JsonRenderPlugin):
@@ -42,7 +42,8 @@ class Document(JsonRenderPlugin):
 
 
 @cache
-def _page() -> bytes:
+def page() -> bytes:
+    """The page itself."""
     return (files("headrace.protocols.http.openapi") / "docs.html").read_bytes()
 
 

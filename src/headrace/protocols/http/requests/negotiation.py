@@ -1,7 +1,7 @@
 """What a body is and what an answer may be: content types, for those who send and for those who accept.
 
-Answers are JSON unless the caller prefers Arrow; one who accepts neither is told so with 406. Bodies are JSON unless
-they say otherwise; other types are refused with 415, before anything of them is read.
+Answers are JSON unless the caller prefers Arrow; one who accepts neither is told so with 406. A body must say
+its type, since a web page can send one without; types that are not taken are refused with 415, before anything is read.
 """
 
 from __future__ import annotations
@@ -38,15 +38,22 @@ async def check_body_type(connection: ASGIConnection[Any, Any, Any, Any], handle
     # A coroutine although it awaits nothing: the framework would run a plain function in a thread.
     if connection.scope["method"] not in _WITH_BODY:  # type: ignore[typeddict-item]
         return
+    if "content-type" not in connection.headers and not _has_body(connection):
+        return
     given = body_type(connection)
     taken: Sequence[str] = handler.opt.get("bodies", (JSON,))
     if given not in taken:
-        raise UnsupportedMediaType(f"a body of type {given[:100]!a} is not taken here: send {' or '.join(taken)}")
+        kind = f"of type {given[:100]!a}" if given else "without Content-Type"
+        raise UnsupportedMediaType(f"a body {kind} is not taken here: send {' or '.join(taken)}")
+
+
+def _has_body(connection: ASGIConnection[Any, Any, Any, Any]) -> bool:
+    return connection.headers.get("content-length", "0") != "0" or "transfer-encoding" in connection.headers
 
 
 def body_type(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
-    """The type of a body without its parameters; JSON if nothing is said."""
-    return connection.headers.get("content-type", JSON).partition(";")[0].strip().lower() or JSON
+    """The type of a body without its parameters; empty if nothing is said."""
+    return connection.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def answer_type(request: Request[Any, Any, Any], *offered: str) -> str:

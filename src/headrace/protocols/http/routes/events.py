@@ -69,6 +69,7 @@ async def subscribe(
     """
     answer_type(request, EVENTS)
     name = unquoted(topic)
+    await bridge.know(name)
     reader = bridge.broker.reader(name)
     chosen = None if partitions is None else _numbers(partitions)
     positions = await bridge.call(_positions, reader, start, chosen, last_event_id)

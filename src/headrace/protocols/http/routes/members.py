@@ -156,6 +156,7 @@ async def fetch_as_member(
 ) -> Response[Any]:
     """Read the member's partitions, each in its turn; a consumer of a fixed group gives its index as its name."""
     is_arrow = wants_arrow(request)
+    await bridge.know(unquoted(topic))
     reader = bridge.broker.reader(unquoted(topic))
     asked = _Asked(
         reader,

@@ -11,7 +11,7 @@ from litestar.params import FromPath
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_DEFAULT
-from headrace.core.publish.plan import CommitKey, Receipts
+from headrace.core.publish.plan import Receipts
 from headrace.core.rights import Right
 from headrace.edge.arrow import Stream
 from headrace.edge.bridge import Bridge
@@ -89,7 +89,7 @@ async def publish(
     else:
         batch, key = await off_loop(len(body), publish_of_json, body)
     del body
-    receipts = await _publish(unquoted(topic), batch, key, bridge)
+    receipts = await bridge.publish(unquoted(topic), batch, key)
     answer = await off_loop(len(receipts) * _RECEIPT_BYTES, _answered, receipts, is_arrow)
     return Response(answer, media_type=ARROW if is_arrow else JSON)
 
@@ -98,12 +98,6 @@ async def _batch_of_arrow(body: bytes, bytes_max: int) -> pa.RecordBatch:
     """A small body may be large when it is decompressed, so what it claims decides where it is decoded."""
     stream = await off_loop(len(body), Stream, body, bytes_max)
     return await off_loop(max(len(body), stream.claims.bytes), stream.batch)
-
-
-async def _publish(topic: str, batch: pa.RecordBatch, key: CommitKey | None, bridge: Bridge) -> Receipts:
-    if key is None:
-        return await bridge.publish(topic, batch)
-    return await bridge.call(bridge.broker.publish, topic, batch, key)
 
 
 def _answered(receipts: Receipts, is_arrow: bool) -> bytes:

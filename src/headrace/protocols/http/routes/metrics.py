@@ -1,36 +1,42 @@
-"""What Prometheus sees: the broker's metrics at the moment of the scrape, nothing kept here.
+"""What Prometheus sees: the broker's metrics, at most a second old.
 
 Names follow Prometheus' rules: base units, `_total` for counters. Labels are topics, groups and partitions; nothing of
-a message, a token or a caller ever is.
+a message, a token or a caller ever is. Consumers of the queue API are counted, not listed. Series of single partitions
+are left out above `metrics_partitions_max` of them. Histograms of what never happened in a topic are left out, too.
+
+All of it is made in a thread, once a second at most, however many ask. The text is put together here and not by a
+library, which took seconds for thousands of topics or groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from importlib.metadata import version
-from typing import Any, Final
+from itertools import accumulate
+from typing import Final
 
 from litestar import Response, get
 from litestar.di import NamedDependency
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.registry import Collector
 
+from headrace.broker import Broker
 from headrace.broker.metrics import TopicMetrics
-from headrace.core.descriptions import GroupDescription
 from headrace.core.histogram import Histogram
 from headrace.core.rights import Right
 from headrace.edge.bridge import Bridge
 
-Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily | InfoMetricFamily
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+FRESH_SECONDS: Final = 1.0
+# Stands for a topic's name, which no name can be.
+_TOPIC: Final = "\0"
 
 # The broker's counter, the metric's name and what it says.
 _TOPIC_COUNTERS: Final = (
     ("messages_written", "headrace_messages_in", "Messages written"),
-    ("bytes_written", "headrace_bytes_in", "Bytes of messages written"),
+    ("bytes_written", "headrace_bytes_in", "Bytes of values, keys and attributes written"),
     ("messages_read", "headrace_messages_out", "Messages read"),
-    ("bytes_read", "headrace_bytes_out", "Bytes of messages read"),
+    ("bytes_read", "headrace_bytes_out", "Bytes of values, keys and attributes read"),
     ("commits_written", "headrace_commits", "Commits written"),
 )
 _DUPLICATES: Final = (
@@ -61,93 +67,128 @@ _SIZES: Final = (
     ("window_payloads", "headrace_window_payloads", "Payloads in the deduplication window"),
     ("sources", "headrace_sources", "Sources that are remembered"),
     ("bytes_stored", "headrace_store_bytes", "Bytes on disk"),
+    ("queue_consumers", "headrace_queue_consumers", "Consumers of the queue API that are registered"),
 )
 
 
 @get("/metrics", opt={"right": Right.READ}, media_type="text/plain", include_in_schema=False)
-async def metrics(bridge: NamedDependency[Bridge]) -> Response[bytes]:
+async def metrics(scrapes: NamedDependency[Scrapes]) -> Response[bytes]:
     """Everything Prometheus wants to know; needs the right to read all topics."""
-    registry = CollectorRegistry(auto_describe=False)
-    topic_metrics = await bridge.call(bridge.broker.topic_metrics)
-    registry.register(_Vitals(topic_metrics, bridge.broker.counters.snapshot()))
-    return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    return Response(await scrapes.latest(), headers={"Content-Type": CONTENT_TYPE})
 
 
-class _Vitals(Collector):
-    """Vitals as metric families."""
+class Scrapes:
+    """The metrics as they were made last; everyone who asks within a second gets the same. On the event loop."""
 
-    def __init__(self, topics: list[TopicMetrics], counters: dict[str, int]) -> None:
-        self._topics = topics
-        self._counters = counters
+    def __init__(self, bridge: Bridge, partitions_max: int) -> None:
+        self._bridge = bridge
+        self._partitions_max = partitions_max
+        self._made: asyncio.Task[bytes] | None = None
+        self._fresh_until = 0.0
 
-    def collect(self) -> Iterator[Family]:
-        yield InfoMetricFamily("headrace_build", "Version", value={"version": version("headrace")})
-        for counter, name, text in _TOPIC_COUNTERS:
-            yield _family(CounterMetricFamily(name, text, labels=["topic"]), self._per_topic(counter))
-        duplicates = CounterMetricFamily("headrace_duplicates", "Messages dropped", labels=["topic", "kind"])
-        yield _family(duplicates, self._duplicates())
-        for counter, text in _UPKEEP:
-            yield CounterMetricFamily(f"headrace_{counter}", text, value=self._counters.get(counter, 0))
-        for attribute, text in _HISTOGRAMS:
-            yield self._histogram(attribute, text)
-        for attribute, name, text in _SIZES:
-            values = (([topic.name], getattr(topic, attribute)) for topic in self._topics)
-            yield _family(GaugeMetricFamily(name, text, labels=["topic"]), values)
-        yield from self._offsets()
-        yield from self._groups()
+    async def latest(self) -> bytes:
+        """The text, made anew if it is too old."""
+        loop = asyncio.get_running_loop()
+        made = self._made
+        if made is None or (made.done() and (loop.time() >= self._fresh_until or made.exception() is not None)):
+            made = self._made = loop.create_task(self._make())
+        # Those who wait share it: one that gives up takes it from nobody.
+        return await asyncio.shield(made)
 
-    def _per_topic(self, counter: str) -> Iterator[tuple[list[str], int]]:
-        return (([topic.name], topic.counters.get(counter, 0)) for topic in self._topics)
+    async def _make(self) -> bytes:
+        text = await self._bridge.call(scrape, self._bridge.broker, self._partitions_max)
+        self._fresh_until = asyncio.get_running_loop().time() + FRESH_SECONDS
+        return text
 
-    def _duplicates(self) -> Iterator[tuple[list[str], int]]:
-        return (
-            ([topic.name, kind], topic.counters.get(counter, 0))
-            for topic in self._topics
-            for counter, kind in _DUPLICATES
+
+def scrape(broker: Broker, partitions_max: int | None = None) -> bytes:
+    """All metrics of a broker now; takes a while with thousands of topics or groups."""
+    topics, counters = broker.topic_metrics(partitions_max), broker.counters.snapshot()
+    return "".join(_lines(topics, counters, partitions_max)).encode()
+
+
+def _lines(topics: Sequence[TopicMetrics], counters: dict[str, int], partitions_max: int | None) -> Iterator[str]:
+    names = [_escaped(topic.name) for topic in topics]
+    labels = [f'{{topic="{name}"}}' for name in names]
+    yield from _family("headrace_build_info", "gauge", "Version", [(f'{{version="{version("headrace")}"}}', 1)])
+    for counter, name, text in _TOPIC_COUNTERS:
+        values = [topic.counters.get(counter, 0) for topic in topics]
+        yield from _family(f"{name}_total", "counter", text, zip(labels, values, strict=True))
+    yield from _family("headrace_duplicates_total", "counter", "Messages dropped", _duplicates(topics, names))
+    for counter, text in _UPKEEP:
+        yield from _family(f"headrace_{counter}_total", "counter", text, [("", counters.get(counter, 0))])
+    for attribute, text in _HISTOGRAMS:
+        yield from _histogram(f"headrace_{attribute}", text, names, [getattr(topic, attribute) for topic in topics])
+    for attribute, name, text in _SIZES:
+        values = [getattr(topic, attribute) for topic in topics]
+        yield from _family(name, "gauge", text, zip(labels, values, strict=True))
+    if partitions_max is None or sum(len(topic.offsets) for topic in topics) <= partitions_max:
+        yield from _offsets(topics, names)
+    yield from _groups(topics, names)
+
+
+def _family(name: str, kind: str, text: str, samples: Iterable[tuple[str, float]]) -> Iterator[str]:
+    yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+    for labels, value in samples:
+        yield f"{name}{labels} {value}\n"
+
+
+def _duplicates(topics: Sequence[TopicMetrics], names: Sequence[str]) -> Iterator[tuple[str, int]]:
+    for topic, name in zip(topics, names, strict=True):
+        for counter, kind in _DUPLICATES:
+            yield f'{{topic="{name}",kind="{kind}"}}', topic.counters.get(counter, 0)
+
+
+def _histogram(name: str, text: str, topics: Sequence[str], histograms: Sequence[Histogram]) -> Iterator[str]:
+    yield f"# HELP {name} {text}\n# TYPE {name} histogram\n"
+    for topic, histogram in zip(topics, histograms, strict=True):
+        below = list(accumulate(histogram.counts))
+        if below[-1]:
+            # In one go for all buckets: thousands of topics have tens of thousands of them.
+            lines = _template(name, histogram.bounds) % (*below, below[-1], histogram.sum)
+            yield lines.replace(_TOPIC, topic)
+
+
+@cache
+def _template(name: str, bounds: Sequence[float]) -> str:
+    """The lines of one topic's histogram, with places for its numbers."""
+    labels = [*(str(float(bound)) for bound in bounds), "+Inf"]
+    buckets = [f'{name}_bucket{{topic="{_TOPIC}",le="{label}"}} %d\n' for label in labels]
+    return "".join(buckets) + f'{name}_count{{topic="{_TOPIC}"}} %d\n{name}_sum{{topic="{_TOPIC}"}} %r\n'
+
+
+def _offsets(topics: Sequence[TopicMetrics], names: Sequence[str]) -> Iterator[str]:
+    for place, end in enumerate(("start", "end")):
+        samples = (
+            (f'{{topic="{name}",partition="{partition}"}}', offsets[place])
+            for topic, name in zip(topics, names, strict=True)
+            for partition, offsets in topic.offsets.items()
         )
-
-    def _histogram(self, attribute: str, text: str) -> HistogramMetricFamily:
-        family = HistogramMetricFamily(f"headrace_{attribute}", text, labels=["topic"])
-        for topic in self._topics:
-            histogram: Histogram = getattr(topic, attribute)
-            buckets = [("+Inf" if bound == float("inf") else str(bound), n) for bound, n in histogram.cumulative()]
-            family.add_metric([topic.name], buckets, histogram.sum)
-        return family
-
-    def _offsets(self) -> Iterator[Family]:
-        labels = ["topic", "partition"]
-        for place, name in enumerate(("start", "end")):
-            family = GaugeMetricFamily(f"headrace_partition_{name}_offset", f"The {name} offset", labels=labels)
-            values = (
-                ([topic.name, str(partition)], offsets[place])
-                for topic in self._topics
-                for partition, offsets in topic.offsets.items()
-            )
-            yield _family(family, values)
-
-    def _groups(self) -> Iterator[Family]:
-        groups = [group for topic in self._topics for group in topic.groups]
-        committed = GaugeMetricFamily(
-            "headrace_group_committed_offset", "The next offset to read", labels=["topic", "group", "partition"]
-        )
-        yield _family(committed, _positions(groups))
-        for attribute, text in (("lag_messages", "Messages yet to read"), ("lag_seconds", "Age of the oldest of them")):
-            family = GaugeMetricFamily(f"headrace_group_{attribute}", text, labels=["topic", "group"])
-            yield _family(family, (([group.topic, group.name], getattr(group, attribute)) for group in groups))
+        yield from _family(f"headrace_partition_{end}_offset", "gauge", f"The {end} offset", samples)
 
 
-def _positions(groups: Iterable[GroupDescription]) -> Iterator[tuple[list[str], int]]:
-    return (
-        ([group.topic, group.name, str(partition)], progress.position)
-        for group in groups
-        for partition, progress in group.progress.items()
+def _groups(topics: Sequence[TopicMetrics], names: Sequence[str]) -> Iterator[str]:
+    groups = [
+        (f'topic="{name}",group="{_escaped(group.name)}"', group)
+        for topic, name in zip(topics, names, strict=True)
+        for group in topic.groups
+    ]
+    committed = (
+        (f'{{{labels},partition="{partition}"}}', position)
+        for labels, group in groups
+        for partition, position in enumerate(group.positions or ())
     )
+    yield from _family("headrace_group_committed_offset", "gauge", "The next offset to read", committed)
+    messages = ((f"{{{labels}}}", group.lag_messages) for labels, group in groups)
+    yield from _family("headrace_group_lag_messages", "gauge", "Messages yet to read", messages)
+    seconds = ((f"{{{labels}}}", group.lag_seconds) for labels, group in groups)
+    yield from _family("headrace_group_lag_seconds", "gauge", "Age of the oldest of them", seconds)
 
 
-def _family(family: Any, values: Iterable[tuple[list[str], float]]) -> Any:
-    for labels, value in values:
-        family.add_metric(labels, value)
-    return family
+def _escaped(label: str) -> str:
+    if label.isalnum():
+        return label
+    return label.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 HANDLERS = [metrics]

@@ -80,7 +80,8 @@ async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[
 async def list_topics(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """The topics on which the caller has any right."""
     caller = caller_of(request)
-    return _success(topics=[name for name in bridge.broker.list_topics() if caller.may_see(name)])
+    names = await bridge.call(bridge.broker.list_topics)
+    return _success(topics=[name for name in names if caller.may_see(name)])
 
 
 @post(
@@ -109,6 +110,7 @@ async def register_producer(request: Request[Any, Any, Any], bridge: NamedDepend
     given = await _given(request)
     topic, partitions = _topic(given), _whole("partitions", given.partitions)
     registrations = bridge.broker.registrations
+    await bridge.know(topic)
     caller_of(request).require(Right.PUBLISH if registrations.has_topic(topic) else Right.MANAGE, topic)
     return _success(producer_id=await bridge.call(registrations.register_producer, topic, partitions))
 
@@ -127,6 +129,8 @@ async def produce(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
     value, partition = _value(given), _partition(given)
     caller_of(request).require(Right.PUBLISH, topic)
     registrations = bridge.broker.registrations
+    if not bridge.broker.knows_topic(topic):
+        await bridge.know(topic)
     if not registrations.knows_producer(topic, producer_id):
         await bridge.call(registrations.check_producer, topic, producer_id)
     if partition is None:
@@ -277,9 +281,14 @@ def _answer_anything(request: Request[Any, Any, Any], error: Exception) -> Respo
 
 def answer_wrong_method(request: Request[Any, Any, Any], error: MethodNotAllowedException) -> Response[Any]:
     """Answer in the way of this API on its paths: the framework finds the wrong method before it finds a handler."""
-    if request.scope["path"].rstrip("/") in PATHS:
+    if is_path(request.scope["path"]):
         return _answer_http_exception(request, error)
     return answer_http_exception(request, error)
+
+
+def is_path(path: str) -> bool:
+    """Whether a path is one of this API, whose answers have a form of their own."""
+    return path.rstrip("/") in PATHS
 
 
 def make_router() -> Router:

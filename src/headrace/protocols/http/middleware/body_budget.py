@@ -1,0 +1,75 @@
+"""Room for the bodies of all requests under way: taken before a body is read, given back once it was answered.
+
+Who finds no room waits in line without reading, so that the sender's own connection holds it back. Large bodies are not
+overtaken by small ones for ever: the line is in order. Everything here runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from headrace.core.errors import Overloaded
+
+
+class BodyBudget:
+    """Bytes that may be taken."""
+
+    def __init__(self, bytes_max: int, wait_seconds: float) -> None:
+        self.bytes_max = bytes_max
+        self.taken = 0
+        self._wait_seconds = wait_seconds
+        self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def take(self, size: int) -> None:
+        """Take room for a body of a known size, waiting for it."""
+        if self.try_take(size):
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (size, future)
+        self._line.append(entry)
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                await future
+        except BaseException as error:
+            self._leave(entry)
+            if isinstance(error, TimeoutError):
+                raise self._overloaded(self._wait_seconds) from None
+            raise
+
+    def _leave(self, entry: tuple[int, asyncio.Future[None]]) -> None:
+        size, future = entry
+        if future.done() and not future.cancelled():
+            # Room was found at the very moment of giving up.
+            self.give_back(size)
+            return
+        if entry in self._line:
+            self._line.remove(entry)
+        self._admit()
+
+    def add(self, size: int) -> None:
+        """Take room for one more part of a body whose size nobody said; it does not wait half-read."""
+        if not self.try_take(size):
+            raise self._overloaded(0.0)
+
+    def try_take(self, size: int) -> bool:
+        """Take room if there is some, and nobody was here before."""
+        if self._line or self.taken + size > self.bytes_max:
+            return False
+        self.taken += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """Let others have it."""
+        self.taken -= size
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._line and self.taken + self._line[0][0] <= self.bytes_max:
+            size, future = self._line.popleft()
+            if not future.done():
+                self.taken += size
+                future.set_result(None)
+
+    def _overloaded(self, waited_seconds: float) -> Overloaded:
+        return Overloaded("the room for request bodies (rest.bodies_bytes_max)", self.bytes_max, waited_seconds)

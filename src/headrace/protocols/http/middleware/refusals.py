@@ -1,0 +1,40 @@
+"""Answers that come from around the application: too much, too slow, not from here. In the form that the path has.
+
+Whoever calls the queue API gets that API's failure, everyone else a problem. The connection is closed afterwards, since
+what is left of the request must not be taken for the next one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from litestar.types import Send
+
+from headrace.protocols.http.errors import MEDIA_TYPE, RETRY_AFTER_SECONDS, Problem
+from headrace.protocols.http.routes import queue_api
+
+_JSON: Final = "application/json"
+
+
+def refusal(path: str, problem: Problem) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Headers and body of an answer to a path."""
+    if queue_api.is_path(path):
+        kind, body = _JSON, msgspec.json.encode({"status": "failure", "message": problem.detail})
+    else:
+        kind, body = MEDIA_TYPE, msgspec.json.encode(problem)
+    headers = [
+        (b"content-type", kind.encode()),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+    ]
+    if problem.retry:
+        headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
+    return headers, body
+
+
+async def send_refusal(send: Send, path: str, problem: Problem) -> None:
+    """Answer in place of the application."""
+    headers, body = refusal(path, problem)
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,0 +1,56 @@
+"""The page at `/`, for whoever opens the port in a browser: what this is, and where to go from here.
+
+Everything of it is in this file; nothing is loaded from elsewhere. `POLICIES` says what each page of the server may do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from litestar import Response, get
+
+from headrace.protocols.http.middleware.access import PUBLIC
+from headrace.protocols.http.middleware.headers import policy_of
+from headrace.protocols.http.openapi import page as docs
+
+_HOME: Final = b"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>Headrace</title>
+<style>
+  :root { color-scheme: light dark; }
+  body { font: 16px/1.6 system-ui, sans-serif; margin: 3rem auto; max-width: 40rem; padding: 0 1.5rem; }
+  dt { font-family: ui-monospace, monospace; margin-top: .6rem; }
+</style>
+</head>
+<body>
+<h1>Headrace</h1>
+<p>This is the HTTP port of a Headrace server, a durable topic broker.</p>
+<dl>
+  <dt><a href="/docs">/docs</a></dt><dd>every operation of the API, with examples</dd>
+  <dt><a href="/docs/openapi.json">/docs/openapi.json</a></dt><dd>the same for programs (OpenAPI)</dd>
+  <dt>/v1/topics</dt><dd>the API; needs a token if the server has tokens</dd>
+  <dt><a href="/health/ready">/health/ready</a></dt><dd>whether the server takes messages</dd>
+  <dt>/metrics</dt><dd>metrics for Prometheus; needs the right to read all topics</dd>
+</dl>
+</body>
+</html>
+"""
+
+# The paths of all pages, with what may run there.
+POLICIES: Final = (
+    ("/", policy_of(_HOME)),
+    *((path, policy_of(docs.page())) for path in (docs.PATH, f"{docs.PATH}/")),
+)
+
+
+@get("/", opt={"right": PUBLIC}, include_in_schema=False)
+async def home() -> Response[Any]:
+    """What this is."""
+    return Response(_HOME, media_type="text/html; charset=utf-8")
+
+
+HANDLERS = [home]
