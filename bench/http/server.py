@@ -12,14 +12,13 @@ from headrace.broker.access import Access
 from headrace.edge.draining import Draining
 from headrace.protocols.http import server
 from headrace.protocols.http.app import API, make_litestar
-from headrace.protocols.http.middleware.access import PUBLIC
 from headrace.protocols.http.middleware.limits import with_limits
 from headrace.protocols.http.requests.raw_paths import with_raw_paths
 from headrace.protocols.http.settings import HttpSettings
 from headrace.storage.open import open_store
 
 
-@post("/empty", opt={"right": PUBLIC}, status_code=200)
+@post("/empty", opt={"operation": "health"}, status_code=200)
 async def empty() -> None:
     """Do nothing."""
 

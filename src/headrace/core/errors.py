@@ -22,7 +22,7 @@
     │   └── ProducerFenced      another producer with the same id took over
     ├── AccessDenied
     │   ├── Unauthenticated     no token, or one that is unknown or revoked
-    │   └── Forbidden           the token does not give this right on this topic
+    │   └── Forbidden           the token does not give this right on this topic, group or producer id
     ├── OffsetOutOfRange
     ├── MessagesLost            retention dropped what a reader had yet to read
     ├── Overloaded              nothing was accepted; try again later
@@ -337,9 +337,13 @@ class Forbidden(AccessDenied):
     caller: str
     right: str
     topic: str
+    group: str = ""
+    producer_id: str = ""
 
     def __str__(self) -> str:
-        return f"token {self.caller!r} has no right to {self.right} {self.topic!r}: ask for one that has"
+        limits = f" for group {self.group!r}" if self.group else ""
+        limits += f" as producer {self.producer_id!r}" if self.producer_id else ""
+        return f"token {self.caller!r} has no right to {self.right} {self.topic!r}{limits}: ask for one that has"
 
 
 @dataclass(eq=False)

@@ -70,6 +70,16 @@ Upload = Publish | Stage
 Reading = Read | Follow
 
 
+def name_of(ticket: Reading | Upload) -> str:
+    """The operation that a stream is."""
+    return str(ticket.__struct_config__.tag)
+
+
+def producer_of(command: Upload) -> str | None:
+    """The producer, or the writer of commit keys, as which a stream is published, if it says so."""
+    return None if isinstance(command, Stage) else command.producer_id or command.writer
+
+
 def encode(ticket: Reading | Upload) -> bytes:
     """A ticket as bytes."""
     return msgspec.json.encode(ticket)

@@ -14,6 +14,7 @@ from litestar.types import ASGIApp
 from headrace.broker import Broker
 from headrace.broker.access import Access
 from headrace.core.errors import HeadraceError
+from headrace.edge.access import Gate, Leases
 from headrace.edge.bridge import Bridge
 from headrace.edge.draining import Draining
 from headrace.edge.waiting import LoopWakeups
@@ -28,6 +29,7 @@ from headrace.protocols.http.routes import (
     events,
     groups,
     health,
+    identity,
     members,
     messages,
     metrics,
@@ -46,6 +48,7 @@ _HANDLERS: Final = [
     *groups.HANDLERS,
     *members.HANDLERS,
     *sources.HANDLERS,
+    *identity.HANDLERS,
 ]
 
 
@@ -59,8 +62,13 @@ def make_app(
 
 def make_litestar(broker: Broker, access: Access, settings: HttpSettings, draining: Draining | None = None) -> Litestar:
     """The same without the routing by raw paths, for those who look at its routes."""
-    bridge = Bridge(broker, draining)
-    parts = {"bridge": bridge, "wakes": LoopWakeups(bridge.draining), "rest_settings": settings}
+    bridge, gate = Bridge(broker, draining), Gate(access)
+    parts = {
+        "bridge": bridge,
+        "wakes": LoopWakeups(bridge.draining),
+        "leases": Leases(gate),
+        "rest_settings": settings,
+    }
 
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
@@ -90,7 +98,7 @@ def make_litestar(broker: Broker, access: Access, settings: HttpSettings, draini
         logging_config=None,
         openapi_config=openapi_config(),
     )
-    app.state.access = access
+    app.state.gate = gate
     return app
 
 

@@ -128,9 +128,12 @@ class DiskStore:
 
 
 def open_disk_catalog(directory: Path, files: FileSystem | None = None) -> Catalog:
-    """Open the catalog of a store, making it if it is new, whoever else has the store open."""
+    """Open the catalog of a store that is there, whoever else has the store open."""
     with store_errors(directory):
-        (files or FileSystem()).make_directory(directory)
+        try:
+            (files or FileSystem()).size(directory / CATALOG)
+        except FileNotFoundError:
+            raise StoreUnavailable(str(directory), "there is no store here: `headrace serve` makes one") from None
         return Catalog(_sqlite(directory / CATALOG), str(directory))
 
 

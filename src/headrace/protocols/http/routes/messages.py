@@ -13,7 +13,7 @@ from litestar.params import FromPath
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_DEFAULT
 from headrace.core.publish.plan import Receipts
-from headrace.core.rights import Right
+from headrace.edge.access import Leases, Principal
 from headrace.edge.bridge import Bridge
 from headrace.edge.waiting import attend
 from headrace.protocols.http.formats import (
@@ -32,6 +32,7 @@ from headrace.protocols.http.formats import (
     published_of,
     stream_of,
 )
+from headrace.protocols.http.middleware.access import lease_of, principal_of
 from headrace.protocols.http.middleware.limits import allow_seconds
 from headrace.protocols.http.openapi.document import MESSAGE, Docs
 from headrace.protocols.http.requests.negotiation import body_type, wants_arrow
@@ -59,7 +60,7 @@ _MESSAGES_IN = PublishIn(
     "/topics/{topic:str}/messages",
     status_code=200,
     opt={
-        "right": Right.PUBLISH,
+        "operation": "publish",
         "bodies": (JSON, ARROW),
         "docs": Docs(
             body=PublishIn,
@@ -79,26 +80,31 @@ async def publish(
 ) -> Response[Any]:
     """Publish messages in one commit: a receipt for each, in the order sent, once they are on the device."""
     is_arrow = wants_arrow(request)
-    receipts = await _publish(body_type(request), await request.body(), unquoted(topic), bridge)
+    principal, body = principal_of(request), await request.body()
+    receipts = await _publish(principal, body_type(request), body, unquoted(topic), bridge)
     if is_arrow:
         return Response(stream_of(receipts.to_arrow()), media_type=ARROW)
     return Response(published_of(receipts), media_type=JSON)
 
 
-async def _publish(content_type: str, body: bytes, topic: str, bridge: Bridge) -> Receipts:
+async def _publish(principal: Principal, content_type: str, body: bytes, topic: str, bridge: Bridge) -> Receipts:
     if content_type == ARROW:
-        return await bridge.publish(topic, batch_of_arrow(body))
+        batch = batch_of_arrow(body)
+        principal.require_producers("publish", topic, batch)
+        return await bridge.publish(topic, batch)
     given = decode(body, PublishIn)
     batch = batch_of_json(given)
+    principal.require_producers("publish", topic, batch)
     if given.commit_key is None:
         return await bridge.publish(topic, batch)
+    principal.require("publish", topic, producer=given.commit_key.writer)
     return await bridge.call(bridge.broker.publish, topic, batch, commit_key_of(given.commit_key))
 
 
 @get(
     "/topics/{topic:str}/partitions/{partition:int}/messages",
     opt={
-        "right": Right.READ,
+        "operation": "read",
         "docs": Docs(answer=Messages, example=Messages([MESSAGE], 42), answers_arrow=True, errors=(404, 406)),
     },
     tags=["messages"],
@@ -109,6 +115,7 @@ async def fetch(
     topic: FromPath[str],
     partition: FromPath[int],
     bridge: NamedDependency[Bridge],
+    leases: NamedDependency[Leases],
     offset: FirstOffset = None,
     time_us: FirstTime = None,
     max_messages: MaxMessages = FETCH_MESSAGES_DEFAULT,
@@ -125,7 +132,7 @@ async def fetch(
     assert offset is not None
     allow_seconds(request, wait_seconds)
     work = bridge.fetch(name, partition, offset, max_messages, max_bytes, wait_seconds)
-    batch = await (attend(request, work) if wait_seconds > 0 else work)
+    batch = await (attend(request, work, lease_of(request, name), leases) if wait_seconds > 0 else work)
     # In a thread: the answer may be large, and others wait for the event loop.
     body = await bridge.call(_encoded, batch, offset, encoding, is_arrow)
     return Response(body, media_type=ARROW if is_arrow else JSON)

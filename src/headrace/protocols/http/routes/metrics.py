@@ -20,7 +20,6 @@ from prometheus_client.registry import Collector
 from headrace.broker.metrics import TopicMetrics
 from headrace.core.descriptions import GroupDescription
 from headrace.core.histogram import Histogram
-from headrace.core.rights import Right
 from headrace.edge.bridge import Bridge
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily | InfoMetricFamily
@@ -64,7 +63,7 @@ _SIZES: Final = (
 )
 
 
-@get("/metrics", opt={"right": Right.READ}, media_type="text/plain", include_in_schema=False)
+@get("/metrics", opt={"operation": "metrics"}, media_type="text/plain", include_in_schema=False)
 async def metrics(bridge: NamedDependency[Bridge]) -> Response[bytes]:
     """Everything Prometheus wants to know; needs the right to read all topics."""
     registry = CollectorRegistry(auto_describe=False)
