@@ -102,8 +102,7 @@ class Servers:
                 record, self.texts[token.name] = access.create(
                     token.name, grants, token.groups, token.producers, life_seconds=1
                 )
-                ends = {} if token.name == "expired" else {record.id: None}
-                self._end(ends)
+                self._end({} if token.name == "expired" else {record.id: None})
                 if token.name == "revoked":
                     access.revoke(record.id)
         # The one that lives a second is over.

@@ -4,7 +4,8 @@
     ├── InvalidInput            a value breaks a rule; nothing was written
     │   ├── InvalidMessage      … in one row of a batch
     │   │   ├── MessageTooLarge
-    │   │   └── CodecNotAllowed
+    │   │   ├── CodecNotAllowed
+    │   │   └── SeqnoJump       far above the last of its source: reset the source first if it is meant
     │   └── PartitionsCannotShrink
     ├── NotFound
     │   ├── TopicNotFound
@@ -126,6 +127,13 @@ class CodecNotAllowed(InvalidMessage):
     """A message names a codec that its topic does not list."""
 
     code: ClassVar[str] = "codec_not_allowed"
+
+
+@dataclass(eq=False)
+class SeqnoJump(InvalidMessage):
+    """A seqno is so far above the last of its source that it must be a mistake."""
+
+    code: ClassVar[str] = "seqno_jump"
 
 
 @dataclass(eq=False)

@@ -38,7 +38,7 @@ async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
     principal = gate.admit(_token(connection), _address(connection), operation or connection.url.path)
     if gate.has_uses:
         loop.run_in_executor(None, gate.store_uses)
-    connection.scope[_PRINCIPAL] = principal  # type: ignore[literal-required]
+    connection.scope[_PRINCIPAL] = principal  # type: ignore[typeddict-unknown-key]
     if operation is None or need is None:
         raise Forbidden(principal.caller.name, "call", connection.url.path)
     if not handler.opt.get("checked_inside"):
@@ -50,7 +50,7 @@ async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
 
 def principal_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Principal:
     """Who the guard let in."""
-    principal: Principal = connection.scope[_PRINCIPAL]  # type: ignore[literal-required]
+    principal: Principal = connection.scope[_PRINCIPAL]  # type: ignore[typeddict-item]
     return principal
 
 
