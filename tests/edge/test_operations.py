@@ -357,3 +357,13 @@ def test_every_method_of_flight_knows_who_calls(servers: Servers) -> None:
                 reader.read_all()
 
         assert _flight("DoExchange", "", exchange).make(servers, token, "mine") == outcome
+
+
+def test_the_documentation_has_every_operation() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "ACCESS.md").read_text()
+    rows = {line.split("`")[1]: line for line in text.splitlines() if line.startswith("| `")}
+    assert rows.keys() == OPERATIONS.keys()
+    for name, need in OPERATIONS.items():
+        right, group, producer = f"`{need.right}`", "for the group", "for the producer ids"
+        said = (right in rows[name], group in rows[name], producer in rows[name], rows[name].endswith("| yes |"))
+        assert said == (need.right is not None, need.for_group, need.for_producer, need.is_audited), name
