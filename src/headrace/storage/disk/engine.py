@@ -52,6 +52,8 @@ class DiskStore:
                 holder = self._files.read(directory / "LOCK", 20).decode().strip()
                 raise StoreUnavailable(str(directory), f"process {holder or 'unknown'} has it open")
             undo.callback(self._files.close, lock)
+            # Made here, for its owner only; what SQLite puts beside it has the same mode.
+            self._files.close(self._files.open(directory / CATALOG))
             database = _sqlite(directory / CATALOG)
             undo.callback(database.dispose)
             self.catalog = Catalog(database, str(directory))
