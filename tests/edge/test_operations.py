@@ -299,6 +299,7 @@ def _flight_calls() -> Iterator[Call]:
     yield _put(lambda topic: tickets.Publish(topic))
     yield _put(lambda topic: tickets.Publish(topic, producer_id=PRODUCER, epoch=1))
     yield _put(lambda topic: tickets.Publish(topic, writer=PRODUCER))
+    yield _put(lambda topic: tickets.Publish(topic, writer=PRODUCER, producer_id=PRODUCER))
     yield _put(lambda topic: tickets.Stage(topic, "s"))
     yield _get(lambda topic: tickets.Read(topic, 0, 0))
     yield _get(lambda topic: tickets.Follow(topic, {0: 0}))
@@ -357,6 +358,15 @@ def test_every_method_of_flight_knows_who_calls(servers: Servers) -> None:
                 reader.read_all()
 
         assert _flight("DoExchange", "", exchange).make(servers, token, "mine") == outcome
+
+
+@pytest.mark.parametrize(
+    "command",
+    [tickets.Publish("mine-1", writer="till-8"), tickets.Publish("mine-1", writer="till-8", producer_id=PRODUCER)],
+)
+def test_a_writer_of_commit_keys_counts_beside_a_producer(servers: Servers, command: tickets.Publish) -> None:
+    own = next(token for token in TOKENS if token.name == "own producer")
+    assert _put(lambda topic: command).make(servers, own, "mine-1") == "forbidden"
 
 
 def test_the_documentation_has_every_operation() -> None:

@@ -44,7 +44,8 @@ class EmbeddedTransport:
         """Begin to publish or to stage."""
         self._check_open()
         principal, operation = Principal(self._caller, "local"), tickets.name_of(command)
-        principal.require(operation, command.topic, producer=tickets.producer_of(command))
+        for producer in tickets.producers_of(command):
+            principal.require(operation, command.topic, producer=producer)
         return EmbeddedUpload(self._broker, command, self._closed, principal.lease(operation, command.topic))
 
     def read(self, ticket: tickets.Reading) -> EmbeddedReading:

@@ -75,9 +75,9 @@ def name_of(ticket: Reading | Upload) -> str:
     return str(ticket.__struct_config__.tag)
 
 
-def producer_of(command: Upload) -> str | None:
-    """The producer, or the writer of commit keys, as which a stream is published, if it says so."""
-    return None if isinstance(command, Stage) else command.producer_id or command.writer
+def producers_of(command: Upload) -> list[str | None]:
+    """As whom a stream is published: its producer and its writer of commit keys, none where it names none."""
+    return [None] if isinstance(command, Stage) else [command.producer_id or None, command.writer]
 
 
 def encode(ticket: Reading | Upload) -> bytes:

@@ -58,28 +58,30 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         writer: flight.FlightMetadataWriter,
     ) -> None:
         """Publish, or stage, a stream of batches."""
-        with translated(), self._stream():
+        with translated():
+            principal = principal_of(context, "do_put")
             command = tickets.decode_upload(descriptor.command or b"")
             operation = tickets.name_of(command)
-            principal = principal_of(context, operation)
-            principal.require(operation, command.topic, producer=tickets.producer_of(command))
+            for producer in tickets.producers_of(command):
+                principal.require(operation, command.topic, producer=producer)
             lease = principal.lease(operation, command.topic)
 
             def check(batch: pa.RecordBatch) -> None:
                 principal.require_producers(operation, command.topic, batch)
 
             batches = _checked(_batches_in(reader), check)
-            if isinstance(command, tickets.Stage):
-                stage(self._broker, command, batches, writer.write, lease.check)
-            else:
-                publish(self._broker, command, batches, writer.write, self.stopping.is_set, lease.check)
+            with self._stream():
+                if isinstance(command, tickets.Stage):
+                    stage(self._broker, command, batches, writer.write, lease.check)
+                else:
+                    publish(self._broker, command, batches, writer.write, self.stopping.is_set, lease.check)
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Read one partition: a range, or from an offset on for ever."""
         with translated():
+            principal = principal_of(context, "do_get")
             read = tickets.decode_read(ticket.ticket)
             operation = tickets.name_of(read)
-            principal = principal_of(context, operation)
             principal.require(operation, read.topic)
             batches = batches_of(self._broker, read, self._is_over(context, principal.lease(operation, read.topic)))
             schema = schema_of(read)
