@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 from litestar.routes import HTTPRoute
 
@@ -15,6 +16,7 @@ from headrace.broker import Broker
 from headrace.core.rights import Right
 from headrace.edge.operations import OPERATIONS
 from headrace.protocols.http.app import make_litestar
+from headrace.protocols.http.formats import ARROW, stream_of
 from headrace.protocols.http.settings import HttpSettings
 from tests.protocols.http.event_client import subscribed
 from tests.protocols.http.site import Site, create_topic, path_of, problem, publish
@@ -191,3 +193,24 @@ def test_a_subscription_ends_when_its_token_is_revoked(tmp_path: Path) -> None:
         with subscribed(site.new_client(text), path_of("topics", "t", "events")) as reader:
             site.access.revoke(record.id)
             assert [(event.kind, event.data["code"]) for event in reader.events()] == [("end", "unauthenticated")]
+
+
+def test_a_token_publishes_only_as_its_own_producers_and_writers(guarded: Site) -> None:
+    _, text = guarded.access.create("till", [(TOPIC, ["publish"])], producers=["till-*"])
+    client, path = guarded.new_client(text), path_of("topics", TOPIC, "messages")
+    for producer, writer, status in (
+        ("till-7", None, 200),
+        (None, None, 200),
+        ("office", None, 403),
+        (None, "till-7", 200),
+        ("till-7", "office", 403),
+    ):
+        message = {"value": "a"} if producer is None else {"value": "a", "producer_id": producer}
+        body: dict[str, Any] = {"messages": [message]}
+        if writer is not None:
+            body["commit_key"] = {"writer": writer, "number": 1}
+        assert client.post(path, json=body).status_code == status, (producer, writer)
+    batch = pa.record_batch({"value": [b"a", b"b"], "producer_id": ["till-7", "office"]})
+    headers = {"content-type": ARROW}
+    denied = problem(client.post(path, content=stream_of(batch), headers=headers), 403, "forbidden")
+    assert denied["fields"]["producer_id"] == "office"
