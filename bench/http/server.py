@@ -12,12 +12,11 @@ from headrace.broker.access import Access
 from headrace.edge.draining import Draining
 from headrace.protocols.http import server
 from headrace.protocols.http.app import make_litestar, with_edges
-from headrace.protocols.http.middleware.access import PUBLIC
 from headrace.protocols.http.settings import HttpSettings
 from headrace.storage.open import open_store
 
 
-@post("/empty", opt={"right": PUBLIC}, status_code=200)
+@post("/empty", opt={"operation": "health"}, status_code=200)
 async def empty() -> None:
     """Do nothing."""
 

@@ -1,18 +1,30 @@
-"""Tokens that another process makes and revokes."""
+"""Tokens: made and revoked by another process, with an end, rotated, and when they were last used."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from headrace.broker.access import Access
-from headrace.core.errors import Unauthenticated
+from headrace.core.errors import InvalidInput, Unauthenticated
+from headrace.core.rights import Right
+from headrace.storage.interface import Store
 from headrace.storage.open import open_store
+from tests.broker.clock import SettableClock
+
+DAY_SECONDS = 86_400
 
 
-def test_a_token_that_another_process_revoked_is_out_within_a_second() -> None:
-    store = open_store("memory:")
+@pytest.fixture
+def store() -> Iterator[Store]:
+    opened = open_store("memory:")
+    yield opened
+    opened.close()
+
+
+def test_a_token_that_another_process_revoked_is_out_within_a_second(store: Store) -> None:
     here, elsewhere = Access(store.catalog), Access(store.catalog)
     record, token = elsewhere.create("till", [("*", ["read"])])
     assert here.authenticate(token).name == "till"
@@ -23,4 +35,100 @@ def test_a_token_that_another_process_revoked_is_out_within_a_second() -> None:
     elsewhere.create("other", [("*", ["read"])])
     with pytest.raises(Unauthenticated):
         here.authenticate(token)
+
+
+def test_a_token_ends(store: Store) -> None:
+    clock = SettableClock()
+    access = Access(store.catalog, clock)
+    record, token = access.create("till", [("*", ["read"])], life_seconds=90 * DAY_SECONDS)
+    assert record.expires_us == clock.now_us() + 90 * DAY_SECONDS * 1_000_000
+    clock.step(90 * DAY_SECONDS - 1)
+    caller = access.authenticate(token)
+    assert (caller.token_id, caller.expires_us) == (record.id, record.expires_us)
+    access.refresh()
+    before = access.version
+    clock.step(1)
+    with pytest.raises(Unauthenticated, match="expired"):
+        access.authenticate(token)
+    # Whoever holds a lease learns of it, and the server does not open to everyone.
+    access._forget()
+    access.refresh()
+    assert access.version > before and not access.is_open()
+    with pytest.raises(Unauthenticated):
+        access.authenticate(None)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 1e12, float("nan")])
+def test_an_end_must_be_ahead(store: Store, seconds: float) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Access(store.catalog).create("till", [("*", ["read"])], life_seconds=seconds)
+    assert caught.value.field == "expires"
+
+
+def test_rotation_keeps_both_tokens_for_a_while(store: Store) -> None:
+    clock = SettableClock()
+    access = Access(store.catalog, clock)
+    _, old = access.create("till", [("a", ["read"])], ["g"], ["p"], life_seconds=DAY_SECONDS)
+    clock.step(3_600)
+    record, new, replaced = access.rotate("till", keep_seconds=600)
+    assert [token.name for token in replaced] == ["till"]
+    assert record.expires_us == clock.now_us() + DAY_SECONDS * 1_000_000, "it lives as long as the old one would have"
+    assert access.authenticate(old).grants == access.authenticate(new).grants
+    clock.step(600)
+    with pytest.raises(Unauthenticated, match="expired"):
+        access.authenticate(old)
+    assert access.authenticate(new).name == "till"
+    # Rotating again by the id leaves what has ended alone.
+    again, _, replaced = access.rotate(record.id, keep_seconds=0, life_seconds=60)
+    assert [token.id for token in replaced] == [record.id]
+    assert again.expires_us == clock.now_us() + 60_000_000
+    with pytest.raises(Unauthenticated):
+        access.authenticate(new)
+
+
+def test_rotation_never_gives_more_time_or_other_rights(store: Store) -> None:
+    clock = SettableClock()
+    access = Access(store.catalog, clock)
+    short, _ = access.create("till", [("a", ["read"])], life_seconds=60)
+    access.rotate("till", keep_seconds=3_600)
+    assert {token.id: token.expires_us for token in access.list()}[short.id] == short.expires_us
+    access.create("till", [("b", [Right.MANAGE])])
+    with pytest.raises(InvalidInput, match="by its id"):
+        access.rotate("till", keep_seconds=0)
+    for name, keep_seconds in (("nobody", 0), ("till", -1)):
+        with pytest.raises(InvalidInput):
+            access.rotate(name, keep_seconds)
+
+
+def test_the_last_use_is_stored_now_and_then(store: Store) -> None:
+    clock = SettableClock()
+    access = Access(store.catalog, clock)
+    _, token = access.create("till", [("*", ["read"])])
+
+    def used_us() -> int:
+        access.store_uses()
+        return access.list()[0].used_us or 0
+
+    assert used_us() == 0
+    access.authenticate(token)
+    first_us = clock.now_us()
+    assert used_us() == first_us
+    clock.step(59)
+    access.authenticate(token)
+    assert used_us() == first_us
+    before = access.version
+    clock.step(1)
+    access.authenticate(token)
+    assert used_us() == clock.now_us()
+    access._forget()
+    access.refresh()
+    assert access.version == before, "a use changes nothing for those who hold a lease"
+
+
+def test_a_store_that_cannot_be_told_of_uses_does_no_harm(store: Store) -> None:
+    access = Access(store.catalog)
+    _, token = access.create("till", [("*", ["read"])])
+    access.authenticate(token)
     store.close()
+    access.store_uses()
+    assert access.authenticate(token).name == "till"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace.broker import Broker
-from headrace.core.errors import MessageTooLarge
-from headrace.core.limits import SEQNO_MAX
+from headrace.core.errors import MessageTooLarge, SeqnoJump
+from headrace.core.limits import SEQNO_JUMP_MAX, SEQNO_MAX
 from headrace.core.publish.plan import CommitKey, Receipts
 from tests.broker.background import Background, open_gated, together, until_queued
 from tests.broker.clock import SettableClock
@@ -37,6 +37,54 @@ def test_gaps_are_fine_and_are_not_filled_later(broker: Broker) -> None:
     broker.create_topic("orders")
     assert statuses(broker.publish("orders", batch(b"a", b"b", producer_id="p", seqno=[10, 1000]))) == ["written"] * 2
     assert statuses(broker.publish("orders", batch(b"c", producer_id="p", seqno=500))) == ["duplicate"]
+
+
+def test_a_seqno_that_jumps_is_refused_and_harms_nobody(broker: Broker) -> None:
+    broker.create_topic("orders")
+    for seqno in (1, 2):
+        broker.publish("orders", batch(b"a", producer_id="p", seqno=seqno))
+    outcomes = broker.publish_many(
+        "orders",
+        [
+            batch(b"b", producer_id="p", seqno=3),
+            batch(b"poison", producer_id="p", seqno=SEQNO_MAX),
+            batch(b"c", producer_id="p", seqno=4),
+            batch(b"d", producer_id="q", seqno=SEQNO_MAX),
+        ],
+    )
+    assert [type(outcome).__name__ for outcome in outcomes] == ["Receipts", "SeqnoJump", "Receipts", "Receipts"]
+    assert (broker.last_seqno("orders", "p"), broker.last_seqno("orders", "q")) == (4, SEQNO_MAX)
+    with pytest.raises(SeqnoJump, match="reset the source") as caught:
+        broker.publish("orders", batch(b"poison", producer_id="p", seqno=5 + SEQNO_JUMP_MAX))
+    assert (caught.value.row, caught.value.value) == (0, str(5 + SEQNO_JUMP_MAX))
+    with pytest.raises(SeqnoJump):
+        key = CommitKey("writer", 1)
+        broker.publish("orders", batch(b"poison", producer_id="p", seqno=5 + SEQNO_JUMP_MAX), key)
+    assert broker.last_commit("orders", "writer") is None
+    assert statuses(broker.publish("orders", batch(b"e", producer_id="p", seqno=4 + SEQNO_JUMP_MAX))) == ["written"]
+
+
+def test_a_seqno_that_jumps_beside_one_that_is_bad_is_refused(broker: Broker) -> None:
+    broker.create_topic("orders")
+    broker.publish("orders", batch(b"a", producer_id="p", seqno=1))
+    bad, jumping = batch(b"x", partition=99), batch(b"poison", producer_id="p", seqno=SEQNO_MAX)
+    outcomes = broker.publish_many("orders", [bad, jumping, batch(b"b", producer_id="p", seqno=2)])
+    assert isinstance(outcomes[1], SeqnoJump) and isinstance(outcomes[2], Receipts)
+    assert broker.last_seqno("orders", "p") == 2
+
+
+def test_a_seqno_may_jump_where_none_counts(broker: Broker) -> None:
+    broker.create_topic("free", deduplication="off")
+    for seqno in (1, SEQNO_MAX):
+        assert statuses(broker.publish("free", batch(b"a", producer_id="p", seqno=seqno))) == ["written"]
+
+
+def test_a_commit_that_was_published_before_is_no_jump(broker: Broker) -> None:
+    broker.create_topic("orders")
+    key = CommitKey("writer", 1)
+    broker.publish("orders", batch(b"a", producer_id="p", seqno=SEQNO_MAX), key)
+    broker.publish("orders", batch(b"a", producer_id="q", seqno=1))
+    assert statuses(broker.publish("orders", batch(b"a", producer_id="q", seqno=SEQNO_MAX), key)) == ["duplicate"]
 
 
 def test_repeats_inside_one_batch_are_found(broker: Broker) -> None:

@@ -25,7 +25,7 @@ def test_the_commands_of_the_design() -> None:
     expected = (
         "bench consume doctor group group/delete group/describe group/list group/seek "
         "pipeline pipeline/check pipeline/run produce serve token token/create token/list "
-        "token/revoke topic topic/alter topic/create topic/delete topic/describe topic/list version"
+        "token/revoke token/rotate topic topic/alter topic/create topic/delete topic/describe topic/list version whoami"
     )
     assert sorted("/".join(each) for each in commands()[1:]) == expected.split()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.storage.open import open_store
 from tests.cli.processes import Server, headrace
 from tests.postgres_server import PASSWORD, PASSWORD_IN_URL, PostgresServer
 
@@ -30,6 +31,8 @@ def test_two_servers_on_one_database(postgres: PostgresServer) -> None:
 
 def test_tokens_are_made_in_the_database(postgres: PostgresServer) -> None:
     url = postgres.fresh_url()
+    assert "there is no store here" in headrace("token", "create", "admin", "--store", url).refused(2)
+    open_store(url).close()
     made = headrace("token", "create", "admin", "--store", url, "--json").json()
     listed = headrace("token", "list", "--store", url, "--json")
     assert [each["id"] for each in listed.json()] == [made["id"]]

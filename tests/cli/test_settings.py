@@ -161,4 +161,6 @@ def test_the_systemd_unit() -> None:
     assert service["Environment"] == "HEADRACE_STORE=file:/var/lib/headrace"
     assert service["Type"] == "notify"
     assert float(service["TimeoutStopSec"]) > ServeSettings().rest.stop_seconds
-    assert service["RestartPreventExitStatus"] == str(int(Exit.USAGE))
+    assert unit["Unit"]["StartLimitIntervalSec"] == "0", "it is started again however often it failed"
+    assert (service["UMask"], service["StateDirectoryMode"]) == ("0077", "0700")
+    assert service["CapabilityBoundingSet"] == "" and service["NoNewPrivileges"] == "yes"

@@ -124,3 +124,18 @@ def test_tables_fit_the_screen(server: Server, topic: str) -> None:
         code, seen = terminal.end()
     assert code == 0
     assert max(len(re.sub("\x1b\\[[0-9;]*m", "", line)) for line in seen.splitlines()) <= 40
+
+
+def test_messages_cannot_act_on_a_terminal(tmp_path: Path) -> None:
+    evil = "\x1b]0;owned\x07 \x9b31m tab\there \x7f"
+    with Server(tmp_path / "store") as server:
+        assert server.run("topic", "create", "t").code == 0
+        assert server.run("produce", "t", stdin=evil + "\n").code == 0
+        plain = server.run("consume", "t").out
+        assert plain.strip("\n") == evil, "elsewhere it is given out as it is"
+        for more in ((), ("--json",)):
+            with Terminal("consume", "t", *more, HEADRACE_URL=server.url) as terminal:
+                code, seen = terminal.end()
+            assert code == 0 and "owned" in seen
+            assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", seen)
+        assert server.stop() == 0

@@ -2,18 +2,78 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from pathlib import Path
 
 import httpx
 
+from headrace.storage.open import open_store
 from tests.cli.processes import PATIENCE_SECONDS, Server, eventually, headrace
 
 
 def create(store: Path, *arguments: str) -> dict[str, str]:
     made: dict[str, str] = headrace("token", "create", *arguments, "--store", f"file:{store}", "--json").json()
     return made
+
+
+def make_store(store: Path) -> None:
+    """What a server leaves behind."""
+    open_store(f"file:{store}").close()
+
+
+def test_tokens_with_an_end_and_rotation(tmp_path: Path) -> None:
+    store, audit = tmp_path / "store", tmp_path / "audit.jsonl"
+    make_store(store)
+    with_audit = ("--audit-log", str(audit))
+    made = create(store, "till", "--publish", "orders", "--producer", "till-7", "--expires", "90d", *with_audit)
+    rotated = headrace("token", "rotate", "till", "--keep", "1h", "--store", f"file:{store}", "--json", *with_audit)
+    new = rotated.json()
+    listed = {each["id"]: each for each in headrace("token", "list", "--store", f"file:{store}", "--json").json()}
+    old = listed[made["id"]]
+    assert 3_590_000_000 < old["expires_us"] - new["created_us"] <= 3_600_000_000
+    assert new["expires_us"] - new["created_us"] == 90 * 86_400 * 1_000_000
+    assert (new["rights"], new["producers"]) == ({"publish": ["orders"]}, ["till-7"])
+    table = headrace("token", "list", "--store", f"file:{store}").out
+    assert "expires" in table and "last used" in table and "till-7" in table
+    assert "--expires" in headrace("token", "create", "x", "--expires", "soon", "--store", f"file:{store}").refused(2)
+    assert "no valid token" in headrace("token", "rotate", "nobody", "--store", f"file:{store}").refused(2)
+    assert headrace("token", "revoke", made["id"], "--store", f"file:{store}", *with_audit).code == 0
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert [(line["event"], line["operation"], line["token"]) for line in lines] == [
+        ("done", "create_token", made["id"]),
+        ("done", "rotate_token", new["id"]),
+        ("done", "revoke_token", made["id"]),
+    ]
+    assert all(line["principal"].startswith("os:") and line["address"] == "local" for line in lines)
+    assert audit.stat().st_mode & 0o777 == 0o600
+    for secret in (made["token"], new["token"]):
+        assert secret.split("_", 2)[2] not in audit.read_text() + table
+
+
+def test_tokens_may_be_required_on_loopback_too(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    serve = ("serve", "--store", f"file:{store}", "--http", "127.0.0.1:0", "--flight", "off", "--require-tokens")
+    assert "require_tokens is set" in headrace(*serve).refused(2)
+    made, stored = create(store, "admin", "--expires", "1d"), ("--store", f"file:{store}")
+    audit = tmp_path / "audit.jsonl"
+    with Server(store, "--require-tokens", "--audit-log", str(audit)) as server:
+        assert server.run("topic", "list").refused(4)
+        shown = server.run("whoami", HEADRACE_TOKEN=made["token"]).out
+        assert "admin" in shown and "expires" in shown and "manage" in shown
+        assert server.run("whoami", "--json", HEADRACE_TOKEN=made["token"]).json()["token_id"] == made["id"]
+        assert server.run("topic", "create", "orders", HEADRACE_TOKEN=made["token"]).code == 0
+        lines = [json.loads(line) for line in audit.read_text().splitlines()]
+        assert [(line["event"], line["operation"], line["principal"]) for line in lines] == [
+            ("refused", "list_topics", "unknown"),
+            ("done", "create_topic", "admin"),
+        ]
+        assert {line["address"] for line in lines} == {"127.0.0.1"}
+        eventually(lambda: '"used_us": null' not in headrace("token", "list", *stored, "--json").out)
+        assert headrace("token", "revoke", made["id"], "--store", f"file:{store}").code == 0
+        wait_for(server, 401)
+        assert server.stop() == 0
 
 
 def test_tokens_while_a_server_runs(tmp_path: Path) -> None:
@@ -51,6 +111,7 @@ def wait_for(server: Server, status: int, token: str = "hr_none_none") -> None:
 
 
 def test_a_token_is_shown_once_and_only_as_a_hash_in_the_store(tmp_path: Path) -> None:
+    make_store(tmp_path / "store")
     shown = headrace("token", "create", "admin", "--store", f"file:{tmp_path}/store")
     [token] = shown.lines()
     assert token.startswith("hr_") and "not shown again" in shown.err
@@ -60,8 +121,10 @@ def test_a_token_is_shown_once_and_only_as_a_hash_in_the_store(tmp_path: Path) -
 
 def test_the_last_token_of_a_server_that_others_can_reach(tmp_path: Path) -> None:
     store = tmp_path / "store"
+    make_store(store)
     made = create(store, "admin")
     with Server(store, "--http", "0.0.0.0:0") as server:
+        assert "plain text" in server.err
         url = server.url.replace("0.0.0.0", "127.0.0.1")
         headers = {"Authorization": f"Bearer {made['token']}"}
         assert httpx.get(f"{url}/v1/topics", headers=headers, timeout=PATIENCE_SECONDS).status_code == 200
@@ -84,6 +147,10 @@ def test_ipv6_loopback_needs_no_token(tmp_path: Path) -> None:
 
 def test_refusals(tmp_path: Path) -> None:
     store = ("--store", f"file:{tmp_path}/store")
+    assert "there is no store here" in headrace("token", "list", *store).refused(2)
+    assert "there is no store here" in headrace("token", "create", "admin", *store).refused(2)
+    assert not (tmp_path / "store").exists()
+    make_store(tmp_path / "store")
     assert "no tokens" in headrace("token", "list", *store).out
     assert "there is no token" in headrace("token", "revoke", "nobody", *store).refused(1)
     assert "name" in headrace("token", "create", "", *store).refused(2)

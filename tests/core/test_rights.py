@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace.core.errors import Forbidden, InvalidInput
@@ -76,7 +77,42 @@ def test_a_right_that_is_required_and_missing_is_named() -> None:
     ann.require(Right.READ, "ORDERS")
     with pytest.raises(Forbidden) as caught:
         ann.require(Right.MANAGE, "orders")
-    assert caught.value.details() == {"caller": "ann", "right": "manage", "topic": "orders"}
+    nothing = {"group": "", "producer_id": ""}
+    assert caught.value.details() == {"caller": "ann", "right": "manage", "topic": "orders", **nothing}
+
+
+def test_a_grant_may_be_limited_to_some_groups() -> None:
+    ann = Caller("ann", check_grants([("orders", ["read", "manage"])], groups=["ann-*", "café"]))
+    assert ann.may(Right.READ, "orders")
+    assert ann.may(Right.READ, "orders", group="ann-1")
+    assert ann.may(Right.MANAGE, "orders", group="cafe\N{COMBINING ACUTE ACCENT}")
+    assert not ann.may(Right.READ, "orders", group="billing")
+    assert not ann.may(Right.READ, "orders", group="ANN-1")
+    with pytest.raises(Forbidden, match="for group 'billing'"):
+        ann.require(Right.MANAGE, "orders", group="billing")
+
+
+def test_a_right_to_manage_some_groups_does_not_manage_the_topic() -> None:
+    ann = Caller("ann", check_grants([("orders", ["manage"])], groups=["ann-*"]))
+    assert not ann.may(Right.MANAGE, "orders")
+    assert ann.may_see("orders")
+
+
+def test_a_grant_may_be_limited_to_some_producer_ids() -> None:
+    till = Caller("till", check_grants([("orders", ["publish"])], producers=["till-7", "till-7/*"]))
+    assert till.may(Right.PUBLISH, "orders")
+    assert till.may(Right.PUBLISH, "orders", producer="")
+    assert till.may(Right.PUBLISH, "orders", producer="till-7/a")
+    assert not till.may_publish_as_anyone("orders")
+    assert not till.may_publish_as_anyone("other")
+    assert caller(("orders", ["publish"])).may_publish_as_anyone("orders")
+    with pytest.raises(Forbidden, match="as producer 'till-8'"):
+        till.require(Right.PUBLISH, "orders", producer="till-8")
+
+
+def test_grants_from_before_the_limits_existed_have_none() -> None:
+    old = msgspec.json.decode(b'{"pattern":"orders","rights":["publish"]}', type=Grant)
+    assert old == Grant("orders", frozenset({Right.PUBLISH}), ("*",), ("*",))
 
 
 def test_anyone_may_do_everything() -> None:
@@ -106,3 +142,10 @@ def test_grants_that_make_no_sense_are_refused(grants: Any, field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         check_grants(grants)
     assert caught.value.field == field
+
+
+def test_patterns_that_no_name_could_have_are_refused() -> None:
+    for limits, field in (({"groups": [""]}, "group name"), ({"producers": ["a\n"]}, "producer pattern")):
+        with pytest.raises(InvalidInput) as caught:
+            check_grants([("orders", ["read"])], **limits)
+        assert caught.value.field == field

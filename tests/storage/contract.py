@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -236,7 +237,7 @@ class CatalogContract:
         grants = (Grant("orders*", frozenset({Right.READ, Right.PUBLISH})), Grant("*", frozenset()))
         tokens = [
             TokenRecord("b", "it's 🛞", "hash", grants, NOW_US),
-            TokenRecord("a", "Second", "other", (), NOW_US + 1),
+            TokenRecord("a", "Second", "other", (), NOW_US + 1, expires_us=NOW_US + 9, used_us=NOW_US + 2),
         ]
         for token in reversed(tokens):
             place.store.catalog.add_token(token)
@@ -248,6 +249,20 @@ class CatalogContract:
         assert not place.store.catalog.remove_token("b")
         place.reopen()
         assert place.store.catalog.tokens() == tokens[1:]
+
+    def test_a_token_takes_the_place_of_another(self, place: Place) -> None:
+        old = TokenRecord("old", "till", "hash", (), NOW_US)
+        place.store.catalog.add_token(old)
+        new = TokenRecord("new", "till", "other", (), NOW_US + 1)
+        place.store.catalog.replace_tokens(new, {"old": NOW_US + 5, "nobody": NOW_US})
+        place.reopen()
+        assert place.store.catalog.tokens() == [replace(old, expires_us=NOW_US + 5), new]
+
+    def test_the_last_use_of_a_token_is_the_latest_anyone_saw(self, place: Place) -> None:
+        place.store.catalog.add_token(TokenRecord("a", "till", "hash", (), NOW_US))
+        for used_us, expected_us in ((5, 5), (3, 5), (7, 7)):
+            place.store.catalog.put_token_uses({"a": used_us, "nobody": 9})
+            assert [token.used_us for token in place.store.catalog.tokens()] == [expected_us]
 
     def test_a_topic_that_is_not_there_can_have_neither_groups_nor_offsets(self, place: Place) -> None:
         topic = Topic(place)

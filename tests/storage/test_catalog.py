@@ -9,8 +9,9 @@ from sqlalchemy import create_engine, text
 
 from headrace.core.errors import StoreUnavailable, UnknownFormat
 from headrace.core.groups.group import Group
+from headrace.core.rights import Grant, Right
 from headrace.core.settings import DEFAULT_SETTINGS
-from headrace.storage.catalog import Catalog
+from headrace.storage.catalog import Catalog, TokenRecord
 from headrace.storage.tables import VERSION
 
 
@@ -40,6 +41,25 @@ def test_a_newer_version_is_refused_and_an_older_one_is_not(tmp_path: Path) -> N
         else:
             opened(tmp_path / "db").close()
     engine.dispose()
+
+
+def test_tokens_of_the_first_version_are_kept_and_have_no_end(tmp_path: Path) -> None:
+    opened(tmp_path / "db").close()
+    engine = create_engine(f"sqlite:///{tmp_path / 'db'}")
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE all_tokens"))
+        columns = "tokenid TEXT PRIMARY KEY, name TEXT, secret_hash TEXT, grants TEXT, created_us BIGINT"
+        connection.execute(text(f"CREATE TABLE all_tokens ({columns})"))
+        grants = '[{"pattern":"orders","rights":["read"]}]'
+        values = {"grants": grants}
+        connection.execute(text("INSERT INTO all_tokens VALUES ('id', 'ann', 'hash', :grants, 7)"), values)
+        connection.execute(text("UPDATE headrace_catalog SET version = 1"))
+    engine.dispose()
+    for _ in range(2):
+        catalog = opened(tmp_path / "db")
+        read = Grant("orders", frozenset({Right.READ}))
+        assert catalog.tokens() == [TokenRecord("id", "ann", "hash", (read,), 7)]
+        catalog.close()
 
 
 def test_tables_that_a_crash_left_out_are_made(tmp_path: Path) -> None:

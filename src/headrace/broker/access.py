@@ -4,26 +4,36 @@ A token is `hr_<id>_<secret>`. Only a hash of the secret is kept, in the catalog
 it is made. As long as there are no tokens everyone may do everything, which is why a server without tokens listens on
 loopback only, and one that others can reach lets nobody in once its last token is revoked. Tokens are looked up again
 every second: one that another process made or revoked counts within that time.
+
+A token may have an end. Rotating makes a new token of the same name and gives the old one an end, so that both are
+valid for a while. When a token was last used is stored about once a minute; that may fail without harm.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import secrets
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headrace.broker.clock import Clock, SystemClock
-from headrace.core.errors import Unauthenticated
+from headrace.core.errors import HeadraceError, InvalidInput, Unauthenticated
+from headrace.core.limits import MICROSECONDS
 from headrace.core.names import check_id
-from headrace.core.rights import ANYONE, Caller, check_grants
+from headrace.core.rights import ALL, ANYONE, Caller, Grant, check_grants
 from headrace.storage.catalog import Catalog, TokenRecord
 
 _PREFIX: Final = "hr"
 _FRESH_SECONDS: Final = 1.0
+_USE_SECONDS: Final = 60
+# No token lives longer than a hundred years, and none is made that has ended.
+_LIFE_SECONDS_MAX: Final = 100 * 365 * 86_400
+
+logger = logging.getLogger(__name__)
 
 
 class Access:
@@ -35,16 +45,24 @@ class Access:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._tokens: dict[str, TokenRecord] = {}
+        self._looked_us = 0
+        self._has_tokens = False
         self._fresh_until = 0.0
+        # When each token was last used, as far as that is not stored, and when it was stored last.
+        self._uses: dict[str, int] = {}
+        self._stored_uses: dict[str, int] = {}
+        # Counts up whenever the tokens are not what they were.
+        self.version = 0
 
     def is_open(self) -> bool:
         """Whether everyone may do everything, since there are no tokens."""
-        return not self._known() and not self._must_authenticate
+        self._known()
+        return not self._has_tokens and not self._must_authenticate
 
     def authenticate(self, token: str | None) -> Caller:
         """Who comes with this token."""
         known = self._known()
-        if not known and not self._must_authenticate:
+        if not self._has_tokens and not self._must_authenticate:
             return ANYONE
         if not token:
             raise Unauthenticated("no token was sent")
@@ -55,36 +73,101 @@ class Access:
         is_right = hmac.compare_digest(_hashed(secret), expected)
         if record is None or prefix != _PREFIX or not is_right:
             raise Unauthenticated("the token is unknown or revoked")
-        return Caller(record.name, record.grants)
+        now_us = self._clock.now_us()
+        if _has_ended(record, now_us):
+            raise Unauthenticated("the token has expired")
+        if now_us - self._stored_uses.get(token_id, 0) >= _USE_SECONDS * MICROSECONDS:
+            self._uses[token_id] = now_us
+        return Caller(record.name, record.grants, record.id, record.expires_us)
 
-    def create(self, name: str, grants: Iterable[tuple[str, Iterable[str]]]) -> tuple[TokenRecord, str]:
-        """Make a token; its text is given out here and never again."""
-        token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
-        checked = check_grants(grants)
-        record = TokenRecord(token_id, check_id("token name", name), _hashed(secret), checked, self._clock.now_us())
+    def create(
+        self,
+        name: str,
+        grants: Iterable[tuple[str, Iterable[str]]],
+        groups: Iterable[str] = ALL,
+        producers: Iterable[str] = ALL,
+        life_seconds: float | None = None,
+    ) -> tuple[TokenRecord, str]:
+        """Make a token; its text is given out here and never again. Without `life_seconds` it has no end."""
+        checked = check_grants(grants, groups, producers)
+        record, text = self._new(check_id("token name", name), checked, life_seconds)
         self._catalog.add_token(record)
-        self._fresh_until = 0.0
-        return record, f"{_PREFIX}_{token_id}_{secret}"
+        self._forget()
+        return record, text
+
+    def rotate(
+        self, name_or_id: str, keep_seconds: float, life_seconds: float | None = None
+    ) -> tuple[TokenRecord, str, Sequence[TokenRecord]]:
+        """Make a token in place of those of a name, which stay valid for a while: the new one, its text, the old ones.
+
+        The new one lives as long as the newest of the old ones was made for, unless told otherwise.
+        """
+        now_us = self._clock.now_us()
+        old = [token for token in self.list() if name_or_id in (token.id, token.name) and not _has_ended(token, now_us)]
+        if not old:
+            raise InvalidInput("token", repr(name_or_id[:100]), "no valid token has this name or id")
+        if any(token.grants != old[0].grants for token in old):
+            rule = "several tokens of this name have different rights: name one by its id"
+            raise InvalidInput("token", repr(name_or_id[:100]), rule)
+        newest = old[-1]
+        if life_seconds is None and newest.expires_us is not None:
+            life_seconds = (newest.expires_us - newest.created_us) / MICROSECONDS
+        end_us = now_us + int(_check_seconds("keep", keep_seconds, 0) * MICROSECONDS)
+        record, text = self._new(newest.name, newest.grants, life_seconds)
+        ends = {token.id: min(end_us, token.expires_us or end_us) for token in old}
+        self._catalog.replace_tokens(record, ends)
+        self._forget()
+        return record, text, old
+
+    def _new(self, name: str, grants: tuple[Grant, ...], life_seconds: float | None) -> tuple[TokenRecord, str]:
+        token_id, secret, now_us = secrets.token_hex(6), secrets.token_urlsafe(32), self._clock.now_us()
+        end_us = None
+        if life_seconds is not None:
+            end_us = now_us + int(_check_seconds("expires", life_seconds, 1) * MICROSECONDS)
+        return TokenRecord(token_id, name, _hashed(secret), grants, now_us, end_us), f"{_PREFIX}_{token_id}_{secret}"
 
     def revoke(self, token_id: str) -> bool:
         """Let a token in no more; whether there was one."""
-        self._fresh_until = 0.0
-        return self._catalog.remove_token(token_id)
+        removed = self._catalog.remove_token(token_id)
+        self._forget()
+        return removed
 
     def list(self) -> list[TokenRecord]:
-        """All tokens."""
+        """All tokens, those that have expired too."""
         return self._catalog.tokens()
 
     @property
     def is_stale(self) -> bool:
-        """Whether the next look at the tokens waits for the catalog: call `refresh` before, where nothing may wait."""
+        """Whether the next call would ask the store, which takes a while."""
         return time.monotonic() >= self._fresh_until
 
+    @property
+    def has_uses(self) -> bool:
+        """Whether there is anything for `store_uses` to do."""
+        return bool(self._uses)
+
+    def store_uses(self) -> None:
+        """Store when tokens were last used."""
+        with self._lock:
+            uses = {token_id: self._uses.pop(token_id) for token_id in [*self._uses]}
+            self._stored_uses |= uses
+            if uses:
+                try:
+                    self._catalog.put_token_uses(uses)
+                except HeadraceError as error:
+                    logger.debug("when tokens were last used is not stored: %s", error)
+
     def refresh(self) -> None:
-        """Look the tokens up again, unless another thread just did."""
+        """Ask the store for its tokens, if that was not done lately."""
         with self._lock:
             if self.is_stale:
-                self._tokens = {record.id: record for record in self._catalog.tokens()}
+                records, now_us = self._catalog.tokens(), self._clock.now_us()
+                tokens = {record.id: record for record in records}
+                if _valid(tokens, now_us) != _valid(self._tokens, self._looked_us):
+                    self.version += 1
+                self._tokens, self._looked_us = tokens, now_us
+                # Tokens that have ended do not open a server to everyone.
+                self._has_tokens = bool(tokens)
                 self._fresh_until = time.monotonic() + _FRESH_SECONDS
 
     def _known(self) -> dict[str, TokenRecord]:
@@ -92,6 +175,26 @@ class Access:
             self.refresh()
         return self._tokens
 
+    def _forget(self) -> None:
+        """Have tokens looked up at the next call."""
+        self._fresh_until = 0.0
+
+
+def _has_ended(token: TokenRecord, now_us: int) -> bool:
+    return token.expires_us is not None and token.expires_us <= now_us
+
+
+def _valid(tokens: dict[str, TokenRecord], now_us: int) -> dict[str, tuple[str, tuple[Grant, ...]]]:
+    """What counts of tokens: when they were last used does not."""
+    valid = (token for token in tokens.values() if not _has_ended(token, now_us))
+    return {token.id: (token.secret_hash, token.grants) for token in valid}
+
+
+def _check_seconds(field: str, seconds: float, least: float) -> float:
+    if not least <= seconds <= _LIFE_SECONDS_MAX:
+        raise InvalidInput(field, f"{seconds:g} seconds", f"it must be {least:g} seconds to a hundred years")
+    return seconds
+
 
 def _hashed(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
+    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()

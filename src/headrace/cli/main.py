@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.exceptions import TyperException
 
-from headrace.cli.commands import bench, consume, doctor, group, pipeline, produce, serve, token, topic, version
+from headrace.cli.commands import bench, consume, doctor, group, pipeline, produce, serve, token, topic, version, whoami
 from headrace.cli.exits import Enough, Exit, Failure
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
 app.add_typer(group.app, name="group")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(token.app, name="token")
+app.command("whoami", epilog=whoami.EXAMPLES)(whoami.whoami)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
 app.command("version")(version.version)

@@ -26,7 +26,7 @@ from headrace.client.producer.staging import stage_batches
 from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings, ProducerSettings
 from headrace.client.transport.transport import Transport
-from headrace.core.descriptions import GroupDescription, Staged, TopicDescription
+from headrace.core.descriptions import GroupDescription, Identity, Staged, TopicDescription
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import (
     CONSUMER_PREFETCH_BYTES,
@@ -56,6 +56,11 @@ class Client:
         self._transport = transport
         self._timeout_seconds = timeout_seconds
         self._calls = Calls(transport, timeout_seconds)
+
+    def whoami(self) -> Identity:
+        """Who this client is to the server: the token's name, its end, and what it may do."""
+        identity: Identity = self._calls(wire.Whoami())
+        return identity
 
     # Topics
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.core.groups.group import ReadFrom
+from headrace.core.rights import Grant
 from headrace.core.settings import TopicSettings
 
 
@@ -56,6 +57,16 @@ class GroupDescription:
     def lag_seconds(self) -> float:
         """The age of the oldest message it has yet to read."""
         return max((progress.lag_seconds for progress in self.progress.values()), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a caller is: the token's name, id and end, if there is a token, and the grants it has."""
+
+    name: str
+    token_id: str | None
+    expires_us: int | None
+    grants: tuple[Grant, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@
     ├── InvalidInput            a value breaks a rule; nothing was written
     │   ├── InvalidMessage      … in one row of a batch
     │   │   ├── MessageTooLarge
-    │   │   └── CodecNotAllowed
+    │   │   ├── CodecNotAllowed
+    │   │   └── SeqnoJump       far above the last of its source: reset the source first if it is meant
     │   └── PartitionsCannotShrink
     ├── NotFound
     │   ├── TopicNotFound
@@ -22,7 +23,7 @@
     │   └── ProducerFenced      another producer with the same id took over
     ├── AccessDenied
     │   ├── Unauthenticated     no token, or one that is unknown or revoked
-    │   └── Forbidden           the token does not give this right on this topic
+    │   └── Forbidden           the token does not give this right on this topic, group or producer id
     ├── OffsetOutOfRange
     ├── MessagesLost            retention dropped what a reader had yet to read
     ├── Overloaded              nothing was accepted; try again later
@@ -128,6 +129,13 @@ class CodecNotAllowed(InvalidMessage):
     """A message names a codec that its topic does not list."""
 
     code: ClassVar[str] = "codec_not_allowed"
+
+
+@dataclass(eq=False)
+class SeqnoJump(InvalidMessage):
+    """A seqno is so far above the last of its source that it must be a mistake."""
+
+    code: ClassVar[str] = "seqno_jump"
 
 
 @dataclass(eq=False)
@@ -339,9 +347,13 @@ class Forbidden(AccessDenied):
     caller: str
     right: str
     topic: str
+    group: str = ""
+    producer_id: str = ""
 
     def __str__(self) -> str:
-        return f"token {self.caller!r} has no right to {self.right} {self.topic!r}: ask for one that has"
+        limits = f" for group {self.group!r}" if self.group else ""
+        limits += f" as producer {self.producer_id!r}" if self.producer_id else ""
+        return f"token {self.caller!r} has no right to {self.right} {self.topic!r}{limits}: ask for one that has"
 
 
 @dataclass(eq=False)

@@ -31,6 +31,9 @@ CREATED_AT_US_MIN = -62_135_510_400 * MICROSECONDS
 CREATED_AT_US_MAX = 253_402_214_400 * MICROSECONDS - 1
 
 SEQNO_MAX = (1 << 63) - 1
+# A seqno further than this above the last of its source is taken for a mistake, which would make all later messages of
+# the source duplicates.
+SEQNO_JUMP_MAX = 1 << 40
 TIME_US_MAX = (1 << 63) - 1
 RETENTION_SECONDS_MAX = 100 * 365 * 24 * 3600
 RETENTION_BYTES_MAX = 1 << 60

@@ -1,19 +1,31 @@
-"""Who may do what: rights on topics, given by patterns.
+"""Who may do what: rights on topics, groups and producer ids, given by patterns.
 
-A pattern is a topic name in which `*` stands for any characters; case does not count, as in topic names.
+A grant gives rights on the topics that its pattern matches. It may be limited further:
+
+- `groups`: operations on a group (joining, committing, seeking, …) only for groups that match. A `manage` grant that is
+  limited to some groups manages those groups, and not the topic.
+- `producers`: publishing with a producer id, or as a writer of commit keys, only for ids that match. Messages without
+  a producer id may always be published.
+
+In a pattern `*` stands for any characters. Case does not count in topic names; in groups and producer ids it does.
+Both limits are `*` unless given, so tokens from before they existed mean what they meant.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
 from headrace.core.errors import Forbidden, InvalidInput
-from headrace.core.names import check_topic_name, topic_key
+from headrace.core.names import check_group_name, check_id, check_topic_name, topic_key
+
+ALL: Final = ("*",)
 
 
 class Right(StrEnum):
@@ -25,31 +37,51 @@ class Right(StrEnum):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """Rights on the topics that a pattern matches."""
+    """Rights on the topics that a pattern matches, there for some groups and some producer ids."""
 
     pattern: str
     rights: frozenset[Right]
+    groups: tuple[str, ...] = ALL
+    producers: tuple[str, ...] = ALL
+
+    def gives(self, right: Right, topic_key: str, group: str | None, producer: str | None) -> bool:
+        """Whether this grant is enough."""
+        if right not in self.rights or not _matcher(self.pattern, True).fullmatch(topic_key):
+            return False
+        if producer and not _any_matches(self.producers, producer):
+            return False
+        if group is not None:
+            return _any_matches(self.groups, unicodedata.normalize("NFC", group))
+        return right != Right.MANAGE or "*" in self.groups
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Someone who came in, and what they may do."""
+    """Someone who came in, and what they may do; with the token's id and end, if they came with a token."""
 
     name: str
     grants: tuple[Grant, ...]
+    token_id: str | None = None
+    expires_us: int | None = None
 
-    def may(self, right: Right, topic: str) -> bool:
-        """Whether any grant gives the right on the topic."""
+    def may(self, right: Right, topic: str, group: str | None = None, producer: str | None = None) -> bool:
+        """Whether any grant gives the right on the topic, there for a group or a producer id if one is named."""
         key = topic_key(topic)
-        return any(right in grant.rights and _matcher(grant.pattern).fullmatch(key) for grant in self.grants)
+        return any(grant.gives(right, key, group, producer) for grant in self.grants)
 
     def may_see(self, topic: str) -> bool:
         """Whether any grant gives any right on the topic."""
-        return any(self.may(right, topic) for right in Right)
+        key = topic_key(topic)
+        return any(grant.rights and _matcher(grant.pattern, True).fullmatch(key) for grant in self.grants)
 
-    def require(self, right: Right, topic: str) -> None:
+    def may_publish_as_anyone(self, topic: str) -> bool:
+        """Whether there is no producer id that the caller may not use: batches need not be looked at then."""
+        key = topic_key(topic)
+        return any("*" in grant.producers and grant.gives(Right.PUBLISH, key, None, None) for grant in self.grants)
+
+    def require(self, right: Right, topic: str, group: str | None = None, producer: str | None = None) -> None:
         """Refuse without the right; `*` as the topic means all of them."""
-        if not self.may(right, topic):
-            raise Forbidden(self.name, right.value, topic)
+        if not self.may(right, topic, group, producer):
+            raise Forbidden(self.name, right.value, topic, group or "", producer or "")
 
 
 EVERYTHING = Grant("*", frozenset(Right))
@@ -57,21 +89,30 @@ EVERYTHING = Grant("*", frozenset(Right))
 ANYONE = Caller("anyone", (EVERYTHING,))
 
 
-def check_grants(grants: Iterable[tuple[str, Iterable[str]]]) -> tuple[Grant, ...]:
-    """Grants from loose values, every one checked."""
+def check_grants(
+    grants: Iterable[tuple[str, Iterable[str]]], groups: Iterable[str] = ALL, producers: Iterable[str] = ALL
+) -> tuple[Grant, ...]:
+    """Grants from loose values, every one checked; the limits count for all of them."""
+    group_patterns = tuple(check_group_name(pattern) for pattern in groups)
+    producer_patterns = tuple(check_id("producer pattern", pattern) for pattern in producers)
     checked = []
     for pattern, rights in grants:
         check_topic_name(pattern)
         try:
-            checked.append(Grant(pattern, frozenset(Right(right) for right in rights)))
+            given = frozenset(Right(right) for right in rights)
         except ValueError:
             raise InvalidInput("rights", repr(list(rights)), f"they are {', '.join(Right)}") from None
+        checked.append(Grant(pattern, given, group_patterns, producer_patterns))
     if not checked:
         raise InvalidInput("grants", "none", "a token needs at least one right on some topic")
     return tuple(checked)
 
 
-@lru_cache(maxsize=1024)
-def _matcher(pattern: str) -> re.Pattern[str]:
-    parts = topic_key(pattern).split("*")
+def _any_matches(patterns: Iterable[str], name: str) -> bool:
+    return any(pattern == "*" or _matcher(pattern, False).fullmatch(name) for pattern in patterns)
+
+
+@lru_cache(maxsize=4096)
+def _matcher(pattern: str, is_topic: bool) -> re.Pattern[str]:
+    parts = (topic_key(pattern) if is_topic else pattern).split("*")
     return re.compile(".*".join(re.escape(part) for part in parts), re.DOTALL)

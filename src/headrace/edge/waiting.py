@@ -17,6 +17,7 @@ from litestar.types import Receive
 
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.errors import Closed
+from headrace.edge.access import Lease, Leases
 from headrace.edge.draining import Draining
 
 T = TypeVar("T")
@@ -81,19 +82,25 @@ async def wait(event: asyncio.Event, seconds: float) -> bool:
     return event.is_set()
 
 
-async def attend(request: Request[Any, Any, Any], work: Coroutine[Any, Any, T]) -> T:
-    """Do work as long as its client is there: one that left holds nothing."""
+async def attend(request: Request[Any, Any, Any], work: Coroutine[Any, Any, T], lease: Lease, leases: Leases) -> T:
+    """Do work as long as its client is there, and may be: one that left holds nothing."""
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(left(request.receive))
+    ending = asyncio.create_task(leases.ended(lease))
+    tasks = (working, leaving, ending)
     try:
-        await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if ending.done():
+            ending.result()
         if working.done():
+            # What came in the moment that the lease ended is not given out.
+            lease.check()
             return working.result()
         raise Closed("the connection")
     finally:
-        working.cancel()
-        leaving.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def left(receive: Receive) -> None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Engine, and_, delete, func, insert, select, tuple_, update
+from sqlalchemy import Connection, Engine, Insert, and_, delete, func, insert, inspect, or_, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -45,6 +45,7 @@ from headrace.storage.group_row import (
     raise_offsets,
 )
 from headrace.storage.tables import (
+    ADDED_COLUMNS,
     VERSION,
     all_consumers,
     all_groups,
@@ -66,6 +67,8 @@ class TokenRecord:
     secret_hash: str
     grants: tuple[Grant, ...]
     created_us: int
+    expires_us: int | None = None
+    used_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +105,12 @@ class Catalog:
         name: str,
         patience_seconds: float = _PATIENCE_SECONDS,
         reason_of: Callable[[BaseException], str] = str,
+        make_tables: bool = True,
     ) -> None:
-        """`reason_of` says what went wrong in words that may be shown."""
+        """`reason_of` says what went wrong in words that may be shown.
+
+        Without `make_tables` nothing is made or upgraded: a store that is not there, or is older, is refused.
+        """
         self._engine = engine
         self._reason_of = reason_of
         self._name = name
@@ -119,7 +126,7 @@ class Catalog:
         self._offsets_statement = row.on_conflict_do_update(
             index_elements=[*KEYS, "partition"], set_={"queueoffset": row.excluded.queueoffset}
         )
-        self._do(self._make_tables)
+        self._do(self._make_tables if make_tables else self._check_tables)
 
     def _make_tables(self, connection: Connection) -> None:
         metadata.create_all(connection)
@@ -127,6 +134,27 @@ class Catalog:
         if version is None:
             connection.execute(insert(headrace_catalog).values(version=VERSION))
         elif version > VERSION:
+            raise UnknownFormat(self._name, version, VERSION)
+        elif version < VERSION:
+            self._upgrade(connection)
+
+    def _upgrade(self, connection: Connection) -> None:
+        """Add what tables of an earlier version lack; whoever has them open goes on with what it knows."""
+        for column in ADDED_COLUMNS:
+            known = {found["name"] for found in inspect(connection).get_columns(column.table.name)}
+            if column.name not in known:
+                kind = column.type.compile(connection.dialect)
+                connection.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind}")
+        connection.execute(update(headrace_catalog).values(version=VERSION))
+
+    def _check_tables(self, connection: Connection) -> None:
+        has_version = inspect(connection).has_table(headrace_catalog.name)
+        version = connection.execute(select(headrace_catalog.c.version)).scalar() if has_version else None
+        if version is None:
+            raise StoreUnavailable(self._name, "there is no store here: `headrace serve` makes one")
+        if version < VERSION:
+            raise StoreUnavailable(self._name, "an earlier version made it: start this version's server once")
+        if version > VERSION:
             raise UnknownFormat(self._name, version, VERSION)
 
     # Topics
@@ -329,10 +357,29 @@ class Catalog:
 
     def add_token(self, token: TokenRecord) -> None:
         """Let someone in."""
-        values = {"tokenid": token.id, "name": token.name, "secret_hash": token.secret_hash}
-        grants = msgspec.json.encode(token.grants).decode()
-        row = insert(all_tokens).values(grants=grants, created_us=token.created_us, **values)
-        self._do(lambda connection: connection.execute(row))
+        self._do(lambda connection: connection.execute(_token_row(token)))
+
+    def replace_tokens(self, token: TokenRecord, expires_us: Mapping[str, int]) -> None:
+        """Let someone in, and give other tokens an end, in one step."""
+
+        def replace(connection: Connection) -> None:
+            for token_id, end_us in expires_us.items():
+                statement = update(all_tokens).where(all_tokens.c.tokenid == token_id)
+                connection.execute(statement.values(expires_us=end_us))
+            connection.execute(_token_row(token))
+
+        self._do(replace)
+
+    def put_token_uses(self, used_us: Mapping[str, int]) -> None:
+        """Store when tokens were last used; one that was used later elsewhere stays so."""
+
+        def put(connection: Connection) -> None:
+            for token_id, us in used_us.items():
+                is_newer = or_(all_tokens.c.used_us.is_(None), all_tokens.c.used_us < us)
+                statement = update(all_tokens).where(all_tokens.c.tokenid == token_id, is_newer)
+                connection.execute(statement.values(used_us=us))
+
+        self._do(put, _SHORT_PATIENCE_SECONDS)
 
     def remove_token(self, token_id: str) -> bool:
         """Let someone in no more; whether there was such a token."""
@@ -390,7 +437,15 @@ def _topic(row: Any) -> TopicRecord:
 
 def _token(row: Any) -> TokenRecord:
     grants = msgspec.json.decode(row.grants, type=tuple[Grant, ...])
-    return TokenRecord(row.tokenid, row.name, row.secret_hash, grants, row.created_us)
+    times = (row.created_us, row.expires_us, row.used_us)
+    return TokenRecord(row.tokenid, row.name, row.secret_hash, grants, *times)
+
+
+def _token_row(token: TokenRecord) -> Insert:
+    values = {"tokenid": token.id, "name": token.name, "secret_hash": token.secret_hash}
+    times = {"created_us": token.created_us, "expires_us": token.expires_us, "used_us": token.used_us}
+    grants = msgspec.json.encode(token.grants).decode()
+    return insert(all_tokens).values(grants=grants, **times, **values)
 
 
 def _counter(kind: Kind) -> Any:

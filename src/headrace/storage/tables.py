@@ -22,7 +22,8 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-VERSION: Final = 1
+# 2: tokens have an end and a last use.
+VERSION: Final = 2
 
 metadata = MetaData()
 
@@ -98,7 +99,8 @@ all_consumers = Table(
     **_IN_PLACE,
 )
 
-# Who may come in: `secret_hash` is all that is kept of a token; `grants` is JSON.
+# Who may come in: `secret_hash` is all that is kept of a token; `grants` is JSON. `used_us` is about when it was last
+# used.
 all_tokens = Table(
     "all_tokens",
     metadata,
@@ -107,4 +109,9 @@ all_tokens = Table(
     Column("secret_hash", Text, nullable=False),
     Column("grants", Text, nullable=False),
     Column("created_us", BigInteger, nullable=False),
+    Column("expires_us", BigInteger),
+    Column("used_us", BigInteger),
 )
+
+# Columns that tables of an earlier version lack; all of them may be null.
+ADDED_COLUMNS: Final = (all_tokens.c.expires_us, all_tokens.c.used_us)

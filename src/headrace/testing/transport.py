@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from headrace.broker import Broker
 from headrace.core.errors import Closed, HeadraceError, again
-from headrace.core.rights import ANYONE, Caller, Right
+from headrace.core.rights import ANYONE, Caller
+from headrace.edge.access import Lease, Principal
 from headrace.protocols.flight.dispatch import perform
 from headrace.protocols.flight.reads import batches_of, schema_of
 from headrace.protocols.flight.uploads import publish, stage
@@ -36,19 +37,21 @@ class EmbeddedTransport:
         name, body = str(operation.__struct_config__.tag), operations.encode(operation)
         received = operations.decode_operation(name, body)
         assert received is not None, "the operation is known"
-        answer = perform(received, self._broker, self._caller)
+        answer = perform(received, self._broker, Principal(self._caller, "local"))
         return operations.decode_answer(operation, operations.encode(answer))
 
     def upload(self, command: tickets.Upload, schema: pa.Schema) -> EmbeddedUpload:
         """Begin to publish or to stage."""
         self._check_open()
-        self._caller.require(Right.PUBLISH, command.topic)
-        return EmbeddedUpload(self._broker, command, self._closed)
+        principal, operation = Principal(self._caller, "local"), tickets.name_of(command)
+        for producer in tickets.producers_of(command):
+            principal.require(operation, command.topic, producer=producer)
+        return EmbeddedUpload(self._broker, command, self._closed, principal.lease(operation, command.topic))
 
     def read(self, ticket: tickets.Reading) -> EmbeddedReading:
         """Begin to read."""
         self._check_open()
-        self._caller.require(Right.READ, ticket.topic)
+        Principal(self._caller, "local").require(tickets.name_of(ticket), ticket.topic)
         schema_of(ticket)
         return EmbeddedReading(self._broker, ticket, self._closed)
 
@@ -64,9 +67,10 @@ class EmbeddedTransport:
 class EmbeddedUpload:
     """An upload that a thread of its own takes in."""
 
-    def __init__(self, broker: Broker, command: tickets.Upload, closed: threading.Event) -> None:
+    def __init__(self, broker: Broker, command: tickets.Upload, closed: threading.Event, lease: Lease) -> None:
         self._broker = broker
         self._command = command
+        self._lease = lease
         self._closed = closed
         self._written: queue.SimpleQueue[pa.RecordBatch | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[pa.Buffer | HeadraceError | None] = queue.SimpleQueue()
@@ -91,9 +95,10 @@ class EmbeddedUpload:
         """The top of the thread."""
         try:
             if isinstance(self._command, tickets.Stage):
-                stage(self._broker, self._command, self._batches(), self._answers.put)
+                stage(self._broker, self._command, self._batches(), self._answers.put, self._lease.check)
             else:
-                publish(self._broker, self._command, self._batches(), self._answers.put, self._closed.is_set)
+                is_over, check = self._closed.is_set, self._lease.check
+                publish(self._broker, self._command, self._batches(), self._answers.put, is_over, check)
             self._answers.put(None)
         except HeadraceError as error:
             self._answers.put(error)

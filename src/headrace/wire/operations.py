@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from headrace.core.descriptions import GroupDescription, Membership, ProducerOpening, TopicDescription
+from headrace.core.descriptions import GroupDescription, Identity, Membership, ProducerOpening, TopicDescription
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import SESSION_TIMEOUT_SECONDS
 
@@ -192,6 +192,13 @@ class LastCommit(Operation, tag="last_commit"):
 
     answer: ClassVar[Any] = int | None
     writer: str
+
+
+class Whoami(Operation, tag="whoami"):
+    """Who the caller is, and what they may do; `topic` has no meaning."""
+
+    answer: ClassVar[Any] = Identity
+    topic: str = "*"
 
 
 OPERATIONS: dict[str, type[Operation]] = {str(kind.__struct_config__.tag): kind for kind in Operation.__subclasses__()}

@@ -70,6 +70,16 @@ Upload = Publish | Stage
 Reading = Read | Follow
 
 
+def name_of(ticket: Reading | Upload) -> str:
+    """The operation that a stream is."""
+    return str(ticket.__struct_config__.tag)
+
+
+def producers_of(command: Upload) -> list[str | None]:
+    """As whom a stream is published: its producer and its writer of commit keys, none where it names none."""
+    return [None] if isinstance(command, Stage) else [command.producer_id or None, command.writer]
+
+
 def encode(ticket: Reading | Upload) -> bytes:
     """A ticket as bytes."""
     return msgspec.json.encode(ticket)

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.core.hashing import fnv1a64, partition_of
-from headrace.core.limits import MICROSECONDS
+from headrace.core.limits import MICROSECONDS, SEQNO_JUMP_MAX
 from headrace.core.messages import STORED_SCHEMA, accept
 from headrace.core.publish import plan as planning
 from headrace.core.publish.payload_window import PayloadWindow, payloads_of
@@ -25,9 +25,11 @@ from headrace.core.publish.plan import (
     Commit,
     CommitKey,
     Receipts,
+    SeqnoWatch,
     TopicState,
     all_duplicates,
     join_receipts,
+    may_jump,
     plan,
     replay,
 )
@@ -61,6 +63,11 @@ def publish(
     commit, receipts = plan(accept(batch_of(rows), topic, state.partitions), state, topic, now_us)
     state.apply(commit)
     return commit, receipts
+
+
+def canonical(rows: Sequence[Row]) -> pa.RecordBatch:
+    """Rows as they are when they are planned."""
+    return accept(batch_of(rows), DEFAULT_SETTINGS, 4)
 
 
 def placed(receipts: Receipts) -> list[int]:
@@ -206,6 +213,53 @@ def test_largest_seqnos_are_told_apart() -> None:
     _, receipts = publish(state, mixed)
     assert receipts.outcome.tolist() == [WRITTEN, WRITTEN, WRITTEN, DUPLICATE_BY_SOURCE]
     assert state.sources.last_seqno(("p", "")) == state.sources.last_seqno(("q", "")) == largest
+
+
+FAR = SEQNO_JUMP_MAX
+
+
+@pytest.mark.parametrize(
+    ("written", "requests", "rows"),
+    [
+        ([1], [[2 + FAR]], [0]),
+        ([1], [[1 + FAR]], [None]),
+        ([], [[2**63 - 1]], [None]),
+        ([], [[0, 2**63 - 1]], [1]),
+        ([], [[2**63 - 1, 0]], [0]),
+        ([5], [[6, 9 + FAR, 8]], [1]),
+        ([5], [[6, 6 + FAR, 6 + 2 * FAR, 9 + 3 * FAR]], [3]),
+        ([5], [[5 + FAR], [5 + 2 * FAR], [7 + 3 * FAR]], [None, None, 0]),
+        # What was refused is nobody's base.
+        ([5], [[7 + FAR], [7 + 2 * FAR]], [0, 0]),
+        ([7 + FAR], [[3, None, 4]], [None]),
+        ([7 + FAR], [[None]], [None]),
+    ],
+)
+def test_seqnos_that_jump_are_found(
+    written: list[int | None], requests: list[list[int | None]], rows: list[int | None]
+) -> None:
+    state = new_state()
+    if written:
+        publish(state, numbered(*written))
+    watch = SeqnoWatch(state.sources, NOW_US)
+    found = [watch.check([canonical(numbered(*seqnos))]) for seqnos in requests]
+    assert [None if error is None else error.row for error in found] == rows
+
+
+def test_a_jump_is_counted_over_the_batches_of_a_request() -> None:
+    watch = SeqnoWatch(new_state().sources, NOW_US)
+    plain = pa.record_batch({"value": [b"a", b"b"]})
+    error = watch.check([canonical(numbered(1)), plain, canonical(numbered(2 + FAR))])
+    assert error is not None and error.row == 3 and "producer 'p'" in error.rule
+    rows = [Row(b"", None, "p", "g", 1), Row(b"", None, "p", "g", 2 + FAR), Row(b"", None, None, None, None)]
+    error = watch.check([canonical(rows)])
+    assert error is not None and "message group 'g'" in error.rule
+
+
+def test_only_large_seqnos_need_a_closer_look() -> None:
+    for seqnos, expected in (([1, FAR], False), ([1, FAR + 1], True), ([None], False)):
+        assert may_jump(canonical(numbered(*seqnos))) is expected
+    assert not may_jump(pa.record_batch({"value": [b"a"]}))
 
 
 def test_rows_without_seqno_are_never_duplicates_by_source() -> None:

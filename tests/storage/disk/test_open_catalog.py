@@ -23,14 +23,10 @@ def test_beside_a_process_that_has_the_store_open(tmp_path: Path) -> None:
     store.close()
 
 
-def test_before_there_is_a_store(tmp_path: Path) -> None:
-    url = f"file:{tmp_path}/new/store"
-    catalog = open_catalog(url)
-    catalog.add_token(TOKEN)
-    catalog.close()
-    store = open_store(url)
-    assert store.catalog.tokens() == [TOKEN]
-    store.close()
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="there is no store here"):
+        open_catalog(f"file:{tmp_path}/new/store")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_only_on_disk(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ import pytest
 from headrace.core.errors import LogFailed, StoreUnavailable, TopicDeleted, UnknownFormat
 from headrace.core.publish.plan import Commit, CommitKey, TopicState
 from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.storage.catalog import TokenRecord
 from headrace.storage.open import open_catalog, open_store
 from headrace.storage.postgres.engine import PostgresStore
 from headrace.storage.postgres.log import topic_state as knowledge
+from headrace.storage.postgres.sql.schema import making_tables
 from tests.postgres_server import PostgresServer
 from tests.storage.builders import EVERYTHING, NOW_US, batch_of, publish, state_of, values, values_in
 from tests.storage.postgres.sites import Site, create, log_of, wait_until
@@ -301,10 +303,35 @@ class TestOpening:
             site.do("ALTER ROLE postgres RESET synchronous_commit")
 
     def test_the_catalog_alone_is_there_for_tokens(self, site: Site) -> None:
+        with pytest.raises(StoreUnavailable, match="there is no store here"):
+            open_catalog(site.url)
+        assert site.open().catalog.topics() == []
         catalog = open_catalog(site.url)
         assert catalog.tokens() == []
         catalog.close()
-        assert site.open().catalog.topics() == []
+
+    def test_the_catalog_alone_waits_for_nobody_who_makes_tables(self, site: Site) -> None:
+        store = site.open()
+        name = store._connections.options.schema
+        # Any role may take this lock.
+        with store._connections.connect() as holder, making_tables(holder, name):
+            catalog = open_catalog(site.url)
+            catalog.add_token(TokenRecord("a", "ann", "hash", (), 1))
+            catalog.close()
+        assert [token.name for token in store.catalog.tokens()] == ["ann"]
+
+    def test_the_catalog_alone_upgrades_nothing(self, site: Site) -> None:
+        store = site.open()
+        with store._connections.connect() as connection:
+            connection.execute("UPDATE headrace_catalog SET version = 1")
+            with pytest.raises(StoreUnavailable, match="earlier version"):
+                open_catalog(site.url)
+            connection.execute("ALTER TABLE all_tokens DROP COLUMN expires_us, DROP COLUMN used_us")
+            site.open()
+            open_catalog(site.url).close()
+            connection.execute("UPDATE headrace_catalog SET version = 1000")
+            with pytest.raises(UnknownFormat):
+                open_catalog(site.url)
 
     def test_a_database_that_does_not_sync_is_named(self, site: Site, caplog: pytest.LogCaptureFixture) -> None:
         site.open()

@@ -28,9 +28,11 @@ from headrace.core.publish.plan import (
     CommitKey,
     Directory,
     Receipts,
+    SeqnoWatch,
     TopicState,
     all_duplicates,
     join_receipts,
+    may_jump,
     plan,
 )
 from headrace.core.settings import TopicSettings
@@ -54,6 +56,7 @@ class CommitBuilder:
         self._plain_batches = self._check(self._plain, partitions) if self._plain else []
         self._keyed = [request for request in requests if not _is_plain(request)]
         self._keyed_batches = [self._check_alone(request, partitions) for request in self._keyed]
+        self._may_jump = any(map(may_jump, chain(self._plain_batches, *self._keyed_batches)))
 
     def decide(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> Iterable[Commit]:
         """Plan what is good and fresh of the requests."""
@@ -93,8 +96,8 @@ class CommitBuilder:
 
     def _decide(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> Iterable[Commit]:
         self.frames, self.written, self.bytes_written, self._receipts = [], 0, 0, []
-        self._fresh = [request for request in self._plain if request.error is None]
-        batches = list(self._plain_batches)
+        plain, batches = self._without_jumps(state, now_us)
+        self._fresh = plain
         keys = self._take_fresh_keyed(state, batches)
         if not batches:
             return []
@@ -196,6 +199,33 @@ class CommitBuilder:
 
     def _check_alone(self, request: Request, partitions: int) -> Sequence[pa.RecordBatch]:
         return request.batches if request.is_checked else self._check([request], partitions)
+
+    def _without_jumps(self, state: TopicState, now_us: int) -> tuple[list[Request], list[pa.RecordBatch]]:
+        """The plain requests to write, and their rows; requests whose seqnos jump get their error, keyed ones too."""
+        fresh = [request for request in self._plain if request.error is None]
+        if self._settings.deduplication == "off" or not self._may_jump:
+            return fresh, list(self._plain_batches)
+        watch = SeqnoWatch(state.sources, now_us)
+        kept: list[Request] = []
+        batches: list[pa.RecordBatch] = []
+        for request, batch in zip(fresh, self._plain_by_request(fresh), strict=True):
+            request.error = watch.check([batch])
+            if request.error is None:
+                kept.append(request)
+                batches.append(batch)
+        for request, rows in zip(self._keyed, self._keyed_batches, strict=True):
+            is_repeated = request.key is not None and state.is_repeated(request.key)
+            if request.error is None and not is_repeated:
+                request.error = watch.check(rows)
+        return kept, batches
+
+    def _plain_by_request(self, fresh: Sequence[Request]) -> Iterator[pa.RecordBatch]:
+        """The rows of each plain request: those of all that were checked together are in one batch."""
+        start = 0
+        rows = self._plain_batches[0] if len(self._plain_batches) == 1 else None
+        for place, request in enumerate(fresh):
+            yield self._plain_batches[place] if rows is None else rows.slice(start, request.rows)
+            start += request.rows
 
     def _take_fresh_keyed(self, state: TopicState, batches: list[pa.RecordBatch]) -> tuple[CommitKey, ...]:
         """Add the requests whose commit key was not used before, neither in the log nor by one before it here."""

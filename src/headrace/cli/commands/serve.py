@@ -48,6 +48,13 @@ def serve(
     access_log: Annotated[
         bool | None, typer.Option("--access-log/--no-access-log", help="A log line for every request.")
     ] = None,
+    audit_log: Annotated[
+        str | None, typer.Option(help="A file for refusals and changes, as JSON lines.", metavar="FILE")
+    ] = None,
+    require_tokens: Annotated[
+        bool | None,
+        typer.Option("--require-tokens/--no-require-tokens", help="Nobody without a token, on loopback too."),
+    ] = None,
     set: Annotated[
         list[str] | None, typer.Option(help="Any other setting, see packaging/headrace.toml.", metavar="NAME=VALUE")
     ] = None,
@@ -65,6 +72,8 @@ def serve(
         "log_level": log_level,
         "log_format": log_format,
         "access_log": access_log,
+        "audit_log": audit_log,
+        "require_tokens": require_tokens,
     }
     # Loaded here: the other commands need nothing of it, and are quicker without.
     from headrace.cli.server.process import run

@@ -1,37 +1,48 @@
-"""`headrace token`: create, list, revoke, on the catalog of a store.
+"""`headrace token`: create, list, rotate, revoke, on the catalog of a store.
 
 A server that runs on the store need not be stopped nor asked: only the catalog is opened, not the store, and the
-server looks at it every second.
+server looks at it every second. A store that does not exist is not created. Changes go to the audit log, if there is a
+file for it.
 """
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from headrace.cli.commands.topic import SECONDS, parse_amount
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options import Json
 from headrace.cli.output import print_json, print_line, print_note, print_table, time_shown
 from headrace.core.errors import HeadraceError
-from headrace.core.rights import Right
+from headrace.core.rights import ALL, Right
 
 if TYPE_CHECKING:
     from headrace.broker.access import Access
     from headrace.storage.catalog import TokenRecord
 
-app = typer.Typer(help="Say who may come in; works beside a running server too.", no_args_is_help=True)
+app = typer.Typer(help="Manage access tokens. Takes effect on a running server within a second.", no_args_is_help=True)
 
 Store = Annotated[str, typer.Option("--store", envvar="HEADRACE_STORE", help="The store.", metavar="URL")]
+AuditLog = Annotated[
+    str,
+    typer.Option("--audit-log", envvar="HEADRACE_AUDIT_LOG", help="Write changes down in this file.", metavar="FILE"),
+]
+Expires = Annotated[
+    str | None,
+    typer.Option(help="Let it expire after this time: 90d, 12h, 30m, 60s. Without it, it never does.", metavar="TIME"),
+]
 DEFAULT_STORE: Final = "file:./headrace-data"
 
 
 @app.command(
     "create",
-    epilog="Examples: headrace token create admin; headrace token create till-7 --publish 'orders.*'; "
-    "headrace token create reports --read 'orders.*' --read returns",
+    epilog="Examples: headrace token create admin; headrace token create till --publish 'orders.*' --producer till-7; "
+    "headrace token create reports --read 'orders.*' --group 'reports-*' --expires 90d",
 )
 def create(
     name: Annotated[str, typer.Argument(help="Who it is for; shown in lists.")],
@@ -40,19 +51,56 @@ def create(
     manage: Annotated[
         list[str] | None, typer.Option(help="May create, alter, delete these, and their groups.", metavar="PATTERN")
     ] = None,
+    group: Annotated[list[str] | None, typer.Option(help="Only as these groups. \\[*]", metavar="PATTERN")] = None,
+    producer: Annotated[
+        list[str] | None, typer.Option(help="Only with these producer ids. \\[*]", metavar="PATTERN")
+    ] = None,
+    expires: Expires = None,
     store: Store = DEFAULT_STORE,
+    audit_log: AuditLog = "",
     as_json: Json = False,
 ) -> None:
     """Make a token and show it, once. Without rights it may do everything; * stands for any characters."""
     patterns = {Right.PUBLISH: publish or [], Right.READ: read or [], Right.MANAGE: manage or []}
     grants = [(pattern, [right.value]) for right, each in patterns.items() for pattern in each]
-    with _access(store) as access:
-        record, secret = access.create(name, grants or [("*", [right.value for right in Right])])
+    life_seconds = None if expires is None else parse_amount("--expires", expires, SECONDS)
+    with _access(store, audit_log) as access:
+        everything = [("*", [right.value for right in Right])]
+        record, secret = access.create(name, grants or everything, group or ALL, producer or ALL, life_seconds)
+        _record("create_token", record)
+    _print_new(record, secret, as_json)
+
+
+@app.command("rotate", epilog="Example: headrace token rotate till-7 --keep 1h")
+def rotate(
+    name: Annotated[str, typer.Argument(help="The token's name, or its id.", metavar="NAME")],
+    keep: Annotated[str, typer.Option(help="How long the old token stays valid: 1h, 30m, 0s.", metavar="TIME")] = "1h",
+    expires: Expires = None,
+    store: Store = DEFAULT_STORE,
+    audit_log: AuditLog = "",
+    as_json: Json = False,
+) -> None:
+    """Make a token with the same rights in place of an old one, which stays valid for a while.
+
+    Without --expires the new one lives as long as the old one was made for.
+    """
+    keep_seconds = parse_amount("--keep", keep, SECONDS)
+    life_seconds = None if expires is None else parse_amount("--expires", expires, SECONDS)
+    with _access(store, audit_log) as access:
+        record, secret, old = access.rotate(name, keep_seconds, life_seconds)
+        _record("rotate_token", record, replaced=[each.id for each in old])
+    _print_new(record, secret, as_json)
+    if not as_json:
+        print_note(f"token {', '.join(each.id for each in old)} expires in {keep}")
+
+
+def _print_new(record: TokenRecord, secret: str, as_json: bool) -> None:
     if as_json:
-        print_json({"id": record.id, "name": record.name, "token": secret, "rights": _rights(record)})
+        print_json({**_shown(record), "token": secret})
         return
     print_line(secret)
-    print_note(f"token {record.id} for {record.name}: keep it, it is not shown again; use it as HEADRACE_TOKEN")
+    end = "" if record.expires_us is None else f"it expires {time_shown(record.expires_us)}; "
+    print_note(f"token {record.id} for {record.name}: {end}keep it, it is not shown again; use it as HEADRACE_TOKEN")
 
 
 @app.command("list")
@@ -61,19 +109,23 @@ def list_tokens(store: Store = DEFAULT_STORE, as_json: Json = False) -> None:
     with _access(store) as access:
         records = access.list()
     if as_json:
-        print_json(
-            [
-                {"id": each.id, "name": each.name, "created_us": each.created_us, "rights": _rights(each)}
-                for each in records
-            ]
-        )
+        print_json([_shown(each) for each in records])
     elif not records:
         print_line("no tokens: everyone on this machine may do everything, and nobody from elsewhere")
     else:
         print_table(
-            ("id", "name", "made", "rights"),
+            ("id", "name", "created", "expires", "last used", "rights", "groups", "producers"),
             [
-                (each.id, each.name, time_shown(each.created_us), [f"{right} {topic}" for right, topic in _pairs(each)])
+                (
+                    each.id,
+                    each.name,
+                    time_shown(each.created_us),
+                    "never" if each.expires_us is None else time_shown(each.expires_us),
+                    None if each.used_us is None else time_shown(each.used_us),
+                    [f"{right} {topic}" for right, topic in _pairs(each)],
+                    _limits(each)[0],
+                    _limits(each)[1],
+                )
                 for each in records
             ],
         )
@@ -83,23 +135,32 @@ def list_tokens(store: Store = DEFAULT_STORE, as_json: Json = False) -> None:
 def revoke(
     token_id: Annotated[str, typer.Argument(help="The id that `headrace token list` shows.", metavar="ID")],
     store: Store = DEFAULT_STORE,
+    audit_log: AuditLog = "",
 ) -> None:
-    """Let a token in no more; a running server knows it within a second."""
-    with _access(store) as access:
+    """Make a token invalid, at once for new calls and within a second for those that run."""
+    with _access(store, audit_log) as access:
+        known = {each.id: each for each in access.list()}
         if not access.revoke(token_id):
             raise Failure(Exit.REFUSED, f"there is no token {token_id[:100]!r}: `headrace token list` shows the ids")
+        _record("revoke_token", known[token_id])
         is_last = not access.list()
-    print_line(f"token {token_id} is revoked")
+    print_line(f"revoked token {token_id}")
     if is_last:
         print_note("it was the last one: everyone on this machine may do everything now")
 
 
 @contextmanager
-def _access(store: str) -> Iterator[Access]:
+def _access(store: str, audit_log: str = "") -> Iterator[Access]:
     # Loaded here: the other commands need nothing of it, and are quicker without.
     from headrace.broker.access import Access
+    from headrace.edge import audit
     from headrace.storage.open import open_catalog
 
+    if audit_log:
+        try:
+            audit.write_to(audit_log)
+        except OSError as error:
+            raise Failure(Exit.USAGE, f"cannot write the audit log {audit_log}: {error.strerror}") from None
     try:
         catalog = open_catalog(store)
         try:
@@ -110,6 +171,30 @@ def _access(store: str) -> Iterator[Access]:
         raise Failure(Exit.USAGE, str(error)) from None
 
 
+def _record(operation: str, token: TokenRecord, **more: Any) -> None:
+    from headrace.edge import audit
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    audit.record("done", operation, f"os:{user}", "local", token=token.id, name=token.name, **more)
+
+
+def _shown(token: TokenRecord) -> dict[str, Any]:
+    groups, producers = _limits(token)
+    return {
+        "id": token.id,
+        "name": token.name,
+        "created_us": token.created_us,
+        "expires_us": token.expires_us,
+        "used_us": token.used_us,
+        "rights": _rights(token),
+        "groups": groups,
+        "producers": producers,
+    }
+
+
 def _pairs(token: TokenRecord) -> list[tuple[str, str]]:
     return sorted((right.value, grant.pattern) for grant in token.grants for right in grant.rights)
 
@@ -117,3 +202,9 @@ def _pairs(token: TokenRecord) -> list[tuple[str, str]]:
 def _rights(token: TokenRecord) -> dict[str, list[str]]:
     pairs = _pairs(token)
     return {right: [pattern for given, pattern in pairs if given == right] for right, _ in pairs}
+
+
+def _limits(token: TokenRecord) -> tuple[list[str], list[str]]:
+    """The groups and the producer ids that a token is limited to."""
+    groups = sorted({pattern for grant in token.grants for pattern in grant.groups})
+    return groups, sorted({pattern for grant in token.grants for pattern in grant.producers})

@@ -29,7 +29,7 @@ Scope = Annotated[str | None, typer.Option(help="Where a payload must not repeat
 Codecs = Annotated[str | None, typer.Option(help="Codecs that messages may name: raw,gzip,zstd,lzop.", metavar="LIST")]
 MessageBytes = Annotated[str | None, typer.Option(help="The largest message. \\[1M]", metavar="SIZE")]
 
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _BYTES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -181,13 +181,13 @@ def _settings(
     """The settings that were given, as the server knows them."""
     given: dict[str, Any] = {}
     if retention is not None:
-        given["retention_seconds"] = None if retention == "none" else parse_amount("--retention", retention, _SECONDS)
+        given["retention_seconds"] = None if retention == "none" else parse_amount("--retention", retention, SECONDS)
     if retention_bytes is not None:
         given["retention_bytes"] = (
             None if retention_bytes == "none" else parse_amount("--retention-bytes", retention_bytes, _BYTES)
         )
     if window is not None:
-        given["deduplication_window_seconds"] = parse_amount("--deduplication-window", window, _SECONDS)
+        given["deduplication_window_seconds"] = parse_amount("--deduplication-window", window, SECONDS)
     if message_bytes_max is not None:
         given["message_bytes_max"] = parse_amount("--message-bytes-max", message_bytes_max, _BYTES)
     if codecs is not None:

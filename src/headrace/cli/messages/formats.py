@@ -1,8 +1,13 @@
-"""Messages as lines: by a format with fields, or as JSON."""
+"""Messages as lines: by a format with fields, or as JSON.
+
+On a terminal control characters of a message are shown escaped, so that no message can move the cursor, change the
+title or answer for the person who reads it. Elsewhere bytes are given out as they are.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import Any, Final
@@ -16,6 +21,8 @@ from headrace.protocols.http.formats import messages_of
 
 _PART: Final = re.compile(r"\{\{|\}\}|\{([a-z_]*)\}|[{}]")
 _ESCAPES: Final = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
+# All but tab and line feed, with those of ISO 6429 above 127, which terminals obey too.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _ESCAPE: Final = re.compile(r"\\[tnr0\\]")
 
 
@@ -26,6 +33,7 @@ class LineFormat:
         self._literals = literals
         self._fields = fields
         self._topic = topic
+        self._show = _shown_on_terminal if sys.stdout.isatty() else _shown
 
     def lines(self, table: pa.Table) -> Iterator[bytes]:
         """A line for each message; only columns that are printed are looked at."""
@@ -37,7 +45,7 @@ class LineFormat:
     def _column(self, field: str, table: pa.Table) -> Iterable[bytes]:
         if field == "topic":
             return repeat(self._topic.encode())
-        return map(_shown, table[field].to_pylist())
+        return map(self._show, table[field].to_pylist())
 
 
 def parse_format(text: str, topic: str) -> LineFormat:
@@ -64,9 +72,20 @@ def lines_of(table: pa.Table, line: LineFormat | None) -> Iterator[bytes]:
     if line is not None:
         yield from line.lines(table)
         return
+    is_terminal = sys.stdout.isatty()
     for batch in table.to_batches():
         for message in messages_of(batch, 0, "text").messages:
-            yield msgspec.json.encode(message) + b"\n"
+            encoded = msgspec.json.encode(message)
+            yield (_json_on_terminal(encoded) if is_terminal else encoded) + b"\n"
+
+
+def _shown_on_terminal(value: Any) -> bytes:
+    text = _shown(value).decode(errors="backslashreplace")
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text).encode()
+
+
+def _json_on_terminal(encoded: bytes) -> bytes:
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", encoded.decode()).encode()
 
 
 def _literal(text: str) -> bytes:

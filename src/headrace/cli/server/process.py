@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from headrace.broker import Broker
 from headrace.broker.access import Access
@@ -20,6 +20,7 @@ from headrace.cli.output import print_line
 from headrace.cli.server import logs
 from headrace.cli.server.settings import ServeSettings, parse_address, unknown_variables
 from headrace.core.errors import HeadraceError
+from headrace.edge import audit
 from headrace.edge.draining import Draining
 from headrace.protocols.flight.server import FlightServer
 from headrace.protocols.http import server
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
     """Run a server with these settings."""
     logs.set_up(settings.log_level, settings.log_format)
+    _open_audit_log(settings.audit_log)
     for line in unknown_variables(environment):
         logger.warning("%s", line)
     tls = _tls_files(settings)
@@ -43,9 +45,9 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
     try:
         flight = None if settings.flight == OFF else _bind(settings.flight, "flight")
         with _opened(settings) as (broker, catalog):
-            reached = _must_authenticate(listeners, catalog, settings.http)
-            reached |= flight is not None and _must_authenticate(flight, catalog, settings.flight)
-            access = Access(catalog, must_authenticate=reached)
+            must_authenticate = _must_authenticate(listeners, catalog, "http", settings)
+            must_authenticate |= flight is not None and _must_authenticate(flight, catalog, "flight", settings)
+            access = Access(catalog, must_authenticate=must_authenticate)
             draining = Draining()
             app = make_app(broker, access, settings.rest, draining)
             urls = [_url("http" if tls is None else "https", settings.http, server.port_of(listeners))]
@@ -137,17 +139,38 @@ def _opened(settings: ServeSettings) -> Iterator[tuple[Broker, Catalog]]:
         yield broker, store.catalog
 
 
-def _must_authenticate(listeners: Sequence[socket.socket], catalog: Catalog, address: str) -> bool:
+def _must_authenticate(
+    listeners: Sequence[socket.socket], catalog: Catalog, protocol: Literal["http", "flight"], settings: ServeSettings
+) -> bool:
     """Whether only those with tokens may come in, even if the last token is revoked: where others can reach us."""
     if server.is_loopback(listeners):
-        return False
+        if settings.require_tokens and not catalog.tokens():
+            rule = "make one by `headrace token create`, or leave require_tokens out until there is one"
+            raise Failure(Exit.USAGE, f"require_tokens is set and the store has no tokens: {rule}")
+        return settings.require_tokens
+    address = getattr(settings, protocol)
     if not catalog.tokens():
         raise Failure(
             Exit.USAGE,
             f"{address} can be reached from other machines and the store has no tokens, so anyone could do anything: "
             "make one by `headrace token create`, or listen on 127.0.0.1",
         )
+    if not settings.tls_certificate:
+        logger.warning(
+            "%s on %s has no TLS: tokens and messages travel in plain text; set tls_certificate and tls_key, or keep "
+            "it behind something that encrypts",
+            protocol,
+            address,
+        )
     return True
+
+
+def _open_audit_log(file: str) -> None:
+    if file:
+        try:
+            audit.write_to(file)
+        except OSError as error:
+            raise Failure(Exit.USAGE, f"cannot write the audit log {file}: {error.strerror}") from None
 
 
 def _tell_systemd(state: str) -> None:

@@ -36,6 +36,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     log_level: debug, info, warning or error.
     log_format: text for people, json for programs; auto is text on a terminal and json elsewhere.
     access_log: a line for every request.
+    audit_log: the file for refusals and changes, as JSON lines; empty: they stand with the other logs.
+    require_tokens: nobody comes in without a token, from this machine neither.
     """
 
     store: str = "file:./headrace-data"
@@ -46,6 +48,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "text", "json"] = "auto"
     access_log: bool = False
+    audit_log: str = ""
+    require_tokens: bool = False
     broker: BrokerSettings = BrokerSettings()
     rest: HttpSettings = HttpSettings()
 

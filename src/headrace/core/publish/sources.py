@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.hashing import Int64s
-from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS
+from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS, SEQNO_JUMP_MAX
 
 Source = tuple[str, str]
 Int32s = npt.NDArray[np.int32]
@@ -189,6 +189,25 @@ def _without_gaps(codes: Int64s, sources: list[Source]) -> RowSources:
         sources = sources[:gap] + sources[gap + 1 :]
         codes = codes - (codes > gap)
     return RowSources(codes, sources)
+
+
+def first_jump(rows: RowSources, seqno: Int64s, highest: Int64s) -> tuple[int, int] | None:
+    """The first row whose seqno is too far above the one before it of its source, and that one; none if there is none.
+
+    The one before it is the next lower seqno of the batch or, below all of them, the highest written; a source that
+    has neither may begin anywhere. `highest` is by source.
+    """
+    numbered = np.flatnonzero((rows.code != NO_SOURCE) & (seqno != NOTHING_WRITTEN))
+    order = numbered[np.lexsort((seqno[numbered], rows.code[numbered]))]
+    code, number = rows.code[order], seqno[order]
+    before = np.full(len(order), NOTHING_WRITTEN, np.int64)
+    before[1:] = np.where(code[1:] == code[:-1], number[:-1], NOTHING_WRITTEN)
+    before = np.maximum(before, highest[code])
+    jumping = (before != NOTHING_WRITTEN) & (number - before > SEQNO_JUMP_MAX)
+    if not jumping.any():
+        return None
+    place = int(np.flatnonzero(jumping)[np.argmin(order[jumping])])
+    return int(order[place]), int(before[place])
 
 
 def updates_of(rows: RowSources, seqno: Int64s, partition: Int32s, linking: Bools) -> SourceUpdates:

@@ -1,46 +1,60 @@
-"""Who calls over Flight: the same tokens and rights as everywhere, from the `authorization` header of each call."""
+"""Who calls over Flight: the same tokens and rights as everywhere, from the `authorization` header of each call.
+
+The middleware only keeps the token: it does not know the address. Every method of the server asks `principal_of` first.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.parse import unquote
 
 from pyarrow import flight
 
-from headrace.broker.access import Access
-from headrace.core.errors import HeadraceError
-from headrace.core.rights import Caller
+from headrace.core.errors import InvalidInput
+from headrace.edge.access import Gate, Principal
 from headrace.protocols.flight.errors import carrying
 
 MIDDLEWARE: Final = "access"
 _SCHEME: Final = "bearer "
 
 
-class CallerOfCall(flight.ServerMiddleware):  # type: ignore[misc]
-    """Who makes one call."""
+class TokenOfCall(flight.ServerMiddleware):  # type: ignore[misc]
+    """The token that came with one call."""
 
-    def __init__(self, caller: Caller) -> None:
-        self.caller = caller
+    def __init__(self, gate: Gate, token: str | None) -> None:
+        self.gate = gate
+        self.token = token
 
 
 class AccessMiddleware(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Finds out who calls before anything else is done; unknown callers get no further."""
+    """Keeps the token of every call."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
 
-    def start_call(self, info: Any, headers: dict[str, list[str | bytes]]) -> CallerOfCall:
+    def start_call(self, info: Any, headers: dict[str, list[str | bytes]]) -> TokenOfCall:
         """Called by Flight for every call."""
+        if info.method == flight.FlightMethod.GET_SCHEMA:
+            # Here, since pyarrow would send a trace of the program along.
+            raise carrying(InvalidInput("method", "GetSchema", "it is not offered: all topics have the same columns"))
         given = [value for name, values in headers.items() if name.lower() == "authorization" for value in values]
-        try:
-            return CallerOfCall(self._access.authenticate(_token(given)))
-        except HeadraceError as error:
-            raise carrying(error) from None
+        return TokenOfCall(self._gate, _token(given))
 
 
-def caller_of(context: flight.ServerCallContext) -> Caller:
-    """Who makes this call."""
-    middleware: CallerOfCall = context.get_middleware(MIDDLEWARE)
-    return middleware.caller
+def principal_of(context: flight.ServerCallContext, operation: str) -> Principal:
+    """Who makes this call; unknown callers get no further."""
+    kept: TokenOfCall = context.get_middleware(MIDDLEWARE)
+    principal = kept.gate.admit(kept.token, _address(context.peer()), operation)
+    if kept.gate.has_uses:
+        kept.gate.store_uses()
+    return principal
+
+
+def _address(peer: str | bytes) -> str:
+    """The host of `ipv4:127.0.0.1:50000` or `ipv6:%5B::1%5D:50000`."""
+    text = peer.decode(errors="replace") if isinstance(peer, bytes) else peer
+    kind, _, rest = unquote(text).partition(":")
+    return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else text
 
 
 def _token(given: list[str | bytes]) -> str | None:

@@ -1,67 +1,84 @@
-"""Operations of the wire, done by the broker: which right each needs, and which method does it."""
+"""Operations of the wire, done by the broker: which method does each. The right it needs is in `edge.operations`."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from headrace.broker import Broker
+from headrace.core.checks import check_seconds
 from headrace.core.descriptions import Staged
+from headrace.core.limits import FETCH_WAIT_SECONDS_MAX
 from headrace.core.publish.plan import CommitKey
-from headrace.core.rights import Caller, Right
+from headrace.edge.access import LOOK_SECONDS, Lease, Principal
+from headrace.edge.operations import registration
 from headrace.wire import operations as wire
 
 Does = Callable[[Broker, Any], Any]
 
-# Every operation is here with the right it needs on its topic; one that is not is denied.
-TABLE: Final[dict[type[wire.Operation], tuple[Right, Does]]] = {
-    wire.CreateTopic: (Right.MANAGE, lambda broker, op: broker.create_topic(op.topic, op.partitions, **op.settings)),
-    wire.AlterTopic: (Right.MANAGE, lambda broker, op: broker.alter_topic(op.topic, op.partitions, **op.settings)),
-    wire.DeleteTopic: (Right.MANAGE, lambda broker, op: broker.delete_topic(op.topic)),
-    wire.DescribeTopic: (Right.READ, lambda broker, op: broker.describe_topic(op.topic)),
-    wire.Offsets: (Right.READ, lambda broker, op: broker.offsets(op.topic)),
-    wire.AwaitOffsets: (Right.READ, lambda broker, op: broker.await_offsets(op.topic, op.known, op.wait_seconds)),
-    wire.OffsetAt: (Right.READ, lambda broker, op: broker.offset_at(op.topic, op.partition, op.time_us)),
-    wire.LastSeqno: (
-        Right.PUBLISH,
-        lambda broker, op: broker.last_seqno(op.topic, op.producer_id, op.message_group_id),
+TABLE: Final[dict[type[wire.Operation], Does]] = {
+    wire.CreateTopic: lambda broker, op: broker.create_topic(op.topic, op.partitions, **op.settings),
+    wire.AlterTopic: lambda broker, op: broker.alter_topic(op.topic, op.partitions, **op.settings),
+    wire.DeleteTopic: lambda broker, op: broker.delete_topic(op.topic),
+    wire.DescribeTopic: lambda broker, op: broker.describe_topic(op.topic),
+    wire.Offsets: lambda broker, op: broker.offsets(op.topic),
+    wire.OffsetAt: lambda broker, op: broker.offset_at(op.topic, op.partition, op.time_us),
+    wire.LastSeqno: lambda broker, op: broker.last_seqno(op.topic, op.producer_id, op.message_group_id),
+    wire.OpenProducer: lambda broker, op: broker.open_producer(op.topic, op.producer_id, op.message_group_id, op.epoch),
+    wire.LastCommit: lambda broker, op: broker.last_commit(op.topic, op.writer),
+    wire.RegisterGroup: lambda broker, op: broker.register_group(
+        op.topic, op.group, op.consumers, op.important, op.read_from
     ),
-    wire.OpenProducer: (
-        Right.PUBLISH,
-        lambda broker, op: broker.open_producer(op.topic, op.producer_id, op.message_group_id, op.epoch),
-    ),
-    wire.LastCommit: (Right.PUBLISH, lambda broker, op: broker.last_commit(op.topic, op.writer)),
-    wire.RegisterGroup: (
-        Right.READ,
-        lambda broker, op: broker.register_group(op.topic, op.group, op.consumers, op.important, op.read_from),
-    ),
-    wire.DescribeGroup: (Right.READ, lambda broker, op: broker.describe_group(op.topic, op.group)),
-    wire.ListGroups: (Right.READ, lambda broker, op: broker.list_groups(op.topic)),
-    wire.DeleteGroup: (Right.MANAGE, lambda broker, op: broker.delete_group(op.topic, op.group)),
-    wire.Join: (
-        Right.READ,
-        lambda broker, op: broker.join_group(op.topic, op.group, op.member, op.session_timeout_seconds),
-    ),
-    wire.Heartbeat: (Right.READ, lambda broker, op: broker.heartbeat(op.topic, op.group, op.member)),
-    wire.Leave: (Right.READ, lambda broker, op: broker.leave_group(op.topic, op.group, op.member)),
-    wire.Commit: (
-        Right.READ,
-        lambda broker, op: broker.commit(op.topic, op.group, op.offsets, op.member, op.generation),
-    ),
-    wire.Committed: (Right.READ, lambda broker, op: broker.committed(op.topic, op.group)),
-    wire.Seek: (Right.READ, lambda broker, op: broker.seek(op.topic, op.group, op.offsets)),
-    wire.PublishStaged: (Right.PUBLISH, lambda broker, op: _publish_staged(broker, op)),
-    wire.DropStages: (Right.PUBLISH, lambda broker, op: broker.drop_stages(op.topic, op.stages)),
+    wire.DescribeGroup: lambda broker, op: broker.describe_group(op.topic, op.group),
+    wire.ListGroups: lambda broker, op: broker.list_groups(op.topic),
+    wire.DeleteGroup: lambda broker, op: broker.delete_group(op.topic, op.group),
+    wire.Join: lambda broker, op: broker.join_group(op.topic, op.group, op.member, op.session_timeout_seconds),
+    wire.Heartbeat: lambda broker, op: broker.heartbeat(op.topic, op.group, op.member),
+    wire.Leave: lambda broker, op: broker.leave_group(op.topic, op.group, op.member),
+    wire.Commit: lambda broker, op: broker.commit(op.topic, op.group, op.offsets, op.member, op.generation),
+    wire.Committed: lambda broker, op: broker.committed(op.topic, op.group),
+    wire.Seek: lambda broker, op: broker.seek(op.topic, op.group, op.offsets),
+    wire.PublishStaged: lambda broker, op: _publish_staged(broker, op),
+    wire.DropStages: lambda broker, op: broker.drop_stages(op.topic, op.stages),
 }
 
 
-def perform(operation: wire.Operation, broker: Broker, caller: Caller) -> Any:
+def perform(operation: wire.Operation, broker: Broker, principal: Principal) -> Any:
     """Do an operation, if the caller may."""
+    name, topic, group, producer = _names(operation)
+    principal.require(name, topic, group, producer)
     if isinstance(operation, wire.ListTopics):
-        return [name for name in broker.list_topics() if caller.may_see(name)]
-    right, does = TABLE[type(operation)]
-    caller.require(right, operation.topic)
-    return does(broker, operation)
+        return [topic for topic in broker.list_topics() if principal.caller.may_see(topic)]
+    if isinstance(operation, wire.Whoami):
+        return principal.identity
+    if isinstance(operation, wire.AwaitOffsets):
+        return _await_offsets(broker, operation, principal.lease(name, topic))
+    answer = TABLE[type(operation)](broker, operation)
+    principal.record_changes()
+    return answer
+
+
+def _names(operation: wire.Operation) -> tuple[str, str, str | None, str | None]:
+    """The operation as the table knows it, its topic, its group and its producer id, as far as it has them."""
+    name = str(operation.__struct_config__.tag)
+    if isinstance(operation, wire.RegisterGroup):
+        name = registration(operation.consumers, operation.important)
+    producer = getattr(operation, "producer_id", None) or getattr(operation, "writer", None)
+    return name, operation.topic, getattr(operation, "group", None), producer
+
+
+def _await_offsets(broker: Broker, operation: wire.AwaitOffsets, lease: Lease) -> dict[int, tuple[int, int]]:
+    """Wait in short turns: whoever may not read any more is told so, and learns nothing."""
+    wait_seconds = check_seconds("wait_seconds", operation.wait_seconds, FETCH_WAIT_SECONDS_MAX)
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        left = max(0.0, deadline - time.monotonic())
+        found = broker.await_offsets(operation.topic, operation.known, min(left, LOOK_SECONDS))
+        lease.check()
+        has_news = any(operation.known.get(partition) != end for partition, (_, end) in found.items())
+        if has_news or left <= LOOK_SECONDS:
+            return found
 
 
 def _publish_staged(broker: Broker, operation: wire.PublishStaged) -> tuple[int, int]:

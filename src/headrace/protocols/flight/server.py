@@ -7,7 +7,7 @@ is cancelled or vanished is noticed within a second. Batches of the store go out
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -19,8 +19,9 @@ from headrace.broker.access import Access
 from headrace.core.errors import InvalidInput, Overloaded, TopicNotFound
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.rights import Right
+from headrace.edge.access import Gate, Lease
 from headrace.edge.arrow import batches_of_flight
-from headrace.protocols.flight.access import MIDDLEWARE, AccessMiddleware, caller_of
+from headrace.protocols.flight.access import MIDDLEWARE, AccessMiddleware, principal_of
 from headrace.protocols.flight.dispatch import perform
 from headrace.protocols.flight.errors import translated
 from headrace.protocols.flight.reads import batches_of, schema_of, without_nulls
@@ -42,7 +43,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         streams_max: int = STREAMS_MAX,
     ) -> None:
         super().__init__(
-            location, tls_certificates=tls_certificates or [], middleware={MIDDLEWARE: AccessMiddleware(access)}
+            location, tls_certificates=tls_certificates or [], middleware={MIDDLEWARE: AccessMiddleware(Gate(access))}
         )
         self._broker = broker
         self._streams_max = streams_max
@@ -58,31 +59,51 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         writer: flight.FlightMetadataWriter,
     ) -> None:
         """Publish, or stage, a stream of batches."""
-        with translated(), self._stream():
+        with translated():
+            principal = principal_of(context, "do_put")
             command = tickets.decode_upload(descriptor.command or b"")
-            caller_of(context).require(Right.PUBLISH, command.topic)
-            batches = batches_of_flight(reader)
-            try:
-                if isinstance(command, tickets.Stage):
-                    stage(self._broker, command, batches, writer.write)
-                else:
-                    publish(self._broker, command, batches, writer.write, self.stopping.is_set)
-            except InvalidInput as error:
-                # The frames hold on to the batch, which may have been as large as its sender liked.
-                error.__traceback__ = None
-                pa.default_memory_pool().release_unused()
-                raise
+            operation = tickets.name_of(command)
+            for producer in tickets.producers_of(command):
+                principal.require(operation, command.topic, producer=producer)
+            lease = principal.lease(operation, command.topic)
+
+            def check(batch: pa.RecordBatch) -> None:
+                principal.require_producers(operation, command.topic, batch)
+
+            batches = _checked(batches_of_flight(reader), check)
+            with self._stream():
+                try:
+                    if isinstance(command, tickets.Stage):
+                        stage(self._broker, command, batches, writer.write, lease.check)
+                    else:
+                        publish(self._broker, command, batches, writer.write, self.stopping.is_set, lease.check)
+                except InvalidInput as error:
+                    # The frames hold on to the batch, which may have been as large as its sender liked.
+                    error.__traceback__ = None
+                    pa.default_memory_pool().release_unused()
+                    raise
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Read one partition: a range, or from an offset on for ever."""
         with translated():
+            principal = principal_of(context, "do_get")
             read = tickets.decode_read(ticket.ticket)
-            caller_of(context).require(Right.READ, read.topic)
-            batches = batches_of(self._broker, read, lambda: self.stopping.is_set() or context.is_cancelled())
+            operation = tickets.name_of(read)
+            principal.require(operation, read.topic)
+            batches = batches_of(self._broker, read, self._is_over(context, principal.lease(operation, read.topic)))
             schema = schema_of(read)
             if isinstance(read, tickets.Read) and read.sparse and not read.follow:
                 schema, batches = without_nulls(schema, batches)
             return flight.GeneratorStream(schema, self._guarded(batches))
+
+    def _is_over(self, context: flight.ServerCallContext, lease: Lease) -> Callable[[], bool]:
+        """Whether nobody wants more; raises once the caller may have no more."""
+
+        def is_over() -> bool:
+            lease.check()
+            return bool(self.stopping.is_set() or context.is_cancelled())
+
+        return is_over
 
     def stop(self, timeout_seconds: float = 5.0) -> bool:
         """End all streams and stop; whether all ended in time. One that its client holds open may outlive this."""
@@ -97,17 +118,21 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     ) -> flight.FlightInfo:
         """A topic with an endpoint for each partition, so that any Flight client can read it in parallel."""
         with translated():
-            if descriptor.descriptor_type != flight.DescriptorType.PATH or len(descriptor.path) != 1:
-                raise InvalidInput("descriptor", "not a path of one part", "name the topic as a path of one part")
-            topic = descriptor.path[0].decode()
-            caller_of(context).require(Right.READ, topic)
+            principal = principal_of(context, "describe_topic")
+            topic = _topic_of(descriptor)
+            principal.require("describe_topic", topic)
             return self._info(topic, descriptor)
 
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
         """All topics that the caller may read."""
         with translated():
-            caller = caller_of(context)
+            caller = principal_of(context, "list_topics").caller
             return iter([*self._infos(topic for topic in self._broker.list_topics() if caller.may(Right.READ, topic))])
+
+    def do_exchange(self, context: flight.ServerCallContext, *_: Any) -> None:
+        """Nothing is exchanged; strangers do not even learn that."""
+        with translated():
+            principal_of(context, "do_exchange").require("do_exchange")
 
     def _infos(self, topics: Iterable[str]) -> Iterator[flight.FlightInfo]:
         for topic in topics:
@@ -127,13 +152,16 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Everything else."""
         with translated():
+            principal = principal_of(context, str(action.type))
             operation = operations.decode_operation(action.type, action.body.to_pybytes())
             if operation is None:
                 raise InvalidInput("action", repr(action.type)[:100], f"known are {', '.join(operations.OPERATIONS)}")
-            return [operations.encode(perform(operation, self._broker, caller_of(context)))]
+            return [operations.encode(perform(operation, self._broker, principal))]
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
         """The operations and what they do."""
+        with translated():
+            principal_of(context, "list_actions")
         return [(name, (kind.__doc__ or "").strip()) for name, kind in operations.OPERATIONS.items()]
 
     def _guarded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
@@ -156,3 +184,15 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         finally:
             with self._counting:
                 self._streams_open -= 1
+
+
+def _topic_of(descriptor: flight.FlightDescriptor) -> str:
+    if descriptor.descriptor_type != flight.DescriptorType.PATH or len(descriptor.path) != 1:
+        raise InvalidInput("descriptor", "not a path of one part", "name the topic as a path of one part")
+    return str(descriptor.path[0].decode())
+
+
+def _checked(batches: Iterator[pa.RecordBatch], check: Callable[[pa.RecordBatch], None]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        check(batch)
+        yield batch

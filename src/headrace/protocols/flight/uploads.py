@@ -22,13 +22,15 @@ from typing import Final
 import pyarrow as pa
 
 from headrace.broker import Broker
-from headrace.core.errors import Closed, HeadraceError, InvalidInput
+from headrace.core.errors import AccessDenied, Closed, HeadraceError, InvalidInput
 from headrace.core.limits import FRAME_ROWS
 from headrace.core.publish.plan import CommitKey, Receipts
 from headrace.wire.answers import encode_receipts, encode_refusal
 from headrace.wire.tickets import Publish, Stage
 
 Answer = Callable[[pa.Buffer], None]
+# Raises once the caller may not go on.
+CheckAccess = Callable[[], None]
 
 _AHEAD_BATCHES: Final = 64
 _AHEAD_BYTES: Final = 8 << 20
@@ -37,10 +39,13 @@ _TOGETHER_BYTES: Final = 2 << 20
 _PATIENCE_SECONDS: Final = 0.5
 
 
-def stage(broker: Broker, command: Stage, batches: Iterator[pa.RecordBatch], answer: Answer) -> None:
+def stage(
+    broker: Broker, command: Stage, batches: Iterator[pa.RecordBatch], answer: Answer, check_access: CheckAccess
+) -> None:
     """Put a whole stream into a stage, and say how many rows it has then."""
     rows = 0
     for batch in batches:
+        check_access()
         rows = broker.stage(command.topic, batch, command.stage).rows
     answer(pa.py_buffer(str(rows).encode()))
 
@@ -50,16 +55,20 @@ def publish(
     command: Publish,
     batches: Iterator[pa.RecordBatch],
     answer: Answer,
-    is_over: Callable[[], bool] = lambda: False,
+    is_over: Callable[[], bool],
+    check_access: CheckAccess,
 ) -> None:
-    """Publish a whole stream."""
+    """Publish a whole stream, as long as its caller may."""
     ahead = _Ahead()
-    publishing = _Publishing(broker, command, ahead, answer, is_over)
+    publishing = _Publishing(broker, command, ahead, answer, is_over, check_access)
     thread = threading.Thread(target=publishing.run, name="headrace-flight-upload", daemon=True)
     thread.start()
     try:
         for batch in batches:
             ahead.put(batch)
+            if isinstance(publishing.failure, AccessDenied):
+                # Nothing more is read of whoever may not be here.
+                break
     except InvalidInput as error:
         ahead.end()
         thread.join()
@@ -76,26 +85,38 @@ class _Publishing:
     """The publishing of one stream."""
 
     def __init__(
-        self, broker: Broker, command: Publish, ahead: _Ahead, answer: Answer, is_over: Callable[[], bool]
+        self,
+        broker: Broker,
+        command: Publish,
+        ahead: _Ahead,
+        answer: Answer,
+        is_over: Callable[[], bool],
+        check_access: CheckAccess,
     ) -> None:
         self._broker = broker
         self._command = command
         self._ahead = ahead
         self._answer = answer
         self._is_over = is_over
+        self._check_access = check_access
         self._number = command.first_number
         self.failure: Exception | None = None
 
     def run(self) -> None:
         """Publish until the stream ends or an error does; the top of a thread."""
         try:
-            while (batches := self._ahead.take(self._is_over)) is not None:
+            while (batches := self._ahead.take(self._has_ended)) is not None:
+                self._check_access()
                 self._publish(batches)
         except Exception as error:
             self.failure = error
             self.tell(error)
         finally:
             self._ahead.refuse()
+
+    def _has_ended(self) -> bool:
+        self._check_access()
+        return self._is_over()
 
     def tell(self, error: Exception) -> None:
         """Give an error as the last answer."""

@@ -14,6 +14,7 @@ from litestar.types import ASGIApp
 from headrace.broker import Broker
 from headrace.broker.access import Access
 from headrace.core.errors import HeadraceError
+from headrace.edge.access import Gate, Leases
 from headrace.edge.bridge import Bridge
 from headrace.edge.draining import Draining
 from headrace.edge.waiting import LoopWakeups
@@ -30,6 +31,7 @@ from headrace.protocols.http.routes import (
     events,
     groups,
     health,
+    identity,
     members,
     messages,
     metrics,
@@ -49,6 +51,7 @@ _HANDLERS: Final = [
     *groups.HANDLERS,
     *members.HANDLERS,
     *sources.HANDLERS,
+    *identity.HANDLERS,
 ]
 
 
@@ -69,10 +72,11 @@ def with_edges(app: ASGIApp, access: Access, settings: HttpSettings) -> ASGIApp:
 
 def make_litestar(broker: Broker, access: Access, settings: HttpSettings, draining: Draining | None = None) -> Litestar:
     """The same without the routing by raw paths, for those who look at its routes."""
-    bridge = Bridge(broker, draining)
+    bridge, gate = Bridge(broker, draining), Gate(access)
     parts = {
         "bridge": bridge,
         "wakes": LoopWakeups(bridge.draining),
+        "leases": Leases(gate),
         "rest_settings": settings,
         "scrapes": metrics.Scrapes(bridge, settings.metrics_partitions_max),
     }
@@ -106,7 +110,7 @@ def make_litestar(broker: Broker, access: Access, settings: HttpSettings, draini
         logging_config=None,
         openapi_config=openapi_config(),
     )
-    app.state.access = access
+    app.state.gate = gate
     return app
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,6 +21,7 @@ from litestar.types import Receive, Scope, Send
 
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.errors import Closed, HeadraceError, OffsetOutOfRange
+from headrace.edge.access import Lease, Leases
 from headrace.edge.bridge import Bridge
 from headrace.edge.waiting import LoopWakeups, left, wait
 from headrace.protocols.http.errors import problem_of
@@ -51,7 +52,7 @@ class Subscriber:
     follows_all: bool
     encoding: Encoding
     idle_seconds: float
-    check_access: Callable[[], Awaitable[None]]
+    lease: Lease
 
     @property
     def event_id(self) -> str:
@@ -89,10 +90,11 @@ class Subscriber:
 class EventStream:
     """The answer to a subscription, as an ASGI application."""
 
-    def __init__(self, subscriber: Subscriber, bridge: Bridge, wakes: LoopWakeups) -> None:
+    def __init__(self, subscriber: Subscriber, bridge: Bridge, wakes: LoopWakeups, leases: Leases) -> None:
         self._subscriber = subscriber
         self._bridge = bridge
         self._wakes = wakes
+        self._leases = leases
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send_all(send))
@@ -120,10 +122,10 @@ class EventStream:
         # An id without data tells the client where it stands before anything has come.
         yield b"retry: %d\nid: %s\n\n" % (RETRY_MILLISECONDS, subscriber.event_id.encode())
         try:
-            with self._wakes.on(subscriber.reader) as wake:
+            with self._wakes.on(subscriber.reader) as wake, self._leases.waking(subscriber.lease, wake):
                 while not draining.has_begun:
                     wake.clear()
-                    await subscriber.check_access()
+                    subscriber.lease.check()
                     if subscriber.has_news():
                         parts = deque(await self._bridge.call(subscriber.next_events))
                         while parts:

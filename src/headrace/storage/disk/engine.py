@@ -52,6 +52,8 @@ class DiskStore:
                 holder = self._files.read(directory / "LOCK", 20).decode().strip()
                 raise StoreUnavailable(str(directory), f"process {holder or 'unknown'} has it open")
             undo.callback(self._files.close, lock)
+            # Made here, for its owner only; what SQLite puts beside it has the same mode.
+            self._files.close(self._files.open(directory / CATALOG))
             database = _sqlite(directory / CATALOG)
             undo.callback(database.dispose)
             self.catalog = Catalog(database, str(directory))
@@ -128,9 +130,12 @@ class DiskStore:
 
 
 def open_disk_catalog(directory: Path, files: FileSystem | None = None) -> Catalog:
-    """Open the catalog of a store, making it if it is new, whoever else has the store open."""
+    """Open the catalog of a store that is there, whoever else has the store open."""
     with store_errors(directory):
-        (files or FileSystem()).make_directory(directory)
+        try:
+            (files or FileSystem()).size(directory / CATALOG)
+        except FileNotFoundError:
+            raise StoreUnavailable(str(directory), "there is no store here: `headrace serve` makes one") from None
         return Catalog(_sqlite(directory / CATALOG), str(directory))
 
 

@@ -77,8 +77,16 @@ class PostgresStore:
 
 
 def open_postgres_catalog(address: DatabaseAddress, options: PostgresOptions) -> Catalog:
-    """Open the catalog of a store, making it if it is new, whoever else has the store open."""
-    return _open_catalog(ConnectionPool(address, options))
+    """Open the catalog of a store that is there, whoever else has the store open or is making its tables."""
+    connections = ConnectionPool(address, options)
+    with _first_connection(connections):
+        database = _engine(connections)
+    with ExitStack() as undo:
+        undo.callback(database.dispose)
+        reason = partial(reason_of, address=address)
+        catalog = Catalog(database, address.name, options.retry_seconds, reason, make_tables=False)
+        undo.pop_all()
+    return catalog
 
 
 def _open_catalog(connections: ConnectionPool) -> Catalog:

@@ -12,9 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.disk.files.filesystem import FileSystem, write_whole
+from headrace.storage.open import open_store
 from tests.storage.disk.builders import BROKEN, FailingFiles
 
 FILES = FileSystem()
@@ -211,3 +214,14 @@ def test_a_whole_file_that_cannot_be_written_leaves_what_was_there(tmp_path: Pat
     assert FILES.list_directory(tmp_path) == ["file"]
     write_whole(files, path, [b"new"], durable=True)
     assert path.read_bytes() == b"new"
+
+
+def test_what_is_made_is_for_its_owner_only(tmp_path: Path) -> None:
+    store = open_store(f"file:{tmp_path}/a/store")
+    topic = store.catalog.add_topic("t", "t", 1, DEFAULT_SETTINGS, 0, lambda record: store.create_log(record, 0))
+    store.stages.write(topic.id, "s", pa.record_batch({"value": [b"a"]}), 0)
+    made = [tmp_path / "a", *(tmp_path / "a").rglob("*")]
+    assert len(made) > 6 and any(path.name.endswith("-wal") for path in made)
+    modes = {path: path.stat().st_mode & 0o777 for path in made}
+    assert modes == {path: 0o700 if path.is_dir() else 0o600 for path in made}
+    store.close()

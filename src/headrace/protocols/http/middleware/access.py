@@ -1,72 +1,66 @@
-"""Who may call what over HTTP: every route says which right it needs, and one that does not is denied.
+"""Who may call what over HTTP: every route names its operation, and one that does not is denied.
 
-A route declares `opt={"right": …}`. The guard finds out who calls and, if the path names a topic, checks the right on
-it. Routes whose topic is in the body ask `caller_of(request).require(right, topic)` themselves; `PUBLIC` routes are
-open to all. Tokens are never logged, and never part of an error.
+A route declares `opt={"operation": …}`, a name of `edge.operations`. The guard finds out who calls and checks the right
+on the topic, group and producer that the path names. Routes whose body says what is asked for have
+`"checked_inside": True`, and ask `principal_of(request).require(operation, topic)` themselves. Tokens are never logged,
+and never part of an error. Handlers of changes call `record_changes` of the principal when they are done.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from litestar import Request
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
-from headrace.broker.access import Access
 from headrace.core.errors import Forbidden
-from headrace.core.rights import Caller, Right
+from headrace.edge.access import Gate, Lease, Principal
+from headrace.edge.operations import OPERATIONS
 from headrace.protocols.http.requests.raw_paths import unquoted
 
-PUBLIC: Final = "public"
-# The route needs a known caller and checks the right itself, since the topic is not in its path.
-CHECKED_INSIDE: Final = "checked inside"
-
 _SCHEME: Final = "bearer "
+_PRINCIPAL: Final = "headrace_principal"
 
 
 async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
     """Deny what is not allowed, and what no one said anything about."""
-    right = handler.opt.get("right")
-    if right == PUBLIC:
+    operation = handler.opt.get("operation")
+    need = OPERATIONS.get(operation) if operation is not None else None
+    if need is not None and need.is_public:
         return
-    access: Access = connection.app.state.access
-    caller = await authenticated(access, _token(connection))
-    connection.scope["headrace_caller"] = caller  # type: ignore[typeddict-unknown-key]
-    if right == CHECKED_INSIDE:
-        return
-    # As the handler reads it: a right on `a%2Fb` would say nothing about the topic `a/b`.
-    topic = unquoted(connection.path_params.get("topic", "*"))
-    if not isinstance(right, Right):
-        raise Forbidden(caller.name, "call", connection.url.path)
-    caller.require(right, topic)
+    gate: Gate = connection.app.state.gate
+    loop = asyncio.get_running_loop()
+    if gate.is_stale:
+        # Asking the store takes a while, and others wait for the event loop.
+        await loop.run_in_executor(None, gate.refresh)
+    principal = gate.admit(_token(connection), _address(connection), operation or connection.url.path)
+    if gate.has_uses:
+        loop.run_in_executor(None, gate.store_uses)
+    connection.scope[_PRINCIPAL] = principal  # type: ignore[typeddict-unknown-key]
+    if operation is None or need is None:
+        raise Forbidden(principal.caller.name, "call", connection.url.path)
+    if not handler.opt.get("checked_inside"):
+        # As the handler reads them: a right on `a%2Fb` would say nothing about the topic `a/b`.
+        named = {name: unquoted(str(value)) for name, value in connection.path_params.items()}
+        producer = named.get("producer", named.get("writer"))
+        principal.require(operation, named.get("topic", "*"), named.get("group"), producer)
 
 
-def caller_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Caller:
+def principal_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Principal:
     """Who the guard let in."""
-    caller: Caller = connection.scope["headrace_caller"]  # type: ignore[typeddict-item]
-    return caller
+    principal: Principal = connection.scope[_PRINCIPAL]  # type: ignore[typeddict-item]
+    return principal
 
 
-def check_again(
-    connection: ASGIConnection[Any, Any, Any, Any], right: Right, topic: str
-) -> Callable[[], Awaitable[None]]:
-    """A check that whoever came in may still be here, for answers that take long: tokens are revoked meanwhile."""
-    access: Access = connection.app.state.access
-    token = _token(connection)
-
-    async def check() -> None:
-        (await authenticated(access, token)).require(right, topic)
-
-    return check
+def lease_of(request: Request[Any, Any, Any], topic: str, group: str | None = None) -> Lease:
+    """The permission to go on with what the request asks for, for answers that take long."""
+    return principal_of(request).lease(request.route_handler.opt["operation"], topic, group)
 
 
-async def authenticated(access: Access, token: str | None) -> Caller:
-    """Who comes with a token; the tokens are looked up in a thread, since the catalog may keep that waiting."""
-    if access.is_stale:
-        await asyncio.to_thread(access.refresh)
-    return access.authenticate(token)
+def _address(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
+    return connection.client.host if connection.client is not None else ""
 
 
 def _token(connection: ASGIConnection[Any, Any, Any, Any]) -> str | None:

@@ -21,9 +21,9 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.routes import HTTPRoute
 
 from headrace.core.limits import ID_CHARACTERS_MAX, NAME_CHARACTERS_MAX, PARTITIONS_MAX
+from headrace.edge.operations import OPERATIONS
 from headrace.protocols.http.errors import MEDIA_TYPE, Problem
 from headrace.protocols.http.formats import ARROW, JSON, MessageOut
-from headrace.protocols.http.middleware.access import PUBLIC
 from headrace.protocols.http.requests.negotiation import EVENTS
 
 SECURITY: Final[list[dict[str, list[str]]]] = [{"token": []}]
@@ -140,12 +140,16 @@ def _describe(operation: dict[str, Any], handler: HTTPRouteHandler, docs: Docs) 
         _describe_parameter(parameter)
     if docs.body is not None:
         operation["requestBody"] = {"required": True, "content": _content(docs.body, docs.given, docs.takes_arrow)}
-    if handler.opt["right"] == PUBLIC:
+    if _is_public(handler):
         operation["security"] = []
     responses = {str(handler.status_code): _answer(docs)}
     for status in sorted(_errors(handler, docs)):
         responses[str(status)] = _problem(status)
     operation["responses"] = responses
+
+
+def _is_public(handler: HTTPRouteHandler) -> bool:
+    return OPERATIONS[handler.opt["operation"]].is_public
 
 
 def _describe_parameter(parameter: dict[str, Any]) -> None:
@@ -186,7 +190,7 @@ def _content(kind: type[msgspec.Struct], example: Any, has_arrow: bool) -> dict[
 
 def _errors(handler: HTTPRouteHandler, docs: Docs) -> set[int]:
     errors = {*_ALWAYS, *docs.errors}
-    if handler.opt["right"] != PUBLIC:
+    if not _is_public(handler):
         errors.update(_WITH_TOKENS)
     if docs.body is not None:
         errors.update(_WITH_BODY)

@@ -11,7 +11,6 @@ from litestar import Litestar, Request, Router
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin, OpenAPIRenderPlugin
 
-from headrace.protocols.http.middleware.access import PUBLIC
 from headrace.protocols.http.openapi.document import COMPONENTS, SECURITY, document
 
 PATH: Final = "/docs"
@@ -64,5 +63,5 @@ def openapi_config() -> OpenAPIConfig:
         components=COMPONENTS,
         security=SECURITY,
         render_plugins=[Page(), Document()],
-        openapi_router=Router(PATH, route_handlers=[], include_in_schema=False, opt={"right": PUBLIC}),
+        openapi_router=Router(PATH, route_handlers=[], include_in_schema=False, opt={"operation": "docs"}),
     )

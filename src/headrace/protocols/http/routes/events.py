@@ -13,12 +13,12 @@ from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.errors import InvalidInput, TopicDeleted
 from headrace.core.limits import SUBSCRIPTION_PARTITIONS_MAX
 from headrace.core.positions import parse_pairs
-from headrace.core.rights import Right
+from headrace.edge.access import Leases
 from headrace.edge.bridge import Bridge
 from headrace.edge.waiting import LoopWakeups
 from headrace.protocols.http.event_stream import EventStream, Subscriber, event
 from headrace.protocols.http.formats import Messages
-from headrace.protocols.http.middleware.access import check_again
+from headrace.protocols.http.middleware.access import lease_of
 from headrace.protocols.http.openapi.document import MESSAGE, Docs
 from headrace.protocols.http.requests.negotiation import EVENTS, answer_type
 from headrace.protocols.http.requests.parameters import EncodingParameter
@@ -32,7 +32,7 @@ _EXAMPLE = event("messages", Messages([MESSAGE], 42), "12;0:42").decode()
 @get(
     "/topics/{topic:str}/events",
     opt={
-        "right": Right.READ,
+        "operation": "follow",
         "docs": Docs(answers_events=True, example=_EXAMPLE, errors=(404, 406)),
     },
     tags=["messages"],
@@ -43,6 +43,7 @@ async def subscribe(
     topic: FromPath[str],
     bridge: NamedDependency[Bridge],
     wakes: NamedDependency[LoopWakeups],
+    leases: NamedDependency[Leases],
     rest_settings: NamedDependency[HttpSettings],
     start: Annotated[
         str,
@@ -76,9 +77,9 @@ async def subscribe(
     if len(positions) > SUBSCRIPTION_PARTITIONS_MAX:
         rule = f"a subscription follows at most {SUBSCRIPTION_PARTITIONS_MAX}: name some"
         raise InvalidInput("partitions", f"{len(positions)} partitions", rule)
-    still_allowed = check_again(request, Right.READ, name)
-    subscriber = Subscriber(reader, positions, chosen is None, encoding, rest_settings.heartbeat_seconds, still_allowed)
-    return EventStream(subscriber, bridge, wakes)
+    lease, idle_seconds = lease_of(request, name), rest_settings.heartbeat_seconds
+    subscriber = Subscriber(reader, positions, chosen is None, encoding, idle_seconds, lease)
+    return EventStream(subscriber, bridge, wakes, leases)
 
 
 def _positions(reader: TopicReader, start: str, chosen: list[int] | None, last_event_id: str | None) -> dict[int, int]:

@@ -14,9 +14,10 @@ from headrace.core.descriptions import GroupDescription
 from headrace.core.errors import InvalidInput
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import GROUP_CONSUMERS_MAX, ID_CHARACTERS_MAX, PARTITIONS_MAX, TIME_US_MAX
-from headrace.core.rights import Right
 from headrace.edge.bridge import Bridge
+from headrace.edge.operations import registration
 from headrace.protocols.http.answers import answer
+from headrace.protocols.http.middleware.access import principal_of
 from headrace.protocols.http.openapi.document import Docs
 from headrace.protocols.http.requests.positions import Position, listed, mapped
 from headrace.protocols.http.requests.raw_paths import unquoted
@@ -145,7 +146,10 @@ _OFFSETS = CommittedOut([Position(0, 40), Position(1, 17)])
 
 @get(
     "/topics/{topic:str}/groups",
-    opt={"right": Right.READ, "docs": Docs(answer=GroupList, example=GroupList(["audit", "billing"]), errors=(404,))},
+    opt={
+        "operation": "list_groups",
+        "docs": Docs(answer=GroupList, example=GroupList(["audit", "billing"]), errors=(404,)),
+    },
     tags=["groups"],
     summary="List groups",
 )
@@ -157,7 +161,8 @@ async def list_groups(topic: FromPath[str], bridge: NamedDependency[Bridge]) -> 
 @put(
     "/topics/{topic:str}/groups/{group:str}",
     opt={
-        "right": Right.MANAGE,
+        "operation": "register_group",
+        "checked_inside": True,
         "docs": Docs(body=GroupIn, given=GroupIn(important=True), answer=GroupOut, example=_GROUP, errors=(404, 409)),
     },
     tags=["groups"],
@@ -168,14 +173,18 @@ async def register_group(
 ) -> Response[bytes]:
     """Make a group, or change its size or importance; one that is there keeps its offsets."""
     data = await read(request, GroupIn)
+    operation = registration(data.consumers, data.important)
+    principal_of(request).require(operation, unquoted(topic), unquoted(group))
     register = bridge.broker.register_group
     asked = (unquoted(topic), unquoted(group), data.consumers, data.important, data.read_from)
-    return await answer(bridge, GroupOut.of, register, *asked)
+    made = await answer(bridge, GroupOut.of, register, *asked)
+    principal_of(request).record_changes()
+    return made
 
 
 @get(
     "/topics/{topic:str}/groups/{group:str}",
-    opt={"right": Right.READ, "docs": Docs(answer=GroupOut, example=_GROUP, errors=(404,))},
+    opt={"operation": "describe_group", "docs": Docs(answer=GroupOut, example=_GROUP, errors=(404,))},
     tags=["groups"],
     summary="Describe a group",
 )
@@ -188,18 +197,21 @@ async def describe_group(
 
 @delete(
     "/topics/{topic:str}/groups/{group:str}",
-    opt={"right": Right.MANAGE, "docs": Docs(errors=(404,))},
+    opt={"operation": "delete_group", "docs": Docs(errors=(404,))},
     tags=["groups"],
     summary="Delete a group",
 )
-async def delete_group(topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]) -> None:
+async def delete_group(
+    request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
+) -> None:
     """Remove a group with its offsets."""
     await bridge.call(bridge.broker.delete_group, unquoted(topic), unquoted(group))
+    principal_of(request).record_changes()
 
 
 @get(
     "/topics/{topic:str}/groups/{group:str}/offsets",
-    opt={"right": Right.READ, "docs": Docs(answer=CommittedOut, example=_OFFSETS, errors=(404,))},
+    opt={"operation": "committed", "docs": Docs(answer=CommittedOut, example=_OFFSETS, errors=(404,))},
     tags=["groups"],
     summary="CommittedOut offsets",
 )
@@ -214,7 +226,7 @@ async def committed_offsets(
     "/topics/{topic:str}/groups/{group:str}/offsets",
     status_code=204,
     opt={
-        "right": Right.READ,
+        "operation": "commit",
         "docs": Docs(body=CommitIn, given=CommitIn([Position(0, 41)], "worker-1", 3), errors=(404, 409)),
     },
     tags=["groups"],
@@ -234,7 +246,7 @@ async def commit_offsets(
     "/topics/{topic:str}/groups/{group:str}/seek",
     status_code=200,
     opt={
-        "right": Right.MANAGE,
+        "operation": "seek",
         "docs": Docs(body=SeekIn, given=SeekIn(to="start"), answer=CommittedOut, example=_OFFSETS, errors=(404,)),
     },
     tags=["groups"],
@@ -247,7 +259,9 @@ async def seek(
     data = await read(request, SeekIn)
     if (data.to is None) == (data.offsets is None):
         raise InvalidInput("to", repr(data.to), "give either to or offsets")
-    return await answer(bridge, _committed, _seek, bridge, unquoted(topic), unquoted(group), data)
+    moved = await answer(bridge, _committed, _seek, bridge, unquoted(topic), unquoted(group), data)
+    principal_of(request).record_changes()
+    return moved
 
 
 def _committed(offsets: Mapping[int, int]) -> CommittedOut:

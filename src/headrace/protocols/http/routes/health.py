@@ -7,7 +7,6 @@ from litestar import Response, get
 from litestar.di import NamedDependency
 
 from headrace.edge.bridge import Bridge
-from headrace.protocols.http.middleware.access import PUBLIC
 
 
 class Health(msgspec.Struct):
@@ -17,13 +16,13 @@ class Health(msgspec.Struct):
     failing_topics: int = 0
 
 
-@get("/health/live", opt={"right": PUBLIC}, tags=["health"], summary="Is the process alive?")
+@get("/health/live", opt={"operation": "health"}, tags=["health"], summary="Is the process alive?")
 async def live() -> Health:
     """The process answers."""
     return Health("alive")
 
 
-@get("/health/ready", opt={"right": PUBLIC}, tags=["health"], summary="Can it take messages?")
+@get("/health/ready", opt={"operation": "health"}, tags=["health"], summary="Can it take messages?")
 async def ready(bridge: NamedDependency[Bridge]) -> Response[Health]:
     """The store is open and every topic takes messages; otherwise 503, and how many do not."""
     failing = await bridge.call(bridge.broker.failing_topics)

@@ -21,10 +21,11 @@ from headrace.core.limits import (
 )
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.positions import parse_pairs
-from headrace.core.rights import Right
+from headrace.edge.access import Leases
 from headrace.edge.bridge import Bridge
 from headrace.edge.waiting import LoopWakeups, attend, wait
 from headrace.protocols.http.formats import ARROW, JSON, Encoding, MessageOut, encode_messages, stream_of_all
+from headrace.protocols.http.middleware.access import lease_of
 from headrace.protocols.http.middleware.limits import allow_seconds
 from headrace.protocols.http.openapi.document import MESSAGE, Docs
 from headrace.protocols.http.requests.negotiation import wants_arrow
@@ -72,7 +73,7 @@ _MEMBER = MemberOut("billing", "worker-1", 3, [0, 2])
 @put(
     "/topics/{topic:str}/groups/{group:str}/members/{member:str}",
     opt={
-        "right": Right.READ,
+        "operation": "join",
         "docs": Docs(body=JoinIn, given=JoinIn(30.0), answer=MemberOut, example=_MEMBER, errors=(404, 409)),
     },
     tags=["members"],
@@ -94,7 +95,7 @@ async def join_group(
 @post(
     "/topics/{topic:str}/groups/{group:str}/members/{member:str}/heartbeat",
     status_code=200,
-    opt={"right": Right.READ, "docs": Docs(answer=MemberOut, example=_MEMBER, errors=(404,))},
+    opt={"operation": "heartbeat", "docs": Docs(answer=MemberOut, example=_MEMBER, errors=(404,))},
     tags=["members"],
     summary="Stay in a group",
 )
@@ -108,7 +109,7 @@ async def heartbeat(
 
 @delete(
     "/topics/{topic:str}/groups/{group:str}/members/{member:str}",
-    opt={"right": Right.READ, "docs": Docs(errors=(404,))},
+    opt={"operation": "leave", "docs": Docs(errors=(404,))},
     tags=["members"],
     summary="Leave a group",
 )
@@ -122,7 +123,7 @@ async def leave_group(
 @get(
     "/topics/{topic:str}/groups/{group:str}/members/{member:str}/messages",
     opt={
-        "right": Right.READ,
+        "operation": "read_as_member",
         "docs": Docs(
             answer=MemberMessages,
             example=MemberMessages([MESSAGE], [Position(0, 42), Position(2, 7)], 3),
@@ -140,6 +141,7 @@ async def fetch_as_member(
     member: FromPath[str],
     bridge: NamedDependency[Bridge],
     wakes: NamedDependency[LoopWakeups],
+    leases: NamedDependency[Leases],
     generation: Annotated[
         int | None, QueryParameter(description="refuse to read if the group has changed since", ge=0)
     ] = None,
@@ -169,7 +171,8 @@ async def fetch_as_member(
     )
     allow_seconds(request, wait_seconds)
     work = _fetch(asked, bridge, wakes, wait_seconds)
-    found = await (attend(request, work) if wait_seconds > 0 else work)
+    lease = lease_of(request, unquoted(topic), unquoted(group))
+    found = await (attend(request, work, lease, leases) if wait_seconds > 0 else work)
     return await bridge.call(_answer, found, is_arrow, encoding)
 
 

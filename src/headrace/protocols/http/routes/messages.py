@@ -12,7 +12,7 @@ from litestar.params import FromPath
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_DEFAULT
 from headrace.core.publish.plan import Receipts
-from headrace.core.rights import Right
+from headrace.edge.access import Leases
 from headrace.edge.arrow import Stream
 from headrace.edge.bridge import Bridge
 from headrace.edge.waiting import attend
@@ -30,6 +30,7 @@ from headrace.protocols.http.formats import (
     publish_of_json,
     stream_of,
 )
+from headrace.protocols.http.middleware.access import lease_of, principal_of
 from headrace.protocols.http.middleware.limits import allow_seconds
 from headrace.protocols.http.openapi.document import MESSAGE, Docs
 from headrace.protocols.http.requests.negotiation import body_type, wants_arrow
@@ -60,7 +61,7 @@ _MESSAGES_IN = PublishIn(
     "/topics/{topic:str}/messages",
     status_code=200,
     opt={
-        "right": Right.PUBLISH,
+        "operation": "publish",
         "bodies": (JSON, ARROW),
         "docs": Docs(
             body=PublishIn,
@@ -89,7 +90,11 @@ async def publish(
     else:
         batch, key = await off_loop(len(body), publish_of_json, body)
     del body
-    receipts = await bridge.publish(unquoted(topic), batch, key)
+    principal, name = principal_of(request), unquoted(topic)
+    principal.require_producers("publish", name, batch)
+    if key is not None:
+        principal.require("publish", name, producer=key.writer)
+    receipts = await bridge.publish(name, batch, key)
     answer = await off_loop(len(receipts) * _RECEIPT_BYTES, _answered, receipts, is_arrow)
     return Response(answer, media_type=ARROW if is_arrow else JSON)
 
@@ -107,7 +112,7 @@ def _answered(receipts: Receipts, is_arrow: bool) -> bytes:
 @get(
     "/topics/{topic:str}/partitions/{partition:int}/messages",
     opt={
-        "right": Right.READ,
+        "operation": "read",
         "docs": Docs(answer=Messages, example=Messages([MESSAGE], 42), answers_arrow=True, errors=(404, 406)),
     },
     tags=["messages"],
@@ -118,6 +123,7 @@ async def fetch(
     topic: FromPath[str],
     partition: FromPath[int],
     bridge: NamedDependency[Bridge],
+    leases: NamedDependency[Leases],
     offset: FirstOffset = None,
     time_us: FirstTime = None,
     max_messages: MaxMessages = FETCH_MESSAGES_DEFAULT,
@@ -134,7 +140,7 @@ async def fetch(
     assert offset is not None
     allow_seconds(request, wait_seconds)
     work = bridge.fetch(name, partition, offset, max_messages, max_bytes, wait_seconds)
-    batch = await (attend(request, work) if wait_seconds > 0 else work)
+    batch = await (attend(request, work, lease_of(request, name), leases) if wait_seconds > 0 else work)
     # In a thread: the answer may be large, and others wait for the event loop.
     body = await bridge.call(_encoded, batch, offset, encoding, is_arrow)
     return Response(body, media_type=ARROW if is_arrow else JSON)

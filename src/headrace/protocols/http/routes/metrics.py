@@ -23,7 +23,6 @@ from litestar.di import NamedDependency
 from headrace.broker import Broker
 from headrace.broker.metrics import TopicMetrics
 from headrace.core.histogram import Histogram
-from headrace.core.rights import Right
 from headrace.edge.bridge import Bridge
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -71,7 +70,7 @@ _SIZES: Final = (
 )
 
 
-@get("/metrics", opt={"right": Right.READ}, media_type="text/plain", include_in_schema=False)
+@get("/metrics", opt={"operation": "metrics"}, media_type="text/plain", include_in_schema=False)
 async def metrics(scrapes: NamedDependency[Scrapes]) -> Response[bytes]:
     """Everything Prometheus wants to know; needs the right to read all topics."""
     return Response(await scrapes.latest(), headers={"Content-Type": CONTENT_TYPE})

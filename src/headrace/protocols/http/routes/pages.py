@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from litestar import Response, get
 
-from headrace.protocols.http.middleware.access import PUBLIC
 from headrace.protocols.http.middleware.headers import policy_of
 from headrace.protocols.http.openapi import page as docs
 
@@ -47,7 +46,7 @@ POLICIES: Final = (
 )
 
 
-@get("/", opt={"right": PUBLIC}, include_in_schema=False)
+@get("/", opt={"operation": "home"}, include_in_schema=False)
 async def home() -> Response[Any]:
     """What this is."""
     return Response(_HOME, media_type="text/html; charset=utf-8")

@@ -20,13 +20,13 @@ from litestar.exceptions import HTTPException, MethodNotAllowedException
 from litestar.response.base import ASGIResponse
 
 from headrace.broker.queue_api.ordered_reader import Taken
+from headrace.broker.queue_api.registrations import group_name
 from headrace.core.codecs import columns as codecs
 from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput
 from headrace.core.limits import LOOP_BYTES_MAX, PARTITIONS_MAX
-from headrace.core.rights import Right
 from headrace.edge.bridge import Bridge
 from headrace.protocols.http.errors import answer_http_exception, status_of
-from headrace.protocols.http.middleware.access import CHECKED_INSIDE, caller_of
+from headrace.protocols.http.middleware.access import principal_of
 from headrace.protocols.http.openapi.queue_api import described
 from headrace.protocols.http.requests.strict_json import off_loop
 
@@ -56,13 +56,12 @@ class QueueRequest(msgspec.Struct):
 
 
 _GIVEN: Final = msgspec.json.Decoder(QueueRequest)
-_OPT: Final = {"right": CHECKED_INSIDE}
 _READING: Final[dict[str, str | int]] = {"topic": "orders", "consumer_id": 10_000_000_010}
 
 
 @post(
     "/topics",
-    opt=_OPT,
+    opt={"operation": "create_topic", "checked_inside": True},
     summary="Create a topic (queue API)",
     operation_class=described({"message": "topic 'orders' was created"}, {"name": "orders"}),
     status_code=200,
@@ -71,22 +70,28 @@ async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[
     """Make a topic; one that is there is a failure."""
     given = await _given(request)
     topic, partitions = _topic(given), _whole("partitions", given.partitions)
-    caller_of(request).require(Right.MANAGE, topic)
+    principal_of(request).require("create_topic", topic)
     await bridge.call(bridge.broker.registrations.create_topic, topic, partitions)
+    principal_of(request).record_changes()
     return _success(message=f"topic {topic!r} was created")
 
 
-@get("/topics", opt=_OPT, summary="List topics (queue API)", operation_class=described({"topics": ["orders"]}))
+@get(
+    "/topics",
+    opt={"operation": "list_topics", "checked_inside": True},
+    summary="List topics (queue API)",
+    operation_class=described({"topics": ["orders"]}),
+)
 async def list_topics(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """The topics on which the caller has any right."""
-    caller = caller_of(request)
+    caller = principal_of(request).caller
     names = await bridge.call(bridge.broker.list_topics)
     return _success(topics=[name for name in names if caller.may_see(name)])
 
 
 @post(
     "/consumer/register",
-    opt=_OPT,
+    opt={"operation": "register_consumer", "checked_inside": True},
     summary="Register a consumer",
     operation_class=described({"consumer_id": 10000000010}, {"topic": "orders"}),
     status_code=200,
@@ -94,13 +99,13 @@ async def list_topics(request: Request[Any, Any, Any], bridge: NamedDependency[B
 async def register_consumer(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """A new consumer of a topic, which begins at the first message."""
     topic = _topic(await _given(request))
-    caller_of(request).require(Right.READ, topic)
+    principal_of(request).require("register_consumer", topic)
     return _success(consumer_id=await bridge.call(bridge.broker.registrations.register_consumer, topic))
 
 
 @post(
     "/producer/register",
-    opt=_OPT,
+    opt={"operation": "register_producer", "checked_inside": True},
     summary="Register a producer",
     operation_class=described({"producer_id": 10000000011}, {"topic": "orders"}),
     status_code=200,
@@ -111,13 +116,15 @@ async def register_producer(request: Request[Any, Any, Any], bridge: NamedDepend
     topic, partitions = _topic(given), _whole("partitions", given.partitions)
     registrations = bridge.broker.registrations
     await bridge.know(topic)
-    caller_of(request).require(Right.PUBLISH if registrations.has_topic(topic) else Right.MANAGE, topic)
-    return _success(producer_id=await bridge.call(registrations.register_producer, topic, partitions))
+    principal_of(request).require("register_producer" if registrations.has_topic(topic) else "create_topic", topic)
+    producer_id = await bridge.call(registrations.register_producer, topic, partitions)
+    principal_of(request).record_changes()
+    return _success(producer_id=producer_id)
 
 
 @post(
     "/producer/produce",
-    opt=_OPT,
+    opt={"operation": "produce", "checked_inside": True},
     summary="Produce a message",
     operation_class=described({}, {"topic": "orders", "producer_id": 10000000011, "message": "hello"}),
     status_code=200,
@@ -127,7 +134,7 @@ async def produce(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
     given = await _given(request)
     topic, producer_id = _topic(given), _id("producer_id", given.producer_id)
     value, partition = _value(given), _partition(given)
-    caller_of(request).require(Right.PUBLISH, topic)
+    principal_of(request).require("produce", topic)
     registrations = bridge.broker.registrations
     if not bridge.broker.knows_topic(topic):
         await bridge.know(topic)
@@ -143,7 +150,7 @@ async def produce(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
 
 @get(
     "/consumer/consume",
-    opt=_OPT,
+    opt={"operation": "consume", "checked_inside": True},
     summary="Consume a message",
     operation_class=described({"message": "hello"}, _READING, in_query=True),
 )
@@ -151,7 +158,7 @@ async def consume(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
     """The next message for a consumer; none is a failure."""
     given = await _given(request)
     topic, consumer_id = _topic(given), _id("consumer_id", given.consumer_id)
-    caller_of(request).require(Right.READ, topic)
+    principal_of(request).require("consume", topic, group_name(consumer_id))
     message = await bridge.call(bridge.broker.registrations.consume, topic, consumer_id)
     if message is None:
         why = f"there is nothing to read in topic {topic!r} for this consumer"
@@ -163,7 +170,7 @@ async def consume(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
 
 @get(
     "/size",
-    opt=_OPT,
+    opt={"operation": "size", "checked_inside": True},
     summary="What is left for a consumer",
     operation_class=described({"size": 3}, _READING, in_query=True),
 )
@@ -171,7 +178,7 @@ async def size(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge])
     """How many messages there are yet to read for a consumer."""
     given = await _given(request)
     topic, consumer_id = _topic(given), _id("consumer_id", given.consumer_id)
-    caller_of(request).require(Right.READ, topic)
+    principal_of(request).require("size", topic, group_name(consumer_id))
     return _success(size=await bridge.call(bridge.broker.registrations.size, topic, consumer_id))
 
 

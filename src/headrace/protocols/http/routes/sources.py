@@ -11,7 +11,6 @@ from litestar.params import FromPath, QueryParameter
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import ID_CHARACTERS_MAX
-from headrace.core.rights import Right
 from headrace.edge.bridge import Bridge
 from headrace.protocols.http.openapi.document import Docs
 from headrace.protocols.http.requests.raw_paths import unquoted
@@ -35,7 +34,7 @@ class WriterOut(msgspec.Struct):
 @get(
     "/topics/{topic:str}/sources/{producer:str}",
     opt={
-        "right": Right.PUBLISH,
+        "operation": "last_seqno",
         "docs": Docs(answer=SourceOut, example=SourceOut("till-7", "", 4711), errors=(404,)),
     },
     tags=["sources"],
@@ -60,7 +59,7 @@ async def describe_source(
 
 @get(
     "/topics/{topic:str}/writers/{writer:str}",
-    opt={"right": Right.PUBLISH, "docs": Docs(answer=WriterOut, example=WriterOut("nightly", 12), errors=(404,))},
+    opt={"operation": "last_commit", "docs": Docs(answer=WriterOut, example=WriterOut("nightly", 12), errors=(404,))},
     tags=["sources"],
     summary="Last commit of a writer",
 )

@@ -19,11 +19,10 @@ from headrace.core.limits import (
     RETENTION_SECONDS_MAX,
     WINDOW_SECONDS_MAX,
 )
-from headrace.core.rights import Right
 from headrace.core.settings import CODECS, Deduplication, Scope, TopicSettings
 from headrace.edge.bridge import Bridge
 from headrace.protocols.http.answers import answer
-from headrace.protocols.http.middleware.access import CHECKED_INSIDE, caller_of
+from headrace.protocols.http.middleware.access import principal_of
 from headrace.protocols.http.openapi.document import Docs, name_schema
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.requests.strict_json import read
@@ -110,20 +109,21 @@ _TOPIC = TopicOut(
 
 @get(
     "/topics",
-    opt={"right": CHECKED_INSIDE, "docs": Docs(answer=TopicList, example=TopicList(["orders", "payments"]))},
+    opt={"operation": "list_topics", "docs": Docs(answer=TopicList, example=TopicList(["orders", "payments"]))},
     tags=["topics"],
     summary="List topics",
 )
 async def list_topics(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> TopicList:
     """The topics on which the caller has any right."""
     names = await bridge.call(bridge.broker.list_topics)
-    return TopicList([name for name in names if caller_of(request).may_see(name)])
+    return TopicList([name for name in names if principal_of(request).caller.may_see(name)])
 
 
 @post(
     "/topics",
     opt={
-        "right": CHECKED_INSIDE,
+        "operation": "create_topic",
+        "checked_inside": True,
         "docs": Docs(body=TopicIn, given=TopicIn("orders", 2), answer=TopicOut, example=_TOPIC, errors=(409,)),
     },
     tags=["topics"],
@@ -132,14 +132,17 @@ async def list_topics(request: Request[Any, Any, Any], bridge: NamedDependency[B
 async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> Response[bytes]:
     """One that is there stays as it is; more partitions are added, fewer are refused."""
     data = await read(request, TopicIn)
-    caller_of(request).require(Right.MANAGE, data.name)
+    principal = principal_of(request)
+    principal.require("create_topic", data.name)
     create = bridge.broker.create_topic
-    return await answer(bridge, TopicOut.of, create, data.name, data.partitions, **data.settings.given())
+    created = await answer(bridge, TopicOut.of, create, data.name, data.partitions, **data.settings.given())
+    principal.record_changes()
+    return created
 
 
 @get(
     "/topics/{topic:str}",
-    opt={"right": Right.READ, "docs": Docs(answer=TopicOut, example=_TOPIC, errors=(404,))},
+    opt={"operation": "describe_topic", "docs": Docs(answer=TopicOut, example=_TOPIC, errors=(404,))},
     tags=["topics"],
     summary="Describe a topic",
 )
@@ -151,7 +154,7 @@ async def describe_topic(topic: FromPath[str], bridge: NamedDependency[Bridge]) 
 @patch(
     "/topics/{topic:str}",
     opt={
-        "right": Right.MANAGE,
+        "operation": "alter_topic",
         "docs": Docs(body=TopicChange, given=TopicChange(4), answer=TopicOut, example=_TOPIC, errors=(404,)),
     },
     tags=["topics"],
@@ -163,18 +166,21 @@ async def alter_topic(
     """Change settings, or add partitions."""
     data = await read(request, TopicChange)
     alter = bridge.broker.alter_topic
-    return await answer(bridge, TopicOut.of, alter, unquoted(topic), data.partitions, **data.settings.given())
+    altered = await answer(bridge, TopicOut.of, alter, unquoted(topic), data.partitions, **data.settings.given())
+    principal_of(request).record_changes()
+    return altered
 
 
 @delete(
     "/topics/{topic:str}",
-    opt={"right": Right.MANAGE, "docs": Docs(errors=(404,))},
+    opt={"operation": "delete_topic", "docs": Docs(errors=(404,))},
     tags=["topics"],
     summary="Delete a topic",
 )
-async def delete_topic(topic: FromPath[str], bridge: NamedDependency[Bridge]) -> None:
+async def delete_topic(request: Request[Any, Any, Any], topic: FromPath[str], bridge: NamedDependency[Bridge]) -> None:
     """Remove a topic and free its disk."""
     await bridge.call(bridge.broker.delete_topic, unquoted(topic))
+    principal_of(request).record_changes()
 
 
 HANDLERS = [list_topics, create_topic, describe_topic, alter_topic, delete_topic]

@@ -103,7 +103,7 @@ def _check_types(row: Row) -> None:
     for name, value in row.items():
         is_text = name in ("topickey", "topicname", "settings", "groupname", "read_from", "tokenid", "name", "grants")
         wanted = str if is_text or name == "secret_hash" else int
-        if not isinstance(value, wanted) and not (value is None and name == "consumers"):
+        if not isinstance(value, wanted) and not (value is None and name in ("consumers", "expires_us", "used_us")):
             raise InvalidInput(name, repr(value)[:100], "it has the wrong type")
 
 

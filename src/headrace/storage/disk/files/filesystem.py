@@ -25,9 +25,11 @@ class FileSystem:
     def make_directory(self, path: Path) -> None:
         """Make a directory and those above it, durably; one that is there already is fine."""
         missing = [each for each in (path, *path.parents) if not each.exists()]
-        path.mkdir(parents=True, exist_ok=True)
         for made in reversed(missing):
+            # Only the owner may look at messages.
+            made.mkdir(0o700, exist_ok=True)
             self.sync_directory(made.parent)
+        path.mkdir(exist_ok=True)
 
     def list_directory(self, path: Path) -> list[str]:
         """The names in a directory, sorted; none if it is not there."""
@@ -39,8 +41,8 @@ class FileSystem:
             path.rmdir()
 
     def open(self, path: Path) -> int:
-        """Open a file for writing, making it if it is missing."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        """Open a file for writing, making it if it is missing, for its owner only."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def write(self, handle: int, position: int, parts: Sequence[Any]) -> None:
         """Write buffers one after another from a position on."""

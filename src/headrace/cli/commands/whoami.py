@@ -1,0 +1,27 @@
+"""`headrace whoami`: who one is to a server, and what one may do there."""
+
+from __future__ import annotations
+
+from headrace.cli.options import DEFAULT_URL, Ca, Json, Token, Url, connected
+from headrace.cli.output import print_json, print_line, print_table, time_shown
+
+EXAMPLES = "Example: HEADRACE_TOKEN=hr_… headrace whoami --url https://broker:7070"
+
+
+def whoami(as_json: Json = False, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None) -> None:
+    """Show whose token this is, when it expires, and what it may do."""
+    with connected(url, token, ca) as client:
+        found = client.get("/v1/whoami")
+    if as_json:
+        print_json(found)
+        return
+    if found["token_id"] is None:
+        print_line(f"{found['name']}: the server has no tokens, so everyone on its machine may do everything")
+        return
+    end = "never expires" if found["expires_us"] is None else f"expires {time_shown(found['expires_us'])}"
+    print_line(f"{found['name']} (token {found['token_id']}), {end}")
+    rows = [
+        (", ".join(grant["rights"]), grant["topics"], ", ".join(grant["groups"]), ", ".join(grant["producers"]))
+        for grant in found["grants"]
+    ]
+    print_table(("rights", "topics", "groups", "producers"), rows)

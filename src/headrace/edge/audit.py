@@ -1,0 +1,64 @@
+"""The audit log: refusals, changes of tokens, topics and groups, each a JSON object on a line of its own.
+
+    {"time": …, "event": "refused", "operation": "seek", "principal": "till", "address": "10.0.0.7", …}
+
+It has the logger `headrace.audit`, so that it can go to a file of its own. A line never has a payload or a secret: only
+names, and those are cut. Safe for threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+import msgspec
+
+Event = Literal["refused", "done"]
+
+_NAME_CHARACTERS_MAX: Final = 300
+
+logger = logging.getLogger("headrace.audit")
+
+
+def record(event: Event, operation: str, principal: str, address: str, **more: Any) -> None:
+    """Write a line; what is empty is left out."""
+    if logger.isEnabledFor(logging.INFO):
+        named = {"operation": operation, "principal": principal, "address": address, **more}
+        fields = {name: _short(value) for name, value in named.items() if value not in (None, "")}
+        logger.info("%s", msgspec.json.encode({"event": event, **fields}).decode(), extra={"audit": fields})
+
+
+def write_to(file: str) -> None:
+    """Have the lines in a file, which only its owner may read; one that was moved away is made again."""
+    from logging.handlers import WatchedFileHandler
+
+    class Private(WatchedFileHandler):
+        def _open(self) -> Any:
+            descriptor = os.open(self.baseFilename, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o600)
+            return os.fdopen(descriptor, "a", encoding="utf-8")
+
+    handler = Private(file, encoding="utf-8")
+    handler.setFormatter(_Line())
+    for before in logger.handlers[:]:
+        logger.removeHandler(before)
+        before.close()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+class _Line(logging.Formatter):
+    """The object with its time first."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        return f'{{"time":"{moment}",{record.getMessage()[1:]}'
+
+
+def _short(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    # What a request brought may be no valid text.
+    return value.encode("utf-8", "backslashreplace").decode()[:_NAME_CHARACTERS_MAX]

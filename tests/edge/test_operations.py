@@ -1,0 +1,379 @@
+"""The rights matrix: every operation of every protocol, called with every kind of token, against the one table.
+
+A new route, action, ticket or Flight method without a row in the table fails here, and so does a row that nothing uses.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+from urllib.parse import quote
+
+import httpx
+import msgspec
+import pyarrow as pa
+import pytest
+from litestar.routes import HTTPRoute
+from pyarrow import flight
+
+from headrace.broker import Broker
+from headrace.core.rights import Right
+from headrace.edge.operations import OPERATIONS
+from headrace.protocols.flight.server import FlightServer
+from headrace.protocols.http.app import make_litestar
+from headrace.protocols.http.settings import HttpSettings
+from headrace.wire import operations as wire
+from headrace.wire import tickets
+from tests.protocols.http.site import Site
+
+Outcome = Literal["admitted", "forbidden", "unauthenticated"]
+
+GROUP, PRODUCER = "billing", "till-7"
+_ALL: Final = frozenset(Right)
+_COUNTER = itertools.count(1)
+_CONSUMER_ID = 10_000_000_010
+
+
+@dataclass(frozen=True)
+class Token:
+    """A kind of token, and what is true of it."""
+
+    name: str
+    topics: str = "mine-*"
+    rights: frozenset[Right] = _ALL
+    groups: tuple[str, ...] = ("*",)
+    producers: tuple[str, ...] = ("*",)
+    is_known: bool = True
+    text: str | None = field(default=None, compare=False)
+
+    def outcome(self, operation: str, is_on_topic: bool, group: str) -> Outcome:
+        """What the table says about it, worked out in the plainest way."""
+        need = OPERATIONS[operation]
+        if need.is_public:
+            return "admitted"
+        if not self.is_known:
+            return "unauthenticated"
+        if need.right is None:
+            return "admitted"
+        is_mine = self.topics in ("*", "mine-*") if is_on_topic else self.topics == "*"
+        is_group_mine = self.groups == ("*",) or (need.for_group and self.groups == (group,))
+        needs_group = need.for_group or need.right == Right.MANAGE
+        is_producer_mine = not need.for_producer or self.producers in (("*",), (PRODUCER,))
+        is_enough = is_mine and (is_group_mine or not needs_group) and is_producer_mine and need.right in self.rights
+        return "admitted" if is_enough else "forbidden"
+
+
+TOKENS: Final = [
+    Token("none", is_known=False),
+    Token("wrong", is_known=False),
+    Token("revoked", is_known=False),
+    Token("expired", is_known=False),
+    Token("admin", "*"),
+    Token("everything here"),
+    *(Token(f"only {right}", rights=frozenset({right})) for right in Right),
+    *(Token(f"all but {right}", rights=_ALL - {right}) for right in Right),
+    Token("other topic", "other-*"),
+    Token("own group", groups=(GROUP,)),
+    Token("other group", groups=("audit",)),
+    Token("a queue consumer", groups=(f"queue-consumer-{_CONSUMER_ID}",)),
+    Token("own producer", producers=(PRODUCER,)),
+    Token("other producer", producers=("till-8",)),
+]
+
+
+class Servers:
+    """HTTP and Flight over one store, and a text for every kind of token."""
+
+    def __init__(self, directory: Path) -> None:
+        self.site = Site(directory)
+        self.flight = FlightServer(self.site.broker, self.site.access, "grpc+tcp://127.0.0.1:0")
+        self.caller = flight.FlightClient(f"grpc+tcp://127.0.0.1:{self.flight.port}")
+        self.http = self.site.new_client()
+        access = self.site.access
+        access.create("root", [("*", list(Right))])
+        self.texts: dict[str, str | None] = {"none": None, "wrong": "hr_0123456789ab_wrong"}
+        for token in TOKENS:
+            if token.name not in self.texts:
+                grants = [(token.topics, list(token.rights))]
+                record, self.texts[token.name] = access.create(
+                    token.name, grants, token.groups, token.producers, life_seconds=1
+                )
+                self._end({} if token.name == "expired" else {record.id: None})
+                if token.name == "revoked":
+                    access.revoke(record.id)
+        # The one that lives a second is over.
+        self._end({record.id: 1 for record in access.list() if record.name == "expired"})
+
+    def _end(self, ends: dict[str, int | None]) -> None:
+        with self.site.broker._store.catalog._engine.begin() as connection:
+            for token_id, end_us in ends.items():
+                connection.exec_driver_sql("UPDATE all_tokens SET expires_us = ? WHERE tokenid = ?", (end_us, token_id))
+        self.site.access._forget()
+
+    def headers(self, token: Token) -> dict[str, str]:
+        text = self.texts[token.name]
+        return {} if text is None else {"authorization": f"Bearer {text}"}
+
+    def options(self, token: Token) -> flight.FlightCallOptions:
+        pairs = [(name.encode(), value.encode()) for name, value in self.headers(token).items()]
+        return flight.FlightCallOptions(headers=pairs, timeout=60.0)
+
+    def close(self) -> None:
+        self.caller.close()
+        assert self.flight.stop(60.0)
+        self.site.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    running = Servers(tmp_path_factory.mktemp("matrix"))
+    yield running
+    running.close()
+
+
+@dataclass(frozen=True)
+class Call:
+    """A way to call an operation: it is given the name of a topic that is not there yet."""
+
+    shown: str
+    operation: str
+    make: Callable[[Servers, Token, str], Outcome]
+    is_on_topic: bool = True
+    group: str = GROUP
+
+
+# HTTP
+
+
+def _http_outcome(answer: httpx.Response) -> Outcome:
+    if answer.status_code == 401:
+        return "unauthenticated"
+    return "forbidden" if answer.status_code == 403 else "admitted"
+
+
+def _http(method: str, path: str, operation: str, body: dict[str, Any] | None = None, shown: str = "") -> Call:
+    def make(servers: Servers, token: Token, topic: str) -> Outcome:
+        filled = path
+        for place, value in (
+            ("{topic:str}", topic),
+            ("{group:str}", GROUP),
+            ("{member:str}", "m"),
+            ("{producer:str}", PRODUCER),
+            ("{writer:str}", PRODUCER),
+            ("{partition:int}", "0"),
+            ("{path:str}", "x"),
+        ):
+            filled = filled.replace(place, quote(value, safe=""))
+        content = None if body is None else {name: topic if value == "TOPIC" else value for name, value in body.items()}
+        with servers.http.stream(method, filled, json=content, headers=servers.headers(token)) as answer:
+            return _http_outcome(answer)
+
+    is_on_topic = "{topic" in path or "TOPIC" in (body or {}).values()
+    # A consumer of the queue API is a group whose name the server gives.
+    group = f"queue-consumer-{_CONSUMER_ID}" if "consumer_id" in (body or {}) else GROUP
+    return Call(shown or f"{method} {path}", operation, make, is_on_topic, group)
+
+
+_BODIES: Final[dict[tuple[str, str], dict[str, Any]]] = {
+    ("POST", "/v1/topics"): {"name": "TOPIC"},
+    ("PUT", "/v1/topics/{topic:str}/groups/{group:str}"): {},
+    ("POST", "/v1/topics/{topic:str}/messages"): {"messages": [{"value": "a", "producer_id": PRODUCER}]},
+    ("POST", "/topics"): {"name": "TOPIC"},
+    ("POST", "/consumer/register"): {"topic": "TOPIC"},
+    ("POST", "/producer/produce"): {"topic": "TOPIC", "producer_id": 1, "message": "a"},
+    ("GET", "/consumer/consume"): {"topic": "TOPIC", "consumer_id": _CONSUMER_ID},
+    ("GET", "/size"): {"topic": "TOPIC", "consumer_id": _CONSUMER_ID},
+}
+
+
+def _routes() -> list[tuple[str, str, str | None]]:
+    with Broker.open("memory:") as broker:
+        app = make_litestar(broker, broker.access, HttpSettings())
+        return [
+            (method, route.path, handler.opt.get("operation"))
+            for route in app.routes
+            if isinstance(route, HTTPRoute)
+            for method, (handler, _) in sorted(route.route_handler_map.items(), key=lambda entry: entry[0])
+            # The framework adds OPTIONS, which says nothing and is denied.
+            if method != "OPTIONS"
+        ]
+
+
+ROUTES: Final = _routes()
+
+
+def _http_calls() -> Iterator[Call]:
+    for method, path, operation in ROUTES:
+        if (method, path) != ("POST", "/producer/register"):
+            yield _http(method, path, operation or "missing", _BODIES.get((method, path)))
+    group = "/v1/topics/{topic:str}/groups/{group:str}"
+    for body in ({"important": True}, {"important": False}, {"consumers": 2}):
+        yield _http("PUT", group, "change_group", body, f"PUT {group} with {body}")
+    # The topic is made if it is not there, and it never is.
+    yield _http("POST", "/producer/register", "create_topic", {"topic": "TOPIC"})
+    yield Call("POST /producer/register of a topic that is there", "register_producer", _register_producer)
+
+
+def _register_producer(servers: Servers, token: Token, topic: str) -> Outcome:
+    servers.site.broker.create_topic(topic)
+    body = {"topic": topic}
+    return _http_outcome(servers.http.post("/producer/register", json=body, headers=servers.headers(token)))
+
+
+# Flight
+
+
+def _flight(shown: str, operation: str, make: Callable[[Servers, Any, str], object], is_on_topic: bool = True) -> Call:
+    def called(servers: Servers, token: Token, topic: str) -> Outcome:
+        try:
+            make(servers, servers.options(token), topic)
+        except flight.FlightUnauthenticatedError:
+            return "unauthenticated"
+        except flight.FlightUnauthorizedError:
+            return "forbidden"
+        except (flight.FlightError, pa.ArrowException):
+            # It came in, and the topic is not there.
+            pass
+        return "admitted"
+
+    return Call(f"Flight {shown}", operation, called, is_on_topic)
+
+
+_FIELDS: Final[dict[str, Any]] = {
+    "group": GROUP,
+    "member": "m",
+    "producer_id": PRODUCER,
+    "writer": PRODUCER,
+    "offsets": {},
+    "known": {},
+    "partition": 0,
+    "time_us": 0,
+    "stages": [],
+}
+
+
+def _action(kind: type[wire.Operation], operation: str, **more: Any) -> Call:
+    names = {each.name for each in msgspec.structs.fields(kind)}
+    given = {name: value for name, value in _FIELDS.items() if name in names} | more
+
+    def make(servers: Servers, options: Any, topic: str) -> None:
+        body = wire.encode(kind(topic=topic, **given))
+        list(servers.caller.do_action(flight.Action(str(kind.__struct_config__.tag), body), options))
+
+    shown = f"action {kind.__struct_config__.tag}" + (f" with {more}" if more else "")
+    return _flight(shown, operation, make)
+
+
+def _put(command: Callable[[str], tickets.Upload]) -> Call:
+    def make(servers: Servers, options: Any, topic: str) -> None:
+        batch = pa.record_batch({"value": [b"a"], "producer_id": [PRODUCER]})
+        descriptor = flight.FlightDescriptor.for_command(tickets.encode(command(topic)))
+        writer, reader = servers.caller.do_put(descriptor, batch.schema, options)
+        with writer:
+            writer.write_batch(batch)
+            writer.done_writing()
+            reader.read()
+
+    sample = command("x")
+    return _flight(f"DoPut {tickets.name_of(sample)}", tickets.name_of(sample), make)
+
+
+def _get(ticket: Callable[[str], tickets.Reading]) -> Call:
+    def make(servers: Servers, options: Any, topic: str) -> None:
+        servers.caller.do_get(flight.Ticket(tickets.encode(ticket(topic))), options).read_all()
+
+    sample = ticket("x")
+    return _flight(f"DoGet {tickets.name_of(sample)}", tickets.name_of(sample), make)
+
+
+def _flight_calls() -> Iterator[Call]:
+    for name, kind in wire.OPERATIONS.items():
+        yield _action(kind, name)
+    yield _action(wire.RegisterGroup, "change_group", important=True)
+    yield _action(wire.RegisterGroup, "change_group", important=False)
+    yield _action(wire.RegisterGroup, "change_group", consumers=2)
+    yield _put(lambda topic: tickets.Publish(topic))
+    yield _put(lambda topic: tickets.Publish(topic, producer_id=PRODUCER, epoch=1))
+    yield _put(lambda topic: tickets.Publish(topic, writer=PRODUCER))
+    yield _put(lambda topic: tickets.Publish(topic, writer=PRODUCER, producer_id=PRODUCER))
+    yield _put(lambda topic: tickets.Stage(topic, "s"))
+    yield _get(lambda topic: tickets.Read(topic, 0, 0))
+    yield _get(lambda topic: tickets.Follow(topic, {0: 0}))
+
+    def info(servers: Servers, options: Any, topic: str) -> None:
+        servers.caller.get_flight_info(flight.FlightDescriptor.for_path(topic), options)
+
+    yield _flight("GetFlightInfo", "describe_topic", info)
+    yield _flight("ListFlights", "list_topics", lambda s, options, _: list(s.caller.list_flights(b"", options)))
+    yield _flight("ListActions", "list_actions", lambda s, options, _: s.caller.list_actions(options))
+
+
+CALLS: Final = [*_http_calls(), *_flight_calls()]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.shown)
+def test_every_operation_asks_for_what_the_table_says(servers: Servers, call: Call) -> None:
+    found, wanted = {}, {}
+    for token in TOKENS:
+        found[token.name] = call.make(servers, token, f"mine-{next(_COUNTER)}")
+        wanted[token.name] = token.outcome(call.operation, call.is_on_topic, call.group)
+    assert found == wanted
+
+
+@pytest.mark.parametrize(("method", "path", "operation"), ROUTES, ids=lambda part: str(part))
+def test_every_route_has_a_row(method: str, path: str, operation: str | None) -> None:
+    assert operation in OPERATIONS, f"{method} {path} has no row in the table, and is denied to everyone"
+
+
+def test_every_action_and_ticket_has_a_row() -> None:
+    kinds = [*get_args(tickets.Reading), *get_args(tickets.Upload)]
+    assert {*wire.OPERATIONS, *(str(kind.__struct_config__.tag) for kind in kinds)} <= OPERATIONS.keys()
+    called = {call.shown.removeprefix("Flight ").split(" ")[1] for call in CALLS if " Do" in call.shown}
+    assert called == {str(kind.__struct_config__.tag) for kind in kinds}, "every ticket is tried above"
+
+
+def test_every_row_is_used() -> None:
+    assert {call.operation for call in CALLS} == OPERATIONS.keys()
+
+
+def test_every_method_of_flight_knows_who_calls(servers: Servers) -> None:
+    # GetSchema is not offered to anyone.
+    lifecycle = {"run", "serve", "shutdown", "wait", "port", "get_schema"}
+    methods = {name for name, _ in inspect.getmembers(flight.FlightServerBase) if not name.startswith("_")} - lifecycle
+    assert methods <= vars(FlightServer).keys()
+    with pytest.raises(OSError, match="not offered") as caught:
+        servers.caller.get_schema(flight.FlightDescriptor.for_path("mine"), servers.options(TOKENS[0]))
+    assert "Traceback" not in str(caught.value)
+    for token, outcome in ((TOKENS[0], "unauthenticated"), (TOKENS[4], "forbidden")):
+
+        def exchange(servers: Servers, options: Any, topic: str) -> None:
+            descriptor = flight.FlightDescriptor.for_command(b"")
+            writer, reader = servers.caller.do_exchange(descriptor, options)
+            with writer:
+                writer.done_writing()
+                reader.read_all()
+
+        assert _flight("DoExchange", "", exchange).make(servers, token, "mine") == outcome
+
+
+@pytest.mark.parametrize(
+    "command",
+    [tickets.Publish("mine-1", writer="till-8"), tickets.Publish("mine-1", writer="till-8", producer_id=PRODUCER)],
+)
+def test_a_writer_of_commit_keys_counts_beside_a_producer(servers: Servers, command: tickets.Publish) -> None:
+    own = next(token for token in TOKENS if token.name == "own producer")
+    assert _put(lambda topic: command).make(servers, own, "mine-1") == "forbidden"
+
+
+def test_the_documentation_has_every_operation() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "ACCESS.md").read_text()
+    rows = {line.split("`")[1]: line for line in text.splitlines() if line.startswith("| `")}
+    assert rows.keys() == OPERATIONS.keys()
+    for name, need in OPERATIONS.items():
+        right, group, producer = f"`{need.right}`", "for the group", "for the producer ids"
+        said = (right in rows[name], group in rows[name], producer in rows[name], rows[name].endswith("| yes |"))
+        assert said == (need.right is not None, need.for_group, need.for_producer, need.is_audited), name
