@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.client.consumer.decode import OnUndecodable, check_on_undecodable
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import (
     BATCH_BYTES_MAX,
@@ -56,6 +57,8 @@ class ConsumerSettings:
     auto_commit: what was given out is committed at the next poll, and at the end.
     decode: values are decompressed by their codec.
     timeout_seconds: how long an unreachable server is tried.
+    on_undecodable: what becomes of a value that does not fit its codec: "raise" an error that names the message, give it
+        "raw" as it is stored and with its codec, or "skip" the message, which is counted and logged.
     """
 
     session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS
@@ -63,8 +66,10 @@ class ConsumerSettings:
     auto_commit: bool = False
     decode: bool = True
     timeout_seconds: float = 30.0
+    on_undecodable: OnUndecodable = "raise"
 
     def __post_init__(self) -> None:
+        check_on_undecodable(self.on_undecodable)
         _check_range("max_prefetch_bytes", self.max_prefetch_bytes, 1, FETCH_BYTES_MAX)
         _check_range("timeout_seconds", self.timeout_seconds, 0, 24 * 3600)
 

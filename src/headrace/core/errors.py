@@ -25,6 +25,7 @@
     │   └── Forbidden           the token does not give this right on this topic
     ├── OffsetOutOfRange
     ├── MessagesLost            retention dropped what a reader had yet to read
+    ├── Undecodable             the value of one message does not fit its codec; those before it were given out
     ├── Overloaded              nothing was accepted; try again later
     ├── Gone                    what was waited for has ended
     │   ├── TopicDeleted
@@ -371,6 +372,25 @@ class MessagesLost(HeadraceError):
 
     def __str__(self) -> str:
         return f"messages of topic {self.topic!r} are gone before they were read: {self.ranges}. {self.remedy}"
+
+
+@dataclass(eq=False)
+class Undecodable(HeadraceError):
+    """The value of one message does not fit the codec that the message names."""
+
+    code: ClassVar[str] = "undecodable"
+    topic: str
+    partition: int
+    offset: int
+    codec: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"the message at offset {self.offset} of partition {self.partition} of topic {self.topic!r} cannot be "
+            f"decoded by its codec {self.codec!r} ({self.reason}): continue at offset {self.offset + 1}, or choose to "
+            f"read such messages raw or to skip them (on_undecodable)"
+        )
 
 
 @dataclass(eq=False)
