@@ -27,14 +27,13 @@ from headrace.client.consumer.progress import positions_behind
 from headrace.core.codecs import columns as codecs
 from headrace.core.errors import HeadraceError, InvalidInput, InvalidMessage, Undecodable
 from headrace.core.limits import DECODED_BATCH_BYTES_MAX
-from headrace.core.messages import READ_SCHEMA
 
 logger = logging.getLogger(__name__)
 
 OnUndecodable = Literal["raise", "raw", "skip"]
 
-_VALUE: Final = READ_SCHEMA.get_field_index("value")
-_CODEC: Final = READ_SCHEMA.get_field_index("codec")
+_VALUE: Final = "value"
+_CODEC: Final = "codec"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +72,8 @@ def check_on_undecodable(value: str) -> OnUndecodable:
 @dataclass(frozen=True, slots=True)
 class Decoder:
     """How the values of a topic are decoded, and what becomes of those that cannot be.
+
+    Batches need the columns value, codec, partition and offset; what else they have stays as it is.
 
     on_undecodable: `raise` an error that names the message, give the value `raw` as it is stored, or `skip` the message.
     """
@@ -126,7 +127,8 @@ def is_packed(batch: pa.RecordBatch) -> bool:
 
 def _with(batch: pa.RecordBatch, values: pa.Array, named: pa.Array) -> pa.RecordBatch:
     columns = list(batch.columns)
-    columns[_VALUE], columns[_CODEC] = values, named
+    columns[batch.schema.get_field_index(_VALUE)] = values
+    columns[batch.schema.get_field_index(_CODEC)] = named
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 

@@ -46,11 +46,12 @@ from headrace.protocols.http.requests.parameters import (
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.requests.strict_json import decode
 
-_RECEIPTS = Published([ReceiptOut(0, 41, "written"), ReceiptOut(None, None, "duplicate")])
+_RECEIPTS = Published([ReceiptOut(0, 41, "written"), ReceiptOut(1, 7, "written")])
 _MESSAGES_IN = PublishIn(
     [
-        MessageIn('{"account": 7, "cents": -1250}', key="account-7", producer_id="till-7", seqno=4711),
-        MessageIn('{"account": 9, "cents": 400}', key="account-9", producer_id="till-7", seqno=4711),
+        # Without a producer id and seqno: sent twice from the page, the second would be a duplicate and lost.
+        MessageIn('{"account": 7, "cents": -1250}', key="account-7"),
+        MessageIn('{"account": 9, "cents": 400}', key="account-9"),
     ]
 )
 
