@@ -46,7 +46,8 @@ def test_a_file_that_is_sent_again_is_written_once(server: Server, topic: str) -
     assert run(server, *arguments, stdin="a\nb\nc\n").json()["written"] == 3
     again = run(server, *arguments, stdin="a\nb\nc\nd\n").json()
     assert (again["written"], again["duplicates"]) == (1, 3)
-    assert "nothing is new" in run(server, *arguments, stdin="a\n").refused(6)
+    nothing = run(server, *arguments, stdin="a\n")
+    assert nothing.code == 6 and "nothing is new" in nothing.err
 
 
 def test_another_file_with_the_same_producer_id_is_written_too(server: Server, topic: str) -> None:

@@ -388,8 +388,8 @@ class Undecodable(HeadraceError):
     def __str__(self) -> str:
         return (
             f"the message at offset {self.offset} of partition {self.partition} of topic {self.topic!r} cannot be "
-            f"decoded by its codec {self.codec!r} ({self.reason}): continue at offset {self.offset + 1}, or choose to "
-            f"read such messages raw or to skip them (on_undecodable)"
+            f"decoded by its codec {self.codec!r} ({self.reason}): continue at offset {self.offset + 1}, or read "
+            f"with on_undecodable raw or skip"
         )
 
 

@@ -72,7 +72,7 @@ def _print_batch(batch: pa.RecordBatch, decoder: Decoder | None, line: LineForma
         piece = left.pop(0)
         if isinstance(piece, Broken):
             reader.printed(pa.Table.from_batches([batch.slice(0, behind + piece.row)]))
-            raise Failure(Exit.REFUSED, f"{piece.error}; --on-undecodable raw or skip goes past it")
+            raise Failure(Exit.REFUSED, str(piece.error))
         if isinstance(piece, Packed):
             assert decoder is not None, "without a decoder nothing is packed"
             behind = batch.num_rows - piece.batch.num_rows
