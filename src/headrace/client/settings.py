@@ -22,7 +22,7 @@ class ProducerSettings:
     """How a producer sends.
 
     producer_id, message_group_id: its source; with one, nothing is written twice, whatever happens.
-    linger_seconds: how long the first message of a batch waits for others.
+    linger_seconds: how long messages are collected into one batch while another is under way; else they go at once.
     batch_bytes_max: a batch is sent when it has so many bytes.
     codec: how values are compressed.
     buffer_bytes_max: what may wait or be under way; more makes senders wait.

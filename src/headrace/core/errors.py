@@ -30,6 +30,7 @@
     ├── Gone                    what was waited for has ended
     │   ├── TopicDeleted
     │   └── Closed
+    ├── Forked                  it was made before this process was forked: connect in this process
     ├── Unreachable             no server answers; try again later
     │   └── AnswerLost          the connection broke: what was asked may or may not have been done
     ├── ServerFailed            something unexpected went wrong in the server
@@ -437,6 +438,21 @@ class Closed(Gone):
 
     def __str__(self) -> str:
         return f"{self.what} is closed"
+
+
+@dataclass(eq=False)
+class Forked(HeadraceError):
+    """Something was used in a process that was forked after it was made; its threads and connection are in the other."""
+
+    code: ClassVar[str] = "forked"
+    what: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} was used before this process was forked, and does not work in it: call headrace.connect() for "
+            f"the first time in the new process (post_fork of gunicorn, worker_process_init of Celery), or start "
+            f"processes by the method spawn or forkserver"
+        )
 
 
 @dataclass(eq=False)

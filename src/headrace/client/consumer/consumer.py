@@ -15,6 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from headrace.client import fork
 from headrace.client.calling import Calls
 from headrace.client.consumer.decode import Broken, Decoder, Packed, Passed, Piece, is_packed
 from headrace.client.consumer.membership import GroupSession
@@ -61,6 +62,7 @@ class Consumer:
         on_assigned: PartitionsChanged | None = None,
         on_revoked: PartitionsChanged | None = None,
     ) -> None:
+        self._generation = fork.generation
         self._transport = transport
         self._topic = topic
         self._group = group
@@ -143,6 +145,7 @@ class Consumer:
 
     def take(self, max_messages: int = FETCH_MESSAGES_DEFAULT, timeout: float | None = 1.0) -> pa.RecordBatch:
         """As `poll`, for those who `give` the messages out themselves, or `one_by_one`."""
+        fork.check(self._generation, "this consumer")
         if self._closed:
             raise Closed("the consumer")
         if self._settings.auto_commit:
@@ -227,6 +230,7 @@ class Consumer:
         Partitions that offsets by partition do not name stay where they are.
         """
         check_start(to)
+        fork.check(self._generation, "this consumer")
         present = self._progress.positions()
         if isinstance(to, Mapping):
             unknown = [partition for partition in to if partition not in present]
@@ -244,6 +248,7 @@ class Consumer:
         If the group has changed, only partitions that are still this member's are committed; `StaleGeneration` says
         that there were others, whose messages will be given to their new owners again.
         """
+        fork.check(self._generation, "this consumer")
         if self._group is None or self._session is None:
             raise InvalidInput("group", "none", "only a consumer with a group can commit")
         offsets = self._progress.uncommitted()
@@ -333,7 +338,8 @@ class Consumer:
 
     def close(self) -> None:
         """End: commit what was given out if that is automatic, leave the group, read no more."""
-        if self._closed:
+        if self._closed or self._generation != fork.generation:
+            # A process that was forked must not make the other leave its group.
             return
         try:
             if self._settings.auto_commit:

@@ -7,6 +7,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
+from headrace.client import fork
 from headrace.client.consumer.decode import Broken, Decoder, Packed, Passed, Piece
 from headrace.client.consumer.prefetch import Prefetch
 from headrace.core.errors import Closed, again
@@ -20,6 +21,7 @@ class Following:
     """
 
     def __init__(self, prefetch: Prefetch, decoder: Decoder | None) -> None:
+        self._generation = fork.generation
         self._prefetch = prefetch
         self._decoder = decoder
         self._left: deque[Piece] = deque()
@@ -44,6 +46,7 @@ class Following:
 
     def take(self, timeout: float | None = None) -> pa.RecordBatch | None:
         """The next batch, or none after so long or when it is closed."""
+        fork.check(self._generation, "this reader")
         while True:
             while self._left and not self._closed:
                 piece = self._left[0]
@@ -82,7 +85,8 @@ class Following:
     def close(self) -> None:
         """Follow no more."""
         self._closed = True
-        self._prefetch.close()
+        if self._generation == fork.generation:
+            self._prefetch.close()
 
     def __enter__(self) -> Following:
         return self
