@@ -212,9 +212,9 @@ class Client:
     ) -> pa.RecordBatch:
         """The messages of a partition from an offset on that are there now, at most so many; fewer where it ends early.
 
-        It ends before a value that does not fit its codec, or that would take too much memory; a read that begins at the
-        former raises `Undecodable`. With `on_undecodable` "raw" the value is given as it is stored, with its codec; with
-        "skip" it is left out. So go on behind the last offset that was given.
+        It ends before a value that does not fit its codec, or that would take too much memory. A read that begins at
+        the former raises `Undecodable`; with `on_undecodable` "raw" the value is given as it is stored, with its codec,
+        with "skip" it is left out. So go on behind the last offset that was given.
         """
         if not decode:
             return read_batch(self._transport, topic, partition, offset, max_messages, self._timeout_seconds)

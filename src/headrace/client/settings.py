@@ -57,8 +57,8 @@ class ConsumerSettings:
     auto_commit: what was given out is committed at the next poll, and at the end.
     decode: values are decompressed by their codec.
     timeout_seconds: how long an unreachable server is tried.
-    on_undecodable: what becomes of a value that does not fit its codec: "raise" an error that names the message, give it
-        "raw" as it is stored and with its codec, or "skip" the message, which is counted and logged.
+    on_undecodable: what becomes of a value that does not fit its codec: "raise" an error that names the message, give
+        it "raw" as it is stored and with its codec, or "skip" the message, which is counted and logged.
     """
 
     session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS

@@ -442,15 +442,15 @@ class Closed(Gone):
 
 @dataclass(eq=False)
 class Forked(HeadraceError):
-    """Something was used in a process that was forked after it was made; its threads and connection are in the other."""
+    """Something was used in a process that was forked after it was made; its threads are in the other."""
 
     code: ClassVar[str] = "forked"
     what: str
 
     def __str__(self) -> str:
         return (
-            f"{self.what} was used before this process was forked, and does not work in it: call headrace.connect() for "
-            f"the first time in the new process (post_fork of gunicorn, worker_process_init of Celery), or start "
+            f"{self.what} was used before this process was forked, and does not work in it: call headrace.connect() "
+            f"for the first time in the new process (post_fork of gunicorn, worker_process_init of Celery), or start "
             f"processes by the method spawn or forkserver"
         )
 

@@ -70,7 +70,8 @@ class Shape:
 class Publishing:
     """Sends batches one after another and counts what became of them.
 
-    Lines are numbered from 1 if they may have been written before, else behind the last that their producer has written.
+    Lines are numbered from 1 if they may have been written before, else behind the last one that
+    their producer has written.
     """
 
     def __init__(self, sender: LineSender, shape: Shape) -> None:

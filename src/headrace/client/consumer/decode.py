@@ -75,7 +75,7 @@ class Decoder:
 
     Batches need the columns value, codec, partition and offset; what else they have stays as it is.
 
-    on_undecodable: `raise` an error that names the message, give the value `raw` as it is stored, or `skip` the message.
+    on_undecodable: `raise` an error that names the message, give the value `raw` as it is stored, or `skip` it.
     """
 
     topic: str

@@ -26,8 +26,8 @@ from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX
 class Producer:
     """Sends messages to one topic. Safe for threads; close it, or use it as a context manager.
 
-    Errors are not lost if you ignore the futures: a flush, and the end of a `with` block, raise the first failure that no
-    future has reported. A producer that nobody closes sends what waits when it is collected as garbage or the process
+    Errors are not lost if you ignore the futures: a flush, and the end of a `with` block, raise the first failure that
+    no future has reported. A producer that nobody closes sends what waits when it is collected as garbage or the process
     ends, and warns by a `ResourceWarning`. A process that is forked needs a producer of its own.
 
     >>> from headrace.testing import embedded

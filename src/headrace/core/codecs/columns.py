@@ -110,8 +110,8 @@ def decode_known(
 ) -> Decoded:
     """The values decompressed as `decode` does, but with those that cannot be left as they are, and named.
 
-    Where the column would grow above its limit it ends before, after one row at least. With `until_fault` it ends before
-    the first row at fault, which is the only one named.
+    Where the column would grow above its limit it ends before, after one row at least. With `until_fault` it ends
+    before the first row at fault, which is the only one named.
     """
     _check_values(values)
     if codecs is None:

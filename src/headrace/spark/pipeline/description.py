@@ -47,8 +47,8 @@ class Server(Section, frozen=True, kw_only=True):
 class TopicSource(Section, frozen=True, kw_only=True):
     """Messages of a topic.
 
-    on_undecodable: what becomes of a value that does not fit its codec; without it, it goes to the dead letters if there
-        are any, else it ends the pipeline.
+    on_undecodable: what becomes of a value that does not fit its codec; without it, it goes to the dead letters if
+        there are any, else it ends the pipeline.
     """
 
     topic: str

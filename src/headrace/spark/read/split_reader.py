@@ -4,8 +4,8 @@
 
 Memory is bounded by a few batches of a few megabytes, however large the split is. Columns are taken over without a
 copy; compressed values are decompressed, and `topic`, which is not stored, is added. A connection that breaks is made
-again, and reading goes on at the next offset. A value that does not fit its codec is an error that names the message, or
-comes raw with its codec, or is skipped, as the option `onUndecodable` says.
+again, and reading goes on at the next offset. A value that does not fit its codec is an error that names the
+message, or comes raw with its codec, or is skipped, as the option `onUndecodable` says.
 
 Messages that retention took since the split was planned are lost: they are an error that names them or, if the reader
 says so, a line in the log.

@@ -20,6 +20,7 @@ from litestar.exceptions import HTTPException, MethodNotAllowedException
 from litestar.response.base import ASGIResponse
 
 from headrace.broker.queue_api.ordered_reader import Taken
+from headrace.broker.queue_api.registrations import Registrations
 from headrace.core.codecs import columns as codecs
 from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput
 from headrace.core.limits import PARTITIONS_MAX
@@ -147,11 +148,11 @@ async def consume(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
     given = await _given(request)
     topic, consumer_id = _topic(given), _id("consumer_id", given.consumer_id)
     caller_of(request).require(Right.READ, topic)
-    message = await bridge.call(bridge.broker.registrations.consume, topic, consumer_id)
-    if message is None:
+    text = await bridge.call(_consumed, bridge.broker.registrations, topic, consumer_id)
+    if text is None:
         why = f"there is nothing to read in topic {topic!r} for this consumer"
         return ASGIResponse(body=_failed(why), status_code=500)
-    return _success(message=_text(message))
+    return _success(message=text)
 
 
 @get(
@@ -223,6 +224,12 @@ def _partition(given: QueueRequest) -> int | None:
 
 
 # What is answered
+
+
+def _consumed(registrations: Registrations, topic: str, consumer_id: int) -> str | None:
+    """The next message as text. In a thread: a small value may take a while to decompress."""
+    message = registrations.consume(topic, consumer_id)
+    return None if message is None else _text(message)
 
 
 def _text(message: Taken) -> str:
