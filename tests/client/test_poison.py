@@ -79,7 +79,8 @@ def test_poll_skips_what_it_may_and_the_group_has_no_lag_at_the_end(
 
 def test_poll_gives_what_it_may_raw_with_its_codec(client: Client) -> None:
     fill(client)
-    found, named = [], []
+    found: list[bytes] = []
+    named: list[str | None] = []
     with client.consumer("orders", on_undecodable="raw") as consumer:
         while len(found) < len(poison.ROWS):
             batch = consumer.poll(max_messages=4, timeout=PATIENCE_SECONDS)
@@ -196,7 +197,7 @@ def test_positions_move_past_what_is_skipped_in_each_of_several_partitions(caplo
     good = codecs.compress(b"good", "gzip")
     batch = stored([good, b"bad", b"bad", good, b"bad", good], "gzip", [0, 0, 1, 1, 1, 2])
     pieces = Decoder("orders", "skip").pieces(batch)
-    shown = [piece if isinstance(piece, Passed) else values_of(piece) for piece in pieces]  # type: ignore[arg-type]
+    shown = [piece if isinstance(piece, Passed) else values_of(piece) for piece in pieces]
     assert shown == [[b"good"], Passed(1, {0: 2}), [b"good"], Passed(2, {1: 3}), [b"good"]]
 
 

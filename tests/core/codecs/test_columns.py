@@ -246,10 +246,10 @@ def test_a_column_that_grows_too_large_ends_before_after_one_row_at_least() -> N
 
 
 def test_values_before_one_whose_library_is_missing_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = column(b"plain", compressed(b"packed", "lzop"))
+    values = column(b"plain", compressed(b"packed" * 100, "lzop"))
     codecs = names(None, "lzop")
     monkeypatch.setitem(sys.modules, "lzallright", None)
-    lzop._library.cache_clear()
+    lzop._compressor.cache_clear()
     try:
         known = decode_known(values, codecs)
         assert (known.values.to_pylist(), known.faults) == ([b"plain"], [])
@@ -257,4 +257,4 @@ def test_values_before_one_whose_library_is_missing_are_decoded(monkeypatch: pyt
             decode_known(values.slice(1), codecs.slice(1))
     finally:
         monkeypatch.undo()
-        lzop._library.cache_clear()
+        lzop._compressor.cache_clear()

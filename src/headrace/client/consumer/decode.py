@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +59,7 @@ class Packed:
     batch: pa.RecordBatch
 
 
-Piece = pa.RecordBatch | Passed | Broken | Packed
+Piece: TypeAlias = pa.RecordBatch | Passed | Broken | Packed
 
 
 def check_on_undecodable(value: str) -> OnUndecodable:

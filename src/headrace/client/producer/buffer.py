@@ -2,9 +2,9 @@
 
 Whoever sends adds to the open batch under one lock. While nothing is under way it is sent at once: nobody waits for a
 timer. While something is, messages are collected until that is answered, the batch is full or has lingered long
-enough, a whole batch comes behind it, or somebody flushes; then the delivery takes it. So the busier the way, the larger
-the batches. Bytes count until they are answered. A full buffer makes senders wait, and refuses them after their time
-limit.
+enough, a whole batch comes behind it, or somebody flushes; then the delivery takes it. So the busier the way, the
+larger the batches. Bytes count until they are answered. A full buffer makes senders wait, and refuses them after their
+time limit.
 
 The lock may be taken again by the thread that has it: a producer that nobody closed may be collected as garbage, and
 its buffer ended, in the middle of anything.

@@ -27,8 +27,8 @@ class Producer:
     """Sends messages to one topic. Safe for threads; close it, or use it as a context manager.
 
     Errors are not lost if you ignore the futures: a flush, and the end of a `with` block, raise the first failure that
-    no future has reported. A producer that nobody closes sends what waits when it is collected as garbage or the process
-    ends, and warns by a `ResourceWarning`. A process that is forked needs a producer of its own.
+    no future has reported. A producer that nobody closes sends what waits when it is collected as garbage or the
+    process ends, and warns by a `ResourceWarning`. A process that is forked needs a producer of its own.
 
     >>> from headrace.testing import embedded
     >>> with embedded() as client:

@@ -3,9 +3,10 @@
     rows ──► parse ──┬── fit ──► fields as columns; a message's own columns in the struct `message`
                      └── do not ──► dead rows, with a reason
 
-A row does not fit if its value does not fit its codec, which may be so without a schema too, is no UTF-8 or no JSON object, if a field has another type, or if a field that is NOT
-NULL is missing, at any depth of structs. Fields that the schema does not name are passed over. Without dead letters the
-first row that does not fit ends the pipeline: nothing is dropped in silence.
+A message does not fit if its value does not fit its codec, also without a schema. With a schema a row does not fit if
+its value is no UTF-8 or no JSON object, if a field has another type, or if a field that is NOT NULL is missing, at any
+depth of structs. Fields that the schema does not name are passed over. Without dead letters the first row that does not
+fit ends the pipeline: nothing is dropped in silence.
 """
 
 from __future__ import annotations
