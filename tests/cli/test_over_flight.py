@@ -42,10 +42,22 @@ def test_lines_with_everything(server: Server, topic: str) -> None:
 
 
 def test_a_file_that_is_sent_again_is_written_once(server: Server, topic: str) -> None:
-    arguments = ("produce", topic, "--producer-id", "till-7", "--batch", "2", "--json")
+    arguments = ("produce", topic, "--producer-id", "till-7", "--resume", "monday", "--batch", "2", "--json")
     assert run(server, *arguments, stdin="a\nb\nc\n").json()["written"] == 3
     again = run(server, *arguments, stdin="a\nb\nc\nd\n").json()
     assert (again["written"], again["duplicates"]) == (1, 3)
+    nothing = run(server, *arguments, stdin="a\n")
+    assert nothing.code == 6 and "nothing is new" in nothing.err
+
+
+def test_another_file_with_the_same_producer_id_is_written_too(server: Server, topic: str) -> None:
+    arguments = ("produce", topic, "--producer-id", "till-7", "--batch", "1")
+    for number in (1, 2):
+        done = run(server, *arguments, stdin=f"day {number}\nevening {number}\n")
+        assert done.lines() == [f"{topic}: 2 of 2 lines written"]
+    found = messages(server, topic)
+    assert sorted(each["value"] for each in found) == ["day 1", "day 2", "evening 1", "evening 2"]
+    assert sorted(each["seqno"] for each in found) == [1, 2, 3, 4]
 
 
 def test_what_is_refused(server: Server, topic: str) -> None:

@@ -47,16 +47,43 @@ def test_bytes_that_are_no_text(server: Server, topic: str) -> None:
     assert messages(server, topic)[0]["encoding"] == "base64"
 
 
+def test_another_file_with_the_same_producer_id_is_written_too(server: Server, topic: str) -> None:
+    arguments = ("produce", topic, "--producer-id", "till-7")
+    assert server.run(*arguments, stdin="monday 1\nmonday 2\n").lines() == [f"{topic}: 2 of 2 lines written"]
+    assert server.run(*arguments, stdin="tuesday 1\n").lines() == [f"{topic}: 1 of 1 lines written"]
+    assert values(server, topic) == ["monday 1", "monday 2", "tuesday 1"]
+    assert sorted(message["seqno"] for message in messages(server, topic)) == [1, 2, 3]
+
+
+def test_lines_are_not_dropped_when_another_writes_with_the_same_id(server: Server, topic: str) -> None:
+    source, sink = os.pipe()
+    arguments = ("produce", topic, "--producer-id", "till-7")
+    with Running(*arguments, stdin=source, variables={"HEADRACE_URL": server.url}) as producer:
+        os.close(source)
+        os.write(sink, b"first\n")
+        eventually(lambda: values(server, topic) == ["first"])
+        server.run(*arguments, stdin="of another\n")
+        os.write(sink, b"second\n")
+        os.close(sink)
+        assert producer.wait() == 1
+        assert "another producer writes as till-7 at the same time" in producer.err
+        assert "line 2: 1 of 1 lines were taken for repeats and not written" in producer.err
+
+
 def test_a_file_that_is_sent_again_is_written_once(server: Server, topic: str) -> None:
     lines = [f"line {number}" for number in range(25)]
-    arguments = ("produce", topic, "--producer-id", "till-7", "--batch", "10", "--json")
+    arguments = ("produce", topic, "--producer-id", "till-7", "--resume", "monday", "--batch", "10", "--json")
     first = server.run(*arguments, stdin="\n".join(lines[:15]) + "\n").json()
     assert (first["written"], first["duplicates"]) == (15, 0)
     again = server.run(*arguments, stdin="\n".join(lines) + "\n").json()
     assert (again["written"], again["duplicates"]) == (10, 15)
     assert values(server, topic) == sorted(lines)
-    told = server.run("produce", topic, "--producer-id", "till-7", stdin="x\n")
-    assert told.lines() == [f"{topic}: 0 of 1 lines written, 1 were there before"]
+    told = server.run("produce", topic, "--producer-id", "till-7", "--resume", "monday", stdin="x\n")
+    assert told.out == f"{topic}: 0 of 1 lines written, 1 were there before\n"
+    assert "all 1 lines were written before by till-7 as monday: nothing is new" in told.err
+    assert told.code == 6
+    other = server.run("produce", topic, "--producer-id", "till-7", "--resume", "tuesday", stdin="x\n")
+    assert other.lines() == [f"{topic}: 1 of 1 lines written"]
 
 
 def test_a_chosen_partition(server: Server, topic: str) -> None:
@@ -84,6 +111,8 @@ def test_a_line_that_is_refused_is_named(server: Server, topic: str) -> None:
 def test_wrong_usage(server: Server) -> None:
     assert "--key-separator is empty" in server.run("produce", "x", "--key-separator", "").refused(2)
     assert "--producer-id" in server.run("produce", "x", "--producer-id", "").refused(2)
+    assert "--resume needs --producer-id" in server.run("produce", "x", "--resume", "monday").refused(2)
+    assert "--resume must" in server.run("produce", "x", "--producer-id", "p", "--resume", "").refused(2)
     assert "does not exist" in server.run("produce", "nowhere", stdin="a\n").refused(1)
     assert "--batch" in server.run("produce", "x", "--batch", "0").refused(2)
     assert "--attribute is 'kind'" in server.run("produce", "x", "--attribute", "kind").refused(2)

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.broker import Broker
 from headrace.client import Client, Consumer
-from headrace.core.errors import Closed, InvalidInput, InvalidMessage, StaleGeneration, TopicDeleted, TopicNotFound
+from headrace.core.errors import Closed, InvalidInput, StaleGeneration, TopicDeleted, TopicNotFound, Undecodable
 from tests.broker.background import PATIENCE_SECONDS, eventually
 
 
@@ -260,7 +260,7 @@ def test_value_that_cannot_be_unpacked_is_met_again_until_a_seek_leads_around_it
         producer.send_batch(pa.record_batch({"value": pa.array([b"good"])}))
     with client.consumer("orders") as consumer:
         for _ in range(2):
-            with pytest.raises(InvalidMessage):
+            with pytest.raises(Undecodable):
                 consumer.poll(timeout=PATIENCE_SECONDS)
         consumer.seek(1)
         assert take(consumer, 1) == [b"good"]

@@ -89,8 +89,8 @@ def test_second_producer_takes_over_and_the_first_is_told(client: Client) -> Non
         assert fenced.value.producer_id == "p"
         with pytest.raises(ProducerFenced):
             first.send(b"never")
-        with pytest.raises(ProducerFenced):
-            first.flush()
+        # All that failed was raised already.
+        first.flush()
         second.send(b"3").result(60)
     first.close()
     assert values_of(client, "orders") == [b"1", b"2", b"3"]
@@ -122,9 +122,9 @@ def test_faulty_batch_is_refused_alone(client: Client) -> None:
     client.create_topic("orders", message_bytes_max=10)
     with client.producer("orders", producer_id="p") as producer:
         sent = [producer.submit_batch(batch_of(b"%d" % n if n % 3 else b"x" * 11, b"y")) for n in range(30)]
-        outcomes = [future.exception(60) for future in sent]
         with pytest.raises(MessageTooLarge):
             producer.flush()
+        outcomes = [future.exception(60) for future in sent]
     assert [error is not None for error in outcomes] == [n % 3 == 0 for n in range(30)]
     assert all(isinstance(error, MessageTooLarge) for error in outcomes if error)
     assert len(values_of(client, "orders")) == 40

@@ -37,6 +37,11 @@ class AsyncConsumer(ThreadBridge[Consumer]):
         """The partitions that are read."""
         return self._wrapped.assignment
 
+    @property
+    def skipped(self) -> int:
+        """How many messages were skipped since their values cannot be decoded."""
+        return self._wrapped.skipped
+
     async def poll(self, max_messages: int = FETCH_MESSAGES_DEFAULT, timeout: float | None = 1.0) -> pa.RecordBatch:
         """The next messages, of one or several partitions, waiting so long for the first; maybe none."""
         batch = await self._take(max_messages, timeout)

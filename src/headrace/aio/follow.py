@@ -21,6 +21,11 @@ class AsyncFollowing(ThreadBridge[Following]):
         super().__init__(wrapped)
         self._takes: CancelShield[pa.RecordBatch | None] = CancelShield(self._submit)
 
+    @property
+    def skipped(self) -> int:
+        """How many messages were skipped since their values cannot be decoded."""
+        return self._wrapped.skipped
+
     def __aiter__(self) -> AsyncFollowing:
         return self
 

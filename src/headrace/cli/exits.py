@@ -16,6 +16,7 @@ class Exit(IntEnum):
     UNREACHABLE = 3
     DENIED = 4
     FAILING = 5
+    NOTHING_NEW = 6
     INTERRUPTED = 130
 
 

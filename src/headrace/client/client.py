@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.client.consumer.consumer import Consumer, PartitionsChanged
-from headrace.client.consumer.decode import decoded
+from headrace.client.consumer.decode import Decoder, OnUndecodable
 from headrace.client.consumer.follow import Following
 from headrace.client.consumer.prefetch import Prefetch
-from headrace.client.consumer.scan import read_batch, scan
+from headrace.client.consumer.scan import read_batch, read_decoded, scan
 from headrace.client.consumer.start import Start, parse_start, positions_at
 from headrace.client.producer.producer import Producer
 from headrace.client.producer.staging import stage_batches
@@ -188,15 +188,18 @@ class Client:
         max_prefetch_bytes: int = CONSUMER_PREFETCH_BYTES,
         auto_commit: bool = False,
         decode: bool = True,
+        on_undecodable: OnUndecodable = "raise",
         on_assigned: PartitionsChanged | None = None,
         on_revoked: PartitionsChanged | None = None,
     ) -> Consumer:
         """A consumer: of all partitions, or as a member of a group of those that it is assigned.
 
         `start` is where reading begins; a group that has been reading goes on where it has committed.
+        `on_undecodable` says what becomes of a value that does not fit its codec: "raise" `Undecodable` once what is
+        before it was given out, give it "raw" as it is stored, with its codec, or "skip" the message.
         """
         settings = ConsumerSettings(
-            session_timeout_seconds, max_prefetch_bytes, auto_commit, decode, self._timeout_seconds
+            session_timeout_seconds, max_prefetch_bytes, auto_commit, decode, self._timeout_seconds, on_undecodable
         )
         return Consumer(self._transport, topic, group, start, member_id, settings, on_assigned, on_revoked)
 
@@ -208,10 +211,18 @@ class Client:
         max_messages: int = FETCH_MESSAGES_DEFAULT,
         *,
         decode: bool = True,
+        on_undecodable: OnUndecodable = "raise",
     ) -> pa.RecordBatch:
-        """The messages of a partition from an offset on that are there now, at most so many."""
-        batch = read_batch(self._transport, topic, partition, offset, max_messages, self._timeout_seconds)
-        return decoded(batch) if decode else batch
+        """The messages of a partition from an offset on that are there now, at most so many; fewer where it ends early.
+
+        It ends before a value that does not fit its codec, or that would take too much memory. A read that begins at
+        the former raises `Undecodable`; with `on_undecodable` "raw" the value is given as it is stored, with its codec,
+        with "skip" it is left out. So go on behind the last offset that was given.
+        """
+        if not decode:
+            return read_batch(self._transport, topic, partition, offset, max_messages, self._timeout_seconds)
+        decoder = Decoder(topic, on_undecodable)
+        return read_decoded(self._transport, decoder, partition, offset, max_messages, self._timeout_seconds)
 
     def scan(
         self,
@@ -242,14 +253,19 @@ class Client:
         start: Start = "latest",
         max_prefetch_bytes: int = CONSUMER_PREFETCH_BYTES,
         decode: bool = True,
+        on_undecodable: OnUndecodable = "raise",
     ) -> Following:
-        """The batches of some partitions, else of all, later ones included, as they come, from a beginning on."""
+        """The batches of some partitions, else of all, later ones included, as they come, from a beginning on.
+
+        `on_undecodable` is as for a consumer.
+        """
+        decoder = Decoder(topic, on_undecodable) if decode else None
         positions = positions_at(self._calls, topic, parse_start(start), partitions)
         growing = partitions is None
         prefetch = Prefetch(
             self._transport, topic, positions, max_prefetch_bytes, self._timeout_seconds, growing=growing
         )
-        return Following(prefetch, decode)
+        return Following(prefetch, decoder)
 
     # Staging
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.client.consumer.decode import OnUndecodable, check_on_undecodable
 from headrace.core.checks import check_number
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import (
@@ -22,7 +23,7 @@ class ProducerSettings:
     """How a producer sends.
 
     producer_id, message_group_id: its source; with one, nothing is written twice, whatever happens.
-    linger_seconds: how long the first message of a batch waits for others.
+    linger_seconds: how long messages are collected into one batch while another is under way; else they go at once.
     batch_bytes_max: a batch is sent when it has so many bytes.
     codec: how values are compressed.
     buffer_bytes_max: what may wait or be under way; more makes senders wait.
@@ -57,6 +58,8 @@ class ConsumerSettings:
     auto_commit: what was given out is committed at the next poll, and at the end.
     decode: values are decompressed by their codec.
     timeout_seconds: how long an unreachable server is tried.
+    on_undecodable: what becomes of a value that does not fit its codec: "raise" an error that names the message, give
+        it "raw" as it is stored and with its codec, or "skip" the message, which is counted and logged.
     """
 
     session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS
@@ -64,7 +67,9 @@ class ConsumerSettings:
     auto_commit: bool = False
     decode: bool = True
     timeout_seconds: float = 30.0
+    on_undecodable: OnUndecodable = "raise"
 
     def __post_init__(self) -> None:
+        check_on_undecodable(self.on_undecodable)
         check_number("max_prefetch_bytes", self.max_prefetch_bytes, 1, FETCH_BYTES_MAX)
         check_number("timeout_seconds", self.timeout_seconds, 0, 24 * 3600)

@@ -26,10 +26,12 @@
     │   └── Forbidden           the token does not give this right on this topic, group or producer id
     ├── OffsetOutOfRange
     ├── MessagesLost            retention dropped what a reader had yet to read
+    ├── Undecodable             the value of one message does not fit its codec; those before it were given out
     ├── Overloaded              nothing was accepted; try again later
     ├── Gone                    what was waited for has ended
     │   ├── TopicDeleted
     │   └── Closed
+    ├── Forked                  it was made before this process was forked: connect in this process
     ├── Unreachable             no server answers; try again later
     │   └── AnswerLost          the connection broke: what was asked may or may not have been done
     ├── ServerFailed            something unexpected went wrong in the server
@@ -388,6 +390,25 @@ class MessagesLost(HeadraceError):
 
 
 @dataclass(eq=False)
+class Undecodable(HeadraceError):
+    """The value of one message does not fit the codec that the message names."""
+
+    code: ClassVar[str] = "undecodable"
+    topic: str
+    partition: int
+    offset: int
+    codec: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"the message at offset {self.offset} of partition {self.partition} of topic {self.topic!r} cannot be "
+            f"decoded by its codec {self.codec!r} ({self.reason}): continue at offset {self.offset + 1}, or read "
+            f"with on_undecodable raw or skip"
+        )
+
+
+@dataclass(eq=False)
 class Overloaded(HeadraceError):
     """A bounded queue stayed full for the whole time limit; nothing was accepted."""
 
@@ -432,6 +453,21 @@ class Closed(Gone):
 
     def __str__(self) -> str:
         return f"{self.what} is closed"
+
+
+@dataclass(eq=False)
+class Forked(HeadraceError):
+    """Something was used in a process that was forked after it was made; its threads are in the other."""
+
+    code: ClassVar[str] = "forked"
+    what: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} was used before this process was forked, and does not work in it: call headrace.connect() "
+            f"for the first time in the new process (post_fork of gunicorn, worker_process_init of Celery), or start "
+            f"processes by the method spawn or forkserver"
+        )
 
 
 @dataclass(eq=False)

@@ -13,6 +13,10 @@ TOPICS_MAX = 100_000
 
 MESSAGE_BYTES_DEFAULT = 1 << 20
 MESSAGE_BYTES_MAX = 64 << 20
+# What one value may grow to when a reader decompresses it, whatever it claims, and what the values of one batch may
+# take together: a batch that would grow further is given out in parts.
+DECODED_MESSAGE_BYTES_MAX = MESSAGE_BYTES_MAX
+DECODED_BATCH_BYTES_MAX = 256 << 20
 BATCH_ROWS_MAX = 1 << 20
 BATCH_BYTES_MAX = 256 << 20
 ATTRIBUTES_PER_MESSAGE_MAX = 1_000

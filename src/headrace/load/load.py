@@ -35,7 +35,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     groups: how many such groups read everything.
     partitions: of the topic that is made for it.
     rate: messages a second in all, or 0 for as fast as it goes.
-    linger_seconds: how long a producer that sends one by one waits for more.
+    linger_seconds: how long a producer that sends one by one collects while a batch is under way.
     timeout_seconds: how long nothing may arrive before the load is given up.
     """
 

@@ -10,9 +10,10 @@ import difflib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from headrace.client.connection import TOKEN_VARIABLE
+from headrace.client.consumer.decode import OnUndecodable
 from headrace.core.checks import check_whole
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_MAX, PARTITIONS_MAX, SEQNO_MAX
@@ -43,6 +44,7 @@ _READ: Final = (
     "maxMessagesPerTrigger",
     "metadata",
     "minPartitions",
+    "onUndecodable",
     "pushFilters",
     "startingOffsets",
     "startingTimestamp",
@@ -60,6 +62,7 @@ class ReadOptions:
     start, end: where reading begins and ends; a stream has no end.
     columns: what a row has, in this order.
     split_messages_max: the messages that one task reads at most.
+    on_undecodable: what becomes of a value that does not fit its codec.
     push_filters: whether filters narrow what is read; good for one query with one filter only.
     """
 
@@ -76,6 +79,7 @@ class ReadOptions:
     group: str | None
     important: bool | None
     fail_on_data_loss: bool
+    on_undecodable: OnUndecodable
     push_filters: bool
     metadata: Metadata | None
 
@@ -124,6 +128,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         group=None if group is None else check_group_name(group),
         important=options.boolean_or_none("important"),
         fail_on_data_loss=options.boolean("failOnDataLoss", True),
+        on_undecodable=options.choice("onUndecodable", get_args(OnUndecodable)) or "raise",  # type: ignore[arg-type]
         push_filters=options.boolean("pushFilters", False),
         metadata=metadata,  # type: ignore[arg-type]
     )

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.codecs.columns import compress, decode, encode
+from headrace.core.codecs import lzop
+from headrace.core.codecs.columns import compress, decode, decode_known, encode
 from headrace.core.errors import HeadraceError, InvalidInput, InvalidMessage
 from headrace.core.settings import CODECS
 
@@ -218,3 +219,42 @@ def test_one_value_is_compressed_as_in_a_column(codec: str) -> None:
 def test_one_value_of_an_unknown_codec_is_refused() -> None:
     with pytest.raises(InvalidInput):
         compress(b"value", "brotli")
+
+
+def test_what_can_be_decoded_is_and_the_rest_is_named() -> None:
+    good = compressed(b"good", "gzip")
+    values = column(b"plain", good, b"not gzip", None, b"", good)
+    codecs = names(None, "gzip", "gzip", "gzip", "zstd", "gzip")
+    known = decode_known(values, codecs)
+    assert known.values.to_pylist() == [b"plain", b"good", b"not gzip", None, b"", b"good"]
+    assert [(fault.row, fault.field) for fault in known.faults] == [(2, "value"), (4, "value")]
+    before = decode_known(values, codecs, until_fault=True)
+    assert before.values.to_pylist() == [b"plain", b"good"]
+    assert [fault.row for fault in before.faults] == [2]
+    at_once = decode_known(values.slice(2), codecs.slice(2), until_fault=True)
+    assert (at_once.rows, [fault.row for fault in at_once.faults]) == (0, [0])
+
+
+def test_a_column_that_grows_too_large_ends_before_after_one_row_at_least() -> None:
+    values = encode(column(*(b"x" * 100 for _ in range(4))), "zstd")
+    codecs = names(*["zstd"] * 4)
+    assert [decode_known(values, codecs, column_bytes_max=limit).rows for limit in (1, 199, 200, 399, 400)] == [
+        1, 1, 2, 3, 4,
+    ]  # fmt: skip
+    raw = column(b"x" * 100, b"x" * 100, compressed(b"", "zstd"))
+    assert decode_known(raw, names(None, None, "zstd"), column_bytes_max=150).rows == 1
+
+
+def test_values_before_one_whose_library_is_missing_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = column(b"plain", compressed(b"packed" * 100, "lzop"))
+    codecs = names(None, "lzop")
+    monkeypatch.setitem(sys.modules, "lzallright", None)
+    lzop._compressor.cache_clear()
+    try:
+        known = decode_known(values, codecs)
+        assert (known.values.to_pylist(), known.faults) == ([b"plain"], [])
+        with pytest.raises(InvalidInput, match="lzop"):
+            decode_known(values.slice(1), codecs.slice(1))
+    finally:
+        monkeypatch.undo()
+        lzop._compressor.cache_clear()

@@ -42,7 +42,7 @@ def bench(
     partitions: Annotated[int, typer.Option(help="Of the topic that is made for it.", metavar="N")] = 8,
     rate: Annotated[float, typer.Option(help="Messages a second in all; 0 as fast as it goes.", metavar="N")] = 0.0,
     linger: Annotated[
-        float, typer.Option(help="How long a single message waits for others.", metavar="SECONDS")
+        float, typer.Option(help="How long messages are collected while others are under way.", metavar="SECONDS")
     ] = 0.005,
     timeout: Annotated[float, typer.Option(help="Give up when nothing happens for so long.", metavar="SECONDS")] = 60.0,
     directory: Annotated[

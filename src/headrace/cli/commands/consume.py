@@ -55,6 +55,13 @@ def consume(
     decode: Annotated[
         bool, typer.Option("--decode/--no-decode", help="Decompress values, or print them as they are stored.")
     ] = True,
+    on_undecodable: Annotated[
+        str,
+        typer.Option(
+            help="A value that does not fit its codec: raise (stop there), raw (print it as stored) or skip.",
+            metavar="CHOICE",
+        ),
+    ] = "raise",
     as_json: Json = False,
     url: AnyUrl = DEFAULT_URL,
     token: Token = None,
@@ -67,6 +74,8 @@ def consume(
     from headrace.cli.messages.consumption import Wanted, print_messages
     from headrace.cli.messages.formats import parse_format
 
+    if on_undecodable not in ("raise", "raw", "skip"):
+        raise Failure(Exit.USAGE, f"--on-undecodable is {on_undecodable!r}: it must be raise, raw or skip")
     line = None if as_json else parse_format(format, topic)
-    wanted = Wanted(topic, group, place, partition or [], follow, count, decode)
+    wanted = Wanted(topic, group, place, partition or [], follow, count, decode, on_undecodable)
     print_messages(wanted, line, url, token, ca)

@@ -1,7 +1,9 @@
 """`headrace produce`: lines from stdin as messages. The work is in producing.py, which is loaded only for this command.
 
-With a producer id the line's number is its seqno, so that a file that is run again, or again from its beginning after
-a failure, writes each line once. Lines are sent in batches; one that is incomplete is sent as soon as no more input is
+With a producer id the lines continue behind the last seqno of that id, so that a batch whose answer was lost is sent
+again and written once. Another run with the same id writes other lines. Only with `--resume NAME` is a line's number in
+the input its seqno, in a message group of that name: the same input sent again, from its beginning, writes what is not
+there yet. Lines are sent in batches; one that is incomplete is sent as soon as no more input is
 there at the moment, so that typing works too.
 """
 
@@ -18,13 +20,18 @@ from headrace.cli.output import print_json, print_line
 from headrace.core.limits import BATCH_ROWS_MAX, ID_CHARACTERS_MAX
 
 EXAMPLES: Final = """
-With --producer-id every line is written exactly once, however often the same file is sent.
+With --producer-id no line is written twice when an answer is lost; lines continue where the id stopped.
+
+With --resume NAME too, lines that were written under this id and NAME before are passed over: send a file again after a
+failure. Give each file a NAME of its own. If no line was new, the exit code is 6.
 
 Examples:
 
   headrace produce orders < orders.txt
 
   headrace produce orders --key-separator : --producer-id till-7 < orders.txt
+
+  headrace produce orders --producer-id till-7 --resume monday < monday.txt
 
   headrace produce orders --attribute kind=sale --codec zstd --url headrace://127.0.0.1:7071 < orders.txt
 
@@ -39,7 +46,11 @@ def produce(
         typer.Option(help="What stands between key and value; a line without it has no key.", metavar="TEXT"),
     ] = None,
     producer_id: Annotated[
-        str | None, typer.Option(help="Makes it safe to send the same lines again.", metavar="ID")
+        str | None, typer.Option(help="Write each line once, even if an answer is lost.", metavar="ID")
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(help="Pass over lines already written under this id and NAME.", metavar="NAME"),
     ] = None,
     partition: Annotated[int | None, typer.Option(help="Write to this partition.", metavar="N")] = None,
     attribute: Annotated[
@@ -60,17 +71,24 @@ def produce(
         raise Failure(Exit.USAGE, "--key-separator is empty: give the text between key and value")
     if producer_id is not None and not 0 < len(producer_id) <= ID_CHARACTERS_MAX:
         raise Failure(Exit.USAGE, f"--producer-id must have 1 to {ID_CHARACTERS_MAX} characters")
+    if resume is not None and producer_id is None:
+        raise Failure(Exit.USAGE, "--resume needs --producer-id: who wrote the lines that are to be passed over?")
+    if resume is not None and not 0 < len(resume) <= ID_CHARACTERS_MAX:
+        raise Failure(Exit.USAGE, f"--resume must have 1 to {ID_CHARACTERS_MAX} characters")
     attributes = dict(_attribute(text) for text in attribute or ())
     from headrace.cli.messages.production import Shape, publish_stdin
 
     started = time.monotonic()
-    shape = Shape(_separator(key_separator), producer_id, partition, attributes, codec)
+    shape = Shape(_separator(key_separator), producer_id, resume, partition, attributes, codec)
     done = publish_stdin(topic, shape, batch, retry_seconds, url, token, ca)
     seconds = time.monotonic() - started
     if as_json:
         print_json({"topic": topic, "written": done.written, "duplicates": done.duplicates, "seconds": seconds})
     else:
         print_line(f"{topic}: {done.told()}")
+    if done.lines and not done.written:
+        line = f"all {done.lines:,} lines were written before by {producer_id} as {resume}: nothing is new"
+        raise Failure(Exit.NOTHING_NEW, f"{line}; give another input another --resume NAME")
 
 
 def _attribute(text: str) -> tuple[str, bytes]:

@@ -16,9 +16,9 @@ from headrace.cli.messages.flight_readers import FlightMember, FlightReader
 from headrace.cli.messages.formats import LineFormat, lines_of
 from headrace.cli.messages.http_readers import HttpMember, HttpReader
 from headrace.cli.options import connected, is_flight
+from headrace.cli.output import print_note
 from headrace.cli.remote import flight
-from headrace.client.consumer.decode import decoded
-from headrace.core.errors import InvalidInput
+from headrace.client.consumer.decode import Broken, Decoder, Packed, Passed, Piece, check_on_undecodable
 from headrace.core.positions import EARLIEST, Position
 
 _PAGE: Final = 10_000
@@ -36,6 +36,7 @@ class Wanted:
     follow: bool
     count: int | None
     decode: bool
+    on_undecodable: str
 
 
 class Reader(Protocol):
@@ -50,33 +51,48 @@ class Reader(Protocol):
 
 def print_messages(wanted: Wanted, line: LineFormat | None, url: str, token: str | None, ca: Path | None) -> None:
     """Print what is wanted, by a format or as JSON."""
+    decoder = Decoder(wanted.topic, check_on_undecodable(wanted.on_undecodable)) if wanted.decode else None
     with _reader(wanted, url, token, ca) as reader:
         left = wanted.count
         for table in reader.tables(min(_PAGE, left or _PAGE)):
             if left is not None:
                 table = table.slice(0, left)
                 left -= table.num_rows
-            _print(_plain(table) if wanted.decode else table, line)
-            reader.printed(table)
+            for batch in table.to_batches():
+                _print_batch(batch, decoder, line, reader)
             if left == 0:
                 return
 
 
-def _print(table: pa.Table, line: LineFormat | None) -> None:
+def _print_batch(batch: pa.RecordBatch, decoder: Decoder | None, line: LineFormat | None, reader: Reader) -> None:
+    """Print a batch; where a value cannot be decoded what is before it counts as printed, and nothing else."""
+    left: list[Piece] = [batch if decoder is None else Packed(batch)]
+    behind = skipped = 0
+    while left:
+        piece = left.pop(0)
+        if isinstance(piece, Broken):
+            reader.printed(pa.Table.from_batches([batch.slice(0, behind + piece.row)]))
+            raise Failure(Exit.REFUSED, str(piece.error))
+        if isinstance(piece, Packed):
+            assert decoder is not None, "without a decoder nothing is packed"
+            behind = batch.num_rows - piece.batch.num_rows
+            left = [*decoder.pieces(piece.batch), *left]
+        elif isinstance(piece, Passed):
+            skipped += piece.count
+        else:
+            _print(piece, line)
+    if skipped:
+        print_note(f"{skipped:,} messages were skipped since they cannot be decoded; --on-undecodable raw prints them")
+    reader.printed(pa.Table.from_batches([batch]))
+
+
+def _print(batch: pa.RecordBatch, line: LineFormat | None) -> None:
     out = sys.stdout.buffer
     try:
-        out.writelines(lines_of(table, line))
+        out.writelines(lines_of(pa.Table.from_batches([batch]), line))
         out.flush()
     except BrokenPipeError:
         raise Enough from None
-
-
-def _plain(table: pa.Table) -> pa.Table:
-    try:
-        return pa.Table.from_batches([decoded(batch) for batch in table.to_batches()], table.schema)
-    except InvalidInput as error:
-        line = f"a value cannot be decompressed: {error}; --no-decode prints values as they are stored"
-        raise Failure(Exit.REFUSED, line) from None
 
 
 @contextmanager

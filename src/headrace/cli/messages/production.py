@@ -32,12 +32,18 @@ class Shape:
 
     separator: bytes | None
     producer_id: str | None
+    resume: str | None
     partition: int | None
     attributes: Mapping[str, bytes]
     codec: str
 
-    def batch(self, lines: pa.Array, first_seqno: int) -> pa.RecordBatch:
-        """Lines as a batch to publish."""
+    @property
+    def continues(self) -> bool:
+        """Whether lines are numbered behind the last that their producer has written."""
+        return self.producer_id is not None and self.resume is None
+
+    def batch(self, lines: pa.Array, first_seqno: int | None) -> pa.RecordBatch:
+        """Lines as a batch to publish; without a seqno, their source is given to them later."""
         rows, columns = len(lines), {"value": lines}
         if self.separator is not None:
             columns["key"], columns["value"] = split_keys(lines, self.separator)
@@ -46,8 +52,10 @@ class Shape:
         if self.codec != "raw":
             columns["value"] = codecs.encode(columns["value"], self.codec)
             columns["codec"] = pa.repeat(self.codec, rows)
-        if self.producer_id is not None:
+        if self.producer_id is not None and first_seqno is not None:
             columns["producer_id"] = pa.repeat(self.producer_id, rows)
+            if self.resume is not None:
+                columns["message_group_id"] = pa.repeat(self.resume, rows)
             columns["seqno"] = pa.array(np.arange(first_seqno, first_seqno + rows, dtype=np.int64))
         if self.partition is not None:
             columns["partition"] = pa.array(np.full(rows, self.partition, np.int32))
@@ -60,11 +68,16 @@ class Shape:
 
 
 class Publishing:
-    """Sends batches one after another and counts what became of them."""
+    """Sends batches one after another and counts what became of them.
+
+    Lines are numbered from 1 if they may have been written before, else behind the last one that
+    their producer has written.
+    """
 
     def __init__(self, sender: LineSender, shape: Shape) -> None:
         self._sender = sender
         self._shape = shape
+        self._behind = sender.last_seqno(str(shape.producer_id)) if shape.continues else 0
         self.lines = 0
         self.written = 0
         self.duplicates = 0
@@ -72,13 +85,24 @@ class Publishing:
     def send(self, lines: pa.Array) -> None:
         """Publish some lines in one commit; a refusal that names a row names the line."""
         try:
-            statuses = self._sender.send(self._shape.batch(lines, self.lines + 1))
+            first_seqno = None if self._behind is None else self._behind + self.lines + 1
+            statuses = self._sender.send(self._shape.batch(lines, first_seqno))
         except RowRefused as refused:
             raise Failure(refused.exit, f"line {self.lines + refused.row + 1}: {refused}") from None
         written = int(pc.sum(pc.equal(statuses, "written")).as_py())
+        if written < len(lines) and self._shape.continues:
+            written = self._explained(written, len(lines))
         self.lines += len(lines)
         self.written += written
         self.duplicates += len(lines) - written
+
+    def _explained(self, written: int, rows: int) -> int:
+        """Numbers behind the last one cannot be there yet, unless a batch was sent again, or somebody else writes."""
+        if self._sender.has_sent_again:
+            return rows
+        line = f"line {self.lines + 1}: {rows - written:,} of {rows:,} lines were taken for repeats and not written"
+        cure = f"another producer writes as {self._shape.producer_id} at the same time. Let each have its own id"
+        raise Failure(Exit.REFUSED, f"{line}: {cure}")
 
     def told(self) -> str:
         """What was done so far."""
@@ -115,9 +139,10 @@ def _sender(
     topic: str, shape: Shape, retry_seconds: float, url: str, token: str | None, ca: Path | None
 ) -> Iterator[LineSender]:
     if is_flight(url):
+        producer_id = shape.producer_id if shape.continues else None
         with (
             flight.connected(url, token, ca, retry_seconds) as client,
-            closing(FlightSender(client, topic, retry_seconds)) as sender,
+            closing(FlightSender(client, topic, producer_id, retry_seconds)) as sender,
         ):
             yield sender
     else:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -25,7 +26,15 @@ class RowRefused(Failure):
 
 
 class LineSender(Protocol):
-    """Publishes batches one after another."""
+    """Publishes batches one after another.
+
+    has_sent_again: whether the last batch was sent more than once, so that duplicates in it are its own.
+    """
+
+    has_sent_again: bool
+
+    def last_seqno(self, producer_id: str) -> int | None:
+        """The highest seqno that a producer has written, or 0; none if the sender numbers what it sends itself."""
 
     def send(self, batch: pa.RecordBatch) -> pa.Array:
         """Publish a batch in one commit; what became of each row."""
@@ -36,16 +45,28 @@ class HttpSender:
 
     def __init__(self, client: http.HttpClient, topic: str, is_repeatable: bool, retry_seconds: float) -> None:
         self._client = client
+        self._topic = topic
         self._path = path_of("topics", topic, "messages")
         self._is_repeatable = is_repeatable
         self._retry_seconds = retry_seconds
+        self.has_sent_again = False
+
+    def last_seqno(self, producer_id: str) -> int:
+        """The highest seqno that a producer has written, or 0."""
+        path = path_of("topics", self._topic, "sources", producer_id)
+        return int(self._tried(lambda: self._client.get(path))["last_seqno"] or 0)
 
     def send(self, batch: pa.RecordBatch) -> pa.Array:
         """Publish, again and again for a while if that is safe and may help."""
+        statuses: pa.Array = self._tried(lambda: self._client.post_arrow(self._path, batch)["status"])
+        return statuses
+
+    def _tried(self, call: Callable[[], Any]) -> Any:
         deadline = time.monotonic() + self._retry_seconds
+        self.has_sent_again = False
         while True:
             try:
-                return self._client.post_arrow(self._path, batch)["status"]
+                return call()
             except http.Refused as refused:
                 if not self._may_retry(refused) or time.monotonic() >= deadline:
                     raise _placed(refused) from None
@@ -54,6 +75,7 @@ class HttpSender:
                 if not self._is_repeatable or time.monotonic() >= deadline:
                     raise
             time.sleep(_RETRY_PAUSE_SECONDS)
+            self.has_sent_again = True
 
     def _may_retry(self, refused: http.Refused) -> bool:
         is_unknown = refused.problem.code == "outcome_unknown"
@@ -68,8 +90,14 @@ def _placed(refused: http.Refused) -> Failure:
 class FlightSender:
     """Over Flight, by a producer that knows what may be sent again."""
 
-    def __init__(self, client: Client, topic: str, retry_seconds: float) -> None:
-        self._producer = client.producer(topic, linger_seconds=0.0, timeout=retry_seconds)
+    # It sends again by itself and does not say so. Another with its id is refused, so duplicates are its own.
+    has_sent_again = True
+
+    def __init__(self, client: Client, topic: str, producer_id: str | None, retry_seconds: float) -> None:
+        self._producer = client.producer(topic, producer_id, linger_seconds=0.0, timeout=retry_seconds)
+
+    def last_seqno(self, producer_id: str) -> None:
+        """A producer with an id knows it, and gives it to the rows."""
 
     def send(self, batch: pa.RecordBatch) -> pa.Array:
         """Publish, and wait for the receipts."""

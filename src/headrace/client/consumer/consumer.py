@@ -15,7 +15,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.client.consumer.decode import decoded, is_packed
+from headrace.client import fork
+from headrace.client.consumer.decode import Broken, Decoder, Packed, Passed, Piece, is_packed
 from headrace.client.consumer.membership import GroupSession
 from headrace.client.consumer.prefetch import Prefetch
 from headrace.client.consumer.progress import ReadProgress
@@ -27,7 +28,7 @@ from headrace.client.settings import ConsumerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.checks import check_whole
 from headrace.core.descriptions import GroupDescription
-from headrace.core.errors import Closed, InvalidInput, MemberNotFound, PartitionNotOwned, StaleGeneration
+from headrace.core.errors import Closed, InvalidInput, MemberNotFound, PartitionNotOwned, StaleGeneration, again
 from headrace.core.limits import FETCH_MESSAGES_DEFAULT, SEQNO_MAX
 from headrace.core.positions import AtTime, Earliest, Latest
 from headrace.wire.operations import Commit, Committed, DescribeGroup, RegisterGroup
@@ -63,6 +64,7 @@ class Consumer:
         on_assigned: PartitionsChanged | None = None,
         on_revoked: PartitionsChanged | None = None,
     ) -> None:
+        self._generation = fork.generation
         self._transport = transport
         self._topic = topic
         self._group = group
@@ -72,8 +74,10 @@ class Consumer:
         self._on_revoked = on_revoked or _nothing
         self._calls = Calls(transport, settings.timeout_seconds)
         self._progress = ReadProgress(growing=group is None)
+        self._decoder = Decoder(topic, settings.on_undecodable) if settings.decode else None
         # What was taken from the prefetch and is given out before anything else of it.
-        self._left: deque[pa.RecordBatch] = deque()
+        self._left: deque[Piece] = deque()
+        self._skipped = 0
         self._closed = False
         self._session: GroupSession | None = None
         self._prefetch: Prefetch | None = None
@@ -97,6 +101,10 @@ class Consumer:
         """The next messages, of one or several partitions, waiting so long for the first; maybe none.
 
         With `auto_commit` the messages given out before are committed first.
+
+        A value that does not fit its codec raises `Undecodable`, after the messages before it were given out, unless
+        `on_undecodable` says otherwise. It raises again at each poll, until a `seek` leads past it:
+        `consumer.seek({error.partition: error.offset + 1})`.
         """
         check_whole("max_messages", max_messages, 1, SEQNO_MAX)
         batch = self.take(max_messages, timeout)
@@ -138,6 +146,7 @@ class Consumer:
 
     def take(self, max_messages: int = FETCH_MESSAGES_DEFAULT, timeout: float | None = 1.0) -> pa.RecordBatch:
         """As `poll`, for those who `give` the messages out themselves, or `one_by_one`."""
+        fork.check(self._generation, "this consumer")
         if self._closed:
             raise Closed("the consumer")
         if self._settings.auto_commit:
@@ -167,22 +176,43 @@ class Consumer:
                 taken = self._prefetch.take(0.0 if parts else timeout)
                 if taken is None:
                     break
-                # Kept until it is unpacked: one that cannot be is met again, until a seek leads around it.
-                self._left.append(taken)
-            packed = self._left[0]
-            if parts and self._settings.decode and is_packed(packed):
-                break
-            batch = decoded(packed) if self._settings.decode else packed
+                is_plain = self._decoder is None or not is_packed(taken)
+                self._left.append(taken if is_plain else Packed(taken))
+            piece = self._left[0]
+            if not isinstance(piece, pa.RecordBatch):
+                if parts:
+                    # Met once what is before it was given out.
+                    break
+                self._meet(piece)
+                continue
             self._left.popleft()
             room = max_messages - rows
-            if batch.num_rows > room:
-                self._left.appendleft(batch.slice(room))
-                batch = batch.slice(0, room)
-            parts.append(batch)
-            rows += batch.num_rows
+            if piece.num_rows > room:
+                self._left.appendleft(piece.slice(room))
+                piece = piece.slice(0, room)
+            parts.append(piece)
+            rows += piece.num_rows
         if not parts:
             return None
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+    def _meet(self, piece: Passed | Broken | Packed) -> None:
+        """What is next and cannot be given out; everything before it was."""
+        if isinstance(piece, Broken):
+            # It stays where it is, and is met again unless a seek leads past it.
+            raise again(piece.error)
+        self._left.popleft()
+        if isinstance(piece, Passed):
+            self._skipped += piece.count
+            self._progress.pass_over(piece.positions)
+            return
+        assert self._decoder is not None, "without a decoder nothing is packed"
+        self._left.extendleft(reversed(self._decoder.pieces(piece.batch)))
+
+    @property
+    def skipped(self) -> int:
+        """How many messages were skipped since their values cannot be decoded."""
+        return self._skipped
 
     # Positions
 
@@ -201,6 +231,7 @@ class Consumer:
         Partitions that offsets by partition do not name stay where they are.
         """
         position = parse_start(to, "to")
+        fork.check(self._generation, "this consumer")
         present = self._progress.positions()
         if isinstance(to, Mapping):
             unknown = [partition for partition in to if partition not in present]
@@ -218,6 +249,7 @@ class Consumer:
         If the group has changed, only partitions that are still this member's are committed; `StaleGeneration` says
         that there were others, whose messages will be given to their new owners again.
         """
+        fork.check(self._generation, "this consumer")
         if self._group is None or self._session is None:
             raise InvalidInput("group", "none", "only a consumer with a group can commit")
         offsets = self._progress.uncommitted()
@@ -307,7 +339,8 @@ class Consumer:
 
     def close(self) -> None:
         """End: commit what was given out if that is automatic, leave the group, read no more."""
-        if self._closed:
+        if self._closed or self._generation != fork.generation:
+            # A process that was forked must not make the other leave its group.
             return
         try:
             if self._settings.auto_commit:

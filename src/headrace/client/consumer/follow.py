@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections import deque
 from types import TracebackType
 
 import pyarrow as pa
 
-from headrace.client.consumer.decode import decoded
+from headrace.client import fork
+from headrace.client.consumer.decode import Broken, Decoder, Packed, Passed, Piece
 from headrace.client.consumer.prefetch import Prefetch
-from headrace.core.errors import Closed
+from headrace.core.errors import Closed, again
 
 
 class Following:
-    """Batches for ever, each of one partition. Close it, or use it as a context manager; any thread may close it."""
+    """Batches for ever, each of one partition. Close it, or use it as a context manager; any thread may close it.
 
-    def __init__(self, prefetch: Prefetch, decode: bool) -> None:
+    A value that does not fit its codec raises `Undecodable` each time it is reached, after the messages before it were
+    given out, unless `on_undecodable` says otherwise. To go on behind it, follow again from the offset behind.
+    """
+
+    def __init__(self, prefetch: Prefetch, decoder: Decoder | None) -> None:
+        self._generation = fork.generation
         self._prefetch = prefetch
-        self._decode = decode
+        self._decoder = decoder
+        self._left: deque[Piece] = deque()
+        self._skipped = 0
         self._closed = False
 
     def __iter__(self) -> Following:
@@ -37,13 +46,36 @@ class Following:
 
     def take(self, timeout: float | None = None) -> pa.RecordBatch | None:
         """The next batch, or none after so long or when it is closed."""
-        try:
-            batch = self._prefetch.take(timeout)
-        except Closed:
-            if self._closed:
-                return None
-            raise
-        return batch if batch is None or not self._decode else decoded(batch)
+        fork.check(self._generation, "this reader")
+        while True:
+            while self._left and not self._closed:
+                piece = self._left[0]
+                if isinstance(piece, Broken):
+                    raise again(piece.error)
+                self._left.popleft()
+                if isinstance(piece, pa.RecordBatch):
+                    return piece
+                self._pass(piece)
+            try:
+                batch = self._prefetch.take(timeout)
+            except Closed:
+                if self._closed:
+                    return None
+                raise
+            if batch is None or self._decoder is None:
+                return batch
+            self._left.extend(self._decoder.pieces(batch))
+
+    def _pass(self, piece: Passed | Packed) -> None:
+        if isinstance(piece, Passed):
+            self._skipped += piece.count
+        elif self._decoder is not None:
+            self._left.extendleft(reversed(self._decoder.pieces(piece.batch)))
+
+    @property
+    def skipped(self) -> int:
+        """How many messages were skipped since their values cannot be decoded."""
+        return self._skipped
 
     @property
     def is_closed(self) -> bool:
@@ -53,7 +85,8 @@ class Following:
     def close(self) -> None:
         """Follow no more."""
         self._closed = True
-        self._prefetch.close()
+        if self._generation == fork.generation:
+            self._prefetch.close()
 
     def __enter__(self) -> Following:
         return self

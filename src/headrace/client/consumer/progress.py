@@ -49,6 +49,11 @@ class ReadProgress:
         self.settle()
         self._iterated, self._taken, self.rows_given = batch, 0, 0
 
+    def pass_over(self, positions: Mapping[int, int]) -> None:
+        """Messages that are not given out lie before these positions, and nothing else that was not."""
+        self.settle()
+        self._stand_at(positions)
+
     def is_iterating(self, batch: pa.RecordBatch) -> bool:
         """Whether the rows of this batch are still what is given out."""
         return self._iterated is batch
@@ -80,7 +85,10 @@ class ReadProgress:
             self._taken = self.rows_given
 
     def _add(self, batch: pa.RecordBatch) -> None:
-        for partition, offset in positions_behind(batch).items():
+        self._stand_at(positions_behind(batch))
+
+    def _stand_at(self, positions: Mapping[int, int]) -> None:
+        for partition, offset in positions.items():
             if self._growing or partition in self._positions:
                 self._positions[partition] = offset
                 self._uncommitted.add(partition)

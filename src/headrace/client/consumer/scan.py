@@ -9,10 +9,11 @@ from typing import Final
 import pyarrow as pa
 from msgspec import structs
 
+from headrace.client.consumer.decode import Broken, Decoder, Passed
 from headrace.client.retry import Backoff
 from headrace.client.transport.transport import Transport
 from headrace.core.checks import check_whole
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, again
 from headrace.core.limits import FETCH_MESSAGES_MAX
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.retry import is_transient
@@ -31,6 +32,23 @@ def read_batch(
         except HeadraceError as error:
             if not is_transient(error) or not backoff.wait():
                 raise
+
+
+def read_decoded(
+    transport: Transport, decoder: Decoder, partition: int, offset: int, max_messages: int, patience_seconds: float
+) -> pa.RecordBatch:
+    """As `read_batch`, with values decoded; ends before a value that cannot be, and raises where there is no other.
+
+    Where all that was read is skipped, reading goes on behind it: an empty batch means that nothing more is there.
+    """
+    while True:
+        batch = read_batch(transport, decoder.topic, partition, offset, max_messages, patience_seconds)
+        pieces = decoder.pieces(batch)
+        if isinstance(pieces[0], Broken):
+            raise again(pieces[0].error)
+        if not isinstance(pieces[0], Passed):
+            return pieces[0]
+        offset = pieces[0].positions[partition]
 
 
 def _read(transport: Transport, ticket: Read, max_messages: int) -> pa.RecordBatch:

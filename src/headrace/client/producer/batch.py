@@ -28,6 +28,7 @@ class PendingBatch:
         self.since = time.monotonic()
         self.batch = batch
         self.is_repeatable = False
+        self.is_taken = False
         self.was_sent = False
         self.bytes = 0 if batch is None else batch.nbytes
         self.values: list[bytes] = []

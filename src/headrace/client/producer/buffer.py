@@ -1,8 +1,13 @@
 """The buffer: where messages wait until they are sent, bounded in bytes.
 
-Whoever sends adds to the open batch under one lock. It is closed when it is full, when it has lingered long enough,
-when a whole batch comes behind it, or by a flush; then the delivery takes it. Bytes count until they are answered.
-A full buffer makes senders wait, and refuses them after their time limit.
+Whoever sends adds to the open batch under one lock. While nothing is under way it is sent at once: nobody waits for a
+timer. While something is, messages are collected until that is answered, the batch is full or has lingered long
+enough, a whole batch comes behind it, or somebody flushes; then the delivery takes it. So the busier the way, the
+larger the batches. Bytes count until they are answered. A full buffer makes senders wait, and refuses them after their
+time limit.
+
+The lock may be taken again by the thread that has it: a producer that nobody closed may be collected as garbage, and
+its buffer ended, in the middle of anything.
 """
 
 from __future__ import annotations
@@ -27,12 +32,14 @@ class SendBuffer:
         self._linger_seconds = linger_seconds
         self._batch_bytes_max = batch_bytes_max
         self._buffer_bytes_max = buffer_bytes_max
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._work = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
         self._open = PendingBatch()
         self._ready: deque[PendingBatch] = deque()
         self._bytes = 0
+        # Taken by the delivery, and not answered yet.
+        self._under_way = 0
         self._last: PendingBatch | None = None
         self._awoken = False
         self._ending = False
@@ -95,7 +102,7 @@ class SendBuffer:
                 wait_seconds = None
                 if self._open.values:
                     wait_seconds = self._open.since + self._linger_seconds - time.monotonic()
-                    if wait_seconds <= 0 or self._ending:
+                    if not self._under_way or wait_seconds <= 0 or self._ending:
                         pending, self._open = self._open, PendingBatch()
                         return self._taken(pending)
                 elif self._ending:
@@ -119,6 +126,10 @@ class SendBuffer:
         """The outcome of a batch is known: give its room to others."""
         with self._lock:
             self._bytes -= pending.bytes
+            if pending.is_taken:
+                self._under_way -= 1
+                if not self._under_way and self._open.values:
+                    self._work.notify()
             self._room.notify_all()
 
     def flush(self) -> PendingBatch | None:
@@ -149,6 +160,8 @@ class SendBuffer:
 
     def _taken(self, pending: PendingBatch) -> PendingBatch:
         self._last = pending
+        pending.is_taken = True
+        self._under_way += 1
         return pending
 
     def _close_open(self) -> None:

@@ -32,6 +32,7 @@ class Outcome:
         self.state = PENDING
         self.receipts: pa.RecordBatch | None = None
         self.error: HeadraceError | None = None
+        self.is_reported = False
         self.waiters: dict[Future[Any], list[Any]] = {}
         self.callbacks: dict[Future[Any], list[Callable[[Any], object]]] = {}
         self._columns: tuple[list[Any], ...] | None = None
@@ -99,7 +100,11 @@ class _OfBatch(Future[Value], Generic[Value]):
     @property
     def _exception(self) -> BaseException | None:  # type: ignore[override]
         error = self._outcome.error
-        return None if error is None else again(error)
+        if error is None:
+            return None
+        # Whoever asks for the result gets it raised, and need not be told once more.
+        self._outcome.is_reported = True
+        return again(error)
 
 
 class MessageFuture(_OfBatch[Receipt]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future
 from datetime import datetime
@@ -9,6 +10,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
+from headrace.client import fork
 from headrace.client.producer.buffer import SendBuffer
 from headrace.client.producer.receipt import Receipt
 from headrace.client.producer.sender import BatchSender
@@ -24,8 +26,9 @@ from headrace.core.positions import microseconds
 class Producer:
     """Sends messages to one topic. Safe for threads; close it, or use it as a context manager.
 
-    Whoever does not look at futures is told all the same: a flush, and the end of a `with` block, raise the first
-    failure that none has reported before.
+    Errors are not lost if you ignore the futures: a flush, and the end of a `with` block, raise the first failure that
+    no future has reported. A producer that nobody closes sends what waits when it is collected as garbage or the
+    process ends, and warns by a `ResourceWarning`. A process that is forked needs a producer of its own.
 
     >>> from headrace.testing import embedded
     >>> with embedded() as client:
@@ -37,6 +40,8 @@ class Producer:
     """
 
     def __init__(self, transport: Transport, topic: str, settings: ProducerSettings, calls: Calls) -> None:
+        self._generation = fork.generation
+        self._topic = topic
         self._settings = settings
         self._buffer = SendBuffer(settings.linger_seconds, settings.batch_bytes_max, settings.buffer_bytes_max)
         self._delivery = BatchSender(transport, topic, settings, self._buffer, calls)
@@ -61,6 +66,8 @@ class Producer:
         What is wrong with it is raised here. A full buffer makes this wait, and after the time limit raises
         `Overloaded`; then nothing was taken.
         """
+        if self._generation != fork.generation:
+            fork.check(self._generation, "this producer")
         if not isinstance(value, bytes):
             value = _plain("value", value)
         if key is not None and not isinstance(key, bytes):
@@ -86,6 +93,7 @@ class Producer:
 
     def submit_batch(self, batch: pa.RecordBatch, timeout: float | None = None) -> Future[pa.RecordBatch]:
         """Send a batch in one commit; its future has the receipts. Several may be under way."""
+        fork.check(self._generation, "this producer")
         if not isinstance(batch, pa.RecordBatch):
             raise InvalidInput("batch", type(batch).__name__, "it must be a pyarrow RecordBatch")
         names = batch.schema.names
@@ -105,6 +113,7 @@ class Producer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is answered; raises the first failure since the last flush."""
+        fork.check(self._generation, "this producer")
         last = self._buffer.flush()
         if last is not None and not last.outcome.wait(timeout):
             raise Overloaded("the buffer of the producer", self._settings.buffer_bytes_max, timeout or 0.0)
@@ -114,7 +123,18 @@ class Producer:
 
     def close(self) -> None:
         """Send what waits, and end. Futures that have no answer within the time limit fail."""
+        if self._generation != fork.generation:
+            # Only the process that made it can send what waits.
+            return
         self._delivery.close(self._settings.timeout_seconds + 1.0)
+
+    def __del__(self) -> None:
+        # Garbage may be collected in the middle of anything, so nothing is waited for here.
+        delivery = getattr(self, "_delivery", None)
+        if delivery is not None and delivery.is_open and self._generation == fork.generation:
+            delivery.end()
+            line = f"a producer of topic {self._topic!r} was never closed: use `with`, or call close()"
+            warnings.warn(line, ResourceWarning, stacklevel=1, source=self)
 
     def __enter__(self) -> Producer:
         return self

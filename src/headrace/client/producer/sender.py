@@ -8,12 +8,19 @@ not be sent twice fail with `OutcomeUnknown` instead. An error that a retry cann
 The queue of unanswered batches is guarded by `_answered`: the writing thread appends to it, the reading one pops, and
 whoever closes a producer that gets no answers empties it. So is the batch in hand, which is not yet in the queue.
 Whoever takes a batch away decides what becomes of it.
+
+Deliveries that run are known, so that at the end of the process what waits is sent; what could not be is logged.
 """
 
 from __future__ import annotations
 
+import atexit
+import concurrent.futures.thread  # noqa: F401  Arrow imports it at its first conversion, which cannot be at exit.
 import logging
+import os
 import threading
+import time
+import warnings
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -22,6 +29,7 @@ import pyarrow as pa
 
 from headrace.client.producer.batch import PendingBatch, as_batch, fitted, numbered
 from headrace.client.producer.buffer import SendBuffer
+from headrace.client.producer.futures import Outcome
 from headrace.client.retry import Backoff, Calls
 from headrace.client.settings import ProducerSettings
 from headrace.client.transport.transport import Transport, UploadStream
@@ -36,6 +44,8 @@ from headrace.wire.tickets import Publish
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 0.5
+# Failures that nobody was told of yet; of more than that the first ones are enough.
+_FAILURES_MAX: Final = 64
 
 _TakesAnswer = Callable[[pa.RecordBatch | HeadraceError], HeadraceError | None]
 _Wakes = Callable[[], None]
@@ -59,10 +69,13 @@ class BatchSender:
         self._stream: _Stream | None = None
         self._schema: pa.Schema | None = None
         self._stop = threading.Event()
-        self._failures: list[HeadraceError] = []
+        self._failed: list[Outcome] = []
+        self.is_open = False
         self.opening = self.open()
         self._next_seqno = 1 if self.opening.last_seqno is None else self.opening.last_seqno + 1
         self._thread = threading.Thread(target=self._run, name="headrace-producer", daemon=True)
+        self.is_open = True
+        _running.add(self)
         self._thread.start()
 
     def open(self) -> ProducerOpening:
@@ -73,13 +86,18 @@ class BatchSender:
         return opening
 
     def take_failure(self) -> HeadraceError | None:
-        """The first failure since this was asked last."""
-        failures, self._failures = self._failures, []
-        return failures[0] if failures else None
+        """The first failure since this was asked last that no future has reported."""
+        failed, self._failed = self._failed, []
+        return next((outcome.error for outcome in failed if not outcome.is_reported), None)
+
+    def end(self) -> None:
+        """Send what is in the buffer, and end then; does not wait."""
+        self.is_open = False
+        self._buffer.end()
 
     def close(self, timeout_seconds: float) -> None:
         """Send what is in the buffer and end; what is not answered in time fails."""
-        self._buffer.end()
+        self.end()
         self._thread.join(timeout_seconds)
         if self._thread.is_alive():
             self._stop.set()
@@ -105,6 +123,25 @@ class BatchSender:
         except Exception as error:
             logger.exception("the producer of topic %r failed", self._topic)
             self._give_up(ServerFailed(f"the producer failed: {error!r}"), for_ever=True)
+        finally:
+            _running.discard(self)
+
+    def end_with_the_process(self, timeout_seconds: float) -> None:
+        """Wait until what waited is sent, and log what was not."""
+        self.close(timeout_seconds)
+        failure = self.take_failure()
+        if failure is not None:
+            logger.error("messages to topic %r were not delivered at exit: %s", self._topic, failure)
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long the end may take."""
+        return self._settings.timeout_seconds + 1.0
+
+    @property
+    def topic(self) -> str:
+        """The topic that is written to."""
+        return self._topic
 
     def _hold(self, pending: PendingBatch) -> None:
         with self._answered:
@@ -269,8 +306,10 @@ class BatchSender:
 
     def _fail(self, pending: PendingBatch, error: HeadraceError) -> None:
         self._buffer.release(pending)
-        if not self._failures:
-            self._failures.append(error)
+        if len(self._failed) >= _FAILURES_MAX:
+            self._failed = [outcome for outcome in self._failed if not outcome.is_reported]
+        if len(self._failed) < _FAILURES_MAX:
+            self._failed.append(pending.outcome)
         pending.outcome.decide(None, again(error))
 
 
@@ -342,3 +381,24 @@ class _Stream:
             with self._answered:
                 self._answered.notify_all()
             self._wake()
+
+
+_running: set[BatchSender] = set()
+
+
+def _end_all() -> None:
+    """At the end of the process: send what producers that nobody closed have, all at the same time."""
+    left = list(_running)
+    for delivery in left:
+        if delivery.is_open:
+            line = f"a producer of topic {delivery.topic!r} was never closed: use `with`, or call close()"
+            warnings.warn(line, ResourceWarning, stacklevel=1)
+        delivery.end()
+    began = time.monotonic()
+    for delivery in left:
+        delivery.end_with_the_process(max(0.0, began + delivery.patience_seconds - time.monotonic()))
+
+
+atexit.register(_end_all)
+# Threads of another process send nothing here, and may hold locks for ever.
+os.register_at_fork(after_in_child=_running.clear)

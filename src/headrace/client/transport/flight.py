@@ -4,6 +4,8 @@ One connection is shared by all calls and streams. When it breaks, the next use 
 in turn from the one that worked last; a connection counts as made once the server has answered on it. So what fails
 afterwards was sent: its outcome is unknown, and that is what `AnswerLost` says. A server that says that it is stopping,
 or that its store is away, is left for the next one, if there is one.
+
+A process that is forked cannot use the connection of the other; see `fork`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import flight
 
+from headrace.client import fork
 from headrace.client.addresses import Address
 from headrace.client.transport.errors import core_error, translated
 from headrace.core.errors import (
@@ -67,6 +70,7 @@ class FlightTransport:
         self._lock = threading.Lock()
         self._connection: _Connection | None = None
         self._closed = False
+        self.generation = fork.generation
 
     def call(self, operation: operations.Operation) -> Any:
         """Do an operation and give its answer."""
@@ -93,6 +97,9 @@ class FlightTransport:
 
     def close(self) -> None:
         """Let go of the connection; streams that are open end when their owners let go of them."""
+        if self.generation != fork.generation:
+            # The connection is the other process's, and so may be whoever holds the lock.
+            return
         with self._lock:
             self._closed = True
             self._connection = None
@@ -103,7 +110,11 @@ class FlightTransport:
     def _connected(self) -> _Connection:
         connection = self._connection
         if connection is not None:
+            fork.check(self.generation, "this client")
             return connection
+        # Before the lock, which a thread of the other process may hold for ever.
+        fork.use_grpc()
+        self.generation = fork.generation
         with self._lock:
             if self._closed:
                 raise Closed("the client")
@@ -126,6 +137,7 @@ class FlightTransport:
         certificates = {} if self._root_certificates is None else {"tls_root_certs": self._root_certificates}
         try:
             client = flight.FlightClient(address.location, generic_options=_GRPC_OPTIONS, **certificates)
+            fork.keep(client)
             with translated(address.url):
                 client.list_actions(self._options(_CONNECT_SECONDS))
         except (AccessDenied, Overloaded):
@@ -159,6 +171,9 @@ class _Noticing(contextlib.AbstractContextManager[None]):
     def __init__(self, transport: FlightTransport, connection: _Connection) -> None:
         self._transport = transport
         self._connection = connection
+
+    def __enter__(self) -> None:
+        fork.check(self._transport.generation, "this client")
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, pa.ArrowException | OSError | ValueError):

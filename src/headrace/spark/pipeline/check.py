@@ -60,6 +60,9 @@ def _check_source(description: Description) -> None:
     _refuse(source, refused, "source", f"it means nothing for {kind}")
     for limit in ("max_messages_per_trigger", "max_bytes_per_trigger", "min_partitions"):
         _positive(f"source.{limit}", getattr(source, limit))
+    if source.on_undecodable is not None and source.decode is False:
+        rule = "nothing is decoded with decode = false: leave one of the two out"
+        raise InvalidInput("source.on_undecodable", source.on_undecodable, rule)
     if source.schema is not None and source.columns is not None and "value" not in source.columns:
         raise InvalidInput("source.columns", ", ".join(source.columns), "a schema needs the column value")
 
@@ -134,7 +137,7 @@ def _check_dead_letters(description: Description) -> None:
     dead, source = description.dead_letters, description.source
     if dead is None:
         return
-    if source.schema is None:
+    if source.schema is None and not description.buries_undecodable:
         raise InvalidInput("dead_letters", "given", "without source.schema every row fits: give one, or leave it out")
     if isinstance(source, FormatSource) and source.format not in _TYPED_FORMATS:
         rule = f"rows of {source.format} always fit: only topics, {', '.join(sorted(_TYPED_FORMATS))} have dead letters"

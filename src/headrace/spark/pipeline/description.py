@@ -45,7 +45,11 @@ class Server(Section, frozen=True, kw_only=True):
 
 
 class TopicSource(Section, frozen=True, kw_only=True):
-    """Messages of a topic."""
+    """Messages of a topic.
+
+    on_undecodable: what becomes of a value that does not fit its codec; without it, it goes to the dead letters if
+        there are any, else it ends the pipeline.
+    """
 
     topic: str
     mode: Mode = "stream"
@@ -61,6 +65,7 @@ class TopicSource(Section, frozen=True, kw_only=True):
     min_partitions: int | None = None
     fail_on_data_loss: bool | None = None
     decode: bool | None = None
+    on_undecodable: Literal["raise", "raw", "skip"] | None = None
     columns: list[str] | None = None
     options: dict[str, str] = {}
 
@@ -178,6 +183,14 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     def is_stream(self) -> bool:
         """Whether it goes on for ever, or until it is told to stop."""
         return self.source.mode == "stream"
+
+    @property
+    def buries_undecodable(self) -> bool:
+        """Whether values that do not fit their codec go to the dead letters."""
+        source = self.source
+        if self.dead_letters is None or not isinstance(source, TopicSource) or source.decode is False:
+            return False
+        return source.on_undecodable is None and (source.columns is None or "value" in source.columns)
 
     def url_of(self, part: TopicSource | TopicSink | DeadTopic) -> str:
         """The broker of a part."""

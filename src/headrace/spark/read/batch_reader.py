@@ -28,7 +28,14 @@ _PUSHING_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 def split_reader(options: ReadOptions, schema: StructType) -> SplitReader:
     """What tasks read with."""
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    return SplitReader(options.connection, options.topic, arrow_schema, options.decode, options.fail_on_data_loss)
+    return SplitReader(
+        options.connection,
+        options.topic,
+        arrow_schema,
+        options.decode,
+        options.fail_on_data_loss,
+        options.on_undecodable,
+    )
 
 
 class BatchReader(DataSourceReader):

@@ -4,7 +4,8 @@
 
 Memory is bounded by a few batches of a few megabytes, however large the split is. Columns are taken over without a
 copy; compressed values are decompressed, and `topic`, which is not stored, is added. A connection that breaks is made
-again, and reading goes on at the next offset.
+again, and reading goes on at the next offset. A value that does not fit its codec is an error that names the
+message, or comes raw with its codec, or is skipped, as the option `onUndecodable` says.
 
 Messages that retention took since the split was planned are lost: they are an error that names them or, if the reader
 says so, a line in the log.
@@ -19,13 +20,13 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.client.consumer.decode import Broken, Decoder, OnUndecodable, Packed, Piece, is_packed
 from headrace.client.retry import Backoff
-from headrace.core.codecs import columns as codecs
 from headrace.core.errors import OffsetOutOfRange, ServerFailed
 from headrace.spark.connection import Connection
 from headrace.spark.read.data_loss import kept_of
@@ -39,6 +40,14 @@ _AHEAD_BATCHES: Final = 2
 _LEAVE_SECONDS: Final = 5.0
 
 
+class _Stored(NamedTuple):
+    """A batch as the broker has it, and the place of its first row."""
+
+    partition: int
+    offset: int
+    batch: pa.RecordBatch
+
+
 @dataclass(frozen=True, slots=True)
 class SplitReader:
     """How splits of a topic are read. It travels to the executors."""
@@ -48,15 +57,17 @@ class SplitReader:
     schema: pa.Schema
     decode: bool
     fail_on_data_loss: bool
+    on_undecodable: OnUndecodable = "raise"
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The batches of a split."""
         settle()
-        with _Prefetch(batch for part in split.ranges for batch in self._stored(part)) as batches:
-            for batch in batches:
-                yield self._as_spark_wants(batch)
+        with _Prefetch(stored for part in split.ranges for stored in self._stored(part)) as batches:
+            for stored in batches:
+                for batch in self._decoded(stored):
+                    yield self._as_spark_wants(batch)
 
-    def _stored(self, part: Range) -> Iterator[pa.RecordBatch]:
+    def _stored(self, part: Range) -> Iterator[_Stored]:
         """The batches as the broker has them, past what is lost."""
         client, patience, offset = self.connection.client(), self.connection.timeout_seconds, part.start
         backoff = Backoff(patience)
@@ -72,9 +83,10 @@ class SplitReader:
                     max_bytes=_BATCH_BYTES,
                     timeout_seconds=patience,
                 ):
+                    stored = _Stored(part.partition, offset, batch)
                     offset += batch.num_rows
                     backoff = Backoff(patience)
-                    yield batch
+                    yield stored
             if offset < part.end:
                 offset = self._resumed(part.partition, offset, part.end)
                 if offset < part.end and not backoff.wait():
@@ -94,16 +106,37 @@ class SplitReader:
         # A row of no columns has no length.
         return names or ["partition"]
 
+    def _decoded(self, stored: _Stored) -> Iterator[pa.RecordBatch]:
+        """A batch with plain values, in parts where that takes much memory or something cannot be decoded."""
+        if not self.decode or "value" not in stored.batch.schema.names or not is_packed(stored.batch):
+            yield stored.batch
+            return
+        decoder = Decoder(self.topic, self.on_undecodable)
+        left: list[Piece] = [Packed(_placed(stored))]
+        while left:
+            piece = left.pop(0)
+            if isinstance(piece, Broken):
+                raise piece.error
+            if isinstance(piece, Packed):
+                left = [*decoder.pieces(piece.batch), *left]
+            elif isinstance(piece, pa.RecordBatch):
+                yield piece
+
     def _as_spark_wants(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        if self.decode and "value" in columns:
-            codec = columns["codec"]
-            if codec.null_count < len(codec):
-                columns["value"] = codecs.decode(columns["value"], codec)
-                columns["codec"] = pa.nulls(batch.num_rows, pa.string())
         if "topic" in self.schema.names:
             columns["topic"] = _repeated(self.topic).slice(0, batch.num_rows)
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
+
+
+def _placed(stored: _Stored) -> pa.RecordBatch:
+    """The batch with the places of its rows, which Spark may not have asked for."""
+    batch, rows = stored.batch, stored.batch.num_rows
+    if "partition" not in batch.schema.names:
+        batch = batch.append_column("partition", pa.array(np.full(rows, stored.partition, np.int32)))
+    if "offset" not in batch.schema.names:
+        batch = batch.append_column("offset", pa.array(np.arange(stored.offset, stored.offset + rows, dtype=np.int64)))
+    return batch
 
 
 @functools.cache
@@ -118,13 +151,13 @@ def _repeated(topic: str) -> pa.Array:
 class _Prefetch:
     """The next batches, read by a thread while the last one is used."""
 
-    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+    def __init__(self, batches: Iterable[_Stored]) -> None:
         self._batches = batches
-        self._ready: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(_AHEAD_BATCHES)
+        self._ready: queue.Queue[_Stored | BaseException | None] = queue.Queue(_AHEAD_BATCHES)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-prefetch", daemon=True)
 
-    def __enter__(self) -> Iterator[pa.RecordBatch]:
+    def __enter__(self) -> Iterator[_Stored]:
         self._thread.start()
         return self._taken()
 
@@ -138,7 +171,7 @@ class _Prefetch:
             except queue.Empty:
                 self._thread.join(0.01)
 
-    def _taken(self) -> Iterator[pa.RecordBatch]:
+    def _taken(self) -> Iterator[_Stored]:
         while (taken := self._ready.get()) is not None:
             if isinstance(taken, BaseException):
                 raise taken

@@ -48,11 +48,12 @@ from headrace.protocols.http.settings import HttpSettings
 
 # About what a receipt takes as JSON.
 _RECEIPT_BYTES = 48
-_RECEIPTS = Published([ReceiptOut(0, 41, "written"), ReceiptOut(None, None, "duplicate")])
+_RECEIPTS = Published([ReceiptOut(0, 41, "written"), ReceiptOut(1, 7, "written")])
 _MESSAGES_IN = PublishIn(
     [
-        MessageIn('{"account": 7, "cents": -1250}', key="account-7", producer_id="till-7", seqno=4711),
-        MessageIn('{"account": 9, "cents": 400}', key="account-9", producer_id="till-7", seqno=4711),
+        # Without a producer id and seqno: sent twice from the page, the second would be a duplicate and lost.
+        MessageIn('{"account": 7, "cents": -1250}', key="account-7"),
+        MessageIn('{"account": 9, "cents": 400}', key="account-9"),
     ]
 )
 

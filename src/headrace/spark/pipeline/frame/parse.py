@@ -3,9 +3,10 @@
     rows ──► parse ──┬── fit ──► fields as columns; a message's own columns in the struct `message`
                      └── do not ──► dead rows, with a reason
 
-A row does not fit if its value is no UTF-8 or no JSON object, if a field has another type, or if a field that is NOT
-NULL is missing, at any depth of structs. Fields that the schema does not name are passed over. Without dead letters the
-first row that does not fit ends the pipeline: nothing is dropped in silence.
+A message does not fit if its value does not fit its codec, also without a schema. With a schema a row does not fit if
+its value is no UTF-8 or no JSON object, if a field has another type, or if a field that is NOT NULL is missing, at any
+depth of structs. Fields that the schema does not name are passed over. Without dead letters the first row that does not
+fit ends the pipeline: nothing is dropped in silence.
 """
 
 from __future__ import annotations
@@ -43,15 +44,34 @@ def typed(raw: DataFrame, description: Description, counts: Observation | str = 
     text = description.source.schema
     rows = F.count(F.lit(1)).alias("rows")
     if text is None or not _is_typed_here(description):
-        return Parsed(raw.observe(counts, rows, F.count_if(F.lit(False)).alias("dead")), None)
-    schema = schema_of(text)
-    _check_names(schema, raw, text)
-    _check_depth(schema, text)
-    judged = _judged_file(raw, schema) if CORRUPT in raw.columns else _judged_value(raw, schema)
+        if not description.buries_undecodable:
+            return Parsed(raw.observe(counts, rows, F.count_if(F.lit(False)).alias("dead")), None)
+        schema, judged = None, raw.withColumn(_REASON, _undecodable())
+    else:
+        schema = schema_of(text)
+        _check_names(schema, raw, text)
+        _check_depth(schema, text)
+        is_file = CORRUPT in raw.columns
+        judged = _judged_file(raw, schema) if is_file else _judged_value(raw, schema, description.buries_undecodable)
     has_dead = description.dead_letters is not None
     counted = judged.observe(counts, rows, F.count_if(F.col(_REASON).isNotNull()).alias("dead"))
     good = counted.where(F.col(_REASON).isNull() if has_dead else _fits_or_fails(raw))
-    return Parsed(_fields(good, schema, raw), _dead_rows(judged, raw) if has_dead else None)
+    seen = _seen(raw, description)
+    fields = good.select(*seen) if schema is None else _fields(good, schema, seen)
+    return Parsed(fields, _dead_rows(judged, raw) if has_dead else None)
+
+
+def _seen(raw: DataFrame, description: Description) -> list[str]:
+    """The columns that the steps see: without the codec that was read only to tell which values do not fit it."""
+    source = description.source
+    is_hidden = isinstance(source, TopicSource) and source.columns is not None and "codec" not in source.columns
+    return [name for name in raw.columns if name != "codec" or not is_hidden]
+
+
+def _undecodable() -> Column:
+    """The reason of those whose value came raw."""
+    codec = F.col("codec")
+    return F.when(codec.isNotNull(), F.concat(F.lit("the value does not fit its codec "), codec))
 
 
 def _is_typed_here(description: Description) -> bool:
@@ -79,16 +99,18 @@ def _check_depth(kind: DataType, text: str, is_inside: bool = False) -> None:
         _check_depth(kind.valueType, text, True)
 
 
-def _judged_value(raw: DataFrame, schema: StructType) -> DataFrame:
+def _judged_value(raw: DataFrame, schema: StructType, may_be_raw: bool) -> DataFrame:
     """JSON in the column value."""
     asked = StructType([*schema.fields]).add(CORRUPT, "string")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     value = F.col("value")
     is_bytes = isinstance(raw.schema["value"].dataType, BinaryType)
     parsed = raw.withColumn(_PARSED, F.from_json(value.cast("string"), asked, options))
-    no_text = F.when(~F.is_valid_utf8(value), "the value is no UTF-8") if is_bytes else F.when(F.lit(False), "")
+    reason = _undecodable() if may_be_raw else F.when(F.lit(False), "")
+    if is_bytes:
+        reason = reason.when(~F.is_valid_utf8(value), "the value is no UTF-8")
     fields = F.col(_PARSED)
-    reason = no_text.when(fields.isNull() | fields[CORRUPT].isNotNull(), "the value is no JSON object of the schema")
+    reason = reason.when(fields.isNull() | fields[CORRUPT].isNotNull(), "the value is no JSON object of the schema")
     return parsed.withColumn(_REASON, _with_missing(reason, schema, f"{_PARSED}."))
 
 
@@ -134,11 +156,11 @@ def _fits_or_fails(raw: DataFrame) -> Column:
     return F.when(F.col(_REASON).isNotNull(), F.raise_error(told).cast("boolean")).otherwise(True)
 
 
-def _fields(good: DataFrame, schema: StructType, raw: DataFrame) -> DataFrame:
+def _fields(good: DataFrame, schema: StructType, seen: list[str]) -> DataFrame:
     fields = [F.col(f"{_PARSED}.`{name}`") for name in schema.names]
-    if CORRUPT in raw.columns:
+    if CORRUPT in seen:
         return good.select(*fields)
-    return good.select(*fields, F.struct(*raw.columns).alias(MESSAGE_STRUCT))
+    return good.select(*fields, F.struct(*seen).alias(MESSAGE_STRUCT))
 
 
 def _dead_rows(judged: DataFrame, raw: DataFrame) -> DataFrame:

@@ -28,6 +28,7 @@ _OPTIONS: Final = {
     "min_partitions": "minPartitions",
     "fail_on_data_loss": "failOnDataLoss",
     "decode": "decode",
+    "on_undecodable": "onUndecodable",
     "columns": "columns",
 }
 
@@ -50,6 +51,10 @@ def _topic(reader: DataFrameReader | DataStreamReader, source: TopicSource, desc
         value = getattr(source, key)
         if value is not None:
             options[name] = _text(value)
+    if description.buries_undecodable:
+        options["onUndecodable"] = "raw"
+        if source.columns is not None:
+            options["columns"] = _text(list(dict.fromkeys([*source.columns, "codec"])))
     return reader.format("headrace").options(**(options | source.options)).load()
 
 
