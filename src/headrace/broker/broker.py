@@ -436,7 +436,7 @@ class Broker:
 
     def _membership(self, found: OpenTopic, group: Group, member: str) -> Membership:
         assigned = rules.assigned(group, member, found.topic.record.partitions)
-        return Membership(group.name, member, group.generation, assigned)
+        return Membership(group.name, member, group.generation, assigned, group.seek_generation)
 
     def subscribe(
         self,

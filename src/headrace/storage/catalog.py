@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Engine, delete, func, insert, select, tuple_, update
+from sqlalchemy import Connection, Engine, delete, func, insert, inspect, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -123,11 +123,19 @@ class Catalog:
 
     def _make_tables(self, connection: Connection) -> None:
         metadata.create_all(connection)
+        self._add_columns(connection)
         version = connection.execute(select(headrace_catalog.c.version)).scalar()
         if version is None:
             connection.execute(insert(headrace_catalog).values(version=VERSION))
         elif version > VERSION:
             raise UnknownFormat(self._name, version, VERSION)
+
+    def _add_columns(self, connection: Connection) -> None:
+        """Add what tables of an earlier release lack; that release may go on using them."""
+        known = {column["name"] for column in inspect(connection).get_columns(all_groups.name)}
+        if all_groups.c.seek_generation.name not in known:
+            statement = f"ALTER TABLE {all_groups.name} ADD COLUMN seek_generation BIGINT NOT NULL DEFAULT 0"
+            connection.exec_driver_sql(statement)
 
     # Topics
 

@@ -27,7 +27,7 @@ KEYS = ["topicid", "groupname"]
 # As text, which costs less than putting it together, and in one statement, however many partitions: offsets change more
 # often than all else.
 _FIND_GROUP: Final = """
-SELECT groupname, consumers, important, read_from, generation, members
+SELECT groupname, consumers, important, read_from, generation, seek_generation, members
 FROM all_groups JOIN all_members USING (topicid, groupname) WHERE topicid = %s AND groupname = %s"""
 _PUT_OFFSETS: Final = """
 INSERT INTO all_consumers (topicid, groupname, "partition", queueoffset)
@@ -36,7 +36,7 @@ ON CONFLICT (topicid, groupname, "partition") DO UPDATE SET queueoffset = exclud
 _IF_ABOVE: Final = "WHERE excluded.queueoffset > all_consumers.queueoffset"
 # Whoever is being changed is passed over: one group must not hold up the others.
 _FIND_GROUPS: Final = """
-SELECT groupname, consumers, important, read_from, generation, members
+SELECT groupname, consumers, important, read_from, generation, seek_generation, members
 FROM all_groups JOIN all_members USING (topicid, groupname) WHERE topicid = %s AND groupname = ANY(%s)
 FOR SHARE SKIP LOCKED"""
 _RAISE_OFFSETS: Final = f"""
@@ -144,6 +144,7 @@ def group_values(group: Group) -> dict[str, Any]:
         "important": group.important,
         "read_from": msgspec.json.encode(group.read_from).decode(),
         "generation": group.generation,
+        "seek_generation": group.seek_generation,
     }
 
 
@@ -151,7 +152,7 @@ def group_of(row: Any) -> Group:
     """The group of a row, with its members where those are stored."""
     read_from: ReadFrom = msgspec.json.decode(row.read_from, type=ReadFrom)
     members = {} if row.members is None else msgspec.json.decode(row.members, type=dict[str, Member])
-    return Group(row.groupname, row.consumers, row.important, read_from, row.generation, members)
+    return Group(row.groupname, row.consumers, row.important, read_from, row.generation, members, row.seek_generation)
 
 
 def _same_group() -> Any:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-import msgspec
-
 from headrace.broker.groups.store import GroupDraft, GroupStore
 from headrace.broker.topics.topic import Topic
 from headrace.core.errors import GroupNotFound, OffsetOutOfRange, OutcomeUnknown, PartitionNotFound, StoreUnavailable
@@ -189,13 +187,13 @@ class Groups:
         return bool(moved[-1])
 
     def seek(self, name: str, offsets: Mapping[int, int]) -> None:
-        """Move a group, forward or back; a new generation keeps its members from committing what they read before."""
+        """Move a group, forward or back; what its members read before cannot be committed any more."""
         self._check_offsets(offsets)
 
         def step(draft: GroupDraft) -> _Step:
             group = self._found(name, draft.group)
             draft.put_offsets(offsets)
-            return _put(draft, msgspec.structs.replace(group, generation=group.generation + 1))
+            return _put(draft, rules.seek(group))
 
         self._take(name, "back", step)
 

@@ -162,7 +162,8 @@ class TopicReader:
         found = self._groups.get(group)
         if found.consumers is not None:
             return found
-        return self._groups.change(group, lambda known: rules.heartbeat(known, member, self._clock.now_us()))
+        now_us = self._clock.now_us()
+        return self._groups.change(group, lambda known: rules.heartbeat(known, member, now_us, is_reading=True))
 
     def _positions(self, group: Group, member: str, given: Mapping[int, int]) -> dict[int, int]:
         assigned = rules.assigned(group, member, self._topic.record.partitions)

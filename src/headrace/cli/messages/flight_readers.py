@@ -12,7 +12,6 @@ from headrace.cli.exits import Exit, Failure
 from headrace.cli.messages.positions import Place, Time, chosen_partitions, offset_at
 from headrace.cli.output import print_note
 from headrace.client import Client, Consumer
-from headrace.core.errors import StaleGeneration
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # How long a group's reader that does not follow waits for more: another member may just have left.
@@ -78,9 +77,7 @@ class FlightMember:
         """Commit what was printed; where the group has moved on meanwhile, someone else prints it again."""
         for batch in table.to_batches():
             self._consumer.give(batch)
-        try:
-            self._consumer.commit()
-        except StaleGeneration:
+        if self._consumer.commit():
             print_note("the group has changed meanwhile: what was printed last may be printed by another member too")
 
     def close(self) -> None:
