@@ -79,7 +79,7 @@ class Broker:
         self._clock = clock or SystemClock()
         self._topics = Topics(store, self.settings, self._clock, self.counters)
         self.access = Access(store.catalog, self._clock)
-        self.registrations = Registrations(self._topics, store.catalog, self._clock)
+        self.registrations = Registrations(self._topics, store.catalog)
         self._producers = Producers()
         self._delivery = Dispatcher()
         self.maintenance = Maintenance(
@@ -338,7 +338,7 @@ class Broker:
 
     def reader(self, topic: str) -> TopicReader:
         """A topic for those who read many partitions at once; it ends with the topic, whatever takes its name."""
-        return TopicReader(self._topics.find(topic), self._clock)
+        return TopicReader(self._topics.find(topic))
 
     def await_offsets(self, topic: str, known: Mapping[int, int], wait_seconds: float) -> dict[int, tuple[int, int]]:
         """Start and end offset by partition, once any end is not the known one, waiting so long for that."""
@@ -383,20 +383,20 @@ class Broker:
         """Become a member of a group, or renew it; a group that is not there is made."""
         found = self._topics.find(topic)
         name, member = check_group_name(group), check_id("member", member)
-        joined = found.groups.join(name, member, session_timeout_seconds, self._clock.now_us())
+        joined = found.groups.join(name, member, session_timeout_seconds)
         return self._membership(found, joined, member)
 
     def heartbeat(self, topic: str, group: str, member: str) -> Membership:
         """Stay a member, and learn of changes."""
-        found, now_us = self._topics.find(topic), self._clock.now_us()
+        found = self._topics.find(topic)
         name, member = check_group_name(group), check_id("member", member)
-        present = found.groups.change(name, lambda known: rules.heartbeat(known, member, now_us))
+        present = found.groups.heartbeat(name, member)
         return self._membership(found, present, member)
 
     def leave_group(self, topic: str, group: str, member: str) -> None:
         """Give one's partitions to the others at once."""
         name, member = check_group_name(group), check_id("member", member)
-        self._topics.find(topic).groups.change(name, lambda present: rules.leave(present, member))
+        self._topics.find(topic).groups.leave(name, member)
 
     def commit(
         self,
@@ -412,7 +412,7 @@ class Broker:
         """
         found, name = self._topics.find(topic), check_group_name(group)
         consumer = None if member is None else _consumer_name(member)
-        found.groups.commit(name, check_offsets(offsets), consumer, generation, self._clock.now_us())
+        found.groups.commit(name, check_offsets(offsets), consumer, generation)
 
     def committed(self, topic: str, group: str) -> dict[int, int]:
         """The committed offset of each partition that has one."""
@@ -451,7 +451,7 @@ class Broker:
         limit = self.settings.subscription_messages if buffer_messages is None else buffer_messages
         check_whole("buffer_messages", limit, 1, FETCH_MESSAGES_MAX)
         if isinstance(consumer, str):
-            found.groups.join(name, reader, session_timeout_seconds, self._clock.now_us())
+            found.groups.join(name, reader, session_timeout_seconds)
         else:
             rules.assigned(found.groups.get(name), reader, found.record.partitions)
         return Subscription(found.topic, found.groups, name, reader, limit, self._clock, self._delivery)

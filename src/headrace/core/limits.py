@@ -55,6 +55,9 @@ SUBSCRIPTION_MESSAGES = 1_000
 # The position in each partition is part of the id of every event that a live subscription over HTTP sends.
 SUBSCRIPTION_PARTITIONS_MAX = 1_000
 GROUP_CONSUMERS_MAX = 10_000
+# The time of day was set if it moved by so much against the monotonic clock.
+CLOCK_JUMP_SECONDS = 2.0
+
 SESSION_TIMEOUT_SECONDS = 30.0
 SESSION_TIMEOUT_SECONDS_MIN = 0.1
 SESSION_TIMEOUT_SECONDS_MAX = 24 * 3600.0

@@ -38,6 +38,7 @@ from headrace.storage.group_row import (
     GroupRow,
     Reach,
     TopicGone,
+    database_us,
     find_shared,
     group_of,
     group_values,
@@ -215,6 +216,10 @@ class Catalog:
         row = self._do(lambda connection: connection.execute(query).one_or_none())
         return None if row is None else group_of(row)
 
+    def database_us(self) -> int:
+        """The time by the clock of the database that servers share."""
+        return self._do(database_us)
+
     def silent_groups(self, now_us: int) -> list[tuple[int, str]]:
         """The topic and name of every group with a member whose session has run out by now."""
         columns = all_members.c
@@ -229,17 +234,17 @@ class Catalog:
             raise TopicDeleted(topic.name) from None
 
     def raise_offsets(
-        self, topic_id: int, groups: Sequence[str], decide: Callable[[Mapping[str, Group]], GroupOffsets]
+        self, topic_id: int, groups: Sequence[str], decide: Callable[[Mapping[str, Group], int], GroupOffsets]
     ) -> None:
         """Raise offsets of several groups of a shared store at once, without a second try.
 
-        What is raised is decided of those groups that are there and that nobody is changing.
+        What is raised is decided of the database's time and of those groups that are there and that nobody is changing.
         """
 
         def raise_(connection: Connection) -> None:
             # An offset that somebody holds locked must not hold up those of other groups.
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_SHARED_LOCK_MILLISECONDS}")
-            offsets = decide(find_shared(connection, topic_id, groups))
+            offsets = decide(*find_shared(connection, topic_id, groups))
             if offsets:
                 raise_offsets(connection, topic_id, offsets)
 

@@ -22,7 +22,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.broker.clock import Clock
 from headrace.broker.topics.registry import OpenTopic
 from headrace.core.errors import OffsetOutOfRange, StaleGeneration
 from headrace.core.hashing import Int64s
@@ -70,11 +69,10 @@ class _Ahead:
 class OrderedReader:
     """A group that reads a topic in order. Safe for threads."""
 
-    def __init__(self, opened: OpenTopic, group: str, clock: Clock) -> None:
+    def __init__(self, opened: OpenTopic, group: str) -> None:
         self._topic = opened.topic
         self._groups = opened.groups
         self._group = group
-        self._clock = clock
         self._lock = threading.Lock()
         self._ahead: dict[int, _Ahead] = {}
         # By partition the offset that was asked for last, and its time.
@@ -106,8 +104,7 @@ class OrderedReader:
         partition = waiting[0] if len(waiting) == 1 else self._earliest(waiting, offsets)
         offset = offsets[partition]
         message = self._read(partition, offset, len(waiting))
-        now_us = self._clock.now_us()
-        if not self._groups.claim(self._group, partition, offset, generation, now_us):
+        if not self._groups.claim(self._group, partition, offset, generation):
             raise _Overtaken
         return message
 

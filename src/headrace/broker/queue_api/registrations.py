@@ -12,7 +12,6 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from headrace.broker.clock import Clock
 from headrace.broker.queue_api.ordered_reader import OrderedReader, Taken
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.errors import IdNotFound, TopicNotFound
@@ -32,10 +31,9 @@ class _Known:
 class Registrations:
     """The consumers and producers of all topics. Safe for threads."""
 
-    def __init__(self, topics: Topics, catalog: Catalog, clock: Clock) -> None:
+    def __init__(self, topics: Topics, catalog: Catalog) -> None:
         self._topics = topics
         self._catalog = catalog
-        self._clock = clock
         self._making = threading.Lock()
         self._lock = threading.Lock()
         self._known: dict[int, _Known] = {}
@@ -99,7 +97,7 @@ class Registrations:
         reader = known.readers.get(number)
         if reader is None:
             # Of two that come at the same time one is taken: its lock is what orders the reads.
-            reader = known.readers.setdefault(number, OrderedReader(known.opened, group_name(consumer_id), self._clock))
+            reader = known.readers.setdefault(number, OrderedReader(known.opened, group_name(consumer_id)))
         return reader
 
     def _check(self, kind: Kind, value: int, known: _Known) -> int:

@@ -200,7 +200,9 @@ class Topic:
             windows = self._other_windows(self) if shares_window else ()
             if decision.fences:
                 decision.check_fences(self.record.name, self.fencing())
-            return decision.decide(state, self._clock.now_us(), windows)
+            now_us = self._clock.now_us()
+            state.window.date_back(now_us)
+            return decision.decide(state, now_us, windows)
 
         forgotten_before = self._forgotten_early()
         with guard:

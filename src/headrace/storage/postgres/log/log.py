@@ -45,6 +45,7 @@ from headrace.core.histogram import SECONDS, Histogram
 from headrace.core.messages import NO_MESSAGES, message_sizes, read_batch
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import Commit, TopicState
+from headrace.core.retention import Sightings
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Decide, OffsetRange
@@ -102,6 +103,8 @@ class PostgresLog:
         self._state: TopicState | None = None
         self._sight: Sight | None = None
         self._write_lock = threading.RLock()
+        self._retention_lock = threading.Lock()
+        self._sightings = Sightings()
         # The connection of the decision under way, and the epochs that it puts.
         self._deciding: tuple[Connection, dict[Source, int]] | None = None
         self.sync_seconds = Histogram(SECONDS)
@@ -203,8 +206,8 @@ class PostgresLog:
 
     def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
         """Drop the oldest segments that are past retention and not held; say how many."""
-        cut = Retention(self._connections, self._topic, settings, held, now_us)
-        dropped = cut.run()
+        with self._retention_lock:
+            dropped = Retention(self._connections, self._topic, settings, held, now_us, self._sightings).run()
         if dropped:
             self._sight = None
         return dropped
@@ -282,7 +285,7 @@ class PostgresLog:
             sight = Sight(head, (*sight.segments, begin_segment(connection, topic.id, head)))
         statements = persist(connection, topic, head, writing.commits)
         if writing.base // TRIM_COMMITS < head.commits // TRIM_COMMITS:
-            statements += knowledge.trimming(connection, topic.id, head, self.state)
+            statements += knowledge.trimming(connection, topic.id, head, self.state, writing.commits)
         return sight, statements
 
     def _known(self, connection: Connection, head: TopicRow) -> TopicState:
