@@ -497,6 +497,10 @@ class _Wrong(SystemClock):
         return super().now_us() + self._seconds * MICROSECONDS
 
 
+def _has_both(broker: Broker) -> bool:
+    return broker.heartbeat("orders", "g", "live").partitions == [0, 1]
+
+
 def test_servers_whose_clocks_differ_agree_on_sessions_by_the_clock_of_the_database(shared_site: Site) -> None:
     with (
         Broker.open(shared_site.url, clock=_Wrong(-3600)) as behind,
@@ -507,6 +511,5 @@ def test_servers_whose_clocks_differ_agree_on_sessions_by_the_clock_of_the_datab
         behind.join_group("orders", "g", "dead", session_timeout_seconds=0.5)
         # Neither of them takes the one that lives for dead, nor keeps the dead one for an hour.
         for broker in (ahead, behind):
-            heartbeat = partial(broker.heartbeat, "orders", "g", "live")
-            eventually(lambda heartbeat=heartbeat: heartbeat().partitions == [0, 1])
+            eventually(partial(_has_both, broker))
         behind.commit("orders", "g", {0: 0, 1: 0}, "live", ahead.heartbeat("orders", "g", "live").generation)

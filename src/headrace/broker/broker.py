@@ -60,6 +60,7 @@ from headrace.core.limits import (
     FETCH_MESSAGES_MAX,
     FETCH_WAIT_SECONDS_MAX,
     SESSION_TIMEOUT_SECONDS,
+    STOP_SECONDS,
     TIME_US_MAX,
 )
 from headrace.core.messages import NO_MESSAGES, accept
@@ -102,14 +103,17 @@ class Broker:
         broker.maintenance.start()
         return broker
 
-    def close(self) -> None:
-        """Finish what was accepted and leave a store that opens quickly; when this returns, it is closed."""
+    def close(self, stop_seconds: float = STOP_SECONDS) -> None:
+        """Finish what was accepted and leave a store that opens quickly; when this returns, it is closed.
+
+        Each thread of the broker is waited for at most `stop_seconds`.
+        """
         with self._closing:
             if not self._closed:
                 self._closed = True
-                self.maintenance.close()
+                self.maintenance.close(stop_seconds)
                 self._topics.close()
-                self._delivery.close()
+                self._delivery.close(stop_seconds)
                 self._store.close()
 
     def __enter__(self) -> Broker:
@@ -350,7 +354,8 @@ class Broker:
                 offsets = reader.offsets()
                 found = dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True)))
                 has_news = any(ends.get(partition) != end for partition, (_, end) in found.items())
-                if has_news or not notifications.wait(max(0.0, deadline - time.monotonic())):
+                left = deadline - time.monotonic()
+                if has_news or left <= 0 or not notifications.wait(left):
                     return found
 
     def offset_at(self, topic: str, partition: int, time_us: int) -> int:

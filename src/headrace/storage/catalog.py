@@ -31,6 +31,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from headrace.core.errors import Closed, StoreUnavailable, TopicDeleted, TopicExists, UnknownFormat
 from headrace.core.groups.group import Group
 from headrace.core.ids import Kind
+from headrace.core.limits import STOP_SECONDS
 from headrace.core.rights import Grant
 from headrace.core.settings import TopicSettings
 from headrace.storage.group_row import (
@@ -337,11 +338,13 @@ class Catalog:
         return self._do(lambda connection: connection.execute(statement).rowcount) > 0
 
     def close(self) -> None:
-        """Close all connections; the engine would open new ones, so nothing more is let in."""
+        """Close all connections; the engine would open new ones, so nothing more is let in.
+
+        Work under way is waited for, but not longer than a stop may take.
+        """
         with self._idle:
             self._closed = True
-            while self._at_work:
-                self._idle.wait()
+            self._idle.wait_for(lambda: not self._at_work, STOP_SECONDS)
         self._engine.dispose()
 
     def _do(self, work: Callable[[Connection], Result], patience_seconds: float = math.inf) -> Result:

@@ -16,6 +16,7 @@ Lock order: this lock, then those of groups and log.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,8 +24,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.broker.topics.registry import OpenTopic
-from headrace.core.errors import OffsetOutOfRange, StaleGeneration
+from headrace.core.errors import OffsetOutOfRange, Overloaded, StaleGeneration
 from headrace.core.hashing import Int64s
+from headrace.core.limits import TAKES_MAX
 
 # What is read ahead, shared by the partitions; a larger message is read all the same, and not kept.
 AHEAD_MESSAGES: Final = 128
@@ -87,12 +89,11 @@ class OrderedReader:
     def take(self) -> Taken | None:
         """The next message, or none; the group stands behind it from now on, whatever becomes of the caller."""
         with self._lock:
-            while True:
-                try:
+            for _ in range(TAKES_MAX):
+                # Retention may drop the message, or the group be moved, since the position was looked up.
+                with suppress(OffsetOutOfRange, StaleGeneration, _Overtaken):
                     return self._take()
-                except (OffsetOutOfRange, StaleGeneration, _Overtaken):
-                    # Retention dropped the message, or the group was moved, since the position was looked up.
-                    continue
+        raise Overloaded(f"the queue of readers of group {self._group!r}", TAKES_MAX, 0.0)
 
     def _take(self) -> Taken | None:
         generation = self._groups.get(self._group).generation

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 from headrace.broker.queue_api.ordered_reader import OrderedReader, Taken
 from headrace.broker.topics.registry import OpenTopic, Topics
-from headrace.core.errors import IdNotFound, TopicNotFound
+from headrace.core.errors import IdNotFound, Overloaded, TopicNotFound
 from headrace.core.ids import Kind, check_id_of, make_id
+from headrace.core.limits import IDS_TRIED_MAX
 from headrace.storage.catalog import Catalog
 
 
@@ -53,12 +54,13 @@ class Registrations:
     def register_consumer(self, topic: str) -> int:
         """The id of a new consumer, which begins at the first message."""
         opened = self._topics.find(topic)
-        while True:
+        for _ in range(IDS_TRIED_MAX):
             consumer_id = self._take_id("consumer", opened)
             # A group of this name that someone else made may stand anywhere.
             if not opened.groups.has(group_name(consumer_id)):
                 opened.groups.register(group_name(consumer_id), 1, None, "earliest")
                 return consumer_id
+        raise Overloaded(f"the list of groups of topic {topic!r} named as consumers", IDS_TRIED_MAX, 0.0)
 
     def register_producer(self, topic: str, partitions: int | None = None) -> int:
         """The id of a new producer; its topic is made if it is missing."""

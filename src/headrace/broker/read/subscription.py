@@ -25,7 +25,13 @@ from headrace.broker.read.wakeups import ALL_PARTITIONS
 from headrace.broker.topics.topic import Topic
 from headrace.core.errors import Closed, Gone, HeadraceError, NotFound, again
 from headrace.core.groups import group as rules
-from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_MAX, FETCH_WAIT_SECONDS_MAX, MICROSECONDS
+from headrace.core.limits import (
+    FETCH_BYTES_DEFAULT,
+    FETCH_MESSAGES_MAX,
+    FETCH_WAIT_SECONDS_MAX,
+    MICROSECONDS,
+    STOP_SECONDS,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -247,13 +253,15 @@ class Dispatcher:
         with self._lock:
             self._marked.pop(subscription, None)
 
-    def close(self) -> None:
+    def close(self, stop_seconds: float = STOP_SECONDS) -> None:
         """End the thread, once it has looked at all that are marked: the end of their topics is among it."""
         with self._lock:
             self._closed = True
             self._work.notify()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(stop_seconds)
+            if self._thread.is_alive():
+                logger.warning("delivery did not end within %g s and is left behind", stop_seconds)
 
     def _run(self) -> None:
         while True:

@@ -160,7 +160,8 @@ class Topic:
             while True:
                 event.clear()
                 batch = self._read(partition, offset, messages_max, bytes_max)
-                if batch.num_rows or not event.wait(max(0.0, deadline - time.monotonic())):
+                left = deadline - time.monotonic()
+                if batch.num_rows or left <= 0 or not event.wait(left):
                     return batch
 
     def _read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:

@@ -59,7 +59,7 @@ def make_app(
 
 def make_litestar(broker: Broker, access: Access, settings: HttpSettings, draining: Draining | None = None) -> Litestar:
     """The same without the routing by raw paths, for those who look at its routes."""
-    bridge = Bridge(broker, draining)
+    bridge = Bridge(broker, draining, settings.stop_seconds)
     parts = {"bridge": bridge, "wakes": LoopWakeups(bridge.draining), "rest_settings": settings}
 
     @asynccontextmanager

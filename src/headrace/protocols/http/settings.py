@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from headrace.core.limits import BATCH_BYTES_MAX
+from headrace.core.limits import BATCH_BYTES_MAX, STOP_SECONDS
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 
@@ -20,7 +20,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     request_seconds_max: a request without an answer by then is given up with 503; long polls have their wait on top.
     send_seconds_max: a client that does not take the next part of an answer in this time is cut off.
     heartbeat_seconds: a subscription on which nothing comes in this time gets a comment, which keeps it alive.
-    stop_seconds: how long a stop waits for the requests under way; what is not done then is cut off.
+    stop_seconds: how long a stop waits for the requests under way, and again so long for the store to be closed; what
+        is not done then is cut off.
     """
 
     body_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=BATCH_BYTES_MAX)] = 64 << 20
@@ -29,4 +30,4 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     request_seconds_max: Seconds = 120.0
     send_seconds_max: Seconds = 60.0
     heartbeat_seconds: Seconds = 15.0
-    stop_seconds: Seconds = 30.0
+    stop_seconds: Seconds = STOP_SECONDS

@@ -15,7 +15,8 @@
       apply to the state, announce
 
 Reading takes no lock. A server knows the row as it last saw it; a read at or beyond the end that it knows looks at the
-row again, and so does one that finds a segment gone.
+row again, and so does one that finds a segment gone: retention dropped it. If the row still names the segment, or
+after so many looks, its table was dropped by someone else, and that is what the read says.
 
 Failure: an error before COMMIT leaves nothing behind. A connection that is lost before it is replaced, and the commit
 is decided anew: others may have committed meanwhile, or opened a producer, which moves no commit. If COMMIT itself gets
@@ -39,9 +40,10 @@ import psycopg
 import pyarrow as pa
 from psycopg import errors, sql
 
-from headrace.core.errors import HeadraceError, LogFailed, OutcomeUnknown, StoreUnavailable
+from headrace.core.errors import HeadraceError, LogFailed, OutcomeUnknown, StoreUnavailable, TableMissing
 from headrace.core.hashing import Int64s
 from headrace.core.histogram import SECONDS, Histogram
+from headrace.core.limits import LOOKS_MAX
 from headrace.core.messages import NO_MESSAGES, message_sizes, read_batch
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import Commit, TopicState
@@ -166,7 +168,7 @@ class PostgresLog:
         sight = self._sight
         if sight is None or not sight.covers(partition, offset):
             sight = self._look()
-        while True:
+        for _ in range(LOOKS_MAX):
             head = sight.head
             end = check_range(self._topic.name, OffsetRange(head.starts, head.ends), partition, offset)
             stop = min(end, offset + messages_max)
@@ -175,15 +177,29 @@ class PostgresLog:
             batches = self._unless_dropped(partial(self._read, sight, partition, offset, stop, bytes_max))
             if batches is not None:
                 return _within_bytes(pa.concat_batches(batches), bytes_max)
-            sight = self._look()
+            sight = self._look_after(sight)
+        raise self._missing(sight)
 
     def first_at(self, partition: int, time_us: int) -> int:
         """The first offset of a partition at or after a time; its end offset if all is older."""
-        while True:
-            sight = self._look()
+        sight = self._look()
+        for _ in range(LOOKS_MAX):
             found = self._unless_dropped(partial(self._first_at, sight, partition, time_us))
             if found is not None:
                 return found
+            sight = self._look_after(sight)
+        raise self._missing(sight)
+
+    def _look_after(self, before: Sight) -> Sight:
+        """The topic as it is now, after a table of it was missing; an error if that is not because of retention."""
+        sight = self._look()
+        if sight.head.first_segment == before.head.first_segment:
+            raise self._missing(sight)
+        return sight
+
+    def _missing(self, sight: Sight) -> TableMissing:
+        first, last = sight.head.first_segment, sight.head.segment
+        return TableMissing(self._topic.name, f"one of the tables topic_{self._topic.id}_{first} to _{last}")
 
     def time_of(self, partition: int, offset: int) -> int | None:
         """When the message with this offset was written; none if it is not there."""
