@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.core.errors import TableMissing
+from headrace.core.limits import LOOKS_MAX
 from tests.storage.builders import EVERYTHING, NOW_US, publish, values
 from tests.storage.postgres.sites import Site, create, log_of
 
@@ -39,3 +40,16 @@ def test_read_ends_if_nobody_knows_which_tables_there_are(site: Site) -> None:
     site.do(f"DELETE FROM topic_segments WHERE topicid = {topic.id}")
     with pytest.raises(TableMissing, match="topic_segments"):
         log_of(site.open(SEGMENTS), topic).offsets()
+
+
+def test_read_that_retention_overtakes_again_and_again_ends(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = site.open(SEGMENTS)
+    topic = create(store)
+    publish(log_of(store, topic), values(b"a"))
+    log = log_of(store, topic)
+    site.do(f"DROP TABLE topic_{topic.id}_0")
+    looks = []
+    monkeypatch.setattr(log, "_look_after", lambda sight: looks.append(sight) or sight)
+    with pytest.raises(TableMissing):
+        log.read(0, 0, EVERYTHING, EVERYTHING)
+    assert len(looks) == LOOKS_MAX

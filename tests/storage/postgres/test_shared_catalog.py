@@ -163,6 +163,25 @@ class TestGroups:
         assert second.silent_groups(30 * SECOND_US - 1) == []
         assert second.silent_groups(30 * SECOND_US) == [(topic.id, "g")]
 
+    def test_all_servers_go_by_the_clock_of_the_database(self, two: tuple[PostgresStore, PostgresStore]) -> None:
+        first, second = (store.catalog for store in two)
+        topic = create(two[0])
+        times = [first.database_us()]
+        # Of a group that is new, and of one that is there.
+        times.append(second.change_group(topic, "g", "group", lambda row: row.database_us()))
+        first.change_group(topic, "g", "group", put(Group("g")))
+        times.append(first.change_group(topic, "g", "offsets", lambda row: row.database_us()))
+        second.raise_offsets(topic.id, ["g"], lambda groups, database_us: times.append(database_us) or {})
+        times.append(second.database_us())
+        assert times == sorted(times) and times[0] > 1_600_000_000 * SECOND_US
+
+    def test_tables_of_an_earlier_release_get_the_columns_they_lack(self, site: Site) -> None:
+        store = site.open()
+        topic = create(store)
+        store.catalog.change_group(topic, "g", "group", put(Group("g", generation=3)))
+        site.do("ALTER TABLE all_groups DROP COLUMN seek_generation")
+        assert site.open().catalog.group(topic.id, "g") == Group("g", generation=3)
+
     def test_a_topic_that_is_gone_is_said_to_be(self, two: tuple[PostgresStore, PostgresStore]) -> None:
         first, second = (store.catalog for store in two)
         topic = create(two[0])

@@ -47,7 +47,7 @@ class Consumer:
     ...         future = producer.send(b"one loaf")
     ...     with client.consumer("orders", group="billing") as consumer:
     ...         batch = consumer.poll(max_messages=10, timeout=5)
-    ...         consumer.commit()
+    ...         not_committed = consumer.commit()
     >>> batch.column("value").to_pylist()
     [b'one loaf']
     """

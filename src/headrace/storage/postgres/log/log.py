@@ -168,23 +168,32 @@ class PostgresLog:
         sight = self._sight
         if sight is None or not sight.covers(partition, offset):
             sight = self._look()
-        for _ in range(LOOKS_MAX):
-            head = sight.head
-            end = check_range(self._topic.name, OffsetRange(head.starts, head.ends), partition, offset)
-            stop = min(end, offset + messages_max)
-            if offset >= stop:
-                return read_batch(NO_MESSAGES, partition, offset, np.zeros(0, np.int64))
-            batches = self._unless_dropped(partial(self._read, sight, partition, offset, stop, bytes_max))
-            if batches is not None:
-                return _within_bytes(pa.concat_batches(batches), bytes_max)
-            sight = self._look_after(sight)
-        raise self._missing(sight)
+        return self._unless_missing(sight, partial(self._read_at, partition, offset, messages_max, bytes_max))
+
+    def _read_at(
+        self, partition: int, offset: int, messages_max: int, bytes_max: int, sight: Sight
+    ) -> pa.RecordBatch | None:
+        """What a read gives, of the topic as it was seen; none if retention dropped a segment under it."""
+        head = sight.head
+        end = check_range(self._topic.name, OffsetRange(head.starts, head.ends), partition, offset)
+        stop = min(end, offset + messages_max)
+        if offset >= stop:
+            return read_batch(NO_MESSAGES, partition, offset, np.zeros(0, np.int64))
+        batches = self._unless_dropped(partial(self._read, sight, partition, offset, stop, bytes_max))
+        return None if batches is None else _within_bytes(pa.concat_batches(batches), bytes_max)
 
     def first_at(self, partition: int, time_us: int) -> int:
         """The first offset of a partition at or after a time; its end offset if all is older."""
-        sight = self._look()
+
+        def first(sight: Sight) -> int | None:
+            return self._unless_dropped(partial(self._first_at, sight, partition, time_us))
+
+        return self._unless_missing(self._look(), first)
+
+    def _unless_missing(self, sight: Sight, work: Callable[[Sight], Result | None]) -> Result:
+        """What work gives of the topic as it is seen; it is looked at again as long as retention drops segments."""
         for _ in range(LOOKS_MAX):
-            found = self._unless_dropped(partial(self._first_at, sight, partition, time_us))
+            found = work(sight)
             if found is not None:
                 return found
             sight = self._look_after(sight)
