@@ -171,7 +171,12 @@ class TestGroups:
         times.append(second.change_group(topic, "g", "group", lambda row: row.database_us()))
         first.change_group(topic, "g", "group", put(Group("g")))
         times.append(first.change_group(topic, "g", "offsets", lambda row: row.database_us()))
-        second.raise_offsets(topic.id, ["g"], lambda groups, database_us: times.append(database_us) or {})
+
+        def decide(groups: Mapping[str, Group], database_us: int) -> dict[tuple[str, int], int]:
+            times.append(database_us)
+            return {}
+
+        second.raise_offsets(topic.id, ["g"], decide)
         times.append(second.database_us())
         assert times == sorted(times) and times[0] > 1_600_000_000 * SECOND_US
 
