@@ -19,7 +19,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace import Client, connect
-from headrace.core.errors import StaleGeneration
 
 ROOT = Path(__file__).parents[1]
 HEADRACE = Path(sys.executable).with_name("headrace")
@@ -86,10 +85,7 @@ class Tellers:
                 batch = consumer.poll(1_000, timeout=0.2)
                 places = zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
                 self.amounts.update(zip(places, map(int, batch["value"].to_pylist()), strict=True))
-                try:
-                    consumer.commit()
-                except StaleGeneration:
-                    continue
+                consumer.commit()
 
     def await_payments(self) -> None:
         """Wait until all is read, but not for ever."""

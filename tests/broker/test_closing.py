@@ -161,8 +161,8 @@ def test_a_change_that_comes_after_the_end_is_not_stored(durable_site: Site) -> 
     broker.close()
     for change in (
         partial(found.groups.register, "new", None, None, "earliest"),
-        partial(found.groups.join, "new", "ann", 30, 0),
-        partial(found.groups.commit, "g", {0: 0}, None, None, 0),
+        partial(found.groups.join, "new", "ann", 30),
+        partial(found.groups.commit, "g", {0: 0}, None, None),
         partial(found.groups.seek, "g", {0: 0}),
         partial(found.groups.delete, "g"),
         partial(found.topic.between_commits, lambda state: state.next_number),
@@ -180,11 +180,11 @@ def test_a_change_that_comes_after_the_deletion_of_its_topic_is_not_stored(site:
     broker.delete_topic("orders")
     for change in (
         partial(found.groups.register, "new", None, None, "latest"),
-        partial(found.groups.join, "new", "ann", 30, 0),
-        partial(found.groups.commit, "g", {0: 0}, None, None, 0),
+        partial(found.groups.join, "new", "ann", 30),
+        partial(found.groups.commit, "g", {0: 0}, None, None),
         partial(found.groups.seek, "g", {0: 0}),
         partial(found.groups.delete, "g"),
-        partial(found.groups.expire, 0),
+        partial(found.groups.expire),
         partial(found.topic.between_commits, lambda state: state.next_number),
         partial(found.topic.fetch, 0, 0, 1, 1, 0.0),
         partial(describe_topic, found),

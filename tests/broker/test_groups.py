@@ -277,6 +277,21 @@ def test_seeking_moves_a_group_anywhere_and_ends_its_generation(broker: Broker, 
     assert broker.heartbeat(topic, "readers", "ann").generation == ann.generation + 1
 
 
+def test_a_seek_is_remembered_over_a_restart(durable_site: Site) -> None:
+    broker = durable_site.open()
+    broker.create_topic("orders")
+    broker.publish("orders", batch(b"a", b"b", b"c"))
+    before = broker.join_group("orders", "readers", "ann")
+    broker.seek("orders", "readers", {0: 1})
+    broker = durable_site.reopen(broker)
+    after = broker.join_group("orders", "readers", "ann")
+    assert after.generation >= after.seek_generation > before.generation
+    assert broker.describe_group("orders", "readers").seek_generation == after.seek_generation
+    with pytest.raises(StaleGeneration):
+        broker.commit("orders", "readers", {0: 3}, "ann", before.generation)
+    assert broker.committed("orders", "readers") == {0: 1}
+
+
 @pytest.mark.parametrize(
     ("read_from", "expected"),
     [

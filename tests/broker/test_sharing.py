@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.broker import Broker
+from headrace.broker.clock import SystemClock
 from headrace.broker.queue_api.ordered_reader import Taken
 from headrace.core.errors import (
     GroupNotFound,
@@ -24,6 +25,7 @@ from headrace.core.errors import (
     TopicExists,
     TopicNotFound,
 )
+from headrace.core.limits import MICROSECONDS
 from tests.broker.background import PATIENCE_SECONDS, Background, eventually, together, until_waiting
 from tests.broker.messages import batch, content, values_of
 from tests.broker.sites import Site
@@ -483,3 +485,31 @@ def test_a_server_that_ends_leaves_the_others_alone(two: tuple[Broker, Broker]) 
     first.close()
     assert second.heartbeat("orders", "g", "ann").partitions == [0]
     assert second.publish("orders", batch(b"a")).written == 1
+
+
+class _Wrong(SystemClock):
+    """The clock of a machine that is set wrongly."""
+
+    def __init__(self, seconds: int) -> None:
+        self._seconds = seconds
+
+    def now_us(self) -> int:
+        return super().now_us() + self._seconds * MICROSECONDS
+
+
+def _has_both(broker: Broker) -> bool:
+    return broker.heartbeat("orders", "g", "live").partitions == [0, 1]
+
+
+def test_servers_whose_clocks_differ_agree_on_sessions_by_the_clock_of_the_database(shared_site: Site) -> None:
+    with (
+        Broker.open(shared_site.url, clock=_Wrong(-3600)) as behind,
+        Broker.open(shared_site.url, clock=_Wrong(3600)) as ahead,
+    ):
+        behind.create_topic("orders", partitions=2)
+        behind.join_group("orders", "g", "live", session_timeout_seconds=600)
+        behind.join_group("orders", "g", "dead", session_timeout_seconds=0.5)
+        # Neither of them takes the one that lives for dead, nor keeps the dead one for an hour.
+        for broker in (ahead, behind):
+            eventually(partial(_has_both, broker))
+        behind.commit("orders", "g", {0: 0, 1: 0}, "live", ahead.heartbeat("orders", "g", "live").generation)

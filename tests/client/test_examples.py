@@ -11,8 +11,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import headrace
 import headrace.aio
 import headrace.client
 import headrace.testing
@@ -45,6 +47,28 @@ def test_examples_do_what_they_say(url: str) -> None:
     assert "1002 orders billed, lag 0" in run("examples/consume_in_a_group.py", url)
     assert len(run("examples/follow.py", url, "5").splitlines()) == 5
     assert "the last read is b'page 99'" in run("examples/use_asyncio.py", url)
+
+
+def test_copies_of_the_group_example_started_one_after_another_share_the_work(tmp_path: Path) -> None:
+    server = ServerProcess(f"file:{tmp_path / 'store'}?durability=os")
+    try:
+        with headrace.connect(server.url) as client:
+            client.create_topic("orders", partitions=6)
+            values = pa.array([b"%d" % number for number in range(100_000)])
+            with client.producer("orders") as producer:
+                producer.send_batch(pa.record_batch({"value": values, "key": values}))
+            command = [sys.executable, "examples/consume_in_a_group.py", server.url]
+            copies = []
+            for _ in range(3):
+                copies.append(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+                assert copies[-1].stdout is not None
+                # The next one joins once this one is at work.
+                assert b"mine now" in copies[-1].stdout.readline()
+            told = [copy.communicate(timeout=60) for copy in copies]
+            assert [copy.returncode for copy in copies] == [0, 0, 0], told
+            assert client.describe_group("orders", "billing").lag_messages == 0
+    finally:
+        server.stop()
 
 
 def test_example_of_a_test_passes() -> None:

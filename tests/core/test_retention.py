@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.core.hashing import Int64s
 from headrace.core.limits import MICROSECONDS
-from headrace.core.retention import Piece, droppable, outlived
+from headrace.core.retention import Piece, Sightings, droppable, outlived
 from headrace.core.settings import TopicSettings
 
 NOW_US = 1_000_000 * MICROSECONDS
@@ -118,3 +118,28 @@ def test_what_goes_is_past_a_bound_and_read_and_what_stays_is_not(
 
     assert all(may_go(place) for place in range(count))
     assert count == len(pieces) or not may_go(count)
+
+
+def test_pieces_dated_in_the_future_are_as_old_as_they_have_been_seen() -> None:
+    sightings, day = Sightings(), 24 * 3600
+    pieces = pieces_of([120, -day])
+    assert droppable(sightings.dated(pieces, NOW_US), BY_AGE, None, NOW_US) == 1
+    for seconds, count in ((60, 1), (61, 2), (day + 10, 2)):
+        later_us = NOW_US + seconds * MICROSECONDS
+        assert droppable(sightings.dated(pieces, later_us), BY_AGE, None, later_us) == count
+
+
+def test_a_piece_that_grows_is_seen_anew_and_one_that_went_is_forgotten() -> None:
+    sightings = Sightings()
+    before, after = pieces_of([-1000]), pieces_of([-1001])
+    sightings.dated(before, NOW_US)
+    later_us = NOW_US + 100 * MICROSECONDS
+    assert sightings.dated(after, later_us)[0].newest_us == later_us
+    assert sightings.dated(before, later_us)[0].newest_us == later_us
+
+
+def test_a_clock_that_goes_further_back_counts_from_there() -> None:
+    sightings = Sightings()
+    assert sightings.newest_us(NOW_US + 5, NOW_US) == NOW_US
+    assert sightings.newest_us(NOW_US + 5, NOW_US - 10) == NOW_US - 10
+    assert sightings.newest_us(NOW_US + 5, NOW_US + 20) == NOW_US - 10

@@ -51,6 +51,12 @@ class ManualClock:
         self.time_us += 1
         return self.time_us
 
+    def monotonic_us(self) -> int:
+        return self.time_us
+
+    def session_us(self, database_us: Callable[[], int] | None) -> int:
+        return self.time_us
+
 
 @dataclass
 class Session:

@@ -202,6 +202,38 @@ def test_a_group_that_was_deleted_is_made_again(client: Client, url: str, topic:
     assert client.describe_group(topic, "again").important
 
 
+def test_a_seek_of_a_querys_group_is_not_undone_while_it_runs(
+    client: Client, url: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.create_topic(topic)
+    publish(client, topic, numbers(0, 10))
+    reader = reader_of(url, topic, group="moved")
+    end = latest(reader, reader.initialOffset())
+    latest(reader, end)
+    assert client.committed(topic, "moved") == {0: 10}
+    client.seek(topic, "moved", {0: 3})
+    publish(client, topic, numbers(10, 12))
+    end = latest(reader, end)
+    assert planned(reader, reader.initialOffset(), end) == [(0, 0, 12)], "the query itself goes on"
+    latest(reader, end)
+    reader.commit(end)
+    assert client.committed(topic, "moved") == {0: 3}
+    assert caplog.text.count("was moved by a seek") == 1
+    # The next run reports from its checkpoint on.
+    latest(reader_of(url, topic, group="moved"), end)
+    assert client.committed(topic, "moved") == {0: 12}
+
+
+def test_a_group_whose_size_changes_is_still_where_the_query_is(client: Client, url: str, topic: str) -> None:
+    client.create_topic(topic)
+    publish(client, topic, numbers(0, 10))
+    reader = reader_of(url, topic, group="sized")
+    end = latest(reader, reader.initialOffset())
+    client.register_group(topic, "sized", consumers=2)
+    latest(reader, end)
+    assert client.committed(topic, "sized") == {0: 10}
+
+
 def test_a_commit_beyond_a_topic_that_was_made_anew_stays_within_it(client: Client, url: str, topic: str) -> None:
     client.create_topic(topic, partitions=2)
     publish(client, topic, numbers(0, 10))

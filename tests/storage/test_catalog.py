@@ -78,6 +78,21 @@ def test_tables_that_a_crash_left_out_are_made(tmp_path: Path) -> None:
     catalog.close()
 
 
+def test_a_catalog_of_an_earlier_release_gets_the_columns_it_lacks(tmp_path: Path) -> None:
+    catalog = opened(tmp_path / "db")
+    topic = catalog.add_topic("a", "a", 1, DEFAULT_SETTINGS, 0, lambda topic: None)
+    catalog.put_group(topic.id, Group("g", generation=3))
+    catalog.close()
+    engine = create_engine(f"sqlite:///{tmp_path / 'db'}")
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE all_groups DROP COLUMN seek_generation"))
+    engine.dispose()
+    for _ in range(2):
+        catalog = opened(tmp_path / "db")
+        assert catalog.groups(topic.id) == [Group("g", generation=3)]
+        catalog.close()
+
+
 def test_a_database_that_cannot_be_written_is_unavailable_and_may_be_tried_again(tmp_path: Path) -> None:
     catalog = opened(tmp_path / "db")
     engine = create_engine(f"sqlite:///{tmp_path / 'db'}")

@@ -60,6 +60,7 @@ from headrace.core.limits import (
     FETCH_MESSAGES_MAX,
     FETCH_WAIT_SECONDS_MAX,
     SESSION_TIMEOUT_SECONDS,
+    STOP_SECONDS,
     TIME_US_MAX,
 )
 from headrace.core.messages import NO_MESSAGES, accept
@@ -81,7 +82,7 @@ class Broker:
         self._clock = clock or SystemClock()
         self._topics = Topics(store, self.settings, self._clock, self.counters)
         self.access = Access(store.catalog, self._clock)
-        self.registrations = Registrations(self._topics, store.catalog, self._clock)
+        self.registrations = Registrations(self._topics, store.catalog)
         self.admissions = Admissions(self._topics, self.settings)
         self._producers = Producers()
         self._delivery = Dispatcher()
@@ -105,14 +106,17 @@ class Broker:
         broker.maintenance.start()
         return broker
 
-    def close(self) -> None:
-        """Finish what was accepted and leave a store that opens quickly; when this returns, it is closed."""
+    def close(self, stop_seconds: float = STOP_SECONDS) -> None:
+        """Finish what was accepted and leave a store that opens quickly; when this returns, it is closed.
+
+        Each thread of the broker is waited for at most `stop_seconds`.
+        """
         with self._closing:
             if not self._closed:
                 self._closed = True
-                self.maintenance.close()
+                self.maintenance.close(stop_seconds)
                 self._topics.close()
-                self._delivery.close()
+                self._delivery.close(stop_seconds)
                 self._store.close()
 
     def __enter__(self) -> Broker:
@@ -353,7 +357,7 @@ class Broker:
 
     def reader(self, topic: str) -> TopicReader:
         """A topic for those who read many partitions at once; it ends with the topic, whatever takes its name."""
-        return TopicReader(self._topics.find(topic), self._clock)
+        return TopicReader(self._topics.find(topic))
 
     def await_offsets(self, topic: str, known: Mapping[int, int], wait_seconds: float) -> dict[int, tuple[int, int]]:
         """Start and end offset by partition, once any end is not the known one, waiting so long for that."""
@@ -365,7 +369,8 @@ class Broker:
                 offsets = reader.offsets()
                 found = dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True)))
                 has_news = any(ends.get(partition) != end for partition, (_, end) in found.items())
-                if has_news or not notifications.wait(max(0.0, deadline - time.monotonic())):
+                left = deadline - time.monotonic()
+                if has_news or left <= 0 or not notifications.wait(left):
                     return found
 
     def offset_at(self, topic: str, partition: int, time_us: int) -> int:
@@ -398,20 +403,20 @@ class Broker:
         """Become a member of a group, or renew it; a group that is not there is made."""
         found = self._topics.find(topic)
         name, member = check_group_name(group), check_id("member", member)
-        joined = found.groups.join(name, member, session_timeout_seconds, self._clock.now_us())
+        joined = found.groups.join(name, member, session_timeout_seconds)
         return self._membership(found, joined, member)
 
     def heartbeat(self, topic: str, group: str, member: str) -> Membership:
         """Stay a member, and learn of changes."""
-        found, now_us = self._topics.find(topic), self._clock.now_us()
+        found = self._topics.find(topic)
         name, member = check_group_name(group), check_id("member", member)
-        present = found.groups.change(name, lambda known: rules.heartbeat(known, member, now_us))
+        present = found.groups.heartbeat(name, member)
         return self._membership(found, present, member)
 
     def leave_group(self, topic: str, group: str, member: str) -> None:
         """Give one's partitions to the others at once."""
         name, member = check_group_name(group), check_id("member", member)
-        self._topics.find(topic).groups.change(name, lambda present: rules.leave(present, member))
+        self._topics.find(topic).groups.leave(name, member)
 
     def commit(
         self,
@@ -427,7 +432,7 @@ class Broker:
         """
         found, name = self._topics.find(topic), check_group_name(group)
         consumer = None if member is None else _consumer_name(member)
-        found.groups.commit(name, check_offsets(offsets), consumer, generation, self._clock.now_us())
+        found.groups.commit(name, check_offsets(offsets), consumer, generation)
 
     def committed(self, topic: str, group: str) -> dict[int, int]:
         """The committed offset of each partition that has one."""
@@ -451,7 +456,7 @@ class Broker:
 
     def _membership(self, found: OpenTopic, group: Group, member: str) -> Membership:
         assigned = rules.assigned(group, member, found.topic.record.partitions)
-        return Membership(group.name, member, group.generation, assigned)
+        return Membership(group.name, member, group.generation, assigned, group.seek_generation)
 
     def subscribe(
         self,
@@ -466,7 +471,7 @@ class Broker:
         limit = self.settings.subscription_messages if buffer_messages is None else buffer_messages
         check_whole("buffer_messages", limit, 1, FETCH_MESSAGES_MAX)
         if isinstance(consumer, str):
-            found.groups.join(name, reader, session_timeout_seconds, self._clock.now_us())
+            found.groups.join(name, reader, session_timeout_seconds)
         else:
             rules.assigned(found.groups.get(name), reader, found.record.partitions)
         return Subscription(found.topic, found.groups, name, reader, limit, self._clock, self._delivery)

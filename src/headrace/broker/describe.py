@@ -44,6 +44,7 @@ def describe_group(opened: OpenTopic, name: str, now_us: int) -> GroupDescriptio
             consumer: list(partitions_of(place, len(order), record.partitions)) for place, consumer in enumerate(order)
         },
         progress=_progress(opened, group, order, now_us),
+        seek_generation=group.seek_generation,
     )
 
 

@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from headrace.core.limits import STOP_SECONDS
+
 logger = logging.getLogger(__name__)
 
 Task = Callable[[], None]
@@ -32,11 +34,13 @@ class Maintenance:
         for task in self._tasks:
             task()
 
-    def close(self) -> None:
-        """Finish the task at hand and end."""
+    def close(self, stop_seconds: float = STOP_SECONDS) -> None:
+        """Finish the task at hand and end; a task that takes longer is left behind."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(stop_seconds)
+            if self._thread.is_alive():
+                logger.warning("maintenance did not end within %g s and is left behind", stop_seconds)
 
     def _run(self) -> None:
         due = {task: time.monotonic() + interval for task, interval in self._tasks.items()}

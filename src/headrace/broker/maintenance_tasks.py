@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from headrace.broker.clock import Clock
+from headrace.broker.clock import Clock, ClockWatch
 from headrace.broker.cluster.notifications import Notifications
 from headrace.broker.counters import Counters
 from headrace.broker.maintenance import Task
@@ -33,10 +33,12 @@ class MaintenanceTasks:
         self._settings = settings
         self._clock = clock
         self._counters = counters
+        self._clock_watch = ClockWatch(clock)
 
     def tasks(self) -> dict[Task, float]:
         """Every chore with its interval in seconds."""
         return {
+            self.watch_clock: self._settings.clock_check_seconds,
             self.look_around: self._settings.neighbours_check_seconds,
             self.compare_topics: self._settings.topics_check_seconds,
             self.expire_members: self._settings.members_check_seconds,
@@ -48,19 +50,32 @@ class MaintenanceTasks:
             self.forget_producers: self._settings.sources_check_seconds,
         }
 
+    def watch_clock(self) -> None:
+        """Say that the time of day was set: it dates messages, and decides what retention drops."""
+        seconds = self._clock_watch.jump_seconds()
+        if seconds:
+            direction = "ahead" if seconds > 0 else "back"
+            logger.warning(
+                "the clock of this machine jumped %.1f seconds %s. Messages never go back in time: until the clock has "
+                "caught up they are dated by the last one written. Sessions of members are not affected",
+                abs(seconds),
+                direction,
+            )
+            self._count("clock_jumps", 1)
+
     def expire_members(self) -> None:
         """Take out the members whose session ran out; in a shared store one look finds the groups that have such."""
-        now_us = self._clock.now_us()
         if self._store.signals is None:
-            self._for_each(lambda opened: self._count("members_expired", opened.groups.expire(now_us)))
+            self._for_each(lambda opened: self._count("members_expired", opened.groups.expire()))
             return
+        catalog = self._store.catalog
         silent: dict[int, list[str]] = {}
-        for topic_id, group in self._store.catalog.silent_groups(now_us):
+        for topic_id, group in catalog.silent_groups(self._clock.session_us(catalog.database_us)):
             silent.setdefault(topic_id, []).append(group)
 
         def expire(opened: OpenTopic) -> None:
             for group in silent.get(opened.record.id, ()):
-                self._count("members_expired", opened.groups.expire_members(group, now_us))
+                self._count("members_expired", opened.groups.expire_members(group))
 
         self._for_each(expire)
 
@@ -102,11 +117,16 @@ class MaintenanceTasks:
         self._count("window_cleanings", 1)
 
     def _clean_window(self, opened: OpenTopic) -> None:
-        after_us = self._clock.now_us() - opened.record.settings.deduplication_window_seconds * MICROSECONDS
+        now_us = self._clock.now_us()
+        after_us = now_us - opened.record.settings.deduplication_window_seconds * MICROSECONDS
+
+        def clean(state: TopicState) -> int:
+            state.window.date_back(now_us)
+            return state.window.clean(after_us)
+
         state = opened.topic.log.peek()
         if state is not None and len(state.window):
-            cleaned = opened.topic.between_commits(lambda state: state.window.clean(after_us))
-            self._count("payloads_cleaned", cleaned)
+            self._count("payloads_cleaned", opened.topic.between_commits(clean))
 
     def expire_stages(self) -> None:
         """Drop the stages that nobody added to or published in time."""

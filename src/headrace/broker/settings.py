@@ -24,6 +24,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     subscription_messages: what is buffered for one subscriber that does not read.
     stage_idle_seconds: staged rows that nobody adds to or publishes for so long are dropped.
     sources_max: above so many sources a topic forgets those that are idle longest and have lost their link.
+    clock_check_seconds: how often maintenance looks whether the time of day was set.
     neighbours_check_seconds, topics_check_seconds: how late at most it is seen that another server of a shared store
         wrote messages, or made or changed a topic, if its word of it is lost.
     members_check_seconds, retention_check_seconds, window_clean_seconds, stages_check_seconds, sources_check_seconds:
@@ -36,6 +37,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     subscription_messages: int = SUBSCRIPTION_MESSAGES
     stage_idle_seconds: float = STAGE_IDLE_SECONDS
     sources_max: int = SOURCES_MAX
+    clock_check_seconds: float = 1.0
     neighbours_check_seconds: float = 1.0
     topics_check_seconds: float = 10.0
     members_check_seconds: float = 1.0

@@ -142,9 +142,12 @@ class Client:
         offsets: dict[int, int] = self._calls(wire.Committed(topic, group))
         return offsets
 
-    def commit(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:
-        """Commit for a group that has no members: for readers that divide the work by other means."""
-        self._calls(wire.Commit(topic, group, dict(offsets)))
+    def commit(self, topic: str, group: str, offsets: Mapping[int, int], generation: int | None = None) -> None:
+        """Commit for a group that has no members: for readers that divide the work by other means.
+
+        With a generation, which `describe_group` tells, the commit is refused if the group was moved or changed since.
+        """
+        self._calls(wire.Commit(topic, group, dict(offsets), generation=generation))
 
     def seek(self, topic: str, group: str, to: Start) -> None:
         """Move a group to "earliest", "latest", an offset, a time, or offsets by partition.

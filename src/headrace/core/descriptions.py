@@ -37,7 +37,10 @@ class PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group: its consumers with their partitions, and its progress by partition."""
+    """A group: its consumers with their partitions, and its progress by partition.
+
+    `seek_generation` is the generation that the last seek began: positions of earlier ones are worth nothing.
+    """
 
     topic: str
     name: str
@@ -47,6 +50,7 @@ class GroupDescription:
     generation: int
     members: dict[str, list[int]]
     progress: dict[int, PartitionProgress]
+    seek_generation: int = 0
 
     @property
     def lag_messages(self) -> int:
@@ -71,12 +75,16 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a member knows: the group's generation and the partitions it reads in it."""
+    """What a member knows: the group's generation, the partitions it reads in it, and when the group was last moved.
+
+    A member that knew a generation below `seek_generation` continues at the committed offsets.
+    """
 
     group: str
     member: str
     generation: int
     partitions: list[int]
+    seek_generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,8 @@
         ├── DiskFull            nothing was written; try again once there is room
         ├── OutcomeUnknown      the write may or may not have survived
         ├── LogFailed           an earlier write failed; publishing needs a reopen, reading goes on
-        └── Damaged             bytes on the disk are not what was written
+        ├── Damaged             bytes on the disk are not what was written
+        └── TableMissing        a table of the database was dropped by hand
 
 Every class has a stable `code` for programs and `retry`, which says whether the same request may succeed later
 without a change; `nothing_done` is false where the request may have been carried out all the same (core/retry.py has
@@ -602,3 +603,18 @@ class Damaged(StorageError):
 
     def __str__(self) -> str:
         return f"{self.file} is damaged at byte {self.position}: {self.reason}; run the doctor on this store"
+
+
+@dataclass(eq=False)
+class TableMissing(StorageError):
+    """A table that holds messages, or rows that tell where they are, were dropped by someone else."""
+
+    code: ClassVar[str] = "table_missing"
+    topic: str
+    table: str
+
+    def __str__(self) -> str:
+        return (
+            f"messages of topic {self.topic!r} cannot be read: {self.table} was dropped from the database, not by "
+            f"Headrace; restore it from a backup of the database, or delete the topic. Trying again does not help"
+        )

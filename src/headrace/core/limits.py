@@ -75,6 +75,18 @@ SUBSCRIPTION_MESSAGES = 1_000
 # The position in each partition is part of the id of every event that a live subscription over HTTP sends.
 SUBSCRIPTION_PARTITIONS_MAX = 1_000
 GROUP_CONSUMERS_MAX = 10_000
+# How often a reader looks again after what it was about to read was dropped.
+LOOKS_MAX = 16
+# How often a consumer of the queue API looks again after another server gave out the message that was next.
+TAKES_MAX = 1_000
+# How many ids of the queue API are tried if groups of their names were made by someone else.
+IDS_TRIED_MAX = 1_000
+# How long a stop waits for requests and threads that are at work.
+STOP_SECONDS = 30.0
+
+# The time of day was set if it moved by so much against the monotonic clock.
+CLOCK_JUMP_SECONDS = 2.0
+
 SESSION_TIMEOUT_SECONDS = 30.0
 SESSION_TIMEOUT_SECONDS_MIN = 0.1
 SESSION_TIMEOUT_SECONDS_MAX = 24 * 3600.0

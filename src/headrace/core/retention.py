@@ -1,9 +1,13 @@
-"""Which of the oldest pieces of a topic may go."""
+"""Which of the oldest pieces of a topic may go.
+
+Pieces are dated by broker time, which never goes back: after a clock was ahead for a while, everything that follows is
+dated in the future until the present has caught up. Such pieces are as old as they have been seen (`Sightings`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +23,31 @@ class Piece:
     bytes: int
     newest_us: int
     end_offsets: Int64s
+
+
+class Sightings:
+    """Since when pieces that are dated in the future are there, as far as this process has seen.
+
+    Broker time rises with every commit, so a piece is known by the time of its newest message. Not safe for threads.
+    """
+
+    def __init__(self) -> None:
+        self._seen_us: dict[int, int] = {}
+
+    def newest_us(self, newest_us: int, now_us: int) -> int:
+        """The time that counts for a piece whose newest message has this broker time."""
+        seen_us = self._seen_us.get(newest_us)
+        if seen_us is None and newest_us <= now_us:
+            return newest_us
+        self._seen_us[newest_us] = now_us if seen_us is None else min(seen_us, now_us)
+        return min(newest_us, self._seen_us[newest_us])
+
+    def dated(self, pieces: Sequence[Piece], now_us: int) -> list[Piece]:
+        """All pieces of a topic with the times that count."""
+        dated = [replace(piece, newest_us=self.newest_us(piece.newest_us, now_us)) for piece in pieces]
+        there = {piece.newest_us for piece in pieces}
+        self._seen_us = {newest_us: seen_us for newest_us, seen_us in self._seen_us.items() if newest_us in there}
+        return dated
 
 
 def droppable(pieces: Sequence[Piece], settings: TopicSettings, held: Int64s | None, now_us: int) -> int:

@@ -10,6 +10,7 @@ the loop; publishing has threads of its own, so that readers and changes of the 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -21,6 +22,7 @@ from headrace.broker import Broker
 from headrace.broker.admissions import Admission
 from headrace.broker.topics.topic import Topic
 from headrace.core.errors import HeadraceError, InvalidInput
+from headrace.core.limits import STOP_SECONDS
 from headrace.core.messages import STORED_SCHEMA
 from headrace.core.publish.plan import CommitKey, Receipts
 from headrace.edge.draining import Draining
@@ -37,8 +39,9 @@ _VALUES: Final = pa.schema([_VALUE])
 class Bridge:
     """A broker, as seen from an event loop."""
 
-    def __init__(self, broker: Broker, draining: Draining | None = None) -> None:
+    def __init__(self, broker: Broker, draining: Draining | None = None, stop_seconds: float = STOP_SECONDS) -> None:
         self.broker = broker
+        self._stop_seconds = stop_seconds
         self.draining = draining or Draining()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="headrace-http")
         self._publishing = ThreadPoolExecutor(THREADS, thread_name_prefix="headrace-publish")
@@ -203,9 +206,14 @@ class Bridge:
                     return batch
 
     def close(self) -> None:
-        """End the threads once they are done."""
-        self._publishing.shutdown()
-        self._pool.shutdown()
+        """End the threads once they are done, or leave behind those that take longer than a stop may."""
+        for pool in (self._publishing, self._pool):
+            # Waited for in a thread: a pool itself waits for ever.
+            ending = threading.Thread(target=pool.shutdown, name="headrace-http-stop", daemon=True)
+            ending.start()
+            ending.join(self.draining.seconds_left(self._stop_seconds))
+            if ending.is_alive():
+                pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _batch_of(values: Sequence[bytes]) -> pa.RecordBatch:

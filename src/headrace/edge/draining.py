@@ -7,6 +7,8 @@ looks at `has_begun` before waiting again.
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -16,16 +18,23 @@ class Draining:
 
     def __init__(self) -> None:
         self.has_begun = False
+        self._began_at = math.inf
         self._events: set[asyncio.Event] = set()
         self._told: list[Callable[[], None]] = []
 
     def begin(self) -> None:
         """Wake everyone who waits; nobody should wait from now on."""
+        if not self.has_begun:
+            self._began_at = time.monotonic()
         self.has_begun = True
         for event in self._events:
             event.set()
         for tell in self._told:
             tell()
+
+    def seconds_left(self, stop_seconds: float) -> float:
+        """How long whoever is at work may still be waited for, of so many seconds since it began."""
+        return max(0.0, min(stop_seconds, self._began_at + stop_seconds - time.monotonic()))
 
     def tell(self, function: Callable[[], None]) -> None:
         """Have a function called when the server begins to stop."""

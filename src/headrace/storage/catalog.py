@@ -31,6 +31,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from headrace.core.errors import Closed, StoreUnavailable, TopicDeleted, TopicExists, UnknownFormat
 from headrace.core.groups.group import Group
 from headrace.core.ids import Kind
+from headrace.core.limits import STOP_SECONDS
 from headrace.core.rights import Grant
 from headrace.core.settings import TopicSettings
 from headrace.storage.group_row import (
@@ -38,6 +39,7 @@ from headrace.storage.group_row import (
     GroupRow,
     Reach,
     TopicGone,
+    database_us,
     find_shared,
     group_of,
     group_values,
@@ -130,6 +132,7 @@ class Catalog:
 
     def _make_tables(self, connection: Connection) -> None:
         metadata.create_all(connection)
+        self._add_columns(connection)
         version = connection.execute(select(headrace_catalog.c.version)).scalar()
         if version is None:
             connection.execute(insert(headrace_catalog).values(version=VERSION))
@@ -156,6 +159,13 @@ class Catalog:
             raise StoreUnavailable(self._name, "an earlier version made it: start this version's server once")
         if version > VERSION:
             raise UnknownFormat(self._name, version, VERSION)
+
+    def _add_columns(self, connection: Connection) -> None:
+        """Add what tables of an earlier release lack; that release may go on using them."""
+        known = {column["name"] for column in inspect(connection).get_columns(all_groups.name)}
+        if all_groups.c.seek_generation.name not in known:
+            statement = f"ALTER TABLE {all_groups.name} ADD COLUMN seek_generation BIGINT NOT NULL DEFAULT 0"
+            connection.exec_driver_sql(statement)
 
     # Topics
 
@@ -235,6 +245,10 @@ class Catalog:
         row = self._do(lambda connection: connection.execute(query).one_or_none())
         return None if row is None else group_of(row)
 
+    def database_us(self) -> int:
+        """The time by the clock of the database that servers share."""
+        return self._do(database_us)
+
     def silent_groups(self, now_us: int) -> list[tuple[int, str]]:
         """The topic and name of every group with a member whose session has run out by now."""
         columns = all_members.c
@@ -249,17 +263,17 @@ class Catalog:
             raise TopicDeleted(topic.name) from None
 
     def raise_offsets(
-        self, topic_id: int, groups: Sequence[str], decide: Callable[[Mapping[str, Group]], GroupOffsets]
+        self, topic_id: int, groups: Sequence[str], decide: Callable[[Mapping[str, Group], int], GroupOffsets]
     ) -> None:
         """Raise offsets of several groups of a shared store at once, without a second try.
 
-        What is raised is decided of those groups that are there and that nobody is changing.
+        What is raised is decided of the database's time and of those groups that are there and that nobody is changing.
         """
 
         def raise_(connection: Connection) -> None:
             # An offset that somebody holds locked must not hold up those of other groups.
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_SHARED_LOCK_MILLISECONDS}")
-            offsets = decide(find_shared(connection, topic_id, groups))
+            offsets = decide(*find_shared(connection, topic_id, groups))
             if offsets:
                 raise_offsets(connection, topic_id, offsets)
 
@@ -387,11 +401,13 @@ class Catalog:
         return self._do(lambda connection: connection.execute(statement).rowcount) > 0
 
     def close(self) -> None:
-        """Close all connections; the engine would open new ones, so nothing more is let in."""
+        """Close all connections; the engine would open new ones, so nothing more is let in.
+
+        Work under way is waited for, but not longer than a stop may take.
+        """
         with self._idle:
             self._closed = True
-            while self._at_work:
-                self._idle.wait()
+            self._idle.wait_for(lambda: not self._at_work, STOP_SECONDS)
         self._engine.dispose()
 
     def _do(self, work: Callable[[Connection], Result], patience_seconds: float = math.inf) -> Result:

@@ -24,10 +24,13 @@ Reach = Literal["offsets", "group", "back"]
 
 KEYS = ["topicid", "groupname"]
 
+# The database's clock, in microseconds since 1970: what servers that share it agree on.
+DATABASE_US: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
 # As text, which costs less than putting it together, and in one statement, however many partitions: offsets change more
 # often than all else.
-_FIND_GROUP: Final = """
-SELECT groupname, consumers, important, read_from, generation, members
+_FIND_GROUP: Final = f"""
+SELECT groupname, consumers, important, read_from, generation, seek_generation, members, {DATABASE_US} AS database_us
 FROM all_groups JOIN all_members USING (topicid, groupname) WHERE topicid = %s AND groupname = %s"""
 _PUT_OFFSETS: Final = """
 INSERT INTO all_consumers (topicid, groupname, "partition", queueoffset)
@@ -35,8 +38,8 @@ SELECT %s, %s, * FROM unnest(%s::integer[], %s::bigint[])
 ON CONFLICT (topicid, groupname, "partition") DO UPDATE SET queueoffset = excluded.queueoffset"""
 _IF_ABOVE: Final = "WHERE excluded.queueoffset > all_consumers.queueoffset"
 # Whoever is being changed is passed over: one group must not hold up the others.
-_FIND_GROUPS: Final = """
-SELECT groupname, consumers, important, read_from, generation, members
+_FIND_GROUPS: Final = f"""
+SELECT groupname, consumers, important, read_from, generation, seek_generation, members, {DATABASE_US} AS database_us
 FROM all_groups JOIN all_members USING (topicid, groupname) WHERE topicid = %s AND groupname = ANY(%s)
 FOR SHARE SKIP LOCKED"""
 _RAISE_OFFSETS: Final = f"""
@@ -55,6 +58,7 @@ class GroupRow:
     def __init__(self, connection: Connection, topic_id: int, name: str, reach: Reach) -> None:
         self._connection = connection
         self._key = {"topicid": topic_id, "groupname": name}
+        self._database_us: int | None = None
         if reach == "back":
             self._lock_topic(topic_id)
         self.group = self._locked(is_shared=reach == "offsets")
@@ -62,6 +66,12 @@ class GroupRow:
             connection.execute(select(func.pg_advisory_xact_lock(topic_id, func.hashtext(name))))
             self.group = self._locked(is_shared=reach == "offsets")
             self._check_topic(topic_id)
+
+    def database_us(self) -> int:
+        """The time by the database's clock when the group was found; of a group that is new, now."""
+        if self._database_us is None:
+            self._database_us = database_us(self._connection)
+        return self._database_us
 
     def put(self, group: Group, offsets: Mapping[int, int] | None = None) -> None:
         """Store the group, new or changed, its members included, and offsets to begin with."""
@@ -97,7 +107,10 @@ class GroupRow:
     def _locked(self, is_shared: bool) -> Group | None:
         query = f"{_FIND_GROUP} FOR {'SHARE' if is_shared else 'UPDATE'}"
         row = self._connection.exec_driver_sql(query, tuple(self._key.values())).one_or_none()
-        return None if row is None else group_of(row)
+        if row is None:
+            return None
+        self._database_us = row.database_us
+        return group_of(row)
 
     def _lock_topic(self, topic_id: int) -> None:
         query = select(all_topics.c.topicid).where(all_topics.c.topicid == topic_id)
@@ -122,10 +135,18 @@ class GroupRow:
         return self._connection.exec_driver_sql(statement, values).rowcount
 
 
-def find_shared(connection: Connection, topic_id: int, names: Sequence[str]) -> dict[str, Group]:
-    """Some groups, held so that none is changed until the transaction ends; without those that are being changed."""
-    rows = connection.exec_driver_sql(_FIND_GROUPS, (topic_id, list(names)))
-    return {row.groupname: group_of(row) for row in rows}
+def database_us(connection: Connection) -> int:
+    """The time by the database's clock."""
+    return int(connection.exec_driver_sql(f"SELECT {DATABASE_US}").scalar_one())
+
+
+def find_shared(connection: Connection, topic_id: int, names: Sequence[str]) -> tuple[dict[str, Group], int]:
+    """Some groups, held so that none is changed until the transaction ends; without those that are being changed.
+
+    With them the time by the database's clock; 0 if there are none.
+    """
+    rows = connection.exec_driver_sql(_FIND_GROUPS, (topic_id, list(names))).all()
+    return {row.groupname: group_of(row) for row in rows}, max((row.database_us for row in rows), default=0)
 
 
 def raise_offsets(connection: Connection, topic_id: int, offsets: Mapping[tuple[str, int], int]) -> None:
@@ -144,6 +165,7 @@ def group_values(group: Group) -> dict[str, Any]:
         "important": group.important,
         "read_from": msgspec.json.encode(group.read_from).decode(),
         "generation": group.generation,
+        "seek_generation": group.seek_generation,
     }
 
 
@@ -151,7 +173,7 @@ def group_of(row: Any) -> Group:
     """The group of a row, with its members where those are stored."""
     read_from: ReadFrom = msgspec.json.decode(row.read_from, type=ReadFrom)
     members = {} if row.members is None else msgspec.json.decode(row.members, type=dict[str, Member])
-    return Group(row.groupname, row.consumers, row.important, read_from, row.generation, members)
+    return Group(row.groupname, row.consumers, row.important, read_from, row.generation, members, row.seek_generation)
 
 
 def _same_group() -> Any:

@@ -58,6 +58,7 @@ all_groups = Table(
     Column("important", Boolean, nullable=False),
     Column("read_from", Text, nullable=False),
     Column("generation", BigInteger, nullable=False),
+    Column("seek_generation", BigInteger, nullable=False, server_default="0"),
     PrimaryKeyConstraint("topicid", "groupname"),
     **_IN_PLACE,
 )

@@ -257,6 +257,26 @@ def test_a_refused_commit_says_what_it_met() -> None:
     assert (foreign.value.member, foreign.value.partition) == ("ann", 3)
 
 
+def test_a_seek_is_remembered_by_the_generation_it_began() -> None:
+    group = rules.seek(group_of("ann", "bob"))
+    assert (group.generation, group.seek_generation) == (3, 3)
+    later = rules.leave(group, "bob")
+    assert (later.generation, later.seek_generation) == (4, 3)
+
+
+def test_what_was_read_before_a_seek_is_not_committed_after_it() -> None:
+    group = rules.seek(group_of("ann", "bob"))
+    for generation in (None, 2):
+        with pytest.raises(StaleGeneration):
+            rules.check_commit(group, "ann", generation, [0], NOW_US)
+    # A heartbeat is no reading.
+    with pytest.raises(StaleGeneration):
+        rules.check_commit(rules.heartbeat(group, "ann", NOW_US), "ann", None, [0], NOW_US)
+    for after in (rules.heartbeat(group, "ann", NOW_US, is_reading=True), rules.join(group, "ann", 30.0, NOW_US)):
+        rules.check_commit(after, "ann", None, [0], NOW_US)
+        rules.check_commit(after, "ann", 3, [0], NOW_US)
+
+
 def test_a_member_whose_session_ran_out_commits_no_more() -> None:
     group = group_of("ann", "bob")
     with pytest.raises(MemberNotFound):

@@ -15,6 +15,7 @@ from headrace.core.publish.payload_window import (
     Payloads,
     PayloadWindow,
     payloads_of,
+    present_of,
     repeats_within,
 )
 
@@ -185,3 +186,28 @@ def test_window_agrees_with_a_plain_list(commits: list[tuple[list[tuple[int, int
     assert restored.snapshot().equals(window.snapshot())
     rows = sorted(tuple(row.values()) for row in window.snapshot().to_pylist())
     assert rows == sorted(model)
+
+
+def test_payloads_that_are_dated_in_the_future_count_from_when_that_is_noticed() -> None:
+    second = 1_000_000
+    window = PayloadWindow()
+    window.add(payloads_of(pa.array([b"before"]), 10 * second))
+    window.add(payloads_of(pa.array([b"ahead"]), 1_000 * second))
+    twin = window.copy()
+    window.date_back(100 * second)
+    both = payloads_of(pa.array([b"before", b"ahead"]), 0)
+    assert window.contains(both, 9 * second).tolist() == [True, True]
+    assert window.contains(both, 10 * second).tolist() == [False, True]
+    assert window.contains(both, 100 * second).tolist() == [False, False]
+    window.date_back(50 * second)
+    assert window.contains(both, 50 * second).tolist() == [False, False]
+    window.date_back(200 * second)
+    assert window.contains(both, 49 * second).tolist() == [False, True], "nothing is dated later than it was"
+    assert twin.contains(both, 100 * second).tolist() == [False, True]
+    twin.date_back(100 * second)
+    assert twin.contains(both, 100 * second).tolist() == [False, False]
+
+
+@pytest.mark.parametrize(("time_us", "present_us"), [(5, 5), (7, 7), (2_000_005, 2_000_005), (2_000_006, 5)])
+def test_the_present_is_broker_time_unless_that_is_ahead_by_more_than_moments(time_us: int, present_us: int) -> None:
+    assert present_of(time_us, 5) == present_us

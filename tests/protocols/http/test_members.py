@@ -231,3 +231,56 @@ class Waiting:
         self._thread.join(PATIENCE_SECONDS)
         assert self._response is not None, "it ended"
         return self._response
+
+
+def commit(client: httpx.Client, topic: str, group: str, offset: int, **fields: Any) -> httpx.Response:
+    body = {"offsets": [{"partition": 0, "offset": offset}], **fields}
+    return client.post(path_of("topics", topic, "groups", group, "offsets"), json=body)
+
+
+def committed(client: httpx.Client, topic: str, group: str) -> list[dict[str, int]]:
+    found: list[dict[str, int]] = checked(client.get(path_of("topics", topic, "groups", group, "offsets")), 200)[
+        "offsets"
+    ]
+    return found
+
+
+def test_a_seek_is_not_undone_by_a_member_that_read_before(client: httpx.Client) -> None:
+    topic, group = "members-seek", path_of("topics", "members-seek", "groups", "g")
+    create_topic(client, topic)
+    publish(client, topic, *map(str, range(10)))
+    me = join(client, topic, "g", "a")
+    read = fetch(client, topic, "g", "a", max_messages=6)
+    assert read["generation"] == me["generation"]
+    checked(client.post(f"{group}/seek", json={"offsets": [{"partition": 0, "offset": 2}]}), 200)
+    # Whether it says its generation or not, and whatever its heartbeats have told it since.
+    heard = checked(client.post(f"{group}/members/a/heartbeat"), 200)
+    assert heard["seek_generation"] == heard["generation"] > me["generation"]
+    problem(commit(client, topic, "g", 6, member="a", generation=me["generation"]), 409, "stale_generation")
+    problem(commit(client, topic, "g", 6, member="a"), 409, "stale_generation")
+    problem(ask(client, topic, "g", "a", generation=me["generation"], positions="0:6"), 409, "stale_generation")
+    assert committed(client, topic, "g") == [{"partition": 0, "offset": 2}]
+    assert values(fetch(client, topic, "g", "a")) == list(map(str, range(2, 10)))
+    assert commit(client, topic, "g", 10, member="a").status_code == 204
+    assert committed(client, topic, "g") == [{"partition": 0, "offset": 10}]
+    assert checked(client.get(group), 200)["seek_generation"] == heard["generation"]
+
+
+def test_a_member_that_waits_is_woken_by_a_seek(client: httpx.Client, shared_site: Site) -> None:
+    topic, group = "members-seek-waiting", path_of("topics", "members-seek-waiting", "groups", "g")
+    create_topic(client, topic)
+    publish(client, topic, "a", "b")
+    join(client, topic, "g", "a")
+    fetch(client, topic, "g", "a")
+    assert commit(client, topic, "g", 2, member="a").status_code == 204
+    answers: list[dict[str, Any]] = []
+
+    def wait() -> None:
+        with shared_site.new_client() as other:
+            answers.append(fetch(other, topic, "g", "a", wait_seconds=25))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    checked(client.post(f"{group}/seek", json={"to": "start"}), 200)
+    waiting.join(PATIENCE_SECONDS)
+    assert [values(answer) for answer in answers] == [["a", "b"]]

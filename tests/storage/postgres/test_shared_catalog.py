@@ -81,7 +81,7 @@ class TestGroups:
         first.change_group(topic, "h", "back", put(Group("h", important=True)))
         seen: list[dict[str, Group]] = []
 
-        def decide(groups: Mapping[str, Group]) -> dict[tuple[str, int], int]:
+        def decide(groups: Mapping[str, Group], database_us: int) -> dict[tuple[str, int], int]:
             seen.append(dict(groups))
             return {("h", 2): 1, ("g", 1): 4, ("g", 0): 6}
 
@@ -89,7 +89,7 @@ class TestGroups:
         assert seen == [{"g": Group("g"), "h": Group("h", important=True)}]
         assert first.offsets(topic.id, "g") == {0: 6, 1: 5}
         assert first.offsets(topic.id, "h") == {2: 1}
-        second.raise_offsets(topic.id, ["other"], lambda groups: {})
+        second.raise_offsets(topic.id, ["other"], lambda groups, database_us: {})
 
     def test_a_group_that_is_being_changed_holds_up_no_offsets_of_others(
         self, two: tuple[PostgresStore, PostgresStore]
@@ -100,7 +100,7 @@ class TestGroups:
             first.change_group(topic, name, "back", put(Group(name)))
 
         def change(row: GroupRow) -> None:
-            second.raise_offsets(topic.id, ["g", "h"], lambda groups: {(name, 0): 1 for name in groups})
+            second.raise_offsets(topic.id, ["g", "h"], lambda groups, database_us: {(name, 0): 1 for name in groups})
 
         first.change_group(topic, "g", "group", change)
         assert (first.offsets(topic.id, "g"), first.offsets(topic.id, "h")) == ({}, {0: 1})
@@ -112,8 +112,8 @@ class TestGroups:
         with site.plain() as idle, idle.transaction():
             idle.execute("SELECT 1 FROM all_consumers FOR UPDATE")
             with pytest.raises(StoreUnavailable, match="idle in transaction"):
-                store.catalog.raise_offsets(topic.id, ["g"], lambda groups: {("g", 0): 1})
-        store.catalog.raise_offsets(topic.id, ["g"], lambda groups: {("g", 0): 2})
+                store.catalog.raise_offsets(topic.id, ["g"], lambda groups, database_us: {("g", 0): 1})
+        store.catalog.raise_offsets(topic.id, ["g"], lambda groups, database_us: {("g", 0): 2})
         assert store.catalog.offsets(topic.id, "g") == {0: 2}
 
     def test_a_removed_group_is_gone_with_all_that_it_had(self, two: tuple[PostgresStore, PostgresStore]) -> None:
@@ -162,6 +162,30 @@ class TestGroups:
         first.change_group(topic, "fixed", "back", put(Group("fixed", consumers=2)))
         assert second.silent_groups(30 * SECOND_US - 1) == []
         assert second.silent_groups(30 * SECOND_US) == [(topic.id, "g")]
+
+    def test_all_servers_go_by_the_clock_of_the_database(self, two: tuple[PostgresStore, PostgresStore]) -> None:
+        first, second = (store.catalog for store in two)
+        topic = create(two[0])
+        times = [first.database_us()]
+        # Of a group that is new, and of one that is there.
+        times.append(second.change_group(topic, "g", "group", lambda row: row.database_us()))
+        first.change_group(topic, "g", "group", put(Group("g")))
+        times.append(first.change_group(topic, "g", "offsets", lambda row: row.database_us()))
+
+        def decide(groups: Mapping[str, Group], database_us: int) -> dict[tuple[str, int], int]:
+            times.append(database_us)
+            return {}
+
+        second.raise_offsets(topic.id, ["g"], decide)
+        times.append(second.database_us())
+        assert times == sorted(times) and times[0] > 1_600_000_000 * SECOND_US
+
+    def test_tables_of_an_earlier_release_get_the_columns_they_lack(self, site: Site) -> None:
+        store = site.open()
+        topic = create(store)
+        store.catalog.change_group(topic, "g", "group", put(Group("g", generation=3)))
+        site.do("ALTER TABLE all_groups DROP COLUMN seek_generation")
+        assert site.open().catalog.group(topic.id, "g") == Group("g", generation=3)
 
     def test_a_topic_that_is_gone_is_said_to_be(self, two: tuple[PostgresStore, PostgresStore]) -> None:
         first, second = (store.catalog for store in two)

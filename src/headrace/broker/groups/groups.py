@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-import msgspec
-
+from headrace.broker.clock import Clock, DatabaseTime
 from headrace.broker.groups.store import GroupDraft, GroupStore
 from headrace.broker.topics.topic import Topic
 from headrace.core.errors import GroupNotFound, OffsetOutOfRange, OutcomeUnknown, PartitionNotFound, StoreUnavailable
@@ -27,10 +26,11 @@ _Step = tuple[Group | None, Group]
 class Groups:
     """The groups of a topic. Safe for threads."""
 
-    def __init__(self, topic: Topic, book: GroupStore, announce: Callable[[], None]) -> None:
+    def __init__(self, topic: Topic, book: GroupStore, announce: Callable[[], None], clock: Clock) -> None:
         self._topic = topic
         self._book = book
         self._announce = announce
+        self._clock = clock
 
     def all(self) -> list[Group]:
         """All groups by name."""
@@ -86,18 +86,34 @@ class Groups:
                 return dict(enumerate(ends))
             return {partition: log.first_at(partition, read_from) for partition in range(len(ends))}
 
-    def join(self, name: str, member: str, session_timeout_seconds: float, now_us: int) -> Group:
+    def join(self, name: str, member: str, session_timeout_seconds: float) -> Group:
         """Let a member in, or renew it; a group that is not there is made, unless the member is refused."""
         seconds = session_timeout_seconds
 
         def step(draft: GroupDraft) -> _Step:
-            return _put(draft, rules.join(draft.group or Group(name), member, seconds, now_us))
+            return _put(draft, rules.join(draft.group or Group(name), member, seconds, self._now_us(draft)))
 
         return self._take(name, "group", step)
 
-    def change(self, name: str, rule: Callable[[Group], Group]) -> Group:
-        """Apply a rule to a group; if its generation moves, all who wait on the topic look again."""
-        return self._take(name, "group", lambda draft: _put(draft, rule(self._found(name, draft.group))))
+    def heartbeat(self, name: str, member: str, is_reading: bool = False) -> Group:
+        """Keep a member in."""
+        return self._change(name, lambda group, now_us: rules.heartbeat(group, member, now_us, is_reading))
+
+    def leave(self, name: str, member: str) -> Group:
+        """Let a member go."""
+        return self._change(name, lambda group, _: rules.leave(group, member))
+
+    def _change(self, name: str, rule: Callable[[Group, int], Group]) -> Group:
+        """Apply a rule to a group and the time; if its generation moves, all who wait on the topic look again."""
+
+        def step(draft: GroupDraft) -> _Step:
+            return _put(draft, rule(self._found(name, draft.group), self._now_us(draft)))
+
+        return self._take(name, "group", step)
+
+    def _now_us(self, draft: GroupDraft) -> int:
+        """What sessions are measured by: this server's monotonic clock, or the clock of the database it shares."""
+        return self._clock.session_us(draft.database_us)
 
     def _take(self, name: str, reach: Reach, step: Callable[[GroupDraft], _Step]) -> Group:
         before, after = self._book.change(name, reach, step)
@@ -110,23 +126,23 @@ class Groups:
         self._topic.watches.wake_all()
         self._announce()
 
-    def expire(self, now_us: int) -> int:
+    def expire(self) -> int:
         """Take out the members whose session ran out, in all groups; say how many."""
         self._topic.check_alive()
-        return sum(self.expire_members(group.name, now_us) for group in self.all() if group.members)
+        return sum(self.expire_members(group.name) for group in self.all() if group.members)
 
-    def expire_members(self, name: str, now_us: int) -> int:
+    def expire_members(self, name: str) -> int:
         """Take out the members of one group whose session ran out; say how many."""
         expired = 0
 
-        def rule(group: Group) -> Group:
+        def rule(group: Group, now_us: int) -> Group:
             nonlocal expired
             after = rules.expire(group, now_us)
             expired = len(group.members) - len(after.members)
             return after
 
         with suppress(GroupNotFound):
-            self.change(name, rule)
+            self._change(name, rule)
         return expired
 
     def delete(self, name: str) -> None:
@@ -164,18 +180,17 @@ class Groups:
 
         return positions
 
-    def commit(
-        self, name: str, offsets: Mapping[int, int], member: str | None, generation: int | None, now_us: int
-    ) -> None:
+    def commit(self, name: str, offsets: Mapping[int, int], member: str | None, generation: int | None) -> None:
         """Store that everything below these offsets was read; a commit never moves a group back."""
         self._check_offsets(offsets)
 
-        def check(group: Group | None) -> None:
+        def check(group: Group | None, database_us: DatabaseTime | None) -> None:
+            now_us = self._clock.session_us(database_us)
             rules.check_commit(self._found(name, group), member, generation, offsets, now_us)
 
         self._book.raise_offsets(name, offsets, check)
 
-    def claim(self, name: str, partition: int, offset: int, generation: int, now_us: int) -> bool:
+    def claim(self, name: str, partition: int, offset: int, generation: int) -> bool:
         """Move a group past one message; whether it was this call that moved it.
 
         A shared book may do it twice, if the first answer was lost: who moved it is unknown then.
@@ -184,6 +199,7 @@ class Groups:
 
         def raise_(draft: GroupDraft) -> None:
             beyond = {partition: offset + 1}
+            now_us = self._now_us(draft)
             rules.check_commit(self._found(name, draft.group), None, generation, beyond, now_us)
             moved.append(draft.raise_offsets(beyond))
 
@@ -199,13 +215,13 @@ class Groups:
         return bool(moved[-1])
 
     def seek(self, name: str, offsets: Mapping[int, int]) -> None:
-        """Move a group, forward or back; a new generation keeps its members from committing what they read before."""
+        """Move a group, forward or back; what its members read before cannot be committed any more."""
         self._check_offsets(offsets)
 
         def step(draft: GroupDraft) -> _Step:
             group = self._found(name, draft.group)
             draft.put_offsets(offsets)
-            return _put(draft, msgspec.structs.replace(group, generation=group.generation + 1))
+            return _put(draft, rules.seek(group))
 
         self._take(name, "back", step)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from headrace.broker.clock import DatabaseTime
 from headrace.broker.publish.combiner import Combiner, Waiter
 from headrace.core.errors import HeadraceError, StoreUnavailable
 from headrace.core.groups.group import Group
@@ -23,7 +24,7 @@ class OffsetCommit(Waiter):
 
     group: str
     offsets: Mapping[int, int]
-    check: Callable[[Group], None]
+    check: Callable[[Group, DatabaseTime], None]
     is_decided: bool = False
     error: HeadraceError | None = None
 
@@ -47,9 +48,9 @@ class OffsetCommits(Combiner[OffsetCommit]):
         """Raise the offsets of all that may be raised."""
         decided: list[OffsetCommit] = []
 
-        def decide(groups: Mapping[str, Group]) -> GroupOffsets:
+        def decide(groups: Mapping[str, Group], database_us: int) -> GroupOffsets:
             decided[:] = [commit for commit in taken if commit.group in groups]
-            return _decide(decided, groups)
+            return _decide(decided, groups, database_us)
 
         try:
             self._catalog.raise_offsets(self._topic_id, sorted({commit.group for commit in taken}), decide)
@@ -61,13 +62,13 @@ class OffsetCommits(Combiner[OffsetCommit]):
             commit.is_decided = True
 
 
-def _decide(commits: Sequence[OffsetCommit], groups: Mapping[str, Group]) -> GroupOffsets:
+def _decide(commits: Sequence[OffsetCommit], groups: Mapping[str, Group], database_us: int) -> GroupOffsets:
     """The highest offset by group and partition of all commits that nothing refuses."""
     offsets: dict[tuple[str, int], int] = {}
     for commit in commits:
         commit.error = None
         try:
-            commit.check(groups[commit.group])
+            commit.check(groups[commit.group], lambda: database_us)
         except HeadraceError as error:
             commit.error = error
             continue

@@ -21,6 +21,7 @@ from typing import Protocol, TypeVar
 import msgspec
 import numpy as np
 
+from headrace.broker.clock import DatabaseTime
 from headrace.broker.groups.offset_commits import OffsetCommit, OffsetCommits
 from headrace.broker.topics.topic import Topic
 from headrace.core.groups.group import Group
@@ -31,11 +32,18 @@ from headrace.storage.group_row import Reach
 Result = TypeVar("Result")
 
 
+# Refuses a commit of offsets: given the group, and the time of the database if one is shared.
+CommitCheck = Callable[[Group | None, DatabaseTime | None], None]
+
+
 class GroupDraft(Protocol):
-    """One group while it is changed, and nobody else changes it."""
+    """One group while it is changed, and nobody else changes it. `database_us` tells the time where it is shared."""
 
     @property
     def group(self) -> Group | None: ...
+
+    @property
+    def database_us(self) -> DatabaseTime | None: ...
 
     def put(self, group: Group, offsets: Mapping[int, int] | None = None) -> None: ...
 
@@ -61,7 +69,7 @@ class GroupStore(Protocol):
 
     def change(self, name: str, reach: Reach, work: Callable[[GroupDraft], Result]) -> Result: ...
 
-    def raise_offsets(self, name: str, offsets: Mapping[int, int], check: Callable[[Group | None], None]) -> None: ...
+    def raise_offsets(self, name: str, offsets: Mapping[int, int], check: CommitCheck) -> None: ...
 
     def drop_outlived(self, now_us: int) -> int: ...
 
@@ -124,7 +132,7 @@ class LocalGroupStore:
             self._topic.check_alive()
             return work(_KeptGroup(self, name))
 
-    def raise_offsets(self, name: str, offsets: Mapping[int, int], check: Callable[[Group | None], None]) -> None:
+    def raise_offsets(self, name: str, offsets: Mapping[int, int], check: CommitCheck) -> None:
         """Store the offsets that are above the present ones, unless the check refuses."""
         self.change(name, "offsets", partial(_raise, offsets, check))
 
@@ -181,6 +189,8 @@ class LocalGroupStore:
 
 class _KeptGroup:
     """One group of a kept book, whose lock is held."""
+
+    database_us: DatabaseTime | None = None
 
     def __init__(self, book: LocalGroupStore, name: str) -> None:
         self._book = book
@@ -247,7 +257,7 @@ class SharedGroupStore:
         self._topic.check_alive()
         return self._catalog.change_group(self._topic.record, name, reach, work)
 
-    def raise_offsets(self, name: str, offsets: Mapping[int, int], check: Callable[[Group | None], None]) -> None:
+    def raise_offsets(self, name: str, offsets: Mapping[int, int], check: CommitCheck) -> None:
         """Store the offsets that are above the present ones, unless the check refuses; together with others."""
         self._topic.check_alive()
         if not self._commits.commit(OffsetCommit(name, offsets, check)):
@@ -266,6 +276,6 @@ class SharedGroupStore:
         """Nothing to wait for: a change after the end of the topic finds no topic."""
 
 
-def _raise(offsets: Mapping[int, int], check: Callable[[Group | None], None], draft: GroupDraft) -> None:
-    check(draft.group)
+def _raise(offsets: Mapping[int, int], check: CommitCheck, draft: GroupDraft) -> None:
+    check(draft.group, draft.database_us)
     draft.raise_offsets(offsets)

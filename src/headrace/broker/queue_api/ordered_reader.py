@@ -16,16 +16,17 @@ Lock order: this lock, then those of groups and log.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.broker.clock import Clock
 from headrace.broker.topics.registry import OpenTopic
-from headrace.core.errors import OffsetOutOfRange, StaleGeneration
+from headrace.core.errors import OffsetOutOfRange, Overloaded, StaleGeneration
 from headrace.core.hashing import Int64s
+from headrace.core.limits import TAKES_MAX
 
 # What is read ahead, shared by the partitions; a larger message is read all the same, and not kept.
 AHEAD_MESSAGES: Final = 128
@@ -70,11 +71,10 @@ class _Ahead:
 class OrderedReader:
     """A group that reads a topic in order. Safe for threads."""
 
-    def __init__(self, opened: OpenTopic, group: str, clock: Clock) -> None:
+    def __init__(self, opened: OpenTopic, group: str) -> None:
         self._topic = opened.topic
         self._groups = opened.groups
         self._group = group
-        self._clock = clock
         self._lock = threading.Lock()
         self._ahead: dict[int, _Ahead] = {}
         # By partition the offset that was asked for last, and its time.
@@ -89,12 +89,11 @@ class OrderedReader:
     def take(self) -> Taken | None:
         """The next message, or none; the group stands behind it from now on, whatever becomes of the caller."""
         with self._lock:
-            while True:
-                try:
+            for _ in range(TAKES_MAX):
+                # Retention may drop the message, or the group be moved, since the position was looked up.
+                with suppress(OffsetOutOfRange, StaleGeneration, _Overtaken):
                     return self._take()
-                except (OffsetOutOfRange, StaleGeneration, _Overtaken):
-                    # Retention dropped the message, or the group was moved, since the position was looked up.
-                    continue
+        raise Overloaded(f"the queue of readers of group {self._group!r}", TAKES_MAX, 0.0)
 
     def _take(self) -> Taken | None:
         generation = self._groups.get(self._group).generation
@@ -106,8 +105,7 @@ class OrderedReader:
         partition = waiting[0] if len(waiting) == 1 else self._earliest(waiting, offsets)
         offset = offsets[partition]
         message = self._read(partition, offset, len(waiting))
-        now_us = self._clock.now_us()
-        if not self._groups.claim(self._group, partition, offset, generation, now_us):
+        if not self._groups.claim(self._group, partition, offset, generation):
             raise _Overtaken
         return message
 

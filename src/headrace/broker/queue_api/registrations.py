@@ -13,11 +13,11 @@ import threading
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.broker.clock import Clock
 from headrace.broker.queue_api.ordered_reader import OrderedReader, Taken
 from headrace.broker.topics.registry import OpenTopic, Topics
-from headrace.core.errors import IdNotFound, TopicNotFound
+from headrace.core.errors import IdNotFound, Overloaded, TopicNotFound
 from headrace.core.ids import Kind, check_id_of, make_id
+from headrace.core.limits import IDS_TRIED_MAX
 from headrace.storage.catalog import Catalog
 
 _GROUP_PREFIX: Final = "queue-consumer-"
@@ -35,10 +35,9 @@ class _Known:
 class Registrations:
     """The consumers and producers of all topics. Safe for threads."""
 
-    def __init__(self, topics: Topics, catalog: Catalog, clock: Clock) -> None:
+    def __init__(self, topics: Topics, catalog: Catalog) -> None:
         self._topics = topics
         self._catalog = catalog
-        self._clock = clock
         self._making = threading.Lock()
         self._lock = threading.Lock()
         self._known: dict[int, _Known] = {}
@@ -58,12 +57,13 @@ class Registrations:
     def register_consumer(self, topic: str) -> int:
         """The id of a new consumer, which begins at the first message."""
         opened = self._topics.find(topic)
-        while True:
+        for _ in range(IDS_TRIED_MAX):
             consumer_id = self._take_id("consumer", opened)
             # A group of this name that someone else made may stand anywhere.
             if not opened.groups.has(group_name(consumer_id)):
                 opened.groups.register(group_name(consumer_id), 1, None, "earliest")
                 return consumer_id
+        raise Overloaded(f"the list of groups of topic {topic!r} named as consumers", IDS_TRIED_MAX, 0.0)
 
     def register_producer(self, topic: str, partitions: int | None = None) -> int:
         """The id of a new producer; its topic is made if it is missing."""
@@ -102,7 +102,7 @@ class Registrations:
         reader = known.readers.get(number)
         if reader is None:
             # Of two that come at the same time one is taken: its lock is what orders the reads.
-            reader = known.readers.setdefault(number, OrderedReader(known.opened, group_name(consumer_id), self._clock))
+            reader = known.readers.setdefault(number, OrderedReader(known.opened, group_name(consumer_id)))
         return reader
 
     def _check(self, kind: Kind, value: int, known: _Known) -> int:

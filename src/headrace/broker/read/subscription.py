@@ -25,7 +25,13 @@ from headrace.broker.topics.topic import Topic
 from headrace.core.checks import check_seconds, check_whole
 from headrace.core.errors import Closed, Gone, HeadraceError, NotFound, again
 from headrace.core.groups import group as rules
-from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_MAX, FETCH_WAIT_SECONDS_MAX, MICROSECONDS
+from headrace.core.limits import (
+    FETCH_BYTES_DEFAULT,
+    FETCH_MESSAGES_MAX,
+    FETCH_WAIT_SECONDS_MAX,
+    MICROSECONDS,
+    STOP_SECONDS,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +63,7 @@ class Subscription:
         self._generation: int | None = None
         self._next: dict[int, int] = {}
         self._taken: dict[int, int] = {}
-        self._renewed_us = clock.now_us()
+        self._renewed_us = clock.monotonic_us()
         self._error: HeadraceError | None = None
         self._closed = False
         topic.watches.add(ALL_PARTITIONS, self._mark)
@@ -113,13 +119,13 @@ class Subscription:
         with self._lock:
             taken, generation = dict(self._taken), self._generation
         if taken:
-            self._groups.commit(self.group, taken, self.consumer, generation, self._clock.now_us())
+            self._groups.commit(self.group, taken, self.consumer, generation)
 
     def heartbeat(self) -> None:
         """Keep the membership while working on messages for long; `get` does so by itself."""
         if self._groups.get(self.group).consumers is None:
-            self._groups.change(self.group, lambda group: rules.heartbeat(group, self.consumer, self._clock.now_us()))
-        self._renewed_us = self._clock.now_us()
+            self._groups.heartbeat(self.group, self.consumer)
+        self._renewed_us = self._clock.monotonic_us()
 
     def close(self) -> None:
         """Stop delivery; a member leaves its group."""
@@ -134,7 +140,7 @@ class Subscription:
         self._delivery.unmark(self)
         try:
             if self._groups.get(self.group).consumers is None:
-                self._groups.change(self.group, lambda group: rules.leave(group, self.consumer))
+                self._groups.leave(self.group, self.consumer)
         except HeadraceError as error:
             logger.debug("%r had left group %r before: %s", self.consumer, self.group, error)
 
@@ -210,7 +216,7 @@ class Subscription:
             return FETCH_WAIT_SECONDS_MAX
         member = group.members.get(self.consumer)
         interval_us = member.session_timeout_us // 3 if member is not None else 0
-        if self._clock.now_us() - self._renewed_us >= interval_us:
+        if self._clock.monotonic_us() - self._renewed_us >= interval_us:
             try:
                 self.heartbeat()
             except HeadraceError:
@@ -247,13 +253,15 @@ class Dispatcher:
         with self._lock:
             self._marked.pop(subscription, None)
 
-    def close(self) -> None:
+    def close(self, stop_seconds: float = STOP_SECONDS) -> None:
         """End the thread, once it has looked at all that are marked: the end of their topics is among it."""
         with self._lock:
             self._closed = True
             self._work.notify()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(stop_seconds)
+            if self._thread.is_alive():
+                logger.warning("delivery did not end within %g s and is left behind", stop_seconds)
 
     def _run(self) -> None:
         while True:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.broker.clock import Clock
 from headrace.broker.read.wakeups import ALL_PARTITIONS
 from headrace.broker.topics.registry import OpenTopic
 from headrace.broker.topics.topic import Topic
@@ -49,10 +48,9 @@ class MemberRead:
 class TopicReader:
     """One topic, as its readers see it."""
 
-    def __init__(self, opened: OpenTopic, clock: Clock) -> None:
+    def __init__(self, opened: OpenTopic) -> None:
         self._topic = opened.topic
         self._groups = opened.groups
-        self._clock = clock
 
     @property
     def name(self) -> str:
@@ -162,7 +160,7 @@ class TopicReader:
         found = self._groups.get(group)
         if found.consumers is not None:
             return found
-        return self._groups.change(group, lambda known: rules.heartbeat(known, member, self._clock.now_us()))
+        return self._groups.heartbeat(group, member, is_reading=True)
 
     def _positions(self, group: Group, member: str, given: Mapping[int, int]) -> dict[int, int]:
         assigned = rules.assigned(group, member, self._topic.record.partitions)

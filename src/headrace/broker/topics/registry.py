@@ -292,7 +292,7 @@ class Topics:
             self._is_shared,
         )
         book = (SharedGroupStore if self._is_shared else LocalGroupStore)(topic, self._store.catalog)
-        return topic, Groups(topic, book, lambda: self._announce(group_word(record.id)))
+        return topic, Groups(topic, book, lambda: self._announce(group_word(record.id)), self._clock)
 
     def _other_windows(self, asking: Topic) -> Sequence[PayloadWindow]:
         """The windows of the other topics that share payloads with this one; the caller holds their common lock."""

@@ -160,7 +160,8 @@ class Topic:
             while True:
                 event.clear()
                 batch = self._read(partition, offset, messages_max, bytes_max)
-                if batch.num_rows or not event.wait(max(0.0, deadline - time.monotonic())):
+                left = deadline - time.monotonic()
+                if batch.num_rows or left <= 0 or not event.wait(left):
                     return batch
 
     def _read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
@@ -200,7 +201,9 @@ class Topic:
             windows = self._other_windows(self) if shares_window else ()
             if decision.fences:
                 decision.check_fences(self.record.name, self.fencing())
-            return decision.decide(state, self._clock.now_us(), windows)
+            now_us = self._clock.now_us()
+            state.window.date_back(now_us)
+            return decision.decide(state, now_us, windows)
 
         forgotten_before = self._forgotten_early()
         with guard:

@@ -100,7 +100,7 @@ def seek(
     token: Token = None,
     ca: Ca = None,
 ) -> None:
-    """Move a group, forward or back."""
+    """Move a group, forward or back. Members that are reading continue at the new position."""
     to = parse_from(place, "the position")
     with connected(url, token, ca) as client:
         if not partition and isinstance(to, Earliest | Latest | AtTime):

@@ -12,7 +12,6 @@ from headrace.cli.messages.positions import chosen_partitions, offsets_at
 from headrace.cli.output import print_note
 from headrace.client import Client, Consumer
 from headrace.client.consumer.start import read_from
-from headrace.core.errors import StaleGeneration
 from headrace.core.positions import AtTime, Earliest, Latest, Position, moment
 
 # How long a group's reader that does not follow waits for more: another member may just have left.
@@ -77,9 +76,7 @@ class FlightMember:
         """Commit what was printed; where the group has moved on meanwhile, someone else prints it again."""
         for batch in table.to_batches():
             self._consumer.give(batch)
-        try:
-            self._consumer.commit()
-        except StaleGeneration:
+        if self._consumer.commit():
             print_note("the group has changed meanwhile: what was printed last may be printed by another member too")
 
     def close(self) -> None:

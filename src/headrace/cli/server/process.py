@@ -19,6 +19,7 @@ from headrace.cli.exits import Exit, Failure
 from headrace.cli.output import print_line
 from headrace.cli.server import logs
 from headrace.cli.server.settings import ServeSettings, parse_address, unknown_variables
+from headrace.cli.stop_deadline import StopDeadline, leave
 from headrace.core.errors import HeadraceError
 from headrace.edge import audit
 from headrace.edge.draining import Draining
@@ -29,6 +30,8 @@ from headrace.storage.catalog import Catalog
 from headrace.storage.open import open_store, shown
 
 OFF: Final = "off"
+# Followers look twice a second whether the server is stopping.
+_FLIGHT_STOP_SECONDS: Final = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +45,9 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
     tls = _tls_files(settings)
     listeners = _bind(settings.http, "http")
     flight = None
+    # So long for the requests under way, and again for closing the store.
+    deadline = StopDeadline(2 * settings.rest.stop_seconds)
+    left_open: list[str] = []
     try:
         flight = None if settings.flight == OFF else _bind(settings.flight, "flight")
         with _opened(settings) as (broker, catalog):
@@ -49,9 +55,10 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
             must_authenticate |= flight is not None and _must_authenticate(flight, catalog, "flight", settings)
             access = Access(catalog, must_authenticate=must_authenticate)
             draining = Draining()
+            draining.tell(deadline.begin)
             app = make_app(broker, access, settings.rest, draining)
             urls = [_url("http" if tls is None else "https", settings.http, server.port_of(listeners))]
-            with _flight(broker, access, settings, flight, tls) as flight_urls:
+            with _flight(broker, access, settings, flight, tls, left_open) as flight_urls:
 
                 def say_ready() -> None:
                     where = " and ".join(urls + flight_urls)
@@ -64,7 +71,9 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
             logger.info("every request is finished, closing the store")
     finally:
         server.close_all([*listeners, *(flight or [])])
+        deadline.cancel()
     logger.info("stopped")
+    leave(is_clean=not left_open)
 
 
 def _url(scheme: str, address: str, port: int) -> str:
@@ -79,8 +88,12 @@ def _flight(
     settings: ServeSettings,
     reserved: list[socket.socket] | None,
     tls: tuple[Path, Path] | None,
+    left_open: list[str],
 ) -> Iterator[list[str]]:
-    """The Flight server, if it is wanted, on the port that was reserved for it; the URL that clients connect to."""
+    """The Flight server, if it is wanted, on the port that was reserved for it; the URL that clients connect to.
+
+    If it cannot be stopped in time its URL is added to those that are left open.
+    """
     if reserved is None:
         yield []
         return
@@ -89,10 +102,12 @@ def _flight(
     server.close_all(reserved)
     certificates = [] if tls is None else [(tls[0].read_bytes(), tls[1].read_bytes())]
     running = FlightServer(broker, access, _url("grpc+tls" if tls else "grpc", settings.flight, port), certificates)
+    url = _url("headrace+tls" if tls else "headrace", settings.flight, port)
     try:
-        yield [_url("headrace+tls" if tls else "headrace", settings.flight, port)]
+        yield [url]
     finally:
-        running.stop()
+        if not running.stop(min(_FLIGHT_STOP_SECONDS, settings.rest.stop_seconds)):
+            left_open.append(url)
 
 
 def _tls_files(settings: ServeSettings) -> tuple[Path, Path] | None:
@@ -134,9 +149,11 @@ def _opened(settings: ServeSettings) -> Iterator[tuple[Broker, Catalog]]:
             raise
     except HeadraceError as error:
         raise Failure(Exit.USAGE, f"cannot serve {shown(settings.store)}: {error}") from None
-    with broker:
+    try:
         broker.maintenance.start()
         yield broker, store.catalog
+    finally:
+        broker.close(settings.rest.stop_seconds)
 
 
 def _must_authenticate(

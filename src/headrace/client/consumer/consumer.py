@@ -27,13 +27,15 @@ from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.checks import check_whole
-from headrace.core.descriptions import GroupDescription
+from headrace.core.descriptions import GroupDescription, Membership
 from headrace.core.errors import Closed, InvalidInput, MemberNotFound, PartitionNotOwned, StaleGeneration, again
 from headrace.core.limits import FETCH_MESSAGES_DEFAULT, SEQNO_MAX
 from headrace.core.positions import AtTime, Earliest, Latest
 from headrace.wire.operations import Commit, Committed, DescribeGroup, RegisterGroup
 
 _TOGETHER_MESSAGES: Final = 4_096
+# How often a commit is tried while the group changes under it.
+_COMMIT_ATTEMPTS: Final = 5
 
 PartitionsChanged = Callable[[list[int]], object]
 
@@ -48,7 +50,7 @@ class Consumer:
     ...         future = producer.send(b"one loaf")
     ...     with client.consumer("orders", group="billing") as consumer:
     ...         batch = consumer.poll(max_messages=10, timeout=5)
-    ...         consumer.commit()
+    ...         not_committed = consumer.commit()
     >>> batch.column("value").to_pylist()
     [b'one loaf']
     """
@@ -78,6 +80,8 @@ class Consumer:
         # What was taken from the prefetch and is given out before anything else of it.
         self._left: deque[Piece] = deque()
         self._skipped = 0
+        # Partitions of which a commit was refused, until it is known who reads them from where.
+        self._refused: set[int] = set()
         self._closed = False
         self._session: GroupSession | None = None
         self._prefetch: Prefetch | None = None
@@ -149,8 +153,8 @@ class Consumer:
         fork.check(self._generation, "this consumer")
         if self._closed:
             raise Closed("the consumer")
-        if self._settings.auto_commit:
-            self._commit_quietly()
+        if self._settings.auto_commit and self._session is not None:
+            self.commit()
         rest = self._progress.take_rest()
         if rest is not None:
             self._left.appendleft(rest)
@@ -243,52 +247,62 @@ class Consumer:
         self._progress.move(moved)
         self._follow({**present, **moved})
 
-    def commit(self) -> None:
+    def commit(self) -> list[int]:
         """Commit what was given out so far; in a loop over messages, up to the present one.
 
-        If the group has changed, only partitions that are still this member's are committed; `StaleGeneration` says
-        that there were others, whose messages will be given to their new owners again.
+        Returns the partitions that could not be committed, usually none: they are another member's by now, or the
+        group was moved by a seek. Their messages since the last commit are given out again, here or there.
         """
         fork.check(self._generation, "this consumer")
         if self._group is None or self._session is None:
             raise InvalidInput("group", "none", "only a consumer with a group can commit")
         offsets = self._progress.uncommitted()
-        if not offsets:
-            return
-        try:
-            self._commit(offsets, self._session.known.generation)
-        except (StaleGeneration, MemberNotFound, PartitionNotOwned) as error:
-            present = self._session.renew()
-            kept = {partition: offset for partition, offset in offsets.items() if partition in present.partitions}
-            if kept:
-                self._commit(kept, present.generation)
-            if len(kept) < len(offsets):
-                raise StaleGeneration(self._group, self._session.known.generation, present.generation) from error
+        present, kept = self._session.known, offsets
+        for _ in range(_COMMIT_ATTEMPTS):
+            try:
+                if kept:
+                    self._commit(kept, present.generation)
+                break
+            except (StaleGeneration, MemberNotFound, PartitionNotOwned):
+                present = self._session.renew()
+                kept = self._still_valid(offsets, present)
+        else:
+            # A group that changes this quickly: the next commit tries again.
+            return sorted(offsets)
+        refused = sorted(offsets.keys() - kept.keys())
+        self._progress.committed(refused)
+        self._refused.update(refused)
+        return refused
+
+    def _still_valid(self, offsets: dict[int, int], present: Membership) -> dict[int, int]:
+        """Of positions of the membership taken up last those that may be committed in the present one."""
+        assert self._session is not None, "only members commit"
+        if _was_moved(self._session.known, present):
+            return {}
+        return {partition: offset for partition, offset in offsets.items() if partition in present.partitions}
 
     def _commit(self, offsets: dict[int, int], generation: int) -> None:
         assert self._session is not None and self._group is not None, "only members commit"
         self._calls(Commit(self._topic, self._group, offsets, self._session.member, generation))
         self._progress.committed(offsets)
 
-    def _commit_quietly(self) -> None:
-        if self._session is None:
-            return
-        try:
-            self.commit()
-        except StaleGeneration:
-            # Those partitions are read by others now, from their last commit on.
-            return
-
     # Partitions
 
     def _assign(self, partitions: Iterable[int]) -> None:
-        """Begin to read the partitions of a new membership: those kept go on, the others begin where the group is."""
+        """Begin to read the partitions of a new membership: those kept go on, the others begin where the group is.
+
+        So do those whose commit was refused: what was given out of them does not count.
+        """
         assert self._group is not None, "only members are assigned"
         present = self._progress.positions()
         gained = [partition for partition in partitions if partition not in present]
-        positions = {partition: present[partition] for partition in partitions if partition in present}
-        if gained:
-            positions |= self._group_positions(gained)
+        kept = [partition for partition in partitions if partition in present and partition not in self._refused]
+        positions = {partition: present[partition] for partition in kept}
+        moved = [partition for partition in partitions if partition not in positions]
+        if moved:
+            positions |= self._group_positions(moved)
+        self._progress.committed(moved)
+        self._refused.clear()
         self._follow(positions)
         if gained:
             self._on_assigned(gained)
@@ -305,12 +319,15 @@ class Consumer:
     def _rebalance(self) -> None:
         assert self._session is not None, "only members are rebalanced"
         if self._settings.auto_commit:
-            self._commit_quietly()
-        partitions = self._session.take_up().partitions
-        lost = [partition for partition in self.assignment if partition not in partitions]
+            self.commit()
+        before, present = self._session.known, self._session.take_up()
+        lost = [partition for partition in self.assignment if partition not in present.partitions]
         if lost:
             self._on_revoked(lost)
-        self._assign(partitions)
+        if _was_moved(before, present):
+            # What was read before counts no more.
+            self._refused.update(present.partitions)
+        self._assign(present.partitions)
 
     def _follow(self, positions: dict[int, int]) -> None:
         if self._prefetch is not None:
@@ -343,8 +360,8 @@ class Consumer:
             # A process that was forked must not make the other leave its group.
             return
         try:
-            if self._settings.auto_commit:
-                self._commit_quietly()
+            if self._settings.auto_commit and self._session is not None:
+                self.commit()
         finally:
             self._end()
 
@@ -367,6 +384,11 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _was_moved(before: Membership, present: Membership) -> bool:
+    """Whether an operator moved the group between two memberships, or deleted it, which begins its generations anew."""
+    return present.seek_generation > before.generation or present.generation < before.generation
 
 
 def _nothing(partitions: list[int]) -> None:

@@ -4,6 +4,10 @@ A group is a value; every rule takes one and returns the next. Two kinds share o
 number of consumers, known by their index; the members of an open group join and leave by themselves, and one that
 does not send heartbeats is out after its session timeout. The generation grows whenever the owners of partitions
 may have changed, so that a member of before cannot commit over its successor.
+
+A seek moves the group's offsets and begins a generation too, which the group remembers (`seek_generation`): positions
+that were computed in an earlier generation are worth nothing after it. A member that commits them is refused, and a
+member that learns of the seek continues at the committed offsets, in all of its partitions.
 """
 
 from __future__ import annotations
@@ -29,14 +33,21 @@ ReadFrom = Literal["earliest", "latest"] | int
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One reader in an open group: how long it may be silent, and when it is out if it stays so."""
+    """One reader in an open group: how long it may be silent, and when it is out if it stays so.
+
+    `read_generation` is the one in which it joined or last fetched: what it commits without saying its generation.
+    """
 
     session_timeout_us: int
     deadline_us: int
+    read_generation: int = 0
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A named reader of a topic. `consumers` is set for a fixed group; `members` is filled in an open one."""
+    """A named reader of a topic. `consumers` is set for a fixed group; `members` is filled in an open one.
+
+    `seek_generation` is the generation that the last seek began; 0 if there was none.
+    """
 
     name: str
     consumers: int | None = None
@@ -44,6 +55,7 @@ class Group(msgspec.Struct, frozen=True):
     read_from: ReadFrom = "earliest"
     generation: int = 0
     members: dict[str, Member] = {}
+    seek_generation: int = 0
 
     @property
     def order(self) -> list[str]:
@@ -97,17 +109,18 @@ def join(group: Group, member: str, session_timeout_seconds: float, now_us: int)
         raise GroupSizeConflict(group.name, f"it has a fixed size of {group.consumers}: nobody can join it")
     timeout_us = int(check_session_timeout(session_timeout_seconds) * MICROSECONDS)
     group = expire(group, now_us)
-    newcomers = 0 if member in group.members else 1
-    members = {**group.members, member: Member(timeout_us, now_us + timeout_us)}
-    return msgspec.structs.replace(group, members=members, generation=group.generation + newcomers)
+    generation = group.generation + (0 if member in group.members else 1)
+    members = {**group.members, member: Member(timeout_us, now_us + timeout_us, generation)}
+    return msgspec.structs.replace(group, members=members, generation=generation)
 
 
-def heartbeat(group: Group, member: str, now_us: int) -> Group:
-    """Keep a member in."""
+def heartbeat(group: Group, member: str, now_us: int, is_reading: bool = False) -> Group:
+    """Keep a member in; one that reads does so from positions of the present generation."""
     group = expire(group, now_us)
     known = _member(group, member)
-    members = {**group.members, member: Member(known.session_timeout_us, now_us + known.session_timeout_us)}
-    return msgspec.structs.replace(group, members=members)
+    read_generation = group.generation if is_reading else known.read_generation
+    renewed = Member(known.session_timeout_us, now_us + known.session_timeout_us, read_generation)
+    return msgspec.structs.replace(group, members={**group.members, member: renewed})
 
 
 def leave(group: Group, member: str) -> Group:
@@ -125,6 +138,12 @@ def expire(group: Group, now_us: int) -> Group:
     return msgspec.structs.replace(group, members=alive, generation=group.generation + 1)
 
 
+def seek(group: Group) -> Group:
+    """The group after a seek: positions of every generation before are worth nothing."""
+    generation = group.generation + 1
+    return msgspec.structs.replace(group, generation=generation, seek_generation=generation)
+
+
 def assigned(group: Group, member: str, partitions: int) -> list[int]:
     """The partitions of one member or fixed consumer."""
     order = group.order
@@ -138,6 +157,7 @@ def check_commit(
 ) -> None:
     """Refuse a commit of an old generation, of a stranger, or to a partition of another.
 
+    A member that does not say its generation is taken to commit what it fetched last: refused if a seek came since.
     Without a member the group itself commits: that is for readers that divide the work by other means, and only as
     long as no members are in it.
     """
@@ -150,6 +170,9 @@ def check_commit(
         raise MemberNotFound(group.name, member)
     if generation is not None and generation != group.generation:
         raise StaleGeneration(group.name, generation, group.generation)
+    known = group.members.get(member or "")
+    if generation is None and known is not None and known.read_generation < group.seek_generation:
+        raise StaleGeneration(group.name, known.read_generation, group.generation)
     if member is not None:
         for partition in partitions:
             if order[owner_of(partition, len(order))] != member:

@@ -5,6 +5,9 @@ like size are merged, so there are only about log2(commits) of them and a lookup
 payload is a duplicate only if both hashes agree and it was written within the window; the time of its first writing
 counts, later duplicates do not renew it.
 
+Payloads are dated by the present where broker time is ahead of it. A payload that is dated in the future all the same,
+because the clock was ahead for a while when it was written, counts from when that is noticed.
+
 Bound: `messages_max` payloads of 24 bytes. Beyond it the oldest are forgotten before their time, and counted.
 """
 
@@ -18,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.core.hashing import Int64s, UInt64s, fnv1a64, mix64
-from headrace.core.limits import WINDOW_MESSAGES_MAX
+from headrace.core.limits import CLOCK_JUMP_SECONDS, MICROSECONDS, WINDOW_MESSAGES_MAX
 
 Bools = npt.NDArray[np.bool_]
 
@@ -51,6 +54,16 @@ def payloads_of(values: pa.Array, time_us: int) -> Payloads:
     return Payloads(fnv1a64(values), mix64(values), np.full(len(values), time_us, np.int64))
 
 
+def present_of(time_us: int, now_us: int) -> int:
+    """The time by which payloads are dated: broker time, unless a clock that was ahead has left it in the future."""
+    return now_us if _is_ahead(time_us, now_us) else time_us
+
+
+def _is_ahead(time_us: int, now_us: int) -> bool:
+    # Broker time rises with every commit, so it may be ahead by moments.
+    return time_us > now_us + CLOCK_JUMP_SECONDS * MICROSECONDS
+
+
 def repeats_within(payloads: Payloads) -> Bools:
     """Which rows repeat an earlier row of the same batch."""
     order = np.lexsort((payloads.second, payloads.first))
@@ -69,6 +82,8 @@ class PayloadWindow:
         self.messages_max = messages_max
         self.forgotten_early = 0
         self._runs: list[Payloads] = []
+        # No payload is dated later.
+        self._newest_us = 0
 
     def __len__(self) -> int:
         return sum(len(run) for run in self._runs)
@@ -84,6 +99,7 @@ class PayloadWindow:
         """Remember what a commit wrote."""
         if not len(payloads):
             return
+        self._newest_us = max(self._newest_us, int(payloads.time_us.max()))
         self._runs.append(payloads.pick(np.argsort(payloads.first, kind="stable")))
         while len(self._runs) > 1 and len(self._runs[-2]) <= 2 * len(self._runs[-1]):
             self._runs[-2:] = [_merged(self._runs[-2:])]
@@ -99,6 +115,12 @@ class PayloadWindow:
         self._runs = [run for run in kept if len(run)]
         return before - len(self)
 
+    def date_back(self, now_us: int) -> None:
+        """Let payloads that are dated in the future count from now on."""
+        if _is_ahead(self._newest_us, now_us):
+            self._runs = [Payloads(run.first, run.second, np.minimum(run.time_us, now_us)) for run in self._runs]
+            self._newest_us = now_us
+
     def _forget_oldest(self, count: int) -> int:
         everything = _merged(self._runs)
         keep = np.ones(len(everything), bool)
@@ -110,6 +132,7 @@ class PayloadWindow:
         """An independent window with the same content."""
         twin = PayloadWindow(self.messages_max)
         twin._runs, twin.forgotten_early = list(self._runs), self.forgotten_early
+        twin._newest_us = self._newest_us
         return twin
 
     def snapshot(self) -> pa.RecordBatch:

@@ -30,6 +30,7 @@ from headrace.core.publish.payload_window import (
     Payloads,
     PayloadWindow,
     payloads_of,
+    present_of,
     repeats_within,
 )
 from headrace.core.publish.routing import NOWHERE, KeyRows, choose_partitions
@@ -233,8 +234,9 @@ def plan(
         outcome[_repeated_seqnos(sources, seqno, state.sources, time_us)] = DUPLICATE_BY_SOURCE
     payloads = NO_PAYLOADS
     if settings.deduplication == "payload":
-        after_us = time_us - settings.deduplication_window_seconds * MICROSECONDS
-        payloads = _new_payloads(batch, outcome, [state.window, *other_windows], time_us, after_us)
+        present_us = present_of(time_us, now_us)
+        after_us = present_us - settings.deduplication_window_seconds * MICROSECONDS
+        payloads = _new_payloads(batch, outcome, [state.window, *other_windows], present_us, after_us)
     kept = np.flatnonzero(outcome == WRITTEN) if outcome.any() else None
     if kept is not None:
         batch = batch.take(pa.array(kept))

@@ -72,7 +72,7 @@ def with_edges(app: ASGIApp, access: Access, settings: HttpSettings) -> ASGIApp:
 
 def make_litestar(broker: Broker, access: Access, settings: HttpSettings, draining: Draining | None = None) -> Litestar:
     """The same without the routing by raw paths, for those who look at its routes."""
-    bridge, gate = Bridge(broker, draining), Gate(access)
+    bridge, gate = Bridge(broker, draining, settings.stop_seconds), Gate(access)
     parts = {
         "bridge": bridge,
         "wakes": LoopWakeups(bridge.draining),

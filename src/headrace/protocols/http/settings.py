@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from headrace.core.errors import InvalidInput
-from headrace.core.limits import BATCH_BYTES_MAX
+from headrace.core.limits import BATCH_BYTES_MAX, STOP_SECONDS
 
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@*]+")
 
@@ -34,9 +34,10 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         outcome is unknown; long polls have their wait on top.
     send_seconds_max: a client that does not take the next part of an answer in this time is cut off.
     heartbeat_seconds: a subscription on which nothing comes in this time gets a comment, which keeps it alive.
-    stop_seconds: how long a stop waits for the requests under way; what is not done then is cut off.
     metrics_partitions_max: metrics have series for each partition, and for each partition of each group, as long as
         there are at most this many of them; 0 for never. More cost Prometheus and this server too much.
+    stop_seconds: how long a stop waits for the requests under way, and again so long for the store to be closed; what
+        is not done then is cut off.
     """
 
     allowed_hosts: tuple[str, ...] = ()
@@ -51,7 +52,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     request_seconds_max: Seconds = 120.0
     send_seconds_max: Seconds = 60.0
     heartbeat_seconds: Seconds = 15.0
-    stop_seconds: Seconds = 30.0
+    stop_seconds: Seconds = STOP_SECONDS
     metrics_partitions_max: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 1_000
 
     def __post_init__(self) -> None:

@@ -2,14 +2,20 @@
 
 The group is made at the first report, and again if somebody deletes it. A commit never moves a group back, so a query
 that is restarted from an older checkpoint does no harm. Not safe for threads: one process of the driver reports.
+
+A seek of the group cannot move the query, which reads from its checkpoint; and the query does not undo the seek. It
+logs a warning and reports no more until it is restarted: until then the group stands where the operator put it.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
-from headrace.core.errors import GroupNotFound
+from headrace.core.errors import GroupNotFound, StaleGeneration
 from headrace.spark.options import ReadOptions
+
+logger = logging.getLogger(__name__)
 
 
 class GroupProgress:
@@ -18,13 +24,16 @@ class GroupProgress:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._told: dict[int, int] | None = None
+        self._generation = 0
+        # Whether a seek moved the group since this query began to report.
+        self._is_moved = False
 
     def report(self, offsets: Mapping[int, int]) -> None:
         """Everything before these offsets was read; says so to the broker if it is notifications."""
         options = self._options
-        if options.group is None:
+        if options.group is None or self._is_moved:
             return
-        call, topic, group = options.connection.call, options.topic, options.group
+        group = options.group
         if self._told is None:
             self._register(group)
         told = self._told or {}
@@ -32,16 +41,36 @@ class GroupProgress:
         if not notifications:
             return
         try:
-            call(lambda client: client.commit(topic, group, notifications))
+            self._commit(group, notifications)
         except GroupNotFound:
             # Somebody deleted it, alone or with its topic. The query needs it no less for that.
             self._register(group)
             notifications = dict(offsets)
-            call(lambda client: client.commit(topic, group, notifications))
+            self._commit(group, notifications)
         self._told = told | notifications
+
+    def _commit(self, group: str, offsets: dict[int, int]) -> None:
+        """Commit, unless an operator moved the group."""
+        call, topic, generation = self._options.connection.call, self._options.topic, self._generation
+        try:
+            call(lambda client: client.commit(topic, group, offsets, generation))
+        except StaleGeneration:
+            present = call(lambda client: client.describe_group(topic, group))
+            self._is_moved = present.seek_generation > generation
+            if self._is_moved:
+                logger.warning(
+                    "group %r of topic %r was moved by a seek. The query continues from its checkpoint and does not "
+                    "report its progress to the group until it is restarted",
+                    group,
+                    topic,
+                )
+                return
+            # Only its size or its members changed.
+            self._generation = present.generation
+            call(lambda client: client.commit(topic, group, offsets, present.generation))
 
     def _register(self, group: str) -> None:
         options = self._options
         topic, important = options.topic, options.important
-        options.connection.call(lambda client: client.register_group(topic, group, important=important))
-        self._told = {}
+        made = options.connection.call(lambda client: client.register_group(topic, group, important=important))
+        self._told, self._generation = {}, made.generation

@@ -29,7 +29,7 @@ from headrace.core.histogram import SECONDS, Histogram
 from headrace.core.messages import NO_MESSAGES, content_bytes, join, message_sizes, read_batch
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import Commit, TopicState
-from headrace.core.retention import Piece, droppable, outlived
+from headrace.core.retention import Piece, Sightings, droppable, outlived
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk.files import frame, snapshot
@@ -84,6 +84,7 @@ class DiskLog:
         self._sealed = 0
         self.sync_seconds = Histogram(SECONDS)
         self._write_lock = threading.Lock()
+        self._sightings = Sightings()
         self._tail = TailCache()
         self._room = Preallocation(files, options)
         self._mapped: OrderedDict[Segment, None] = OrderedDict()
@@ -218,9 +219,10 @@ class DiskLog:
         with self._write_lock:
             if self._failure is not None:
                 raise LogFailed(self._topic.name, self._failure)
-            if outlived(self._state.last_time_us, settings, now_us) and self._end > self._header_bytes():
+            newest_us = self._sightings.newest_us(self._state.last_time_us, now_us)
+            if outlived(newest_us, settings, now_us) and self._end > self._header_bytes():
                 self._roll()
-            pieces = self._pieces()
+            pieces = self._sightings.dated(self._pieces(), now_us)
             count = min(droppable(pieces, settings, held, now_us), len(pieces) - 1)
             dropped, kept = self._segments[:count], self._segments[count:]
             if dropped and self._snapshot_number < kept[0].header.first_number:

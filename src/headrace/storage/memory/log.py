@@ -14,7 +14,7 @@ from headrace.core.histogram import SECONDS, Histogram
 from headrace.core.messages import NO_MESSAGES, message_sizes, read_batch
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import Commit, TopicState
-from headrace.core.retention import Piece, droppable
+from headrace.core.retention import Piece, Sightings, droppable
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Decide, OffsetRange
@@ -45,6 +45,7 @@ class MemoryLog:
         self._start = np.zeros(topic.partitions, np.int64)
         self._pieces: list[Piece] = []
         self._lock = threading.RLock()
+        self._sightings = Sightings()
         self.sync_seconds = Histogram(SECONDS)
         self.failure: str | None = None
 
@@ -128,7 +129,7 @@ class MemoryLog:
     def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
         """Drop the oldest commits that are past retention and not held; say how many."""
         with self._lock:
-            count = droppable(self._pieces, settings, held, now_us)
+            count = droppable(self._sightings.dated(self._pieces, now_us), settings, held, now_us)
             if count:
                 ends = self._pieces[count - 1].end_offsets
                 self._start[: len(ends)] = ends

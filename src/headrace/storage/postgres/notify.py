@@ -20,6 +20,7 @@ from typing import Final
 
 import psycopg
 
+from headrace.core.limits import STOP_SECONDS
 from headrace.storage.postgres.errors import reason_of
 from headrace.storage.postgres.pool import Connection, ConnectionPool
 
@@ -69,7 +70,7 @@ class PostgresSignals:
             self._end.close()
             self._lock.notify_all()
         for thread in self._threads:
-            thread.join()
+            thread.join(STOP_SECONDS)
         self._ending.close()
 
     def _start(self, name: str, work: Callable[[], None]) -> None:

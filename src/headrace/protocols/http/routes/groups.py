@@ -61,7 +61,10 @@ class ConsumerOut(msgspec.Struct):
 
 
 class GroupOut(msgspec.Struct):
-    """All about a group; the lag over all partitions is the sum of messages and the greatest age."""
+    """All about a group; the lag over all partitions is the sum of messages and the greatest age.
+
+    seek_generation: the generation that the last seek began; positions of earlier ones are worth nothing.
+    """
 
     topic: str
     name: str
@@ -73,6 +76,7 @@ class GroupOut(msgspec.Struct):
     lag_seconds: float
     members: list[ConsumerOut]
     partitions: list[ProgressOut]
+    seek_generation: int = 0
 
     @classmethod
     def of(cls, group: GroupDescription) -> GroupOut:
@@ -91,6 +95,7 @@ class GroupOut(msgspec.Struct):
                 ProgressOut(partition, at.committed, at.position, at.end, at.lag_messages, at.lag_seconds, at.consumer)
                 for partition, at in group.progress.items()
             ],
+            group.seek_generation,
         )
 
 
@@ -110,7 +115,8 @@ class CommitIn(msgspec.Struct, forbid_unknown_fields=True):
     """Everything below these offsets was read.
 
     member: who commits, or the index of a consumer of a fixed group; without it the group itself.
-    generation: refuse the commit if the group has changed since.
+    generation: refuse the commit if the group has changed since; a member that leaves it out is refused only if the
+        group was moved by a seek since it last fetched or joined.
     """
 
     offsets: Positions
@@ -255,7 +261,10 @@ async def commit_offsets(
 async def seek(
     request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> Response[bytes]:
-    """Go to the start, the end, a time or to offsets, forward or back, in a new generation of the group."""
+    """Move to the oldest message, the end, a time or to offsets, forward or back, in a new generation of the group.
+
+    Members continue at the new position: what they read before cannot be committed any more.
+    """
     data = await read(request, SeekIn)
     if (data.to is None) == (data.offsets is None):
         raise InvalidInput("to", repr(data.to), "give either to or offsets")

@@ -46,17 +46,23 @@ class JoinIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MemberOut(msgspec.Struct):
-    """What a member knows: the group's generation and the partitions it reads in it."""
+    """What a member knows: the group's generation and the partitions it reads in it.
+
+    seek_generation: the generation that the last seek began; a member that knew an earlier one forgets its positions
+        and continues where the group is.
+    """
 
     group: str
     member: str
     generation: int
     partitions: list[int]
+    seek_generation: int = 0
 
     @classmethod
     def of(cls, membership: Membership) -> MemberOut:
         """A membership of the broker as JSON."""
-        return cls(membership.group, membership.member, membership.generation, membership.partitions)
+        of = membership
+        return cls(of.group, of.member, of.generation, of.partitions, of.seek_generation)
 
 
 class MemberMessages(msgspec.Struct):

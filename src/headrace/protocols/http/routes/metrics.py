@@ -47,6 +47,7 @@ _UPKEEP: Final = (
     ("segments_dropped", "Segments dropped by retention"),
     ("segments_sealed", "Segments sealed"),
     ("members_expired", "Members whose session ran out"),
+    ("clock_jumps", "Times the clock of the machine was seen to jump"),
     ("links_expired", "Links of idle sources that were forgotten"),
     ("sources_forgotten", "Idle sources that were forgotten"),
     ("stages_expired", "Stages that nobody published in time"),

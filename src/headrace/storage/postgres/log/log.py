@@ -15,7 +15,8 @@
       apply to the state, announce
 
 Reading takes no lock. A server knows the row as it last saw it; a read at or beyond the end that it knows looks at the
-row again, and so does one that finds a segment gone.
+row again, and so does one that finds a segment gone: retention dropped it. If the row still names the segment, or
+after so many looks, its table was dropped by someone else, and that is what the read says.
 
 Failure: an error before COMMIT leaves nothing behind. A connection that is lost before it is replaced, and the commit
 is decided anew: others may have committed meanwhile, or opened a producer, which moves no commit. If COMMIT itself gets
@@ -39,12 +40,14 @@ import psycopg
 import pyarrow as pa
 from psycopg import errors, sql
 
-from headrace.core.errors import HeadraceError, LogFailed, OutcomeUnknown, StoreUnavailable
+from headrace.core.errors import HeadraceError, LogFailed, OutcomeUnknown, StoreUnavailable, TableMissing
 from headrace.core.hashing import Int64s
 from headrace.core.histogram import SECONDS, Histogram
+from headrace.core.limits import LOOKS_MAX
 from headrace.core.messages import NO_MESSAGES, message_sizes, read_batch
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import Commit, TopicState
+from headrace.core.retention import Sightings
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Decide, OffsetRange
@@ -102,6 +105,8 @@ class PostgresLog:
         self._state: TopicState | None = None
         self._sight: Sight | None = None
         self._write_lock = threading.RLock()
+        self._retention_lock = threading.Lock()
+        self._sightings = Sightings()
         # The connection of the decision under way, and the epochs that it puts.
         self._deciding: tuple[Connection, dict[Source, int]] | None = None
         self.sync_seconds = Histogram(SECONDS)
@@ -163,24 +168,47 @@ class PostgresLog:
         sight = self._sight
         if sight is None or not sight.covers(partition, offset):
             sight = self._look()
-        while True:
-            head = sight.head
-            end = check_range(self._topic.name, OffsetRange(head.starts, head.ends), partition, offset)
-            stop = min(end, offset + messages_max)
-            if offset >= stop:
-                return read_batch(NO_MESSAGES, partition, offset, np.zeros(0, np.int64))
-            batches = self._unless_dropped(partial(self._read, sight, partition, offset, stop, bytes_max))
-            if batches is not None:
-                return _within_bytes(pa.concat_batches(batches), bytes_max)
-            sight = self._look()
+        return self._unless_missing(sight, partial(self._read_at, partition, offset, messages_max, bytes_max))
+
+    def _read_at(
+        self, partition: int, offset: int, messages_max: int, bytes_max: int, sight: Sight
+    ) -> pa.RecordBatch | None:
+        """What a read gives, of the topic as it was seen; none if retention dropped a segment under it."""
+        head = sight.head
+        end = check_range(self._topic.name, OffsetRange(head.starts, head.ends), partition, offset)
+        stop = min(end, offset + messages_max)
+        if offset >= stop:
+            return read_batch(NO_MESSAGES, partition, offset, np.zeros(0, np.int64))
+        batches = self._unless_dropped(partial(self._read, sight, partition, offset, stop, bytes_max))
+        return None if batches is None else _within_bytes(pa.concat_batches(batches), bytes_max)
 
     def first_at(self, partition: int, time_us: int) -> int:
         """The first offset of a partition at or after a time; its end offset if all is older."""
-        while True:
-            sight = self._look()
-            found = self._unless_dropped(partial(self._first_at, sight, partition, time_us))
+
+        def first(sight: Sight) -> int | None:
+            return self._unless_dropped(partial(self._first_at, sight, partition, time_us))
+
+        return self._unless_missing(self._look(), first)
+
+    def _unless_missing(self, sight: Sight, work: Callable[[Sight], Result | None]) -> Result:
+        """What work gives of the topic as it is seen; it is looked at again as long as retention drops segments."""
+        for _ in range(LOOKS_MAX):
+            found = work(sight)
             if found is not None:
                 return found
+            sight = self._look_after(sight)
+        raise self._missing(sight)
+
+    def _look_after(self, before: Sight) -> Sight:
+        """The topic as it is now, after a table of it was missing; an error if that is not because of retention."""
+        sight = self._look()
+        if sight.head.first_segment == before.head.first_segment:
+            raise self._missing(sight)
+        return sight
+
+    def _missing(self, sight: Sight) -> TableMissing:
+        first, last = sight.head.first_segment, sight.head.segment
+        return TableMissing(self._topic.name, f"one of the tables topic_{self._topic.id}_{first} to _{last}")
 
     def time_of(self, partition: int, offset: int) -> int | None:
         """When the message with this offset was written; none if it is not there."""
@@ -203,8 +231,8 @@ class PostgresLog:
 
     def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
         """Drop the oldest segments that are past retention and not held; say how many."""
-        cut = Retention(self._connections, self._topic, settings, held, now_us)
-        dropped = cut.run()
+        with self._retention_lock:
+            dropped = Retention(self._connections, self._topic, settings, held, now_us, self._sightings).run()
         if dropped:
             self._sight = None
         return dropped
@@ -282,7 +310,7 @@ class PostgresLog:
             sight = Sight(head, (*sight.segments, begin_segment(connection, topic.id, head)))
         statements = persist(connection, topic, head, writing.commits)
         if writing.base // TRIM_COMMITS < head.commits // TRIM_COMMITS:
-            statements += knowledge.trimming(connection, topic.id, head, self.state)
+            statements += knowledge.trimming(connection, topic.id, head, self.state, writing.commits)
         return sight, statements
 
     def _known(self, connection: Connection, head: TopicRow) -> TopicState:

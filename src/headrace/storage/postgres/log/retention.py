@@ -17,7 +17,7 @@ import numpy as np
 
 from headrace.core.errors import StoreUnavailable
 from headrace.core.hashing import Int64s
-from headrace.core.retention import droppable, outlived
+from headrace.core.retention import Sightings, droppable, outlived
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.log import topic_row as heads
@@ -56,6 +56,7 @@ class Retention:
     settings: TopicSettings
     held: Int64s | None
     now_us: int
+    sightings: Sightings
 
     def run(self) -> int:
         """Drop what may go; say how many segments."""
@@ -92,11 +93,12 @@ class Retention:
     def _should_begin(self, head: TopicRow, last: SegmentTable) -> bool:
         """Whether the last segment could go, or is full, and so has to be complete."""
         has_messages = int(head.ends.sum()) > int(last.ends.sum())
-        is_old = outlived(head.last_time_us, self.settings, self.now_us)
+        newest_us = self.sightings.newest_us(head.last_time_us, self.now_us)
+        is_old = outlived(newest_us, self.settings, self.now_us)
         return has_messages and (is_old or is_full(last, head, self.connections.options))
 
     def _droppable(self, found: Sequence[SegmentTable], head: TopicRow, held: Int64s | None) -> int:
-        pieces = pieces_of(found, head)
+        pieces = self.sightings.dated(pieces_of(found, head), self.now_us)
         return min(droppable(pieces, self.settings, held, self.now_us), len(pieces) - 1)
 
     def _held(self, connection: Connection, head: TopicRow) -> Int64s | None:

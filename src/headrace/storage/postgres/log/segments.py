@@ -15,7 +15,9 @@ from typing import Final
 
 from psycopg import sql
 
+from headrace.core.errors import TableMissing
 from headrace.core.hashing import Int64s
+from headrace.core.limits import LOOKS_MAX
 from headrace.core.retention import Piece
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.log import topic_row as heads
@@ -51,12 +53,13 @@ Segments = tuple[SegmentTable, ...]
 
 def look(connection: Connection, topic: TopicRecord, known: Segments = ()) -> tuple[TopicRow, Segments]:
     """The row of a topic and the segments of the same moment, without a lock."""
-    while True:
+    for _ in range(LOOKS_MAX):
         head = heads.look(connection, topic)
         found = segments_of(connection, topic.id, head, known)
         # Between the two statements retention may have gone on.
         if _belong(found, head):
             return head, found
+    raise TableMissing(topic.name, f"a row of topic_segments for topic {topic.id}")
 
 
 def segments_of(connection: Connection, topic_id: int, head: TopicRow, known: Segments = ()) -> Segments:

@@ -115,17 +115,22 @@ def saving(connection: Connection, topic_id: int, commit: Commit, head: TopicRow
     payloads = commit.payloads
     if len(payloads):
         hashes = [hashes.astype("<u8").tobytes() for hashes in (payloads.first, payloads.second)]
-        statements.append(cursor.mogrify(_PUT_PAYLOADS, [topic_id, commit.number, commit.time_us, *hashes]))
+        # When they were written, which broker time may be ahead of; the same for all of a commit.
+        written_us = int(payloads.time_us[0])
+        statements.append(cursor.mogrify(_PUT_PAYLOADS, [topic_id, commit.number, written_us, *hashes]))
         head.payloads_commit = commit.number + 1
     return statements
 
 
-def trimming(connection: Connection, topic_id: int, head: TopicRow, state: TopicState) -> list[str]:
-    """The statements that let the tables forget what the memory forgets."""
+def trimming(
+    connection: Connection, topic_id: int, head: TopicRow, state: TopicState, commits: Sequence[Commit]
+) -> list[str]:
+    """The statements that let the tables forget what the memory forgets, after some commits."""
     cursor = psycopg.ClientCursor(connection)
     statements: list[str] = []
-    after_us = head.last_time_us - head.settings.deduplication_window_seconds * MICROSECONDS
-    if head.payloads_commit:
+    present_us = [int(commit.payloads.time_us[0]) for commit in commits if len(commit.payloads)]
+    if present_us:
+        after_us = present_us[-1] - head.settings.deduplication_window_seconds * MICROSECONDS
         statements.append(cursor.mogrify(_TRIM_PAYLOADS, {"topic": topic_id, "after": after_us, "rows": TRIM_ROWS}))
     if len(state.writers) >= WRITERS_MAX:
         statements.append(cursor.mogrify(_TRIM_WRITERS, {"topic": topic_id, "most": WRITERS_MAX}))
