@@ -194,6 +194,11 @@ class Consumer:
         """The partitions that are read."""
         return sorted(self._progress.positions())
 
+    @property
+    def generation(self) -> int | None:
+        """The generation of the group in which `assignment` holds; none without a group."""
+        return None if self._session is None else self._session.known.generation
+
     def seek(self, to: Start) -> None:
         """Go on elsewhere: at "earliest", "latest", an offset, a time, or offsets by partition.
 
