@@ -22,10 +22,10 @@ from headrace.verify.violation import MEANINGS, Kind
 from tests.verify.histories import committed, kinds, log, polled, seen, sent, sought, started, verdict_on
 
 # Three messages in one partition, read and committed: the good history that the bad ones differ from.
-PUBLISHED = sent(1, ["a:0", "a:1", "a:2"], [(0, 0), (0, 1), (0, 2)])
-LOG = log(0, "a:0", "a:1", "a:2")
-READ = [polled(20, 0, "a:0", "a:1", "a:2"), committed(30, 3), seen(40, 3, members={"m": [0]})]
-GOOD = [*PUBLISHED, *LOG, *READ]
+PUBLISHED: list[Event] = sent(1, ["a:0", "a:1", "a:2"], [(0, 0), (0, 1), (0, 2)])
+LOG: list[Event] = log(0, "a:0", "a:1", "a:2")
+READ: list[Event] = [polled(20, 0, "a:0", "a:1", "a:2"), committed(30, 3), seen(40, 3, members={"m": [0]})]
+GOOD: list[Event] = [*PUBLISHED, *LOG, *READ]
 
 
 def test_a_good_history() -> None:
@@ -121,17 +121,17 @@ def test_an_acknowledged_commit_that_is_torn_has_lost_messages() -> None:
 
 def test_what_the_server_reports_as_unreadable_is_no_silent_loss() -> None:
     gap = Gap(0, 1, 2, "the checksum is wrong")
-    parts = [*PUBLISHED, LogRead(0, 0, ["a:0"]), LogRead(0, 2, ["a:2"]), LogEnd(0, 0, 3)]
+    parts: list[Event] = [*PUBLISHED, LogRead(0, 0, ["a:0"]), LogRead(0, 2, ["a:2"]), LogEnd(0, 0, 3)]
     assert kinds(parts) == ["lost", "gap"]
     assert kinds(parts, gap) == []
     assert kinds(parts, gap, polled(20, 0, "a:0"), polled(21, 2, "a:2"), seen(40, 3)) == []
 
 
 def test_what_retention_dropped_unseen_has_expired() -> None:
-    parts = [*PUBLISHED, *log(0, "a:2", start=2), started(2)]
+    parts: list[Event] = [*PUBLISHED, *log(0, "a:2", start=2), started(2)]
     assert kinds(parts) == []
     assert "lost" in kinds(PUBLISHED, log(0, "a:1", start=1, end=2))
-    torn = [*sent(2, ["b:0", "b:1"], None, source="b"), *log(1, "b:1")]
+    torn: list[Event] = [*sent(2, ["b:0", "b:1"], None, source="b"), *log(1, "b:1")]
     assert kinds(parts, torn) == []
     # An important group must have been given it before.
     assert kinds(parts, seen(40, 0, important=True)) == ["lost", "lost", "dropped_unread"]
@@ -193,7 +193,7 @@ def test_a_seek_forward_passes_messages_over_on_purpose() -> None:
 
 
 def test_retention_passes_messages_over_for_a_group_that_is_not_important() -> None:
-    parts = [*PUBLISHED, *log(0, "a:2", start=2), started(2), polled(30, 2, "a:2")]
+    parts: list[Event] = [*PUBLISHED, *log(0, "a:2", start=2), started(2), polled(30, 2, "a:2")]
     assert kinds(parts, seen(40, 3)) == []
     assert "passed_over" in kinds(parts, seen(40, 3, important=True))
 
@@ -203,7 +203,7 @@ def test_what_is_given_after_it_was_committed_comes_too_late() -> None:
 
 
 def test_what_was_passed_over_is_told_beside_an_ignored_seek() -> None:
-    parts = [*GOOD, *sought(9, 50, 1), seen(60, 3), seen(70, 9)]
+    parts: list[Event] = [*GOOD, *sought(9, 50, 1), seen(60, 3), seen(70, 9)]
     assert kinds(parts) == ["seek_ignored", "passed_over"]
 
 

@@ -22,7 +22,7 @@ class _Event(msgspec.Struct, frozen=True, tag_field="op", tag=str.lower, omit_de
     """The root of all events."""
 
 
-class Began(_Event):
+class Began(_Event, frozen=True):
     """The first event: which topic this history is about."""
 
     topic: str
@@ -30,7 +30,7 @@ class Began(_Event):
     seed: int = 0
 
 
-class Publish(_Event):
+class Publish(_Event, frozen=True):
     """A call that publishes messages.
 
     source: the producer id, or none; then only what was acknowledged has an order.
@@ -47,7 +47,7 @@ class Publish(_Event):
     is_one_commit: bool = True
 
 
-class Published(_Event):
+class Published(_Event, frozen=True):
     """The end of such a call: for each message partition and offset, or none if the server named no place."""
 
     number: int
@@ -57,7 +57,7 @@ class Published(_Event):
     error: str = ""
 
 
-class Poll(_Event):
+class Poll(_Event, frozen=True):
     """Messages given to a member: runs of consecutive offsets. Without a generation its partitions are not certain."""
 
     group: str
@@ -69,7 +69,7 @@ class Poll(_Event):
     at_ns: int
 
 
-class Commit(_Event):
+class Commit(_Event, frozen=True):
     """Offsets that a member committed."""
 
     group: str
@@ -81,7 +81,7 @@ class Commit(_Event):
     error: str = ""
 
 
-class Seek(_Event):
+class Seek(_Event, frozen=True):
     """A call that moves a group."""
 
     number: int
@@ -90,7 +90,7 @@ class Seek(_Event):
     at_ns: int
 
 
-class Sought(_Event):
+class Sought(_Event, frozen=True):
     """The end of such a call."""
 
     number: int
@@ -99,7 +99,7 @@ class Sought(_Event):
     error: str = ""
 
 
-class GroupSeen(_Event):
+class GroupSeen(_Event, frozen=True):
     """A group as a server described it."""
 
     group: str
@@ -111,21 +111,21 @@ class GroupSeen(_Event):
     at_ns: int
 
 
-class OffsetsSeen(_Event):
+class OffsetsSeen(_Event, frozen=True):
     """Start and end of each partition as a server told them."""
 
     offsets: dict[int, tuple[int, int]]
     at_ns: int
 
 
-class Grown(_Event):
+class Grown(_Event, frozen=True):
     """The topic was asked to have so many partitions."""
 
     partitions: int
     at_ns: int
 
 
-class LogRead(_Event):
+class LogRead(_Event, frozen=True):
     """A part of a partition, read at the end: what stands from `offset` on."""
 
     partition: int
@@ -133,7 +133,7 @@ class LogRead(_Event):
     messages: list[str]
 
 
-class LogEnd(_Event):
+class LogEnd(_Event, frozen=True):
     """A partition was read at the end from its start offset to its end offset."""
 
     partition: int
@@ -141,7 +141,7 @@ class LogEnd(_Event):
     end: int
 
 
-class Gap(_Event):
+class Gap(_Event, frozen=True):
     """Offsets that the server reported as unreadable, up to and without `end`, in its own words."""
 
     partition: int
@@ -150,7 +150,7 @@ class Gap(_Event):
     reason: str
 
 
-class Stalled(_Event):
+class Stalled(_Event, frozen=True):
     """A group did not come to the end of the topic although nothing was published any more."""
 
     group: str
@@ -158,7 +158,7 @@ class Stalled(_Event):
     seconds: float
 
 
-class ClientFailed(_Event):
+class ClientFailed(_Event, frozen=True):
     """A client ended by an error that is none of those documented."""
 
     client: str
@@ -166,7 +166,7 @@ class ClientFailed(_Event):
     at_ns: int
 
 
-class Note(_Event):
+class Note(_Event, frozen=True):
     """Something that happened beside the operations, such as an injected fault."""
 
     text: str

@@ -172,15 +172,14 @@ class MessagePublisher(_Sender):
             calls.append(number)
         wait(futures)
         for number, future in zip(calls, futures, strict=True):
-            error = future.exception()
-            if error is None:
+            try:
                 receipt = future.result()
-                place = None if receipt.partition is None else (receipt.partition, receipt.offset)
-                self.end(number, "ok", [place])
-            else:
-                assert isinstance(error, HeadraceError), "futures of a producer have errors of the tree"
+            except HeadraceError as error:
                 self.end(number, outcome_of(error), [], f"{error.code}: {error}")
                 is_good = False
+                continue
+            partition, offset, _ = receipt
+            self.end(number, "ok", [None if partition is None or offset is None else (partition, offset)])
         return is_good
 
 

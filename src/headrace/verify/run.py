@@ -47,7 +47,7 @@ class Run:
         workload.check()
         self.topic = topic or f"verify-{uuid.uuid4().hex[:12]}"
         self._workload = workload
-        self._history = history
+        self.history = history
         self._connect = _connections(url, token, root_certificates, workload.patience_seconds)
         self._recorder: Recorder | None = None
         # Set while clients publish: whoever injects faults does so only then.
@@ -61,7 +61,7 @@ class Run:
     def run(self, keep: bool = False) -> None:
         """Do all of it, and write the history; the topic is deleted at the end unless it is to be kept."""
         workload = self._workload
-        with Recorder(self._history) as recorder, self._connect() as client:
+        with Recorder(self.history) as recorder, self._connect() as client:
             self._recorder = recorder
             recorder.record(Began(self.topic, seed=workload.seed))
             settings: dict[str, Any] = {}

@@ -250,7 +250,7 @@ def test_a_topic_is_deleted_meanwhile(tmp_path: Path) -> None:
     store = Store(tmp_path, commits=4)
     other = Topic(store.place, "Other", partitions=1)
     other.publish(values(b"x"))
-    original, done = FileSystem.list_directory, []
+    done: list[Path] = []
     other_directory = store.directory / "topics" / f"{other.record.id:09d}"
 
     class Deleting(FileSystem):
@@ -259,7 +259,7 @@ def test_a_topic_is_deleted_meanwhile(tmp_path: Path) -> None:
             if path == other_directory and store.has_copied_catalog and not done:
                 done.append(path)
                 other.delete()
-            return original(self, path)
+            return super().list_directory(path)
 
     store.back_up(Deleting())
     assert done
