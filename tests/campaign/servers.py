@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
 import signal
@@ -21,11 +20,6 @@ _SETTINGS: Final = ("broker.retention_check_seconds=1",)
 
 class CampaignFailed(Exception):
     """A server did what no server may do; the round counts as violated."""
-
-
-def faketime_library() -> str | None:
-    """The library that moves the clock of a process, where Debian's package `faketime` puts it."""
-    return next(iter(glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")), None)
 
 
 class CampaignServer:
@@ -56,13 +50,23 @@ class CampaignServer:
     def start(self) -> None:
         """Start it and wait until it answers."""
         http, flight = (f"127.0.0.1:{port.number}" for port in self._ports)
-        command = [sys.executable, "-m", "headrace", "serve", "--store", self._store, "--http", http]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.campaign.moved_clock",
+            str(self._clock),
+            "serve",
+            "--store",
+            self._store,
+            "--http",
+            http,
+        ]
         command += ["--flight", flight, "--log-level", "warning", "--log-format", "text"]
         for setting in _SETTINGS:
             command += ["--set", setting]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=self._environment()
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=_environment()
             )
         assert self._process.stdout is not None
         if not self._process.stdout.readline():
@@ -95,9 +99,9 @@ class CampaignServer:
             os.kill(self.pid, signal.SIGCONT)
 
     def set_clock(self, offset_seconds: int) -> None:
-        """Move its wall clock; it looks once a second. Its monotonic clock goes on."""
+        """Move its wall clock; it looks twice a second. Its monotonic clock goes on."""
         fresh = self._clock.with_suffix(".fresh")
-        fresh.write_text(f"{offset_seconds:+d}s\n")
+        fresh.write_text(f"{offset_seconds}\n")
         fresh.replace(self._clock)
 
     def close(self) -> None:
@@ -108,20 +112,11 @@ class CampaignServer:
         for port in self._ports:
             port.close()
 
-    def _environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-        library = faketime_library()
-        if library is None:
-            return kept
-        return kept | {
-            "LD_PRELOAD": library,
-            "FAKETIME_TIMESTAMP_FILE": str(self._clock),
-            "FAKETIME_CACHE_DURATION": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "FAKETIME_DONT_RESET": "1",
-        }
-
 
 def has_strace() -> bool:
     """Whether system calls of a process can be made to fail from outside."""
     return shutil.which("strace") is not None
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from headrace.verify.run import Run
 from tests.campaign.backups import check_backup
-from tests.campaign.servers import CampaignServer, faketime_library, has_strace
+from tests.campaign.servers import CampaignServer, has_strace
 from tests.postgres_server import PostgresServer
 
 Fault = Callable[[random.Random, Run], str]
@@ -52,11 +52,8 @@ class _ServerFaults:
         self.servers: list[CampaignServer] = []
 
     def server_faults(self) -> dict[str, Fault]:
-        """The faults by name; the clock only where it can be moved."""
-        faults: dict[str, Fault] = {"kill": self._kill, "stop": self._stop, "pause": self._pause}
-        if faketime_library() is not None:
-            faults["clock"] = self._clock
-        return faults
+        """The faults by name."""
+        return {"kill": self._kill, "stop": self._stop, "pause": self._pause, "clock": self._clock}
 
     def heal(self) -> None:
         """All servers run, at the right time."""

@@ -186,6 +186,8 @@ def test_looks_that_overlap_each_other_have_no_order() -> None:
 def test_an_acknowledged_commit_is_seen() -> None:
     assert kinds(GOOD, polled(45, 3), committed(50, 3), seen(60, 2)) == ["commit_went_back"]
     assert kinds(GOOD, committed(50, 9, "unknown"), seen(60, 3)) == []
+    # After a seek only what the server says counts.
+    assert kinds(GOOD, sought(9, 50, 1), committed(60, 3), seen(70, 1)) == []
 
 
 def test_a_seek_forward_passes_messages_over_on_purpose() -> None:

@@ -77,8 +77,10 @@ def _lines(history: HistoryIndex) -> _Lines:
             sighting = _Sighting(seen.called_ns, seen.at_ns, offset, "the server")
             lines.sightings[seen.group, partition].append(sighting)
     for commit in history.commits:
-        if commit.outcome == "ok":
-            for partition, offset in commit.offsets.items():
+        for partition, offset in commit.offsets.items():
+            # After a seek a member may learn with its commit that it stands elsewhere, and commit nothing.
+            first_seek = min((window.called_ns for window in lines.seeks[commit.group, partition]), default=math.inf)
+            if commit.outcome == "ok" and commit.at_ns < first_seek:
                 sighting = _Sighting(commit.called_ns, commit.at_ns, offset, commit.member)
                 lines.sightings[commit.group, partition].append(sighting)
     for poll in history.polls:

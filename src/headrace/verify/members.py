@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -45,15 +46,21 @@ class Members:
             while not stop.is_set():
                 self._joined += 1
                 member = f"{self._group}-{self._place}-{self._joined}"
+                # The next offset behind what was given and not committed. What is assigned anew begins at the group.
+                given: dict[int, int] = {}
                 try:
                     consumer = client.consumer(
-                        self._topic, self._group, member_id=member, session_timeout_seconds=_SESSION_SECONDS
+                        self._topic,
+                        self._group,
+                        member_id=member,
+                        session_timeout_seconds=_SESSION_SECONDS,
+                        on_assigned=partial(_forget, given),
                     )
                 except HeadraceError:
                     stop.wait(_PAUSE_SECONDS)
                     continue
                 try:
-                    _Membership(consumer, member, self._group, self._recorder, self._random).run(stop, settle)
+                    _Membership(consumer, member, self._group, self._recorder, self._random, given).run(stop, settle)
                 finally:
                     _close(consumer)
 
@@ -61,7 +68,15 @@ class Members:
 class _Membership:
     """The life of one member."""
 
-    def __init__(self, consumer: Consumer, member: str, group: str, recorder: Recorder, chance: random.Random) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        member: str,
+        group: str,
+        recorder: Recorder,
+        chance: random.Random,
+        given: dict[int, int],
+    ) -> None:
         self._consumer = consumer
         self._member = member
         self._group = group
@@ -69,7 +84,7 @@ class _Membership:
         self._random = chance
         # After an error while partitions changed, those of the consumer may not be those of its generation.
         self._is_certain = True
-        self._given: set[int] = set()
+        self._given = given
 
     def run(self, stop: threading.Event, settle: threading.Event) -> None:
         ends_at = time.monotonic() + self._random.uniform(*_STAY_SECONDS)
@@ -91,7 +106,7 @@ class _Membership:
             return
         generation = self._consumer.generation if self._is_certain else None
         runs = runs_of(batch)
-        self._given |= {partition for partition, _, _ in runs}
+        self._given |= {partition: offset + len(ids) for partition, offset, ids in runs}
         partitions = self._consumer.assignment
         self._recorder.record(
             Poll(self._group, self._member, generation, partitions, runs, called_ns, time.monotonic_ns())
@@ -99,7 +114,8 @@ class _Membership:
 
     def _commit(self) -> None:
         positions = self._consumer.positions()
-        offsets = {partition: positions[partition] for partition in self._given if partition in positions}
+        # A partition that stands elsewhere was lost or moved since: nothing of it is committed.
+        offsets = {partition: offset for partition, offset in self._given.items() if positions.get(partition) == offset}
         called_ns = time.monotonic_ns()
         outcome: Outcome = "ok"
         reason = ""
@@ -108,10 +124,9 @@ class _Membership:
             self._given.clear()
         except HeadraceError as error:
             outcome, reason = _outcome(error), f"{error.code}: {error}"
-            if isinstance(error, StaleGeneration):
-                self._given.clear()
-                return
-            raise
+            if not isinstance(error, StaleGeneration):
+                raise
+            # What is still this member's is committed after the next poll, which learns the new partitions.
         finally:
             if offsets:
                 ended_ns = time.monotonic_ns()
@@ -127,6 +142,11 @@ def runs_of(batch: pa.RecordBatch) -> list[tuple[int, int, list[str]]]:
     is_next = (partitions[1:] == partitions[:-1]) & (offsets[1:] == offsets[:-1] + 1)
     bounds = [0, *(np.flatnonzero(~is_next) + 1).tolist(), batch.num_rows]
     return [(int(partitions[start]), int(offsets[start]), ids[start:end]) for start, end in pairwise(bounds)]
+
+
+def _forget(given: dict[int, int], partitions: list[int]) -> None:
+    for partition in partitions:
+        given.pop(partition, None)
 
 
 def _outcome(error: HeadraceError) -> Outcome:
