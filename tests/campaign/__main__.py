@@ -29,6 +29,8 @@ from tests.campaign.servers import CampaignFailed, has_strace
 from tests.campaign.sites import Fault, Site, make_site
 
 ROUND_SECONDS = 40.0
+# How often a fault is chosen, if not as often as any other.
+WEIGHTS = {"kill": 4, "stop": 2}
 
 
 @dataclass
@@ -39,6 +41,8 @@ class Figures:
     acknowledged: int = 0
     unknown: int = 0
     read: int = 0
+    dropped: int = 0
+    seeks: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     violations: Counter[str] = field(default_factory=Counter)
 
@@ -47,7 +51,7 @@ class Figures:
         broken = ", ".join(f"{count} {name}" for name, count in self.violations.most_common()) or "none"
         return (
             f"{self.rounds} rounds, {self.acknowledged:,} messages acknowledged, {self.unknown:,} of unknown outcome, "
-            f"{self.read:,} given to members\n  faults: {faults}\n  violations: {broken}"
+            f"{self.read:,} given to members, {self.dropped:,} dropped by retention, {self.seeks:,} seeks\n  faults: {faults}\n  violations: {broken}"
         )
 
 
@@ -72,8 +76,10 @@ class Injector:
 
     def _top(self) -> None:
         self._run.is_publishing.wait()
-        while self._run.is_publishing.is_set() and not self._stop.wait(self._random.uniform(0.5, 3)):
-            name = self._random.choice(sorted(self._faults))
+        while self._run.is_publishing.is_set() and not self._stop.wait(self._random.uniform(0.2, 2)):
+            name = self._random.choices(sorted(self._faults), [WEIGHTS.get(each, 1) for each in sorted(self._faults)])[
+                0
+            ]
             try:
                 self._run.note(self._faults[name](self._random, self._run))
                 self._figures.faults[name] += 1
@@ -169,6 +175,8 @@ def play_round(name: str, seed: int, seconds: float, arguments: argparse.Namespa
     figures.acknowledged += verdict.acknowledged
     figures.unknown += verdict.unknown
     figures.read += verdict.read
+    figures.dropped += verdict.dropped
+    figures.seeks += verdict.seeks
     figures.violations.update(violation.kind for violation in verdict.violations)
     figures.violations.update("failed" for _ in failures)
     is_good = verdict.is_good and not failures

@@ -15,12 +15,17 @@ from headrace.verify.violation import Violation
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the checks say. A history that proves nothing is no success: `is_conclusive` says whether it does."""
+    """What the checks say. A history that proves nothing is no success: `is_conclusive` says whether it does.
+
+    acknowledged, unknown: messages by the outcome of their call. read: messages given to members, each time counted.
+    dropped: messages that retention dropped. faults: what was noted beside the operations.
+    """
 
     topic: str
     acknowledged: int
     unknown: int
     read: int
+    dropped: int
     commits: int
     seeks: int
     faults: int
@@ -56,6 +61,7 @@ def check(events: Iterable[Event]) -> Verdict:
         acknowledged=acknowledged,
         unknown=unknown,
         read=sum(len(ids) for poll in index.polls for _, _, ids in poll.runs),
+        dropped=sum(index.starts.values()),
         commits=sum(commit.outcome == "ok" for commit in index.commits),
         seeks=len(index.seeks),
         faults=notes,
