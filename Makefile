@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 OLDEST_SPARK := .venv-oldest-spark
 READY := $(VENV)/.installed
 BENCH_PEERS ?= --plot docs/peers.png
+# Of `make campaign`: for each store; more options in CAMPAIGN, such as --store disk.
+SECONDS ?= 300
 PYTEST := $(BIN)/python -m pytest
 # Two processes share out the test files. A test that hangs fails, with the stacks of all threads.
 PARALLEL := $(PYTEST) --numprocesses=2 --dist=loadfile --timeout=300
@@ -83,7 +85,8 @@ test-oldest-spark:  ## the tests of the data source on the oldest Spark that is 
 	$(OLDEST_SPARK)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(OLDEST_SPARK)/constraints.txt --editable '.[dev]' 'pyspark[connect]==4.2.0'
 	$(OLDEST_SPARK)/bin/python -m pytest tests/spark
 
-campaign: install  ## long randomised model and crash runs, and the fuzz of the network's edge for HEADRACE_FUZZ_SECONDS
+campaign: install  ## headrace verify under faults, SECONDS=300 for each store, SEED=N to repeat; then the long tests
+	$(BIN)/python -m tests.campaign --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(CAMPAIGN)
 	$(PYTEST) -m campaign
 
 clean:  ## remove everything that can be made again

@@ -23,9 +23,10 @@ def commands() -> list[tuple[str, ...]]:
 
 def test_the_commands_of_the_design() -> None:
     expected = (
-        "bench consume doctor group group/delete group/describe group/list group/seek "
+        "backup bench consume doctor group group/delete group/describe group/list group/seek "
         "pipeline pipeline/check pipeline/run produce serve token token/create token/list "
-        "token/revoke token/rotate topic topic/alter topic/create topic/delete topic/describe topic/list version whoami"
+        "token/revoke token/rotate topic topic/alter topic/create topic/delete topic/describe topic/list "
+        "verify verify/check version whoami"
     )
     assert sorted("/".join(each) for each in commands()[1:]) == expected.split()
 

@@ -22,6 +22,7 @@ from headrace.core.positions import (
     parse_position,
     parse_time,
     position_of,
+    read_from,
     resolve,
 )
 
@@ -172,6 +173,13 @@ def test_a_time_is_looked_up_in_each_partition() -> None:
 def test_places_outside_the_topic_are_refused(places: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(InvalidInput, match="startingOffsets"):
         resolve("startingOffsets", PerPartition(places), BOUNDS, EARLIEST, nowhere)
+
+
+@pytest.mark.parametrize(
+    ("position", "start"), [(EARLIEST, "earliest"), (LATEST, "latest"), (AtTime(7), 7), (AtOffset(3), "earliest")]
+)
+def test_a_group_begins_at_a_position(position: Position, start: str | int) -> None:
+    assert read_from(position) == start
 
 
 def test_a_moment_is_at_most_the_end_of_the_calendar() -> None:

@@ -9,7 +9,7 @@ import pytest
 from headrace.core.errors import InvalidInput, StoreUnavailable
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.memory.engine import MemoryStore
-from headrace.storage.open import open_catalog, open_store
+from headrace.storage.open import disk_directory, open_catalog, open_store
 
 
 def opened(url: str) -> str:
@@ -104,3 +104,9 @@ class TestCatalogAlone:
     def test_only_a_disk_store_has_one(self, url: str) -> None:
         with pytest.raises(InvalidInput):
             open_catalog(url)
+
+
+def test_the_directory_of_a_disk_store(tmp_path: Path) -> None:
+    assert disk_directory(f"file:{tmp_path}/store?durability=os") == tmp_path / "store"
+    with pytest.raises(InvalidInput, match="only a store that begins with file:"):
+        disk_directory("memory:")

@@ -9,7 +9,21 @@ from typing import Any
 import typer
 from typer.exceptions import TyperException
 
-from headrace.cli.commands import bench, consume, doctor, group, pipeline, produce, serve, token, topic, version, whoami
+from headrace.cli.commands import (
+    backup,
+    bench,
+    consume,
+    doctor,
+    group,
+    pipeline,
+    produce,
+    serve,
+    token,
+    topic,
+    verify,
+    version,
+    whoami,
+)
 from headrace.cli.exits import Enough, Exit, Failure
 
 app = typer.Typer(
@@ -30,7 +44,9 @@ app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(token.app, name="token")
 app.command("whoami", epilog=whoami.EXAMPLES)(whoami.whoami)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command("backup", epilog=backup.EXAMPLES)(backup.backup)
 app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
+app.add_typer(verify.app, name="verify")
 app.command("version")(version.version)
 
 

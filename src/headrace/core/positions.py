@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import MICROSECONDS, SEQNO_MAX
@@ -190,6 +190,13 @@ def moment(time_us: int) -> datetime:
     '1970-01-01T00:00:01.500000+00:00'
     """
     return _EPOCH + timedelta(microseconds=min(time_us, _MILLISECONDS_MAX * 1000))
+
+
+def read_from(start: Position) -> Literal["earliest", "latest"] | int:
+    """Where a new group begins; one whose reader begins at offsets reads the rest from the oldest message on."""
+    if isinstance(start, AtTime):
+        return start.time_us
+    return "latest" if isinstance(start, Latest) else "earliest"
 
 
 def resolve(

@@ -27,6 +27,7 @@ from sqlalchemy import Connection, Engine, Insert, and_, delete, func, insert, i
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.schema import CreateColumn
 
 from headrace.core.errors import Closed, StoreUnavailable, TopicDeleted, TopicExists, UnknownFormat
 from headrace.core.groups.group import Group
@@ -132,7 +133,6 @@ class Catalog:
 
     def _make_tables(self, connection: Connection) -> None:
         metadata.create_all(connection)
-        self._add_columns(connection)
         version = connection.execute(select(headrace_catalog.c.version)).scalar()
         if version is None:
             connection.execute(insert(headrace_catalog).values(version=VERSION))
@@ -146,8 +146,8 @@ class Catalog:
         for column in ADDED_COLUMNS:
             known = {found["name"] for found in inspect(connection).get_columns(column.table.name)}
             if column.name not in known:
-                kind = column.type.compile(connection.dialect)
-                connection.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind}")
+                definition = CreateColumn(column).compile(dialect=connection.dialect)
+                connection.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {definition}")
         connection.execute(update(headrace_catalog).values(version=VERSION))
 
     def _check_tables(self, connection: Connection) -> None:
@@ -159,13 +159,6 @@ class Catalog:
             raise StoreUnavailable(self._name, "an earlier version made it: start this version's server once")
         if version > VERSION:
             raise UnknownFormat(self._name, version, VERSION)
-
-    def _add_columns(self, connection: Connection) -> None:
-        """Add what tables of an earlier release lack; that release may go on using them."""
-        known = {column["name"] for column in inspect(connection).get_columns(all_groups.name)}
-        if all_groups.c.seek_generation.name not in known:
-            statement = f"ALTER TABLE {all_groups.name} ADD COLUMN seek_generation BIGINT NOT NULL DEFAULT 0"
-            connection.exec_driver_sql(statement)
 
     # Topics
 

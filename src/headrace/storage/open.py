@@ -61,6 +61,13 @@ def open_catalog(url: str) -> Catalog:
     return open_disk_catalog(directory)
 
 
+def disk_directory(url: str) -> Path:
+    """The directory of a disk store."""
+    if url.partition(":")[0] != "file":
+        raise InvalidInput("store", repr(shown(url)), "only a store that begins with file: is a directory")
+    return _parse_disk(url)[0]
+
+
 def shown(url: str) -> str:
     """A store URL without its password."""
     for password in _PASSWORDS:

@@ -114,5 +114,5 @@ all_tokens = Table(
     Column("used_us", BigInteger),
 )
 
-# Columns that tables of an earlier version lack; all of them may be null.
-ADDED_COLUMNS: Final = (all_tokens.c.expires_us, all_tokens.c.used_us)
+# Columns that tables of an earlier version lack; each may be null or has a default.
+ADDED_COLUMNS: Final = (all_groups.c.seek_generation, all_tokens.c.expires_us, all_tokens.c.used_us)

@@ -185,6 +185,7 @@ class TestGroups:
         topic = create(store)
         store.catalog.change_group(topic, "g", "group", put(Group("g", generation=3)))
         site.do("ALTER TABLE all_groups DROP COLUMN seek_generation")
+        site.do("UPDATE headrace_catalog SET version = 1")
         assert site.open().catalog.group(topic.id, "g") == Group("g", generation=3)
 
     def test_a_topic_that_is_gone_is_said_to_be(self, two: tuple[PostgresStore, PostgresStore]) -> None:

@@ -12,8 +12,7 @@ from headrace.cli.messages.positions import chosen_partitions, offsets_at, parse
 from headrace.cli.options import DEFAULT_URL, Ca, Json, Token, Url, connected
 from headrace.cli.output import print_json, print_line, print_table, time_shown
 from headrace.cli.remote.paths import path_of
-from headrace.client.consumer.start import read_from
-from headrace.core.positions import AtTime, Earliest, Latest, Position
+from headrace.core.positions import AtTime, Earliest, Latest, Position, read_from
 
 app = typer.Typer(help="Look at the groups that read topics, move and delete them.", no_args_is_help=True)
 

@@ -11,8 +11,7 @@ from headrace.cli.exits import Exit, Failure
 from headrace.cli.messages.positions import chosen_partitions, offsets_at
 from headrace.cli.output import print_note
 from headrace.client import Client, Consumer
-from headrace.client.consumer.start import read_from
-from headrace.core.positions import AtTime, Earliest, Latest, Position, moment
+from headrace.core.positions import AtTime, Earliest, Latest, Position, moment, read_from
 
 # How long a group's reader that does not follow waits for more: another member may just have left.
 _LINGER_SECONDS: Final = 0.5

@@ -17,8 +17,7 @@ from headrace.cli.messages.positions import chosen_partitions, offsets_at
 from headrace.cli.output import print_note
 from headrace.cli.remote.http import HttpClient, Refused
 from headrace.cli.remote.paths import path_of
-from headrace.client.consumer.start import read_from
-from headrace.core.positions import AtTime, Earliest, Latest, Position
+from headrace.core.positions import AtTime, Earliest, Latest, Position, read_from
 
 _FOLLOW_SECONDS: Final = 20.0
 # How long a group's reader that does not follow waits for more: another member may just have left.

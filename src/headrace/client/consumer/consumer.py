@@ -21,7 +21,7 @@ from headrace.client.consumer.membership import GroupSession
 from headrace.client.consumer.prefetch import Prefetch
 from headrace.client.consumer.progress import ReadProgress
 from headrace.client.consumer.scan import NO_ROWS
-from headrace.client.consumer.start import Start, parse_start, positions_at, read_from
+from headrace.client.consumer.start import Start, parse_start, positions_at
 from headrace.client.message import Message, messages_of
 from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings
@@ -30,7 +30,7 @@ from headrace.core.checks import check_whole
 from headrace.core.descriptions import GroupDescription, Membership
 from headrace.core.errors import Closed, InvalidInput, MemberNotFound, PartitionNotOwned, StaleGeneration, again
 from headrace.core.limits import FETCH_MESSAGES_DEFAULT, SEQNO_MAX
-from headrace.core.positions import AtTime, Earliest, Latest
+from headrace.core.positions import AtTime, Earliest, Latest, read_from
 from headrace.wire.operations import Commit, Committed, DescribeGroup, RegisterGroup
 
 _TOGETHER_MESSAGES: Final = 4_096
@@ -228,6 +228,11 @@ class Consumer:
     def assignment(self) -> list[int]:
         """The partitions that are read."""
         return sorted(self._progress.positions())
+
+    @property
+    def generation(self) -> int | None:
+        """The generation of the group in which `assignment` holds; none without a group."""
+        return None if self._session is None else self._session.known.generation
 
     def seek(self, to: Start) -> None:
         """Go on elsewhere: at "earliest", "latest", an offset, a time, or offsets by partition.

@@ -8,8 +8,7 @@ from datetime import datetime
 
 from headrace.client.retry import Calls
 from headrace.core.errors import PartitionNotFound
-from headrace.core.groups.group import ReadFrom
-from headrace.core.positions import EARLIEST, AtTime, Latest, Position, position_of, resolve
+from headrace.core.positions import EARLIEST, Position, position_of, resolve
 from headrace.wire.operations import OffsetAt, Offsets
 
 # `earliest`, `latest`, an offset, -N, a time as text or datetime, or offsets by partition.
@@ -19,13 +18,6 @@ Start = str | int | datetime | Mapping[int, int]
 def parse_start(start: Start, field: str = "start") -> Position:
     """The position that a caller names."""
     return position_of(field, start, time.time_ns() // 1000 if isinstance(start, str) else None)
-
-
-def read_from(start: Position) -> ReadFrom:
-    """Where a new group begins; one whose reader begins at offsets reads the rest from the oldest message on."""
-    if isinstance(start, AtTime):
-        return start.time_us
-    return "latest" if isinstance(start, Latest) else "earliest"
 
 
 def positions_at(calls: Calls, topic: str, start: Position, partitions: Iterable[int] | None = None) -> dict[int, int]:

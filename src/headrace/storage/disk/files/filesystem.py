@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import mmap
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 _sync_data = getattr(os, "fdatasync", os.fsync)
 # What Linux takes in one call.
 _BUFFERS_MAX = 1024
+_COPY_BYTES = 1 << 20
 
 
 class FileSystem:
@@ -84,6 +86,13 @@ class FileSystem:
         """The first bytes of a file, at most `length`."""
         with path.open("rb") as file:
             return file.read(length)
+
+    def copy(self, source: Path, target: Path) -> None:
+        """Copy the present content of a file to another, durably but for its name; what the other held is gone."""
+        with source.open("rb") as before, target.open("wb") as after:
+            shutil.copyfileobj(before, after, _COPY_BYTES)
+            after.flush()
+            os.fsync(after.fileno())
 
     def replace(self, source: Path, target: Path) -> None:
         """Give a file the name of another, which is gone then."""

@@ -1,0 +1,177 @@
+"""`headrace verify`: many clients against a server, their history, and the check that no promise was broken."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.options import Ca, Json, Token
+from headrace.cli.output import print_json, print_line, print_note
+from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput, Unauthenticated, Unreachable
+
+if TYPE_CHECKING:
+    from headrace.verify.verdict import Verdict
+    from headrace.verify.workload import Workload
+
+EXAMPLES: Final = """
+Without --url it starts a server of its own on a temporary store, and ends it. The topic is deleted at the end.
+Exit code 0: nothing was broken. 1: a promise was broken, or nothing could be checked.
+
+Examples:
+
+  headrace verify --seconds 20
+
+  headrace verify --url headrace://127.0.0.1:7071 --seconds 60 --producers 4 --consumers 3 --history run.jsonl
+
+  headrace verify check run.jsonl --json
+"""
+_SHOWN: Final = 20
+
+app = typer.Typer(
+    help="Verify a server: many clients publish, read, commit and seek; then every promise is checked.",
+    epilog=EXAMPLES,
+    invoke_without_command=True,
+)
+
+
+@app.callback()
+def verify(
+    context: typer.Context,
+    seconds: Annotated[float, typer.Option(help="How long clients publish.", metavar="N")] = 60.0,
+    producers: Annotated[int, typer.Option(help="Clients that publish.", metavar="N")] = 4,
+    consumers: Annotated[int, typer.Option(help="Members of each group.", metavar="N")] = 3,
+    groups: Annotated[int, typer.Option(help="Groups that each read everything.", metavar="N")] = 2,
+    partitions: Annotated[int, typer.Option(help="Of the topic that is made for it.", metavar="N")] = 4,
+    rate: Annotated[float, typer.Option(help="Messages a second of each producer.", metavar="N")] = 500.0,
+    seeks: Annotated[bool, typer.Option("--seeks/--no-seeks", help="Move groups while their members read.")] = True,
+    seed: Annotated[int | None, typer.Option(help="Repeat the random choices of another run.", metavar="N")] = None,
+    patience: Annotated[
+        float, typer.Option(help="How long a client tries to reach a server.", metavar="SECONDS")
+    ] = 30.0,
+    history: Annotated[
+        Path | None, typer.Option(help="Where the history is kept; a new file. Else it is removed.", metavar="FILE")
+    ] = None,
+    as_json: Json = False,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            help="A server, as headrace://HOST:PORT; several with commas between.",
+            metavar="URL",
+            rich_help_panel="Server",
+        ),
+    ] = None,
+    token: Token = None,
+    ca: Ca = None,
+) -> None:
+    """Verify a server: many clients publish, read, commit and seek; then every promise is checked."""
+    if context.invoked_subcommand is not None:
+        return
+    from headrace.verify.workload import Workload
+
+    chosen = random.SystemRandom().randrange(1 << 32) if seed is None else seed
+    workload = Workload(
+        seconds=seconds,
+        producers=producers,
+        consumers=consumers,
+        groups=groups,
+        partitions=partitions,
+        rate=rate,
+        seeks=seeks,
+        patience_seconds=patience,
+        seed=chosen,
+    )
+    _check_workload(workload)
+    if not as_json:
+        print_note(f"verifying for {seconds:g} seconds with seed {chosen}")
+    with ExitStack() as undo:
+        if history is None:
+            history = Path(undo.enter_context(TemporaryDirectory(prefix="headrace-verify-"))) / "history.jsonl"
+        _record(workload, history, url, token, ca)
+        verdict = _checked(history)
+    _tell(verdict, as_json, chosen)
+
+
+@app.command("check", epilog="Example:\n\n  headrace verify check run.jsonl")
+def check_history(
+    file: Annotated[Path, typer.Argument(help="A history that --history wrote.", metavar="FILE")],
+    as_json: Json = False,
+) -> None:
+    """Check a history again, without a server."""
+    _tell(_checked(file), as_json, None)
+
+
+def _check_workload(workload: Workload) -> None:
+    try:
+        workload.check()
+    except InvalidInput as error:
+        option = error.field.removesuffix("_seconds")
+        raise Failure(Exit.USAGE, f"--{option} is {error.value}: {error.rule}") from None
+
+
+def _record(workload: Workload, history: Path, url: str | None, token: str | None, ca: Path | None) -> None:
+    from headrace.load.interrupts import interruptible
+    from headrace.load.load import LoadFailed
+    from headrace.load.server import serving, temporary_store
+    from headrace.verify.run import Run
+
+    try:
+        with interruptible():
+            if url is not None:
+                Run(url, workload, history, token, None if ca is None else str(ca)).run()
+                return
+            with temporary_store(None) as store, serving(store) as server:
+                # A token of the environment is for another server.
+                Run(server.url, workload, history, "").run()
+    except (Unauthenticated, AccessDenied) as error:
+        raise Failure(Exit.DENIED, str(error)) from None
+    except Unreachable as error:
+        raise Failure(Exit.UNREACHABLE, str(error)) from None
+    except LoadFailed as error:
+        raise Failure(Exit.FAILING, str(error)) from None
+    except HeadraceError as error:
+        raise Failure(Exit.FAILING if error.retry else Exit.REFUSED, str(error)) from None
+    except OSError as error:
+        raise Failure(Exit.USAGE, f"{error.filename}: {error.strerror}") from None
+
+
+def _checked(history: Path) -> Verdict:
+    from headrace.verify.history import read_history
+    from headrace.verify.verdict import check
+
+    try:
+        return check(read_history(history))
+    except InvalidInput as error:
+        raise Failure(Exit.USAGE, str(error)) from None
+    except OSError as error:
+        raise Failure(Exit.USAGE, f"{error.filename}: {error.strerror}") from None
+
+
+def _tell(verdict: Verdict, as_json: bool, seed: int | None) -> None:
+    if as_json:
+        print_json({"verdict": verdict.word, "seed": seed, "report": verdict})
+    else:
+        for violation in verdict.violations[:_SHOWN]:
+            print_line(str(violation))
+        print_line(_line(verdict))
+    if not verdict.is_good:
+        raise typer.Exit(Exit.REFUSED)
+
+
+def _line(verdict: Verdict) -> str:
+    """The verdict in one line."""
+    figures = (
+        f"{verdict.acknowledged:,} messages acknowledged, {verdict.unknown:,} of unknown outcome, "
+        f"{verdict.read:,} given to members, {verdict.commits:,} commits, {verdict.seeks:,} seeks"
+    )
+    if verdict.violations:
+        kinds = Counter(violation.kind for violation in verdict.violations)
+        broken = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
+        return f"violated: {broken} ({figures})"
+    return f"{verdict.word}: {figures}"

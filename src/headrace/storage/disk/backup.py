@@ -1,0 +1,255 @@
+"""An online backup of a disk store: a copy that is consistent although a server goes on writing. It takes no lock.
+
+What is copied, in this order, so that each part is at least as new as the one before it:
+
+    complete segments     they never change; one that retention drops meanwhile takes those before it along
+    the catalog           as SQLite itself copies it: committed offsets of one moment
+    snapshots             what planning remembers, of that moment or later
+    the other segments    whatever was written until then; of the newest one every whole commit
+
+So no committed offset and no snapshot is beyond the copied log, and everything acknowledged before the copying began is
+in it. Where the store changed too much meanwhile (a topic was deleted or got more partitions, or retention dropped what
+was copied last) the copying goes on from the first step, a few times. Stages are left out: they are not acknowledged.
+
+The copy has the name of the target only once it is complete and on the device. If anything fails, nothing is left.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from headrace.core.errors import InvalidInput, StoreUnavailable
+from headrace.storage.disk.engine import CATALOG, store_errors
+from headrace.storage.disk.files import frame, snapshot
+from headrace.storage.disk.files.filesystem import FileSystem, write_whole
+from headrace.storage.disk.files.segment import SegmentHeader, file_names, header_bytes, index_anew, load_index
+from headrace.storage.disk.opening.scan import Scanned, scan
+from headrace.storage.tables import all_topics
+
+ATTEMPTS_MAX: Final = 10
+_CATALOG_SECONDS: Final = 30.0
+
+
+class BackedUp(msgspec.Struct, frozen=True):
+    """What a backup holds."""
+
+    topics: int
+    segments: int
+    bytes: int
+
+
+def back_up(source: Path, target: Path, files: FileSystem | None = None) -> BackedUp:
+    """Copy a store, whether a server runs on it or not, to a directory that does not exist yet."""
+    files = files or FileSystem()
+    if CATALOG not in files.list_directory(source):
+        raise StoreUnavailable(str(source), "it is no store: name the directory that has catalog.sqlite in it")
+    if target.exists():
+        raise InvalidInput("directory", repr(str(target)), "it exists: name one that does not, a backup is never mixed")
+    partial = target.with_name(f"{target.name}.partial")
+    with store_errors(source):
+        _remove_tree(files, partial)
+        try:
+            copied = _Backup(files, source, partial).run()
+            files.replace(partial, target)
+            files.sync_directory(target.parent)
+        except BaseException:
+            _remove_tree(files, partial)
+            raise
+    return copied
+
+
+class _Backup:
+    """One backup on its way."""
+
+    def __init__(self, files: FileSystem, source: Path, target: Path) -> None:
+        self._files = files
+        self._source = source
+        self._target = target
+        # Copies of complete segments; what was copied of the newest one is copied again when it is complete.
+        self._complete: set[Path] = set()
+
+    def run(self) -> BackedUp:
+        for _ in range(ATTEMPTS_MAX):
+            for name in self._files.list_directory(self._source / "topics"):
+                self._copy_complete(name)
+            partitions = self._copy_catalog()
+            if all(self._copy_rest(topic_id, count) for topic_id, count in partitions.items()):
+                return self._finish(partitions)
+        reason = "topics were deleted, grew or were dropped by retention as fast as they were copied: try again"
+        raise StoreUnavailable(str(self._source), reason)
+
+    def _copy_complete(self, name: str) -> None:
+        """Copy the complete segments of a topic that are not copied yet, oldest first."""
+        source, target = self._source / "topics" / name, self._target / "topics" / name
+        listed = file_names(self._files.list_directory(source), "log")
+        if not self._continues(target, listed):
+            self._forget(target)
+        for log in listed[:-1]:
+            if not self._copy_segment(source / log, target / log):
+                # Retention dropped it: what was copied before it would stand apart from what follows.
+                self._forget(target)
+
+    def _copy_catalog(self) -> dict[int, int]:
+        """Copy the catalog as of one moment; the partitions of its topics by id."""
+        self._files.make_directory(self._target)
+        target = self._target / CATALOG
+        self._files.remove(target)
+        # For writing too: reading a catalog that no server has open makes files beside it, and removes them.
+        url = f"file:{quote(str(self._source / CATALOG))}?mode=rw"
+        try:
+            with (
+                closing(sqlite3.connect(url, uri=True, timeout=_CATALOG_SECONDS)) as database,
+                closing(sqlite3.connect(target)) as copy,
+            ):
+                database.backup(copy)
+                query = f"SELECT {all_topics.c.topicid.name}, {all_topics.c.partitions.name} FROM {all_topics.name}"
+                return dict(copy.execute(query).fetchall())
+        except sqlite3.Error as error:
+            raise StoreUnavailable(str(self._source / CATALOG), str(error)) from error
+
+    def _copy_rest(self, topic_id: int, partitions: int) -> bool:
+        """Copy the snapshots of a topic, then what its log has beyond the complete segments; whether all of it fits."""
+        name = f"{topic_id:09d}"
+        source, target = self._source / "topics" / name, self._target / "topics" / name
+        for state in snapshot.names(self._files, source):
+            self._copy_file(source / state, target / state)
+        listed = file_names(self._files.list_directory(source), "log")
+        if not listed or not self._continues(target, listed):
+            return False
+        # What was complete before the catalog was copied knows no more partitions than it.
+        later = [log for log in listed[:-1] if target / log not in self._complete]
+        if not all(self._copy_segment(source / log, target / log) for log in listed[:-1]):
+            return False
+        fits = all(self._fits(target / log, partitions) for log in later)
+        return fits and self._copy_newest(source / listed[-1], target / listed[-1], topic_id, partitions)
+
+    def _copy_segment(self, source: Path, target: Path) -> bool:
+        """Copy a complete segment with its index, unless that was done; whether there is a copy."""
+        if target in self._complete and _size(self._files, source) in (None, self._files.size(target)):
+            return True
+        if not self._copy_file(source, target):
+            return False
+        self._complete.add(target)
+        # It may never have been written: an index can be made from the log at any time.
+        self._copy_file(source.with_suffix(".index"), target.with_suffix(".index"))
+        return True
+
+    def _copy_newest(self, source: Path, target: Path, topic_id: int, partitions: int) -> bool:
+        """Copy the newest segment up to its last whole commit; whether it was there and fits the catalog.
+
+        What was being written while it was read looks like damage, and no longer does when it is read again.
+        """
+        known: set[int] | None = None
+        while True:
+            if not self._copy_file(source, target):
+                return False
+            header = SegmentHeader.read(self._files, target)
+            if header is None:
+                return self._leave_begun(target, partitions)
+            scanned = self._scanned(target, header, topic_id)
+            holes = {hole.position for hole in scanned.holes}
+            if not holes or (known is not None and holes <= known):
+                break
+            known = holes
+        self._cut(target, scanned.end)
+        return self._fits(target, partitions)
+
+    def _leave_begun(self, target: Path, partitions: int) -> bool:
+        """A segment without a header that is only being begun is left out; any other is damage, and copied as it is."""
+        if self._files.size(target) <= header_bytes(partitions):
+            self._files.remove(target)
+        return True
+
+    def _scanned(self, target: Path, header: SegmentHeader, topic_id: int) -> Scanned:
+        return scan(self._files.map(target), header_bytes(len(header.base_offsets)), topic_id, str(target))
+
+    def _cut(self, target: Path, end: int) -> None:
+        handle = self._files.open(target)
+        try:
+            self._files.truncate(handle, end)
+            self._files.sync(handle)
+        finally:
+            self._files.close(handle)
+
+    def _fits(self, target: Path, partitions: int) -> bool:
+        """Whether a copied segment knows no more partitions than the copied catalog."""
+        header = SegmentHeader.read(self._files, target)
+        if header is None:
+            return True
+        if len(header.base_offsets) > partitions:
+            return False
+        view = self._files.map(target)
+        found = scan(view, header_bytes(len(header.base_offsets)), header.topic_id, str(target), len(view))
+        directories = (frame.decode_directory(view, position, each) for position, each in found.frames)
+        return all(int(each.partition.max(initial=-1)) < partitions for each in directories)
+
+    def _forget(self, target: Path) -> None:
+        """Begin again with a topic."""
+        _remove_tree(self._files, target)
+        self._complete = {path for path in self._complete if path.parent != target}
+
+    def _continues(self, target: Path, listed: list[str]) -> bool:
+        """Whether what is copied of a topic goes on in what is listed of it now."""
+        copied = file_names(self._files.list_directory(target), "log")
+        return not copied or copied[-1] in listed
+
+    def _copy_file(self, source: Path, target: Path) -> bool:
+        """Copy a file; whether there was one."""
+        self._files.make_directory(target.parent)
+        try:
+            self._files.copy(source, target)
+        except FileNotFoundError:
+            self._files.remove(target)
+            return False
+        return True
+
+    def _finish(self, partitions: dict[int, int]) -> BackedUp:
+        """Leave out topics that the catalog does not have, and bring all names to the device."""
+        topics = self._target / "topics"
+        self._files.make_directory(topics)
+        known = {f"{topic_id:09d}" for topic_id in partitions}
+        segments = size = 0
+        for name in self._files.list_directory(topics):
+            if name not in known:
+                _remove_tree(self._files, topics / name)
+                continue
+            logs = file_names(self._files.list_directory(topics / name), "log")
+            segments += len(logs)
+            size += sum(self._files.size(topics / name / log) for log in logs)
+            for log in logs[:-1]:
+                self._index(topics / name / log)
+            self._files.sync_directory(topics / name)
+        self._files.sync_directory(topics)
+        self._files.sync_directory(self._target)
+        return BackedUp(len(partitions), segments, size)
+
+    def _index(self, log: Path) -> None:
+        """Make the index of a complete segment, if there was none of it when it was copied."""
+        view, header = self._files.map(log), SegmentHeader.read(self._files, log)
+        known = load_index(self._files, log.with_suffix(".index"))
+        if header is not None and (known is None or known.covered_bytes != len(view)):
+            index, _ = index_anew(view, header, str(log), len(view))
+            write_whole(self._files, log.with_suffix(".index"), index.encode(), durable=True)
+
+
+def _size(files: FileSystem, path: Path) -> int | None:
+    try:
+        return files.size(path)
+    except FileNotFoundError:
+        return None
+
+
+def _remove_tree(files: FileSystem, path: Path) -> None:
+    """Remove a directory with all that is in it; one that does not exist is fine."""
+    for name in files.list_directory(path):
+        if (path / name).is_dir():
+            _remove_tree(files, path / name)
+        else:
+            files.remove(path / name)
+    files.remove_directory(path)

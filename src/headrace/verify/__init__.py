@@ -1,0 +1,1 @@
+"""`headrace verify`: many clients against a server, their history, and the check of it; on the client only."""

@@ -1,0 +1,102 @@
+"""A history put in order for the checks: calls with their ends, and everything that anyone saw of the topic.
+
+Filled by `add`, event by event; the checks read it and change nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from headrace.verify.events import (
+    Began,
+    ClientFailed,
+    Commit,
+    Event,
+    Gap,
+    GroupSeen,
+    Grown,
+    LogEnd,
+    LogRead,
+    OffsetsSeen,
+    Outcome,
+    Poll,
+    Publish,
+    Published,
+    Seek,
+    Sought,
+    Stalled,
+)
+
+Place = tuple[int, int]
+
+
+class HistoryIndex:
+    """All of a history."""
+
+    def __init__(self) -> None:
+        self.topic = ""
+        self.publishes: dict[int, Publish] = {}
+        self.results: dict[int, Published] = {}
+        self.polls: list[Poll] = []
+        self.commits: list[Commit] = []
+        self.seeks: dict[int, Seek] = {}
+        self.sought: dict[int, Sought] = {}
+        self.groups: list[GroupSeen] = []
+        self.growths = 0
+        # The highest start offset that was ever seen, and what a server reported as unreadable.
+        self.starts: dict[int, int] = defaultdict(int)
+        self.gaps: list[Gap] = []
+        self.ends: dict[int, LogEnd] = {}
+        self.stalled: list[Stalled] = []
+        self.failures: list[ClientFailed] = []
+        # What was seen at each place, by readers and at the end; and what stands in the log at the end.
+        self.seen: dict[Place, set[str]] = defaultdict(set)
+        self.log: dict[int, list[tuple[int, str]]] = defaultdict(list)
+
+    def add(self, event: Event) -> None:
+        """Take an event in."""
+        match event:
+            case Began():
+                self.topic = event.topic
+            case Publish():
+                self.publishes[event.number] = event
+            case Published():
+                self.results[event.number] = event
+            case Poll():
+                self.polls.append(event)
+                for partition, offset, messages in event.runs:
+                    self._see(partition, offset, messages)
+            case Commit():
+                self.commits.append(event)
+            case Seek():
+                self.seeks[event.number] = event
+            case Sought():
+                self.sought[event.number] = event
+            case GroupSeen():
+                self.groups.append(event)
+            case OffsetsSeen():
+                for partition, (start, _) in event.offsets.items():
+                    self.starts[partition] = max(self.starts[partition], start)
+            case Grown():
+                self.growths += 1
+            case LogRead():
+                self._see(event.partition, event.offset, event.messages)
+                self.log[event.partition] += enumerate(event.messages, event.offset)
+            case LogEnd():
+                self.ends[event.partition] = event
+                self.starts[event.partition] = max(self.starts[event.partition], event.start)
+            case Gap():
+                self.gaps.append(event)
+            case Stalled():
+                self.stalled.append(event)
+            case ClientFailed():
+                self.failures.append(event)
+
+    def outcome_of(self, call: Publish) -> Outcome:
+        """How a call ended; one without an end is unknown."""
+        result = self.results.get(call.number)
+        return "unknown" if result is None else result.outcome
+
+    def _see(self, partition: int, offset: int, messages: list[str]) -> None:
+        for place, message in enumerate(messages, offset):
+            self.seen[partition, place].add(message)
