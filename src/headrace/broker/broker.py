@@ -46,7 +46,7 @@ from headrace.broker.publish.shared_producers import open_shared_producer
 from headrace.broker.queue_api.registrations import Registrations
 from headrace.broker.read.subscription import Dispatcher, Subscription
 from headrace.broker.read.topic_reader import TopicReader
-from headrace.broker.settings import BrokerSettings
+from headrace.broker.settings import BrokerSettings, QueueApiSettings
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.broker.topics.topic import Topic
 from headrace.core.descriptions import GroupDescription, Membership, ProducerOpening, Staged, TopicDescription
@@ -72,30 +72,41 @@ from headrace.storage.open import open_store
 class Broker:
     """A broker over one open store."""
 
-    def __init__(self, store: Store, settings: BrokerSettings | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: BrokerSettings | None = None,
+        clock: Clock | None = None,
+        queue_api: QueueApiSettings | None = None,
+    ) -> None:
         self.settings = settings or BrokerSettings()
         self.counters = Counters()
         self._store = store
         self._clock = clock or SystemClock()
         self._topics = Topics(store, self.settings, self._clock, self.counters)
         self.access = Access(store.catalog, self._clock)
-        self.registrations = Registrations(self._topics, store.catalog, self._clock)
+        self.registrations = Registrations(self._topics, store.catalog, self._clock, queue_api)
         self._producers = Producers()
         self._delivery = Dispatcher()
-        self.maintenance = Maintenance(
-            MaintenanceTasks(store, self._topics, self.settings, self._clock, self.counters).tasks()
-        )
+        chores = MaintenanceTasks(store, self._topics, self.registrations, self.settings, self._clock, self.counters)
+        self.maintenance = Maintenance(chores.tasks())
         if store.signals is not None:
             store.signals.listen(Notifications(self._topics).hear)
         self._closing = threading.Lock()
         self._closed = False
 
     @classmethod
-    def open(cls, url: str, settings: BrokerSettings | None = None, clock: Clock | None = None) -> Broker:
+    def open(
+        cls,
+        url: str,
+        settings: BrokerSettings | None = None,
+        clock: Clock | None = None,
+        queue_api: QueueApiSettings | None = None,
+    ) -> Broker:
         """Open the store that a URL names and start maintenance on it."""
         store = open_store(check_text("store", url))
         try:
-            broker = cls(store, settings, clock)
+            broker = cls(store, settings, clock, queue_api)
         except BaseException:
             store.close()
             raise
@@ -197,6 +208,10 @@ class Broker:
                 if request.receipts is None and request.error is None:
                     request.error = error
         return [request.outcome for request in requests]
+
+    def publish_numbered(self, topic: str, client: str, value: bytes, partition: int | None = None) -> None:
+        """Publish a message as the next one of a client of the queue API that counts its messages."""
+        self.registrations.clients.publish(topic, client, value, partition, self._patience(None))
 
     def last_seqno(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
         """The highest seqno written for a source, or none: where its producer goes on."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import msgspec
 
 from headrace.core.errors import InvalidInput
@@ -14,6 +16,17 @@ from headrace.core.limits import (
     STAGE_IDLE_SECONDS,
     SUBSCRIPTION_MESSAGES,
 )
+
+
+class QueueApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of the PgQueue HTTP API.
+
+    created_status: the HTTP status that answers the creation of a topic, 200 or 201; clients expect one or the other.
+    consumer_idle_days: a consumer that asks for nothing this long is forgotten, and must register again.
+    """
+
+    created_status: Literal[200, 201] = 200
+    consumer_idle_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 30
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

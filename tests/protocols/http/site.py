@@ -17,7 +17,7 @@ import httpx
 import pyarrow as pa
 import uvicorn
 
-from headrace.broker import Broker, BrokerSettings
+from headrace.broker import Broker, BrokerSettings, QueueApiSettings
 from headrace.broker.clock import Clock
 from headrace.edge.draining import Draining
 from headrace.protocols.http.app import make_app
@@ -30,10 +30,16 @@ PATIENCE_SECONDS = 60.0
 class Site:
     """A running server."""
 
-    def __init__(self, directory: Path, settings: HttpSettings | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: HttpSettings | None = None,
+        clock: Clock | None = None,
+        queue_api: QueueApiSettings | None = None,
+    ) -> None:
         self.settings = settings or HttpSettings()
         url = f"file:{directory / 'store'}?durability=os&segment_frames=3"
-        self.broker = Broker.open(url, BrokerSettings(), clock)
+        self.broker = Broker.open(url, BrokerSettings(), clock, queue_api)
         self.access = self.broker.access
         self._clients: list[httpx.Client] = []
         self._draining = Draining()

@@ -126,7 +126,7 @@ def _opened(settings: ServeSettings) -> Iterator[tuple[Broker, Catalog]]:
     try:
         store = open_store(settings.store)
         try:
-            broker = Broker(store, settings.broker)
+            broker = Broker(store, settings.broker, queue_api=settings.queue_api)
         except BaseException:
             store.close()
             raise

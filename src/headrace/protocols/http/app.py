@@ -54,7 +54,9 @@ def make_app(
 ) -> ASGIApp:
     """The application over an open broker; it closes nothing but what it opened itself."""
     settings = settings or HttpSettings()
-    return with_limits(with_raw_paths(make_litestar(broker, access, settings, draining), API), settings)
+    return with_limits(
+        with_raw_paths(make_litestar(broker, access, settings, draining), API), settings, queue_api.failure_in_its_form
+    )
 
 
 def make_litestar(broker: Broker, access: Access, settings: HttpSettings, draining: Draining | None = None) -> Litestar:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +27,15 @@ PART_BYTES: Final = 256 << 10
 logger = logging.getLogger(__name__)
 
 
-def with_limits(app: ASGIApp, settings: HttpSettings) -> ASGIApp:
+# The body of a failure on a path that has a form of its own, and why it failed; none where problems are answered.
+OwnForm = Callable[[str, str], bytes | None]
+
+
+def _no_form(path: str, why: str) -> None:
+    return None
+
+
+def with_limits(app: ASGIApp, settings: HttpSettings, own_form: OwnForm = _no_form) -> ASGIApp:
     """The application, refusing what is too much and giving up what takes too long."""
     under_way = 0
 
@@ -35,11 +44,12 @@ def with_limits(app: ASGIApp, settings: HttpSettings) -> ASGIApp:
         if scope["type"] != ScopeType.HTTP:
             await app(scope, receive, send)
         elif under_way >= settings.connections_max:
-            await _send_problem(send, problem_of(Overloaded("the server", settings.connections_max, 0.0)))
+            problem = problem_of(Overloaded("the server", settings.connections_max, 0.0))
+            await _send_problem(send, problem, own_form(scope["path"], problem.detail))
         else:
             under_way += 1
             try:
-                await _Exchange(scope, send, settings).run(app, receive)
+                await _Exchange(scope, send, settings, own_form).run(app, receive)
             finally:
                 under_way -= 1
 
@@ -56,7 +66,8 @@ def allow_seconds(request: Request[Any, Any, Any], seconds: float) -> None:
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(self, scope: HTTPScope, send: Send, settings: HttpSettings) -> None:
+    def __init__(self, scope: HTTPScope, send: Send, settings: HttpSettings, own_form: OwnForm) -> None:
+        self._own_form = own_form
         self._scope = scope
         self._send = send
         self._settings = settings
@@ -96,7 +107,8 @@ class _Exchange:
         if self._has_begun:
             logger.info("an answer to %s %s was not read in time", self._scope["method"], self._scope["path"])
             return
-        await _send_problem(self._send, self._problem())
+        problem = self._problem()
+        await _send_problem(self._send, problem, self._own_form(self._scope["path"], problem.detail))
 
     def _problem(self) -> Problem:
         seconds = self._settings.request_seconds_max
@@ -107,10 +119,11 @@ class _Exchange:
         return Problem("about:blank", "The request took too long", 503, detail, "request_timeout", True)
 
 
-async def _send_problem(send: Send, problem: Problem) -> None:
-    """Answer in place of the application."""
-    body = msgspec.json.encode(problem)
-    headers = {"content-type": MEDIA_TYPE, "content-length": len(body), "retry-after": RETRY_AFTER_SECONDS}
+async def _send_problem(send: Send, problem: Problem, own_body: bytes | None) -> None:
+    """Answer in place of the application, with the path's own kind of body if it has one."""
+    body = msgspec.json.encode(problem) if own_body is None else own_body
+    media_type = MEDIA_TYPE if own_body is None else "application/json"
+    headers = {"content-type": media_type, "content-length": len(body), "retry-after": RETRY_AFTER_SECONDS}
     encoded = [(name.encode(), str(value).encode()) for name, value in headers.items()]
     # What is left of the body must not be taken for the next request.
     encoded.append((b"connection", b"close"))

@@ -44,6 +44,7 @@ _UPKEEP: Final = (
     ("members_expired", "Members whose session ran out"),
     ("links_expired", "Links of idle sources that were forgotten"),
     ("sources_forgotten", "Idle sources that were forgotten"),
+    ("queue_consumers_forgotten", "Consumers of the PgQueue HTTP API that were idle too long"),
     ("stages_expired", "Stages that nobody published in time"),
     ("window_cleanings", "Times the payload windows were cleaned"),
     ("payloads_cleaned", "Payloads whose time in the window was over"),
@@ -60,6 +61,7 @@ _SIZES: Final = (
     ("waiting_readers", "headrace_waiting_readers", "Readers that wait for messages"),
     ("window_payloads", "headrace_window_payloads", "Payloads in the deduplication window"),
     ("sources", "headrace_sources", "Sources that are remembered"),
+    ("queue_consumers", "headrace_queue_consumers", "Consumers of the PgQueue HTTP API"),
     ("bytes_stored", "headrace_store_bytes", "Bytes on disk"),
 )
 
@@ -134,6 +136,10 @@ class _Vitals(Collector):
         for attribute, text in (("lag_messages", "Messages yet to read"), ("lag_seconds", "Age of the oldest of them")):
             family = GaugeMetricFamily(f"headrace_group_{attribute}", text, labels=["topic", "group"])
             yield _family(family, (([group.topic, group.name], getattr(group, attribute)) for group in groups))
+        family = GaugeMetricFamily(
+            "headrace_group_important", "1 if retention waits for the group", labels=["topic", "group"]
+        )
+        yield _family(family, (([group.topic, group.name], int(group.important)) for group in groups))
 
 
 def _positions(groups: Iterable[GroupDescription]) -> Iterator[tuple[list[str], int]]:

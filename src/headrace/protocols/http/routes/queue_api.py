@@ -1,4 +1,4 @@
-"""The queue API of seed 004, at the root of the server, as its clients use it.
+"""The PgQueue HTTP API, at the root of the server, as its clients use it.
 
 Clients differ in how they spell things, so every spelling is taken: what matters is in the JSON body or in the query
 string, whatever the method and the content type. Every answer is JSON with a `status`; a failure says why, and is 400
@@ -21,16 +21,27 @@ from litestar.response.base import ASGIResponse
 
 from headrace.broker.queue_api.ordered_reader import Taken
 from headrace.core.codecs import columns as codecs
-from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput
-from headrace.core.limits import PARTITIONS_MAX
+from headrace.core.errors import AccessDenied, GroupNotFound, HeadraceError, IdNotFound, InvalidInput, TopicNotFound
+from headrace.core.limits import PARTITIONS_MAX, SEQNO_MAX
 from headrace.core.rights import Right
 from headrace.edge.bridge import Bridge
 from headrace.protocols.http.errors import answer_http_exception, status_of
-from headrace.protocols.http.middleware.access import CHECKED_INSIDE, caller_of
+from headrace.protocols.http.middleware.access import CHECKED_INSIDE, PUBLIC, caller_of
 from headrace.protocols.http.openapi.queue_api import described
 
 PATHS: Final = frozenset(
-    {"/topics", "/consumer/register", "/producer/register", "/producer/produce", "/consumer/consume", "/size"}
+    {
+        "/topics",
+        "/consumer/register",
+        "/producer/register",
+        "/producer/produce",
+        "/consumer/consume",
+        "/size",
+        "/status",
+        "/login",
+        "/consumer/set_offset",
+        "/producer/client_size",
+    }
 )
 
 _QUERY_FIELDS_MAX: Final = 100
@@ -52,6 +63,10 @@ class QueueRequest(msgspec.Struct):
     consumer_id: int | str | None = None
     partition: int | str | None = None
     partitions: int | str | None = None
+    offset: int | str | None = None
+    id: int | str | None = None
+    type: str | None = None
+    prod_client: int | str | None = None
 
 
 _GIVEN: Final = msgspec.json.Decoder(QueueRequest)
@@ -72,7 +87,7 @@ async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[
     topic, partitions = _topic(given), _whole("partitions", given.partitions)
     caller_of(request).require(Right.MANAGE, topic)
     await bridge.call(bridge.broker.registrations.create_topic, topic, partitions)
-    return _success(message=f"topic {topic!r} was created")
+    return _success(bridge.broker.registrations.settings.created_status, message=f"topic {topic!r} was created")
 
 
 @get("/topics", opt=_OPT, summary="List topics (queue API)", operation_class=described({"topics": ["orders"]}))
@@ -128,7 +143,9 @@ async def produce(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
     registrations = bridge.broker.registrations
     if not registrations.knows_producer(topic, producer_id):
         await bridge.call(registrations.check_producer, topic, producer_id)
-    if partition is None:
+    if given.prod_client is not None:
+        await bridge.call(bridge.broker.publish_numbered, topic, str(given.prod_client), value, partition)
+    elif partition is None:
         await bridge.publish_value(topic, value)
     else:
         columns = [pa.array([value], pa.binary()), pa.array([partition], pa.int32())]
@@ -140,10 +157,10 @@ async def produce(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
     "/consumer/consume",
     opt=_OPT,
     summary="Consume a message",
-    operation_class=described({"message": "hello"}, _READING, in_query=True),
+    operation_class=described({"message": "hello", "log_message": "hello", "offset": 0}, _READING, in_query=True),
 )
 async def consume(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
-    """The next message for a consumer; none is a failure."""
+    """The next message for a consumer; none is a failure. `offset` is its place in the topic, counted from 0."""
     given = await _given(request)
     topic, consumer_id = _topic(given), _id("consumer_id", given.consumer_id)
     caller_of(request).require(Right.READ, topic)
@@ -151,7 +168,8 @@ async def consume(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
     if message is None:
         why = f"there is nothing to read in topic {topic!r} for this consumer"
         return ASGIResponse(body=_failed(why), status_code=500)
-    return _success(message=_text(message))
+    text = _text(message)
+    return _success(message=text, log_message=text, offset=message.place)
 
 
 @get(
@@ -166,6 +184,76 @@ async def size(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge])
     topic, consumer_id = _topic(given), _id("consumer_id", given.consumer_id)
     caller_of(request).require(Right.READ, topic)
     return _success(size=await bridge.call(bridge.broker.registrations.size, topic, consumer_id))
+
+
+@post(
+    "/consumer/set_offset",
+    opt=_OPT,
+    summary="Set the position of a consumer",
+    operation_class=described({}, {"consumer_id": 10_000_000_010, "offset": -1}),
+    status_code=200,
+)
+async def set_offset(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
+    """Continue after the message with this offset, the last that was processed safely; -1 is before the first."""
+    given = await _given(request)
+    consumer_id, offset = _id("consumer_id", given.consumer_id), _offset(given)
+    registrations, caller = bridge.broker.registrations, caller_of(request)
+    topic = await bridge.call(registrations.topic_of, consumer_id)
+    if not caller.may_see(topic):
+        # Not even the name of the topic is told.
+        raise IdNotFound("consumer", str(consumer_id)[:100], "there is no topic that gave it out")
+    caller.require(Right.READ, topic)
+    await bridge.call(registrations.set_place, consumer_id, offset)
+    return _SUCCESS
+
+
+@get(
+    "/status",
+    opt={"right": PUBLIC},
+    summary="Whether the server runs",
+    operation_class=described({"message": "running"}),
+)
+async def status(request: Request[Any, Any, Any]) -> ASGIResponse:
+    """Clients ask until this answers, and begin then."""
+    return _success(message="running")
+
+
+@get(
+    "/login",
+    opt=_OPT,
+    summary="Check an id",
+    operation_class=described({}, {"topic": "orders", "id": 10_000_000_010, "type": "consumer"}, in_query=True),
+)
+async def login(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
+    """Whether an id from before may be used again; if not, the failure has status 400."""
+    given = await _given(request)
+    topic, kind = _topic(given), given.type
+    if kind not in ("consumer", "producer"):
+        raise InvalidInput("type", repr(kind)[:100], "it must be consumer or producer")
+    registrations = bridge.broker.registrations
+    caller_of(request).require(Right.READ if kind == "consumer" else Right.PUBLISH, topic)
+    check = registrations.check_consumer if kind == "consumer" else registrations.check_producer
+    try:
+        await bridge.call(check, topic, _id("id", given.id))
+    except (IdNotFound, TopicNotFound, GroupNotFound) as error:
+        return ASGIResponse(body=_failed(str(error)), status_code=400)
+    return _SUCCESS
+
+
+@get(
+    "/producer/client_size",
+    opt=_OPT,
+    summary="How many messages a client sent",
+    operation_class=described({"count": 3}, {"prod_client": "till-7"}, in_query=True),
+)
+async def client_size(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
+    """How many messages were produced with this `prod_client`, in all topics that the caller may publish to."""
+    given, caller = await _given(request), caller_of(request)
+    if given.prod_client is None:
+        raise InvalidInput("prod_client", "missing", "say which client")
+    topics = [name for name in bridge.broker.list_topics() if caller.may(Right.PUBLISH, name)]
+    clients = bridge.broker.registrations.clients
+    return _success(count=await bridge.call(clients.count, str(given.prod_client), topics))
 
 
 # What a request says
@@ -215,6 +303,17 @@ def _value(given: QueueRequest) -> bytes:
     return text.encode()
 
 
+def _offset(given: QueueRequest) -> int:
+    offset = given.offset
+    if offset is None:
+        raise InvalidInput("offset", "missing", "say after which message to continue, -1 for the first")
+    number = -1 if offset == "-1" else _whole("offset", offset)
+    assert number is not None
+    if not -1 <= number <= SEQNO_MAX:
+        raise InvalidInput("offset", str(number)[:100], "it must be -1 or more")
+    return number
+
+
 def _partition(given: QueueRequest) -> int | None:
     partition = _whole("partition", given.partition)
     if partition is not None and not 0 <= partition < PARTITIONS_MAX:
@@ -236,8 +335,8 @@ def _text(message: Taken) -> str:
     return value.decode(errors="replace")
 
 
-def _success(**fields: Any) -> ASGIResponse:
-    return ASGIResponse(body=msgspec.json.encode({"status": "success", **fields}))
+def _success(status_code: int = 200, **fields: Any) -> ASGIResponse:
+    return ASGIResponse(body=msgspec.json.encode({"status": "success", **fields}), status_code=status_code)
 
 
 _SUCCESS: Final = _success()
@@ -268,6 +367,11 @@ def _answer_anything(request: Request[Any, Any, Any], error: Exception) -> Respo
     return _refused(500, "something unexpected went wrong here; the server's log has it")
 
 
+def failure_in_its_form(path: str, why: str) -> bytes | None:
+    """The body of a failure on the paths of this API, and none on others."""
+    return _failed(why) if path.rstrip("/") in PATHS else None
+
+
 def answer_wrong_method(request: Request[Any, Any, Any], error: MethodNotAllowedException) -> Response[Any]:
     """Answer in the way of this API on its paths: the framework finds the wrong method before it finds a handler."""
     if request.scope["path"].rstrip("/") in PATHS:
@@ -279,7 +383,19 @@ def make_router() -> Router:
     """The routes, with failures answered in their own way."""
     return Router(
         "/",
-        route_handlers=[create_topic, list_topics, register_consumer, register_producer, produce, consume, size],
+        route_handlers=[
+            create_topic,
+            list_topics,
+            register_consumer,
+            register_producer,
+            produce,
+            consume,
+            size,
+            set_offset,
+            status,
+            login,
+            client_size,
+        ],
         exception_handlers={
             HeadraceError: _answer_headrace_error,
             HTTPException: _answer_http_exception,
