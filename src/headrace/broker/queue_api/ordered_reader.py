@@ -11,10 +11,11 @@ of their partitions.
 
 The group's committed offsets are the position and there is no other, so a seek counts from the next read on. What was
 seen last is kept: while the next message is at hand, a read is one statement that moves the position only if nobody
-else did. The position is durable before the message is given out. A lock lets one read through at a time, and where servers share the
-store only the one that moves the position gives the message out: no two get the same, and none is left out. If it is
-unknown who moved it, because the answer of the database was lost, taking says so: the group may stand behind a message
-that nobody got. What is read ahead is kept by its offset, and so is right wherever the position goes.
+else did. The position is durable before the message is given out. A lock lets one read through at a time, and where
+servers share the store only the one that moves the position gives the message out: no two get the same, and none is
+left out. If it is unknown who moved it, because the answer of the database was lost, taking says so: the group may
+stand behind a message that nobody got. What is read ahead is kept by its offset, and so is right wherever the position
+goes.
 
 Lock order: this lock, then those of groups and log.
 """
