@@ -49,7 +49,14 @@ from headrace.broker.read.topic_reader import TopicReader
 from headrace.broker.settings import BrokerSettings, QueueApiSettings
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.broker.topics.topic import Topic
-from headrace.core.descriptions import GroupDescription, Membership, ProducerOpening, Staged, TopicDescription
+from headrace.core.descriptions import (
+    GroupDescription,
+    Membership,
+    ProducerOpening,
+    SourceDescription,
+    Staged,
+    TopicDescription,
+)
 from headrace.core.errors import HeadraceError, StageNotFound
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, ReadFrom
@@ -60,6 +67,8 @@ from headrace.core.limits import (
     FETCH_MESSAGES_MAX,
     FETCH_WAIT_SECONDS_MAX,
     SESSION_TIMEOUT_SECONDS,
+    SOURCES_LISTED,
+    SOURCES_LISTED_MAX,
     TIME_US_MAX,
 )
 from headrace.core.messages import NO_MESSAGES, accept
@@ -217,6 +226,23 @@ class Broker:
         """The highest seqno written for a source, or none: where its producer goes on."""
         source = (check_text("producer_id", producer_id), check_text("message_group_id", message_group_id))
         return self._topics.find(topic).topic.between_commits(lambda state: state.sources.last_seqno(source))
+
+    def list_sources(
+        self, topic: str, producer_id: str | None = None, max_sources: int = SOURCES_LISTED
+    ) -> list[SourceDescription]:
+        """The sources of a topic, or of one producer, that wrote last, newest first."""
+        name = None if producer_id is None else check_text("producer_id", producer_id)
+        most, now_us = check_whole("max_sources", max_sources, 1, SOURCES_LISTED_MAX), self._clock.now_us()
+        found = self._topics.find(topic).topic
+        return found.between_commits(lambda state: state.sources.described(now_us, name, most))
+
+    def reset_source(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
+        """Forget the highest seqno of a source, durably, so that its next message may have any; what it was.
+
+        Its producers continue to write. A message that was sent before and is sent again is written again.
+        """
+        source = check_text("producer_id", producer_id), check_text("message_group_id", message_group_id)
+        return self._topics.find(topic).topic.reset_source(source)
 
     def open_producer(
         self, topic: str, producer_id: str = "", message_group_id: str = "", epoch: int | None = None

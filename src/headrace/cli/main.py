@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.exceptions import TyperException
 
-from headrace.cli.commands import bench, consume, doctor, group, pipeline, produce, serve, token, topic, version
+from headrace.cli.commands import bench, consume, doctor, group, pipeline, produce, serve, source, token, topic, version
 from headrace.cli.exits import Enough, Exit, Failure
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.add_typer(topic.app, name="topic")
 app.command("produce", epilog=produce.EXAMPLES)(produce.produce)
 app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
 app.add_typer(group.app, name="group")
+app.add_typer(source.app, name="source")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(token.app, name="token")
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)

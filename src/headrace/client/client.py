@@ -27,7 +27,7 @@ from headrace.client.producer.producer import Producer
 from headrace.client.producer.staging import stage_batches
 from headrace.client.settings import ConsumerSettings, ProducerSettings
 from headrace.client.transport.transport import Transport
-from headrace.core.descriptions import GroupDescription, Staged, TopicDescription
+from headrace.core.descriptions import GroupDescription, SourceDescription, Staged, TopicDescription
 from headrace.core.errors import InvalidInput
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import (
@@ -38,6 +38,7 @@ from headrace.core.limits import (
     PRODUCER_BATCH_BYTES,
     PRODUCER_BUFFER_BYTES,
     SESSION_TIMEOUT_SECONDS,
+    SOURCES_LISTED,
 )
 from headrace.wire import operations as wire
 from headrace.wire.tickets import Read
@@ -105,6 +106,21 @@ class Client:
         """The highest seqno written for a source, or none."""
         seqno: int | None = self._calls(wire.LastSeqno(topic, producer_id, message_group_id))
         return seqno
+
+    def list_sources(
+        self, topic: str, producer_id: str | None = None, max_sources: int = SOURCES_LISTED
+    ) -> list[SourceDescription]:
+        """The sources of a topic, or of one producer, that wrote last, newest first."""
+        sources: list[SourceDescription] = self._calls(wire.ListSources(topic, producer_id, max_sources))
+        return sources
+
+    def reset_source(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
+        """Forget the highest seqno of a source, so that its next message may have any; what it was.
+
+        Needs the right to manage the topic. Messages that were sent before and are sent again are written again.
+        """
+        forgotten: int | None = self._calls(wire.ResetSource(topic, producer_id, message_group_id))
+        return forgotten
 
     # Groups
 

@@ -26,6 +26,9 @@ RETENTION_BYTES_MAX = 1 << 60
 LINK_IDLE_SECONDS = 14 * 24 * 3600
 # Above so many sources a topic forgets those that are idle longest and have lost their link.
 SOURCES_MAX = 1_000_000
+# Sources that one answer lists.
+SOURCES_LISTED = 1_000
+SOURCES_LISTED_MAX = 100_000
 
 # Writers of commit keys a topic remembers; beyond it the one that was silent longest is forgotten.
 WRITERS_MAX = 100_000

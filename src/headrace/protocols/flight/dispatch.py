@@ -26,6 +26,14 @@ TABLE: Final[dict[type[wire.Operation], tuple[Right, Does]]] = {
         Right.PUBLISH,
         lambda broker, op: broker.last_seqno(op.topic, op.producer_id, op.message_group_id),
     ),
+    wire.ListSources: (
+        Right.PUBLISH,
+        lambda broker, op: broker.list_sources(op.topic, op.producer_id, op.max_sources),
+    ),
+    wire.ResetSource: (
+        Right.MANAGE,
+        lambda broker, op: broker.reset_source(op.topic, op.producer_id, op.message_group_id),
+    ),
     wire.OpenProducer: (
         Right.PUBLISH,
         lambda broker, op: broker.open_producer(op.topic, op.producer_id, op.message_group_id, op.epoch),

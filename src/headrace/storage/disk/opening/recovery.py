@@ -164,7 +164,9 @@ def _replay(
         body = view[position + header.body : position + header.body + header.body_bytes]
         rows = frame.decode_rows(body, header.columns)
         keys = frame.decode_keys(view, position, header)
-        state.apply(replay(header.number, header.time_us, rows, directory, header.round_robin, keys, remember))
+        resets = frame.decode_resets(view, position, header)
+        numbers = header.number, header.time_us
+        state.apply(replay(*numbers, rows, directory, header.round_robin, keys, remember, resets))
     state.next_number, state.last_time_us = header.number + 1, header.time_us
     state.round_robin = header.round_robin
 
