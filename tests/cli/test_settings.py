@@ -62,7 +62,17 @@ def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", list(names()))
 def test_every_setting_can_come_from_everywhere(tmp_path: Path, name: str) -> None:
     default = value_of(ServeSettings(), name)
-    others: dict[str, Any] = {"log_level": "debug", "log_format": "json", "access_log": True}
+    others: dict[str, Any] = {
+        "log_level": "debug",
+        "log_format": "json",
+        "access_log": True,
+        "queue_api.created_status": 201,
+        "topic_defaults.retention_seconds": 60,
+        "topic_defaults.retention_bytes": 1_000,
+        "topic_defaults.deduplication": "payload",
+        "topic_defaults.deduplication_scope": "store",
+        "topic_defaults.codecs": "raw,gzip",
+    }
     other = others.get(name, f"{default}x" if isinstance(default, str) else default * 2 if default != 64 << 20 else 5)
     table, _, key = name.rpartition(".")
     file = tmp_path / "one.toml"

@@ -46,7 +46,7 @@ from headrace.broker.publish.shared_producers import open_shared_producer
 from headrace.broker.queue_api.registrations import Registrations
 from headrace.broker.read.subscription import Dispatcher, Subscription
 from headrace.broker.read.topic_reader import TopicReader
-from headrace.broker.settings import BrokerSettings, QueueApiSettings
+from headrace.broker.settings import BrokerSettings, QueueApiSettings, TopicDefaults
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.broker.topics.topic import Topic
 from headrace.core.descriptions import (
@@ -87,12 +87,13 @@ class Broker:
         settings: BrokerSettings | None = None,
         clock: Clock | None = None,
         queue_api: QueueApiSettings | None = None,
+        topic_defaults: TopicDefaults | None = None,
     ) -> None:
         self.settings = settings or BrokerSettings()
         self.counters = Counters()
         self._store = store
         self._clock = clock or SystemClock()
-        self._topics = Topics(store, self.settings, self._clock, self.counters)
+        self._topics = Topics(store, self.settings, self._clock, self.counters, topic_defaults)
         self.access = Access(store.catalog, self._clock)
         self.registrations = Registrations(self._topics, store.catalog, self._clock, queue_api)
         self._producers = Producers()
@@ -111,11 +112,12 @@ class Broker:
         settings: BrokerSettings | None = None,
         clock: Clock | None = None,
         queue_api: QueueApiSettings | None = None,
+        topic_defaults: TopicDefaults | None = None,
     ) -> Broker:
         """Open the store that a URL names and start maintenance on it."""
         store = open_store(check_text("store", url))
         try:
-            broker = cls(store, settings, clock, queue_api)
+            broker = cls(store, settings, clock, queue_api, topic_defaults)
         except BaseException:
             store.close()
             raise
@@ -143,7 +145,7 @@ class Broker:
     # Topics
 
     def create_topic(self, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
-        """Make a topic, of one partition unless told otherwise.
+        """Make a topic, of one partition unless told otherwise or set so for the store.
 
         One that is there stays as it is; more partitions are added, fewer are refused, other settings are refused.
         """

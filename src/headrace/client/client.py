@@ -203,15 +203,19 @@ class Client:
         decode: bool = True,
         on_assigned: PartitionsChanged | None = None,
         on_revoked: PartitionsChanged | None = None,
+        consumer_index: int | None = None,
     ) -> Consumer:
         """A consumer: of all partitions, or as a member of a group of those that it is assigned.
 
-        `start` is where reading begins; a group that has been reading goes on where it has committed.
+        `start` is where reading begins; a group that has been reading continues where it has committed. With a
+        `consumer_index` it is that consumer of a group of a fixed size, counted from 0.
         """
         settings = ConsumerSettings(
             session_timeout_seconds, max_prefetch_bytes, auto_commit, decode, self._timeout_seconds
         )
-        return Consumer(self._transport, topic, group, start, member_id, settings, on_assigned, on_revoked)
+        return Consumer(
+            self._transport, topic, group, start, member_id, settings, on_assigned, on_revoked, consumer_index
+        )
 
     def read(
         self,

@@ -56,6 +56,8 @@ class CommitBuilder:
     def decide(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> Iterable[Commit]:
         """Plan what is good and fresh of the requests."""
         self.frames, self.written, self.bytes_written, self._receipts = [], 0, 0, []
+        # A bound, not content: it counts from the next payload on.
+        state.window.messages_max = self._settings.deduplication_window_messages
         self._fresh = [request for request in self._plain if request.error is None]
         batches = list(self._plain_batches)
         keys = self._take_fresh_keyed(state, batches)

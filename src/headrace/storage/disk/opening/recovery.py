@@ -49,6 +49,7 @@ def recover(files: FileSystem, directory: Path, topic: TopicRecord, now_us: int)
     ends = _end_offsets(newest, index, sealed, topic)
     raise_past_holes(ends, scanned, index, sealed)
     state = TopicState(np.zeros(topic.partitions, np.int64))
+    state.window.messages_max = topic.settings.deduplication_window_messages
     state, damaged_snapshots = snapshot.restore_newest(files, directory, state)
     damage += [Damaged(str(directory / name), 0, "the snapshot's checksum is wrong") for name in damaged_snapshots]
     snapshot_number = state.next_number

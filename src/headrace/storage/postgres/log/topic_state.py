@@ -66,6 +66,7 @@ DELETE FROM topic_sources WHERE topicid = %(topic)s AND used_us <= %(idle)s AND 
 def refresh(connection: Connection, topic_id: int, head: TopicRow, state: TopicState) -> None:
     """Bring a state up to the row: take in what commits from the state's next number on changed."""
     known = state.next_number
+    state.window.messages_max = head.settings.deduplication_window_messages
     if head.partitions > state.partitions:
         state.add_partitions(head.partitions)
     if known == head.commits:
