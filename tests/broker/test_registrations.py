@@ -358,7 +358,7 @@ def test_a_place_is_the_same_for_all_consumers_and_is_found_again(site: Site, se
         broker.publish("orders", batch(*(b"%d-%d" % (step, row) for row in range(len(rows))), partition=rows))
         site.clock.step(chance.choice([0, 0.001, 1, 3600]))
     consumers = [broker.registrations.register_consumer("orders") for _ in range(2)]
-    taken = {consumer: [] for consumer in consumers}
+    taken: dict[int, list[Taken]] = {consumer: [] for consumer in consumers}
     for consumer in consumers:
         while (message := broker.registrations.consume("orders", consumer)) is not None:
             taken[consumer].append(message)

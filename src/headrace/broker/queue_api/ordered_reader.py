@@ -239,4 +239,5 @@ def _positions_at(log: TopicLog, offsets: OffsetRange, place: int) -> Int64s:
     before, after = older(low), older(low + 1)
     # Of that commit as many messages as are missing, partition by partition.
     missing = place - before.sum() - (np.cumsum(after - before) - (after - before))
-    return before + np.clip(missing, 0, after - before)
+    positions: Int64s = before + np.clip(missing, 0, after - before)
+    return positions
