@@ -91,8 +91,7 @@ def test_the_window_survives_a_crash(durable_site: Site, tmp_path: Path) -> None
 
 
 def test_the_window_is_bounded_and_what_it_forgets_early_is_counted(broker: Broker) -> None:
-    broker.create_topic("orders", deduplication="payload")
-    broker._topics.find("orders").topic.log.state.window.messages_max = 20
+    broker.create_topic("orders", deduplication="payload", deduplication_window_messages=20)
     for number in range(0, 30, 10):
         broker.publish("orders", batch(*[b"%d" % n for n in range(number, number + 10)]))
     # Ten too many, and a tenth of the bound with them, so that a full window is not sorted at every commit.

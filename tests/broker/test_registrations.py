@@ -11,7 +11,7 @@ import pytest
 
 from headrace.broker import Broker
 from headrace.broker.queue_api.ordered_reader import AHEAD_BYTES, AHEAD_MESSAGES, Taken
-from headrace.broker.queue_api.registrations import group_name
+from headrace.broker.queue_api.registrations import CONSUMER_PREFIX, group_name
 from headrace.core.errors import (
     Closed,
     GroupNotFound,
@@ -22,12 +22,12 @@ from headrace.core.errors import (
     TopicExists,
     TopicNotFound,
 )
-from headrace.core.hashing import Int64s
+from headrace.core.groups.group import Group
 from headrace.core.ids import make_id
 from tests.broker.background import together
 from tests.broker.clock import SettableClock
 from tests.broker.messages import batch
-from tests.broker.sites import Site
+from tests.broker.sites import DURABLE_ENGINES, Site
 
 
 def read(broker: Broker, topic: str, consumer: int) -> list[bytes]:
@@ -161,7 +161,7 @@ def test_a_consumer_sees_everything_from_the_first_message_on(broker: Broker) ->
     consumer = broker.registrations.register_consumer("orders")
     broker.publish("orders", batch(b"c"))
     assert broker.registrations.size("orders", consumer) == 3
-    assert broker.registrations.consume("orders", consumer) == Taken(b"a", None)
+    assert broker.registrations.consume("orders", consumer) == Taken(b"a", None, 0)
     assert broker.registrations.size("orders", consumer) == 2
     assert read(broker, "orders", consumer) == [b"b", b"c"]
     assert broker.registrations.size("orders", consumer) == 0
@@ -214,8 +214,8 @@ def test_a_message_says_how_it_is_packed(broker: Broker) -> None:
     broker.create_topic("orders", codecs=["raw", "gzip"])
     broker.publish("orders", batch(b"a", b"b", codec=["gzip", None]))
     consumer = broker.registrations.register_consumer("orders")
-    assert broker.registrations.consume("orders", consumer) == Taken(b"a", "gzip")
-    assert broker.registrations.consume("orders", consumer) == Taken(b"b", None)
+    assert broker.registrations.consume("orders", consumer) == Taken(b"a", "gzip", 0)
+    assert broker.registrations.consume("orders", consumer) == Taken(b"b", None, 1)
 
 
 # Position
@@ -283,7 +283,7 @@ def test_a_seek_counts_from_the_next_read_on(broker: Broker) -> None:
     assert broker.registrations.size("orders", consumer) == 3
     assert read(broker, "orders", consumer) == [b"6", b"8", b"9"]
     broker.seek("orders", group_name(consumer), {0: 0})
-    assert broker.registrations.consume("orders", consumer) == Taken(b"0", None)
+    assert broker.registrations.consume("orders", consumer) == Taken(b"0", None, 5)
     broker.commit("orders", group_name(consumer), {0: 4})
     assert read(broker, "orders", consumer) == [b"8"]
 
@@ -295,7 +295,25 @@ def test_a_seek_between_looking_and_moving_is_not_overrun(broker: Broker, monkey
     assert read(broker, "orders", consumer) == [b"a", b"b", b"c"]
     broker.seek("orders", group_name(consumer), {0: 2})
     groups = broker._topics.find("orders").groups
-    claim, seeks = groups.claim, [{0: 0}]
+    advance, seeks = groups.advance, [{0: 0}]
+
+    def advance_after_seek(*arguments: Any) -> bool:
+        if seeks:
+            groups.seek(group_name(consumer), seeks.pop())
+        return advance(*arguments)
+
+    monkeypatch.setattr(groups, "advance", advance_after_seek)
+    assert read(broker, "orders", consumer) == [b"a", b"b", b"c"]
+
+
+def test_a_seek_before_the_first_offset_of_a_group_is_stored_is_not_overrun(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("orders")
+    broker.publish("orders", batch(b"a", b"b", b"c"))
+    consumer = broker.registrations.register_consumer("orders")
+    groups = broker._topics.find("orders").groups
+    claim, seeks = groups.claim, [{0: 1}]
 
     def claim_after_seek(*arguments: Any) -> bool:
         if seeks:
@@ -303,7 +321,7 @@ def test_a_seek_between_looking_and_moving_is_not_overrun(broker: Broker, monkey
         return claim(*arguments)
 
     monkeypatch.setattr(groups, "claim", claim_after_seek)
-    assert read(broker, "orders", consumer) == [b"a", b"b", b"c"]
+    assert read(broker, "orders", consumer) == [b"b", b"c"]
 
 
 def test_nothing_is_given_out_if_the_position_cannot_be_stored(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,10 +335,160 @@ def test_nothing_is_given_out_if_the_position_cannot_be_stored(broker: Broker, m
     with monkeypatch.context() as patched:
         patched.setattr(broker._store.catalog, "put_offsets", fail)
         patched.setattr(broker._store.catalog, "change_group", fail)
+        patched.setattr(broker._store.catalog, "advance", fail)
         with pytest.raises(StoreUnavailable):
             broker.registrations.consume("orders", consumer)
     assert broker.registrations.size("orders", consumer) == 2
     assert read(broker, "orders", consumer) == [b"a", b"b"]
+
+
+# Places
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_place_is_the_same_for_all_consumers_and_is_found_again(site: Site, seed: int) -> None:
+    """Messages over partitions that are added on the way; every place, before and after a restart."""
+    chance = random.Random(seed)
+    broker = site.open()
+    broker.create_topic("orders", partitions=2)
+    for step in range(12):
+        partitions = 2 + step // 4
+        broker.alter_topic("orders", partitions=partitions)
+        rows = [chance.randrange(partitions) for _ in range(chance.randint(1, 5))]
+        broker.publish("orders", batch(*(b"%d-%d" % (step, row) for row in range(len(rows))), partition=rows))
+        site.clock.step(chance.choice([0, 0.001, 1, 3600]))
+    consumers = [broker.registrations.register_consumer("orders") for _ in range(2)]
+    taken: dict[int, list[Taken]] = {consumer: [] for consumer in consumers}
+    for consumer in consumers:
+        while (message := broker.registrations.consume("orders", consumer)) is not None:
+            taken[consumer].append(message)
+    messages = taken[consumers[0]]
+    assert taken[consumers[1]] == messages
+    assert [message.place for message in messages] == list(range(len(messages)))
+    if site.engine in DURABLE_ENGINES:
+        broker = site.reopen(broker)
+    for place in [-1, len(messages) - 1, *chance.sample(range(len(messages)), 8)]:
+        broker.registrations.set_place(consumers[0], place)
+        assert broker.registrations.size("orders", consumers[0]) == len(messages) - place - 1
+        following = messages[place + 1] if place + 1 < len(messages) else None
+        assert broker.registrations.consume("orders", consumers[0]) == following
+
+
+def test_a_place_that_was_dropped_is_the_first_that_is_kept(broker: Broker, clock: SettableClock) -> None:
+    broker.create_topic("orders", partitions=2, retention_seconds=10)
+    consumer = broker.registrations.register_consumer("orders")
+    for number in range(20):
+        broker.publish("orders", batch(b"%d" % number, partition=number % 2))
+    clock.step(60)
+    for number in range(20, 24):
+        broker.publish("orders", batch(b"%d" % number, partition=number % 2))
+    broker.maintenance.run_all()
+    kept = sum(end - start for start, end in broker.offsets("orders").values())
+    assert kept < 24
+    for place in (-1, 0, 24 - kept - 1):
+        broker.registrations.set_place(consumer, place)
+        taken = broker.registrations.consume("orders", consumer)
+        assert taken == Taken(b"%d" % (24 - kept), None, 24 - kept)
+    broker.registrations.set_place(consumer, 22)
+    assert read(broker, "orders", consumer) == [b"23"]
+
+
+def test_a_place_that_no_message_has_is_refused(broker: Broker) -> None:
+    broker.create_topic("orders")
+    consumer = broker.registrations.register_consumer("orders")
+    broker.registrations.set_place(consumer, -1)
+    for place in (-2, 0, 10**12):
+        with pytest.raises(InvalidInput) as caught:
+            broker.registrations.set_place(consumer, place)
+        assert caught.value.field == "offset"
+    with pytest.raises(IdNotFound):
+        broker.registrations.set_place(make_id("consumer", 1, 999), 0)
+    with pytest.raises(IdNotFound):
+        broker.registrations.set_place(consumer + 1, 0)
+
+
+# Clients that count
+
+
+def test_a_client_counts_what_it_sent_through_restarts(durable_site: Site, tmp_path: Path) -> None:
+    broker = durable_site.open()
+    for topic in ("a", "b"):
+        broker.create_topic(topic, partitions=2)
+    count = broker.registrations.clients.count
+    assert count("till", ["a", "b"]) == 0
+    for number in range(5):
+        broker.publish_numbered("a", "till", b"%d" % number)
+    broker.publish_numbered("b", "till", b"x", partition=1)
+    broker.publish_numbered("a", "other", b"y")
+    assert (count("till", ["a", "b"]), count("till", ["b"]), count("other", ["a", "b"])) == (6, 1, 1)
+    crashed = durable_site.crashed(tmp_path / "crashed").open()
+    assert crashed.registrations.clients.count("till", ["a", "b"]) == 6
+    broker = durable_site.reopen(broker)
+    broker.publish_numbered("a", "till", b"5")
+    assert broker.registrations.clients.count("till", ["a", "b"]) == 7
+    consumer = broker.registrations.register_consumer("a")
+    assert [value for value in read(broker, "a", consumer) if value != b"y"] == [b"%d" % n for n in range(6)]
+
+
+def test_a_client_that_sends_through_two_servers_is_counted_once_a_message(shared_site: Site) -> None:
+    brokers = [shared_site.open(), shared_site.open()]
+    brokers[0].create_topic("orders")
+
+    def send(broker: Broker) -> None:
+        for number in range(20):
+            broker.publish_numbered("orders", "till", b"%d" % number)
+
+    together([lambda broker=broker: send(broker) for broker in brokers * 2])  # type: ignore[misc]
+    assert [broker.registrations.clients.count("till", ["orders"]) for broker in brokers] == [80, 80]
+    assert len(read(brokers[0], "orders", brokers[0].registrations.register_consumer("orders"))) == 80
+
+
+def test_a_message_that_repeats_is_not_counted(broker: Broker) -> None:
+    broker.create_topic("orders", deduplication="payload")
+    for value in (b"a", b"a", b"b"):
+        broker.publish_numbered("orders", "till", value)
+    assert broker.registrations.clients.count("till", ["orders"]) == 2
+    broker.delete_topic("orders")
+    with pytest.raises(TopicNotFound):
+        broker.registrations.clients.count("till", ["orders"])
+
+
+# Consumers that are idle
+
+
+def test_a_consumer_that_nobody_uses_is_forgotten(site: Site) -> None:
+    broker = site.open()
+    broker.create_topic("orders")
+    idle, used = (broker.registrations.register_consumer("orders") for _ in range(2))
+    broker.register_group("orders", "billing")
+    broker.maintenance.run_all()
+    day = 86_400
+    site.clock.step(20 * day)
+    assert broker.registrations.size("orders", used) == 0
+    site.clock.step(11 * day)
+    broker.maintenance.run_all()
+    assert broker.list_groups("orders") == ["billing", group_name(used)]
+    assert broker.counters.snapshot()["queue_consumers_forgotten"] == 1
+    with pytest.raises(GroupNotFound):
+        broker.registrations.consume("orders", idle)
+    site.clock.step(31 * day)
+    broker.maintenance.run_all()
+    assert broker.list_groups("orders") == ["billing"]
+
+
+def test_consumers_that_are_gone_already_are_forgotten_without_a_word(site: Site) -> None:
+    broker = site.open()
+    for topic in ("a", "b"):
+        broker.create_topic(topic)
+        broker.register_group(topic, f"{CONSUMER_PREFIX}none")
+        consumer = broker.registrations.register_consumer(topic)
+        assert broker.registrations.size(topic, consumer) == 0
+    broker.maintenance.run_all()
+    broker.delete_topic("a")
+    broker.delete_group("b", group_name(consumer))
+    site.clock.step(31 * 86_400)
+    broker.maintenance.run_all()
+    assert broker.list_groups("b") == []
 
 
 # Retention and the end
@@ -331,7 +499,7 @@ def test_what_retention_drops_is_passed_over(broker: Broker, clock: SettableCloc
     consumer = broker.registrations.register_consumer("orders")
     for number in range(8):
         broker.publish("orders", batch(b"%d" % number, partition=number % 2))
-    assert broker.registrations.consume("orders", consumer) == Taken(b"0", None)
+    assert broker.registrations.consume("orders", consumer) == Taken(b"0", None, 0)
     clock.step(60)
     for number in range(8, 12):
         broker.publish("orders", batch(b"%d" % number, partition=number % 2))
@@ -351,15 +519,15 @@ def test_what_retention_drops_between_looking_and_reading_is_passed_over(
         broker.publish("orders", batch(b"%d" % number, partition=number % 2))
     clock.step(60)
     groups, drops = broker._topics.find("orders").groups, [True]
-    positions = groups.positions_in
+    standing = groups.standing
 
-    def positions_before_retention(name: str, start: Int64s) -> Int64s:
-        seen = positions(name, start)
+    def standing_before_retention(name: str) -> tuple[Group, dict[int, int]]:
+        seen = standing(name)
         if drops and drops.pop():
             broker.maintenance.run_all()
         return seen
 
-    monkeypatch.setattr(groups, "positions_in", positions_before_retention)
+    monkeypatch.setattr(groups, "standing", standing_before_retention)
     seen = read(broker, "orders", consumer)
     kept = sum(end - start for start, end in broker.offsets("orders").values())
     assert kept < 8

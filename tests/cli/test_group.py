@@ -61,3 +61,22 @@ def test_deleting(server: Server, billing: str) -> None:
     assert server.run("group", "delete", billing, "billing", "--yes").code == 0
     assert "no groups yet" in server.run("group", "list", billing).out
     assert "does not exist" in server.run("group", "delete", billing, "billing", "-y").refused(1)
+
+
+def test_creating(server: Server, topic: str) -> None:
+    server.run("produce", topic, "--partition", "0", stdin="a\nb\n")
+    assert "created group billing" in server.run("group", "create", topic, "billing", "--important").out
+    made = server.run("group", "create", topic, "workers", "--consumers", "2", "--start", "latest", "--json").json()
+    assert (made["consumers"], made["important"], made["read_from"], made["lag_messages"]) == (2, False, "latest", 0)
+    assert server.run("group", "describe", topic, "billing", "--json").json()["important"] is True
+    # Again: what is not named stays.
+    again = server.run("group", "create", topic, "billing", "--json").json()
+    assert (again["important"], again["lag_messages"]) == (True, 2)
+    out = server.run("group", "create", topic, "workers", "--consumers", "3", "--important").out
+    assert "3 fixed consumers, important" in out
+    assert server.run("group", "create", topic, "billing", "--not-important", "--json").json()["important"] is False
+    timed = server.run("group", "create", topic, "timed", "--start", "1h", "--json").json()
+    assert timed["lag_messages"] == 2
+    assert "earliest, latest or a time" in server.run("group", "create", topic, "x", "--start", "5").refused(2)
+    assert "does not exist" in server.run("group", "create", "nothing", "x").refused(1)
+    assert server.run("group", "create", topic, "x", "--consumers", "0").code == 2

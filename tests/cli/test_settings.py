@@ -69,6 +69,12 @@ def test_every_setting_can_come_from_everywhere(tmp_path: Path, name: str) -> No
         "access_log": True,
         "rest.allowed_hosts": ("broker.example", "other.example:80"),
         "rest.allowed_origins": ("https://console.example",),
+        "queue_api.created_status": 201,
+        "topic_defaults.retention_seconds": 60,
+        "topic_defaults.retention_bytes": 1_000,
+        "topic_defaults.deduplication": "payload",
+        "topic_defaults.deduplication_scope": "store",
+        "topic_defaults.codecs": "raw,gzip",
     }
     other = others.get(name, f"{default}x" if isinstance(default, str) else default * 2 if default != 64 << 20 else 5)
     table, _, key = name.rpartition(".")

@@ -20,6 +20,7 @@ def test_the_life_of_a_topic(server: Server) -> None:
     changed = server.run(
         "topic", "alter", "orders/2026 ü", "--partitions", "4", "--retention", "none", "--retention-bytes", "10G",
         "--deduplication", "payload", "--deduplication-window", "5m", "--deduplication-scope", "store",
+        "--deduplication-window-messages", "5000",
         "--codecs", "raw,zstd", "--message-bytes-max", "2M", "--json",
     ).json()  # fmt: skip
     assert len(changed["partitions"]) == 4
@@ -28,6 +29,7 @@ def test_the_life_of_a_topic(server: Server) -> None:
         "retention_bytes": 10 << 30,
         "deduplication": "payload",
         "deduplication_window_seconds": 300,
+        "deduplication_window_messages": 5_000,
         "deduplication_scope": "store",
         "codecs": ["raw", "zstd"],
         "message_bytes_max": 2 << 20,

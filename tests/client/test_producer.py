@@ -129,7 +129,8 @@ def test_faulty_batch_is_refused_alone(client: Client) -> None:
     assert all(isinstance(error, MessageTooLarge) for error in outcomes if error)
     assert len(values_of(client, "orders")) == 40
     with client.producer("orders", producer_id="p") as producer:
-        for wrong in (pa.record_batch({"key": [b"k"]}), pa.record_batch({"value": [b"v"], "seqno": [1]}), "batch"):
+        other = pa.record_batch({"value": [b"v"], "producer_id": ["q"]})
+        for wrong in (pa.record_batch({"key": [b"k"]}), other, "batch"):
             with pytest.raises(InvalidInput):
                 producer.send_batch(wrong)
 

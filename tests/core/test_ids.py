@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import IdNotFound
-from headrace.core.ids import NUMBER_DIGITS_MAX, Kind, check_id_of, make_id
+from headrace.core.ids import NUMBER_DIGITS_MAX, Kind, check_id_of, make_id, number_of, topic_id_of
 
 KINDS: list[Kind] = ["consumer", "producer"]
 NUMBERS = st.integers(1, 10**NUMBER_DIGITS_MAX - 1)
@@ -25,6 +25,7 @@ TOPIC_IDS = st.integers(1, 10**9 - 1)
 )
 def test_an_id_is_number_then_topic_then_kind(kind: Kind, number: int, topic_id: int, expected: int) -> None:
     assert make_id(kind, number, topic_id) == expected
+    assert (number_of(expected), topic_id_of(expected)) == (number, topic_id)
 
 
 @given(st.sampled_from(KINDS), NUMBERS, TOPIC_IDS)

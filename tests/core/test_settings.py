@@ -32,6 +32,7 @@ def test_defaults_keep_everything_and_deduplicate_by_producer() -> None:
         "retention_bytes": None,
         "deduplication": "producer",
         "deduplication_window_seconds": 1800,
+        "deduplication_window_messages": 1_000_000,
         "deduplication_scope": "topic",
         "codecs": CODECS,
         "message_bytes_max": MESSAGE_BYTES_DEFAULT,

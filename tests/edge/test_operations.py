@@ -208,7 +208,7 @@ ROUTES: Final = _routes()
 
 def _http_calls() -> Iterator[Call]:
     for method, path, operation in ROUTES:
-        if (method, path) != ("POST", "/producer/register"):
+        if (method, path) not in (("POST", "/producer/register"), ("POST", "/consumer/set_offset")):
             yield _http(method, path, operation or "missing", _BODIES.get((method, path)))
     group = "/v1/topics/{topic:str}/groups/{group:str}"
     for body in ({"important": True}, {"important": False}, {"consumers": 2}):
@@ -216,12 +216,21 @@ def _http_calls() -> Iterator[Call]:
     # The topic is made if it is not there, and it never is.
     yield _http("POST", "/producer/register", "create_topic", {"topic": "TOPIC"})
     yield Call("POST /producer/register of a topic that is there", "register_producer", _register_producer)
+    yield Call("POST /consumer/set_offset", "set_offset", _set_offset, group=f"queue-consumer-{_CONSUMER_ID}")
 
 
 def _register_producer(servers: Servers, token: Token, topic: str) -> Outcome:
     servers.site.broker.create_topic(topic)
     body = {"topic": topic}
     return _http_outcome(servers.http.post("/producer/register", json=body, headers=servers.headers(token)))
+
+
+def _set_offset(servers: Servers, token: Token, topic: str) -> Outcome:
+    servers.site.broker.create_topic(topic)
+    body = {"consumer_id": servers.site.broker.registrations.register_consumer(topic), "offset": -1}
+    answer = servers.http.post("/consumer/set_offset", json=body, headers=servers.headers(token))
+    # Whoever has no right on the topic is not told that it is there.
+    return "forbidden" if "there is no topic that gave it out" in answer.text else _http_outcome(answer)
 
 
 # Flight

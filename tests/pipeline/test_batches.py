@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.client import Client
+from headrace.core.hashing import partition_of
 from headrace.spark.pipeline import PipelineFailed
 from headrace.spark.pipeline.load import load
 from tests.pipeline.runs import ROOT, messages, publish, run, run_ready, values
@@ -214,6 +215,31 @@ def test_audit_a_topic(spark: SparkSession, url: str, client: Client, topic: str
         "offsets are dense": 0,
         "seqnos grow in each source": 0,
     }
+
+
+def test_the_audit_understands_partitions_that_were_added(
+    spark: SparkSession, url: str, client: Client, topic: str
+) -> None:
+    keys = [f"key {number}".encode() for number in range(20)]
+    for partitions in (2, 5, 6):
+        client.create_topic(topic, partitions=partitions)
+        with client.producer(topic, producer_id="till") as producer:
+            for key in keys:
+                producer.send(b"%d" % partitions, key=key)
+    pipeline, summary = run_ready(spark, "audit", SERVER=url, TOPIC=topic)
+    assert pipeline.report is not None
+    assert {row[0]: tuple(row[1:]) for row in pipeline.report.rows}["keys are in their partition"] == (60, 0)
+    assert not summary.is_refused
+    # Where two partitions would put it, and where five would, long after there were six.
+    misplaced = [(key, partition_of(key, 2)) for key in keys[:3]] + [(key, partition_of(key, 5)) for key in keys[3:6]]
+    wrong = [(key, place) for key, place in misplaced if place != partition_of(key, 6)]
+    assert wrong
+    with client.producer(topic) as producer:
+        for key, place in wrong:
+            producer.send(b"wrong", key=key, partition=place)
+    pipeline, summary = run_ready(spark, "audit", SERVER=url, TOPIC=topic)
+    assert pipeline.report is not None and summary.is_refused
+    assert {row[0]: row[2] for row in pipeline.report.rows}["keys are in their partition"] == len(wrong)
 
 
 def test_the_audit_finds_gaps_and_no_others_while_messages_come(spark: SparkSession) -> None:

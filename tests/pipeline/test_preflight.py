@@ -45,14 +45,16 @@ def test_topics_are_made_if_asked_for(url: str, client: Client, topic: str) -> N
     client.create_topic(topic)
     parts = {
         "source": {"topic": topic, "schema": "a INT"},
-        "sink": {"topic": f"{topic}-out", "partitions": 3},
-        "dead_letters": {"topic": f"{topic}-dead", "partitions": 1},
+        "sink": {"topic": f"{topic}-out", "partitions": 3, "settings": {"retention_seconds": "60"}},
+        "dead_letters": {"topic": f"{topic}-dead", "partitions": 1, "settings": {"codecs": ["raw"]}},
     }
     check_topics(described(url, topic, **parts))
     check_sink_id(described(url, topic, **parts), "mine")
     assert client.list_topics().count(f"{topic}-out") == 0, "a look makes nothing"
     make_topics(described(url, topic, **parts))
     assert len(client.offsets(f"{topic}-out")) == 3 and len(client.offsets(f"{topic}-dead")) == 1
+    assert client.describe_topic(f"{topic}-out").settings.retention_seconds == 60
+    assert client.describe_topic(f"{topic}-dead").settings.codecs == ("raw",)
     make_topics(described(url, topic, sink={"topic": f"{topic}-out", "partitions": 1}))
     assert len(client.offsets(f"{topic}-out")) == 3, "one that is there stays as it is"
 

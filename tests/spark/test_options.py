@@ -141,6 +141,9 @@ def test_a_sink_is_exactly_once_unless_told_otherwise() -> None:
         ({"sinkId": "a", "delivery": "at-least-once"}, True, "nothing remembers it"),
         ({"delivery": "at-most-once"}, True, "exactly-once, at-least-once"),
         ({"partitions": "3"}, False, "createTopic=true"),
+        ({"topicSettings": '{"retention_seconds": 5}'}, False, "createTopic=true"),
+        ({"topicSettings": "5", "createTopic": "true"}, False, "it must be JSON"),
+        ({"topicSettings": '{"retention": 5}', "createTopic": "true"}, False, "known settings are"),
         ({"startingOffsets": "earliest"}, False, "it is not known here"),
     ],
 )

@@ -236,11 +236,14 @@ def test_a_missing_topic_is_an_error_unless_it_is_to_be_made(client: Client, url
     with pytest.raises(TopicNotFound):
         stream_writer(url, None).write(iter([batch([b"a"], topic=[topic])]))
     assert topic not in client.list_topics()
-    stream_writer(url, topic, createTopic="true", partitions="3")
-    assert client.describe_topic(topic).partitions == 3
-    by_column = stream_writer(url, None, createTopic="true", partitions="2")
+    settings = '{"retention_seconds": 60, "codecs": ["raw"]}'
+    stream_writer(url, topic, createTopic="true", partitions="3", topicSettings=settings)
+    made = client.describe_topic(topic)
+    assert (made.partitions, made.settings.retention_seconds, made.settings.codecs) == (3, 60, ("raw",))
+    by_column = stream_writer(url, None, createTopic="true", partitions="2", topicSettings=settings)
     by_column.commit([by_column.write(iter([batch([b"a"], topic=[f"{topic}-made"])]))], 0)
     assert client.describe_topic(f"{topic}-made").partitions == 2
+    assert client.describe_topic(f"{topic}-made").settings.retention_seconds == 60
     assert values_of(client, f"{topic}-made") == [b"a"]
 
 

@@ -23,7 +23,7 @@ from headrace.core.groups.group import Group, Member
 from headrace.core.ids import Kind
 from headrace.core.messages import READ_SCHEMA, STORED_SCHEMA, message_sizes
 from headrace.core.names import topic_key
-from headrace.core.publish.plan import Commit, CommitKey, TopicState
+from headrace.core.publish.plan import Commit, CommitKey, TopicState, plan_reset
 from headrace.core.rights import Grant, Right
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
 from headrace.storage.catalog import TokenRecord, TopicRecord
@@ -232,6 +232,24 @@ class CatalogContract:
         place.reopen()
         assert sorted(number or 0 for number in taken) == list(range(1, 41))
         assert place.store.catalog.numbers_given(topic_id, "producer") == 40
+
+    def test_consumers_that_were_not_seen_for_long_are_forgotten_once(self, place: Place) -> None:
+        first, second = Topic(place, "a").record.id, Topic(place, "b").record.id
+        catalog = place.store.catalog
+        for topic_id, name in ((first, "queue-1"), (first, "queue-2"), (second, "queue-1"), (second, "other")):
+            catalog.put_group(topic_id, Group(name))
+        catalog.see_consumer(first, "queue-1", 5)
+        assert catalog.forget_consumers("queue-", 4, 10) == []
+        place.reopen()
+        catalog = place.store.catalog
+        catalog.see_consumer(first, "queue-2", 20)
+        assert sorted(catalog.forget_consumers("queue-", 10, 20)) == [(first, "queue-1"), (second, "queue-1")]
+        # Their groups are still there, so they count as seen now.
+        assert catalog.forget_consumers("queue-", 19, 30) == []
+        assert len(catalog.forget_consumers("queue-", 30, 31)) == 3
+        catalog.remove_topic(first)
+        catalog.remove_topic(second)
+        assert catalog.forget_consumers("queue-", 99, 100) == []
 
     def test_tokens_come_back_in_the_order_they_were_made(self, place: Place) -> None:
         grants = (Grant("orders*", frozenset({Right.READ, Right.PUBLISH})), Grant("*", frozenset()))
@@ -722,6 +740,20 @@ class RetentionContract:
             assert values_in(topic.log, 2) == [b"late"]
         topic.log.drop_outlived(settings, np.array([2, 2, 1]), later_us)
         assert topic.log.offsets().start.tolist() == [2, 2, 1]
+
+    def test_a_source_that_was_reset_begins_anew_after_reopening_too(self, place: Place) -> None:
+        topic = Topic(place)
+        rows = [{"producer_id": name, "seqno": 9} for name in ("p", "q")]
+        topic.publish(batch_of(rows), keys=(CommitKey("w", 1),))
+        topic.log.commit(lambda state: [plan_reset(state, [("p", "")], NOW_US)])
+        before = state_of(topic.log)
+        place.reopen()
+        assert state_of(topic.log) == before
+        again = batch_of([{"producer_id": name, "seqno": seqno} for name in ("p", "q") for seqno in (1, 9)])
+        assert topic.publish(again)[0].outcome.tolist() == [0, 0, 1, 1]
+        place.reopen()
+        assert topic.log.state.sources.last_seqno(("p", "")) == 9
+        assert topic.log.state.is_repeated(CommitKey("w", 1))
 
     def test_sources_are_known_after_their_messages_went(self, place: Place) -> None:
         settings = settings_of(retention_seconds=1)

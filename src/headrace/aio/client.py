@@ -36,6 +36,8 @@ class AsyncClient(ThreadBridge[Client]):
     await_offsets = awaited(Client.await_offsets)
     offset_at = awaited(Client.offset_at)
     last_seqno = awaited(Client.last_seqno)
+    list_sources = awaited(Client.list_sources)
+    reset_source = awaited(Client.reset_source)
     register_group = awaited(Client.register_group)
     describe_group = awaited(Client.describe_group)
     list_groups = awaited(Client.list_groups)

@@ -20,6 +20,11 @@ class AsyncProducer(ThreadBridge[Producer]):
     send_batch = awaited(Producer.send_batch)
     flush = awaited(Producer.flush)
 
+    @property
+    def last_seqno(self) -> int | None:
+        """The highest seqno known to be written for this producer's id, in earlier runs too; none if there is none."""
+        return self._wrapped.last_seqno
+
     async def send(
         self,
         value: bytes,
@@ -27,9 +32,11 @@ class AsyncProducer(ThreadBridge[Producer]):
         attributes: Mapping[str, bytes] | None = None,
         partition: int | None = None,
         created_at: datetime | None = None,
+        *,
+        seqno: int | None = None,
     ) -> Receipt:
         """Send one message and await its receipt; while the buffer is full this waits in a thread, not in the loop."""
-        send = partial(self._wrapped.send, value, key, attributes, partition, created_at)
+        send = partial(self._wrapped.send, value, key, attributes, partition, created_at, seqno=seqno)
         try:
             future = send(timeout=0.0)
         except Overloaded:

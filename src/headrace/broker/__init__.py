@@ -2,6 +2,6 @@
 
 from headrace.broker.broker import Broker
 from headrace.broker.read.subscription import Subscription
-from headrace.broker.settings import BrokerSettings
+from headrace.broker.settings import BrokerSettings, QueueApiSettings, TopicDefaults
 
-__all__ = ["Broker", "BrokerSettings", "Subscription"]
+__all__ = ["Broker", "BrokerSettings", "QueueApiSettings", "Subscription", "TopicDefaults"]

@@ -45,11 +45,18 @@ from headrace.broker.publish.shared_producers import open_shared_producer
 from headrace.broker.queue_api.registrations import Registrations
 from headrace.broker.read.subscription import Dispatcher, Subscription
 from headrace.broker.read.topic_reader import TopicReader
-from headrace.broker.settings import BrokerSettings
+from headrace.broker.settings import BrokerSettings, QueueApiSettings, TopicDefaults
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.broker.topics.topic import Topic
 from headrace.core.checks import check_index, check_seconds, check_whole
-from headrace.core.descriptions import GroupDescription, Membership, ProducerOpening, Staged, TopicDescription
+from headrace.core.descriptions import (
+    GroupDescription,
+    Membership,
+    ProducerOpening,
+    SourceDescription,
+    Staged,
+    TopicDescription,
+)
 from headrace.core.errors import HeadraceError, StageNotFound
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, ReadFrom
@@ -60,6 +67,8 @@ from headrace.core.limits import (
     FETCH_MESSAGES_MAX,
     FETCH_WAIT_SECONDS_MAX,
     SESSION_TIMEOUT_SECONDS,
+    SOURCES_LISTED,
+    SOURCES_LISTED_MAX,
     STOP_SECONDS,
     TIME_US_MAX,
 )
@@ -75,31 +84,44 @@ Result = TypeVar("Result")
 class Broker:
     """A broker over one open store."""
 
-    def __init__(self, store: Store, settings: BrokerSettings | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: BrokerSettings | None = None,
+        clock: Clock | None = None,
+        queue_api: QueueApiSettings | None = None,
+        topic_defaults: TopicDefaults | None = None,
+    ) -> None:
         self.settings = settings or BrokerSettings()
         self.counters = Counters()
         self._store = store
         self._clock = clock or SystemClock()
-        self._topics = Topics(store, self.settings, self._clock, self.counters)
+        self._topics = Topics(store, self.settings, self._clock, self.counters, topic_defaults)
         self.access = Access(store.catalog, self._clock)
-        self.registrations = Registrations(self._topics, store.catalog)
+        self.registrations = Registrations(self._topics, store.catalog, self._clock, queue_api)
         self.admissions = Admissions(self._topics, self.settings)
         self._producers = Producers()
         self._delivery = Dispatcher()
-        self.maintenance = Maintenance(
-            MaintenanceTasks(store, self._topics, self.settings, self._clock, self.counters).tasks()
-        )
+        chores = MaintenanceTasks(store, self._topics, self.registrations, self.settings, self._clock, self.counters)
+        self.maintenance = Maintenance(chores.tasks())
         if store.signals is not None:
             store.signals.listen(Notifications(self._topics).hear)
         self._closing = threading.Lock()
         self._closed = False
 
     @classmethod
-    def open(cls, url: str, settings: BrokerSettings | None = None, clock: Clock | None = None) -> Broker:
+    def open(
+        cls,
+        url: str,
+        settings: BrokerSettings | None = None,
+        clock: Clock | None = None,
+        queue_api: QueueApiSettings | None = None,
+        topic_defaults: TopicDefaults | None = None,
+    ) -> Broker:
         """Open the store that a URL names and start maintenance on it."""
         store = open_store(check_text("store", url))
         try:
-            broker = cls(store, settings, clock)
+            broker = cls(store, settings, clock, queue_api, topic_defaults)
         except BaseException:
             store.close()
             raise
@@ -130,7 +152,7 @@ class Broker:
     # Topics
 
     def create_topic(self, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
-        """Make a topic, of one partition unless told otherwise.
+        """Make a topic, of one partition unless told otherwise or set so for the store.
 
         One that is there stays as it is; more partitions are added, fewer are refused, other settings are refused.
         """
@@ -217,10 +239,31 @@ class Broker:
                     request.error = error
         return [request.outcome for request in requests]
 
+    def publish_numbered(self, topic: str, client: str, value: bytes, partition: int | None = None) -> None:
+        """Publish a message as the next one of a client of the queue API that counts its messages."""
+        self.registrations.clients.publish(topic, client, value, partition, self._patience(None))
+
     def last_seqno(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
         """The highest seqno written for a source, or none: where its producer goes on."""
         source = (check_text("producer_id", producer_id), check_text("message_group_id", message_group_id))
         return self._topics.find(topic).topic.between_commits(lambda state: state.sources.last_seqno(source))
+
+    def list_sources(
+        self, topic: str, producer_id: str | None = None, max_sources: int = SOURCES_LISTED
+    ) -> list[SourceDescription]:
+        """The sources of a topic, or of one producer, that wrote last, newest first."""
+        name = None if producer_id is None else check_text("producer_id", producer_id)
+        most, now_us = check_whole("max_sources", max_sources, 1, SOURCES_LISTED_MAX), self._clock.now_us()
+        found = self._topics.find(topic).topic
+        return found.between_commits(lambda state: state.sources.described(now_us, name, most))
+
+    def reset_source(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
+        """Forget the highest seqno of a source, durably, so that its next message may have any; what it was.
+
+        Its producers continue to write. A message that was sent before and is sent again is written again.
+        """
+        source = check_text("producer_id", producer_id), check_text("message_group_id", message_group_id)
+        return self._topics.find(topic).topic.reset_source(source)
 
     def open_producer(
         self, topic: str, producer_id: str = "", message_group_id: str = "", epoch: int | None = None

@@ -12,6 +12,7 @@ from headrace.broker.clock import Clock, ClockWatch
 from headrace.broker.cluster.notifications import Notifications
 from headrace.broker.counters import Counters
 from headrace.broker.maintenance import Task
+from headrace.broker.queue_api.registrations import Registrations
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.errors import HeadraceError
@@ -26,8 +27,15 @@ class MaintenanceTasks:
     """What is done for all topics of a store now and then."""
 
     def __init__(
-        self, store: Store, topics: Topics, settings: BrokerSettings, clock: Clock, counters: Counters
+        self,
+        store: Store,
+        topics: Topics,
+        registrations: Registrations,
+        settings: BrokerSettings,
+        clock: Clock,
+        counters: Counters,
     ) -> None:
+        self._registrations = registrations
         self._store = store
         self._topics = topics
         self._settings = settings
@@ -48,6 +56,7 @@ class MaintenanceTasks:
             self.expire_stages: self._settings.stages_check_seconds,
             self.forget_sources: self._settings.sources_check_seconds,
             self.forget_producers: self._settings.sources_check_seconds,
+            self.forget_consumers: self._settings.sources_check_seconds,
         }
 
     def watch_clock(self) -> None:
@@ -88,6 +97,10 @@ class MaintenanceTasks:
         """See which topics other servers made, changed or deleted, whose word of it may have been lost."""
         if self._store.signals is not None:
             Notifications(self._topics).compare_topics()
+
+    def forget_consumers(self) -> None:
+        """Forget the consumers of the queue API that nobody used for long."""
+        self._count("queue_consumers_forgotten", self._registrations.forget_idle())
 
     def forget_producers(self) -> None:
         """Above the limit forget the producers that were opened longest ago; where nothing is shared none is stored."""

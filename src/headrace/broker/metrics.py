@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.broker.queue_api.registrations import is_group_of_consumer
+from headrace.broker.queue_api.registrations import is_consumer
 from headrace.broker.topics.registry import OpenTopic
 from headrace.core.groups.group import Group
 from headrace.core.hashing import Int64s
@@ -25,6 +25,7 @@ class GroupVitals:
     """How far behind a group is; its next offset in every partition, if that was asked for."""
 
     name: str
+    is_important: bool
     lag_messages: int
     lag_seconds: float
     positions: list[int] | None
@@ -32,7 +33,7 @@ class GroupVitals:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetrics:
-    """A topic's counters, histograms and sizes."""
+    """A topic's counters, histograms and sizes. Consumers of the queue API are counted, and not described."""
 
     name: str
     counters: dict[str, int]
@@ -53,7 +54,7 @@ class TopicMetrics:
 def groups_of(opened: OpenTopic) -> tuple[list[Group], int]:
     """The groups of a topic without the consumers of the queue API, and how many of those there are."""
     everyone = opened.groups.all()
-    groups = [group for group in everyone if not is_group_of_consumer(group.name)]
+    groups = [group for group in everyone if not is_consumer(group.name)]
     return groups, len(everyone) - len(groups)
 
 
@@ -100,7 +101,7 @@ def _described(
         oldest_us = times.oldest_us(positions, np.flatnonzero(lag).tolist())
         seconds = 0.0 if oldest_us is None else max(0, now_us - oldest_us) / MICROSECONDS
         kept = positions.tolist() if has_positions else None
-        described.append(GroupVitals(group.name, int(lag.sum()), seconds, kept))
+        described.append(GroupVitals(group.name, group.important, int(lag.sum()), seconds, kept))
     return described
 
 

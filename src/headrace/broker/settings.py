@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import msgspec
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import (
     LINK_IDLE_SECONDS,
+    PARTITIONS_MAX,
     PUBLISH_TIMEOUT_SECONDS,
     QUEUE_BYTES,
     QUEUE_MESSAGES_PER_PARTITION,
@@ -14,6 +17,47 @@ from headrace.core.limits import (
     STAGE_IDLE_SECONDS,
     SUBSCRIPTION_MESSAGES,
 )
+from headrace.core.settings import DEFAULT_SETTINGS, Deduplication, Scope, TopicSettings
+
+
+class QueueApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of the PgQueue HTTP API.
+
+    created_status: the HTTP status that answers the creation of a topic, 200 or 201; clients expect one or the other.
+    consumer_idle_days: a consumer that asks for nothing this long is forgotten, and must register again.
+    """
+
+    created_status: Literal[200, 201] = 200
+    consumer_idle_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 30
+
+
+class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a topic has unless whoever creates it says otherwise; topics that exist stay as they are.
+
+    partitions: how many.
+    retention_seconds, retention_bytes: as in a topic's settings; 0 keeps everything.
+    The others are as in a topic's settings; codecs are separated by commas.
+    """
+
+    partitions: Annotated[int, msgspec.Meta(ge=1, le=PARTITIONS_MAX)] = 1
+    retention_seconds: int = 0
+    retention_bytes: int = 0
+    deduplication: Deduplication = DEFAULT_SETTINGS.deduplication
+    deduplication_window_seconds: int = DEFAULT_SETTINGS.deduplication_window_seconds
+    deduplication_window_messages: int = DEFAULT_SETTINGS.deduplication_window_messages
+    deduplication_scope: Scope = DEFAULT_SETTINGS.deduplication_scope
+    codecs: str = ",".join(DEFAULT_SETTINGS.codecs)
+    message_bytes_max: int = DEFAULT_SETTINGS.message_bytes_max
+
+    def __post_init__(self) -> None:
+        self.settings()
+
+    def settings(self) -> TopicSettings:
+        """The settings of a topic that nobody says anything about."""
+        given = {field: getattr(self, field) for field in self.__struct_fields__ if field != "partitions"}
+        for unbounded in ("retention_seconds", "retention_bytes"):
+            given[unbounded] = given[unbounded] or None
+        return TopicSettings.make(**given | {"codecs": [codec.strip() for codec in self.codecs.split(",")]})
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,6 +18,7 @@ from headrace.cli.commands import (
     pipeline,
     produce,
     serve,
+    source,
     token,
     topic,
     verify,
@@ -40,6 +41,7 @@ app.add_typer(topic.app, name="topic")
 app.command("produce", epilog=produce.EXAMPLES)(produce.produce)
 app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
 app.add_typer(group.app, name="group")
+app.add_typer(source.app, name="source")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(token.app, name="token")
 app.command("whoami", epilog=whoami.EXAMPLES)(whoami.whoami)

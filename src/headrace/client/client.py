@@ -26,7 +26,7 @@ from headrace.client.producer.staging import stage_batches
 from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings, ProducerSettings
 from headrace.client.transport.transport import Transport
-from headrace.core.descriptions import GroupDescription, Identity, Staged, TopicDescription
+from headrace.core.descriptions import GroupDescription, Identity, SourceDescription, Staged, TopicDescription
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import (
     CONSUMER_PREFETCH_BYTES,
@@ -36,6 +36,7 @@ from headrace.core.limits import (
     PRODUCER_BATCH_BYTES,
     PRODUCER_BUFFER_BYTES,
     SESSION_TIMEOUT_SECONDS,
+    SOURCES_LISTED,
 )
 from headrace.core.positions import microseconds
 from headrace.wire import operations as wire
@@ -107,6 +108,21 @@ class Client:
         """The highest seqno written for a source, or none."""
         seqno: int | None = self._calls(wire.LastSeqno(topic, producer_id, message_group_id))
         return seqno
+
+    def list_sources(
+        self, topic: str, producer_id: str | None = None, max_sources: int = SOURCES_LISTED
+    ) -> list[SourceDescription]:
+        """The sources of a topic, or of one producer, that wrote last, newest first."""
+        sources: list[SourceDescription] = self._calls(wire.ListSources(topic, producer_id, max_sources))
+        return sources
+
+    def reset_source(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
+        """Forget the highest seqno of a source, so that its next message may have any; what it was.
+
+        Needs the right to manage the topic. Messages that were sent before and are sent again are written again.
+        """
+        forgotten: int | None = self._calls(wire.ResetSource(topic, producer_id, message_group_id))
+        return forgotten
 
     # Groups
 
@@ -194,17 +210,21 @@ class Client:
         on_undecodable: OnUndecodable = "raise",
         on_assigned: PartitionsChanged | None = None,
         on_revoked: PartitionsChanged | None = None,
+        consumer_index: int | None = None,
     ) -> Consumer:
         """A consumer: of all partitions, or as a member of a group of those that it is assigned.
 
-        `start` is where reading begins; a group that has been reading goes on where it has committed.
         `on_undecodable` says what becomes of a value that does not fit its codec: "raise" `Undecodable` once what is
         before it was given out, give it "raw" as it is stored, with its codec, or "skip" the message.
+        `start` is where reading begins; a group that has been reading continues where it has committed. With a
+        `consumer_index` it is that consumer of a group of a fixed size, counted from 0.
         """
         settings = ConsumerSettings(
             session_timeout_seconds, max_prefetch_bytes, auto_commit, decode, self._timeout_seconds, on_undecodable
         )
-        return Consumer(self._transport, topic, group, start, member_id, settings, on_assigned, on_revoked)
+        return Consumer(
+            self._transport, topic, group, start, member_id, settings, on_assigned, on_revoked, consumer_index
+        )
 
     def read(
         self,

@@ -88,6 +88,17 @@ class Membership:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceDescription:
+    """A source: the highest seqno written, the partition it is linked to, and when it last wrote; none if not known."""
+
+    producer_id: str
+    message_group_id: str
+    last_seqno: int | None
+    partition: int | None
+    last_seen_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     """A stage and the rows it has: what must be named to publish it."""
 

@@ -13,6 +13,7 @@
     │   ├── GroupNotFound
     │   ├── MemberNotFound      the member left or its session ran out: join again
     │   ├── StageNotFound
+    │   ├── SourceNotFound      nothing is known of this producer id and message group id
     │   └── IdNotFound          nobody has this id of the queue API in this topic
     ├── Conflict                the request does not fit the present state
     │   ├── TopicExists
@@ -192,6 +193,22 @@ class GroupNotFound(NotFound):
 
     def __str__(self) -> str:
         return f"group {self.group!r} of topic {self.topic!r} does not exist: register it first"
+
+
+@dataclass(eq=False)
+class SourceNotFound(NotFound):
+    """The topic knows of no such source."""
+
+    code: ClassVar[str] = "source_not_found"
+    topic: str
+    producer_id: str
+    message_group_id: str
+
+    def __str__(self) -> str:
+        group = f" with message group {self.message_group_id!r}" if self.message_group_id else ""
+        return (
+            f"topic {self.topic!r} knows no producer {self.producer_id!r}{group}: list its sources, and check the ids"
+        )
 
 
 @dataclass(eq=False)

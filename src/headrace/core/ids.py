@@ -23,6 +23,16 @@ def make_id(kind: Kind, number: int, topic_id: int) -> int:
     return (number * 10**_TOPIC_DIGITS + topic_id) * 10 + _FLAGS[kind]
 
 
+def topic_id_of(value: int) -> int:
+    """The id of the topic that an id names."""
+    return value // 10 % 10**_TOPIC_DIGITS
+
+
+def number_of(value: int) -> int:
+    """The number of a consumer or producer in its topic."""
+    return value // (10 * 10**_TOPIC_DIGITS)
+
+
 def check_id_of(kind: Kind, value: int, topic_id: int, given_out: int) -> int:
     """The number in an id of this kind and topic, of which so many were given out."""
     rest, flag = divmod(value, 10)

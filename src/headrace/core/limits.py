@@ -46,6 +46,9 @@ RETENTION_BYTES_MAX = 1 << 60
 LINK_IDLE_SECONDS = 14 * 24 * 3600
 # Above so many sources a topic forgets those that are idle longest and have lost their link.
 SOURCES_MAX = 1_000_000
+# Sources that one answer lists.
+SOURCES_LISTED = 1_000
+SOURCES_LISTED_MAX = 100_000
 
 # Writers of commit keys a topic remembers; beyond it the one that was silent longest is forgotten.
 WRITERS_MAX = 100_000
@@ -56,7 +59,8 @@ PRODUCERS_MAX = 100_000
 WINDOW_SECONDS_DEFAULT = 30 * 60
 WINDOW_SECONDS_MAX = 7 * 24 * 3600
 # One payload takes 24 bytes in a window, and up to twice that while two parts of it are merged.
-WINDOW_MESSAGES_MAX = 1_000_000
+WINDOW_MESSAGES_DEFAULT = 1_000_000
+WINDOW_MESSAGES_MAX = 100_000_000
 
 QUEUE_MESSAGES_PER_PARTITION = 10_000
 QUEUE_BYTES = 256 << 20

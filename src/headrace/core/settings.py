@@ -13,6 +13,8 @@ from headrace.core.limits import (
     MESSAGE_BYTES_MAX,
     RETENTION_BYTES_MAX,
     RETENTION_SECONDS_MAX,
+    WINDOW_MESSAGES_DEFAULT,
+    WINDOW_MESSAGES_MAX,
     WINDOW_SECONDS_DEFAULT,
     WINDOW_SECONDS_MAX,
 )
@@ -31,6 +33,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     deduplication: `producer` drops by source and seqno; `payload` also drops a value seen within the window; `off`
         writes everything.
     deduplication_window_seconds: how long a payload is remembered.
+    deduplication_window_messages: how many payloads are remembered, 24 bytes each; beyond it the oldest are forgotten
+        before their time.
     deduplication_scope: where a payload must not repeat: in this `topic`, or in all topics of the `store` that say so.
     codecs: which codecs messages may name; a message without one counts as `raw`.
     message_bytes_max: the largest message, counting value, key and attributes.
@@ -40,6 +44,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     retention_bytes: int | None = None
     deduplication: Deduplication = "producer"
     deduplication_window_seconds: int = WINDOW_SECONDS_DEFAULT
+    deduplication_window_messages: int = WINDOW_MESSAGES_DEFAULT
     deduplication_scope: Scope = "topic"
     codecs: tuple[str, ...] = CODECS
     message_bytes_max: int = MESSAGE_BYTES_DEFAULT
@@ -60,6 +65,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         _check_range("retention_seconds", self.retention_seconds, 1, RETENTION_SECONDS_MAX)
         _check_range("retention_bytes", self.retention_bytes, 1, RETENTION_BYTES_MAX)
         _check_range("deduplication_window_seconds", self.deduplication_window_seconds, 1, WINDOW_SECONDS_MAX)
+        _check_range("deduplication_window_messages", self.deduplication_window_messages, 1, WINDOW_MESSAGES_MAX)
         _check_range("message_bytes_max", self.message_bytes_max, 1, MESSAGE_BYTES_MAX)
         unknown = [codec for codec in self.codecs if codec not in CODECS]
         if unknown or not self.codecs or len(set(self.codecs)) < len(self.codecs):

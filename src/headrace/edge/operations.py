@@ -75,6 +75,8 @@ OPERATIONS: Final[dict[str, Need]] = {
     "last_seqno": _PUBLISH,
     "open_producer": _PUBLISH,
     "last_commit": _PUBLISH,
+    "list_sources": _PUBLISH_NAMELESS,
+    "reset_source": Need(right=Right.MANAGE, for_producer=True, is_audited=True),
     # Groups
     "list_groups": _READ,
     "describe_group": _READ,
@@ -93,6 +95,10 @@ OPERATIONS: Final[dict[str, Need]] = {
     "produce": _PUBLISH_NAMELESS,
     "consume": _READ_AS_GROUP,
     "size": _READ_AS_GROUP,
+    "set_offset": _READ_AS_GROUP,
+    "status": _PUBLIC,
+    "login": _KNOWN,
+    "client_size": _KNOWN,
 }
 
 

@@ -10,7 +10,9 @@ import difflib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
+
+import msgspec
 
 from headrace.client.connection import TOKEN_VARIABLE
 from headrace.client.consumer.decode import OnUndecodable
@@ -19,6 +21,7 @@ from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_MAX, PARTITIONS_MAX, SEQNO_MAX
 from headrace.core.names import check_group_name, check_id, check_topic_name
 from headrace.core.positions import EARLIEST, LATEST, Position, parse_position, parse_time
+from headrace.core.settings import TopicSettings
 from headrace.spark.connection import Connection
 from headrace.spark.schema import METADATA, READ_COLUMNS, Metadata
 
@@ -49,7 +52,7 @@ _READ: Final = (
     "startingOffsets",
     "startingTimestamp",
 )
-_WRITE: Final = (*_CONNECTION, "topic", "batchId", "createTopic", "delivery", "partitions", "sinkId")
+_WRITE: Final = (*_CONNECTION, "topic", "batchId", "createTopic", "delivery", "partitions", "sinkId", "topicSettings")
 # What Spark itself adds to the options of a sink.
 _OF_SPARK: Final = frozenset({"checkpointlocation"})
 _BOOLEANS: Final = {"true": True, "false": False}
@@ -90,7 +93,7 @@ class WriteOptions:
 
     topic: where all rows go; without it each row names its topic.
     sink_id, batch_id: what makes a write the same write when it is done again.
-    partitions: of a topic that is made, if topics are to be made at all.
+    partitions, topic_settings: of a topic that is made, if topics are to be made at all.
     """
 
     connection: Connection
@@ -100,6 +103,7 @@ class WriteOptions:
     batch_id: int | None
     create_topic: bool
     partitions: int | None
+    topic_settings: Mapping[str, Any]
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -150,6 +154,9 @@ def write_options(given: Mapping[str, str], is_stream: bool) -> WriteOptions:
         raise InvalidInput("sinkId", repr(sink_id)[:100], "with delivery=at-least-once nothing remembers it")
     if partitions is not None and not create_topic:
         raise InvalidInput("partitions", str(partitions), "it is of a topic to be made: set createTopic=true too")
+    settings = _topic_settings(options.text("topicSettings"))
+    if settings and not create_topic:
+        raise InvalidInput("topicSettings", "given", "they are of a topic to be made: set createTopic=true too")
     return WriteOptions(
         connection=options.connection(),
         topic=None if topic is None else check_topic_name(topic),
@@ -158,7 +165,21 @@ def write_options(given: Mapping[str, str], is_stream: bool) -> WriteOptions:
         batch_id=batch_id,
         create_topic=create_topic,
         partitions=partitions,
+        topic_settings=settings,
     )
+
+
+def _topic_settings(text: str | None) -> dict[str, Any]:
+    """Settings of a topic to be made, checked before anything is written."""
+    if text is None:
+        return {}
+    try:
+        settings = msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        rule = f'it must be JSON such as {{"retention_seconds": 86400}}: {error}'
+        raise InvalidInput("topicSettings", repr(text)[:100], rule) from None
+    TopicSettings.make(**settings)
+    return settings
 
 
 def _columns(text: str | None) -> tuple[str, ...]:

@@ -23,7 +23,21 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Engine, Insert, and_, delete, func, insert, inspect, or_, select, tuple_, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Insert,
+    and_,
+    delete,
+    func,
+    insert,
+    inspect,
+    literal,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -40,8 +54,10 @@ from headrace.storage.group_row import (
     GroupRow,
     Reach,
     TopicGone,
+    advance,
     database_us,
     find_shared,
+    find_standing,
     group_of,
     group_values,
     groups_query,
@@ -54,6 +70,7 @@ from headrace.storage.tables import (
     all_groups,
     all_members,
     all_producers,
+    all_queue_consumers,
     all_tokens,
     all_topics,
     headrace_catalog,
@@ -272,6 +289,19 @@ class Catalog:
 
         self._do(raise_, patience_seconds=0)
 
+    def standing(self, topic_id: int, name: str) -> tuple[Group, dict[int, int]] | None:
+        """A group of a shared store with its committed offsets, in one look; none if it does not exist."""
+        return self._do(lambda connection: find_standing(connection, topic_id, name))
+
+    def advance(
+        self, topic_id: int, name: str, committed: Mapping[int, int], partition: int, moved: list[bool]
+    ) -> None:
+        """Move a group of a shared store past one message, if its offsets are still the given ones.
+
+        `moved` gets a line for each try: after a lost answer a second try says that the offsets are others by now.
+        """
+        self._do(lambda connection: moved.append(advance(connection, topic_id, name, committed, partition)))
+
     def put_group(self, topic_id: int, group: Group, offsets: Mapping[int, int] | None = None) -> None:
         """Store a group, new or changed, without its members, and offsets to begin with."""
         values = group_values(group)
@@ -346,6 +376,29 @@ class Catalog:
     def _number(self, statement: Any) -> int | None:
         number: int | None = self._do(lambda connection: connection.execute(statement).scalar())
         return number
+
+    def see_consumer(self, topic_id: int, group: str, now_us: int) -> None:
+        """Note that a consumer of the queue API was here."""
+        row = self._upsert(all_queue_consumers).values(topicid=topic_id, groupname=group, seen_us=now_us)
+        row = row.on_conflict_do_update(index_elements=KEYS, set_={"seen_us": now_us})
+        self._do(lambda connection: connection.execute(row))
+
+    def forget_consumers(self, prefix: str, idle_since_us: int, now_us: int) -> list[tuple[int, str]]:
+        """Topic and group of each consumer of the queue API that was not seen since; they are not noted any more.
+
+        Groups with this prefix of which nothing was noted count as seen now.
+        """
+        groups, columns = all_groups.c, all_queue_consumers.c
+        unknown = select(groups.topicid, groups.groupname, literal(now_us)).where(groups.groupname.startswith(prefix))
+        adopt = self._upsert(all_queue_consumers).from_select([*KEYS, "seen_us"], unknown).on_conflict_do_nothing()
+        idle = delete(all_queue_consumers).where(columns.seen_us <= idle_since_us)
+
+        def forget(connection: Connection) -> list[tuple[int, str]]:
+            connection.execute(adopt)
+            rows = connection.execute(idle.returning(columns.topicid, columns.groupname)).all()
+            return [(row.topicid, row.groupname) for row in rows]
+
+        return self._do(forget)
 
     def forget_producers(self, producers_max: int) -> int:
         """Above so many producers of a topic forget those that were opened longest ago; how many."""

@@ -37,6 +37,18 @@ INSERT INTO all_consumers (topicid, groupname, "partition", queueoffset)
 SELECT %s, %s, * FROM unnest(%s::integer[], %s::bigint[])
 ON CONFLICT (topicid, groupname, "partition") DO UPDATE SET queueoffset = excluded.queueoffset"""
 _IF_ABOVE: Final = "WHERE excluded.queueoffset > all_consumers.queueoffset"
+# A group and its offsets at one moment, without a lock.
+_FIND_STANDING: Final = """
+SELECT groupname, consumers, important, read_from, generation, members,
+    (SELECT array_agg(ARRAY["partition", queueoffset] ORDER BY "partition") FROM all_consumers AS stored
+        WHERE stored.topicid = all_groups.topicid AND stored.groupname = all_groups.groupname) AS offsets
+FROM all_groups JOIN all_members USING (topicid, groupname) WHERE topicid = %s AND groupname = %s"""
+# One statement instead of a lock: who finds other offsets than it decided by moves nothing.
+_ADVANCE: Final = """
+UPDATE all_consumers SET queueoffset = queueoffset + 1
+WHERE topicid = %s AND groupname = %s AND "partition" = %s AND queueoffset = %s AND (
+    SELECT array_agg(queueoffset ORDER BY "partition") FROM all_consumers WHERE topicid = %s AND groupname = %s
+) = %s::bigint[]"""
 # Whoever is being changed is passed over: one group must not hold up the others.
 _FIND_GROUPS: Final = f"""
 SELECT groupname, consumers, important, read_from, generation, seek_generation, members, {DATABASE_US} AS database_us
@@ -156,6 +168,22 @@ def raise_offsets(connection: Connection, topic_id: int, offsets: Mapping[tuple[
     groups, partitions = [group for group, _ in places], [partition for _, partition in places]
     values = (topic_id, groups, partitions, [offsets[place] for place in places])
     connection.exec_driver_sql(_RAISE_OFFSETS, values)
+
+
+def find_standing(connection: Connection, topic_id: int, name: str) -> tuple[Group, dict[int, int]] | None:
+    """A group and its committed offsets at one moment; none if it does not exist."""
+    row = connection.exec_driver_sql(_FIND_STANDING, (topic_id, name)).one_or_none()
+    return None if row is None else (group_of(row), dict(row.offsets or ()))
+
+
+def advance(connection: Connection, topic_id: int, name: str, committed: Mapping[int, int], partition: int) -> bool:
+    """Move a group past one message of a partition, if all its offsets are still the given ones; whether it moved.
+
+    Of two who do it at the same time the second waits for the first, and finds another offset.
+    """
+    offsets = [committed[each] for each in sorted(committed)]
+    parameters = (topic_id, name, partition, committed[partition], topic_id, name, offsets)
+    return connection.exec_driver_sql(_ADVANCE, parameters).rowcount > 0
 
 
 def group_values(group: Group) -> dict[str, Any]:

@@ -100,6 +100,16 @@ all_consumers = Table(
     **_IN_PLACE,
 )
 
+# When each consumer of the queue API was seen last: those that are idle for long are forgotten.
+all_queue_consumers = Table(
+    "all_queue_consumers",
+    metadata,
+    Column("topicid", Integer, ForeignKey("all_topics.topicid", ondelete="CASCADE"), nullable=False),
+    Column("groupname", Text, nullable=False),
+    Column("seen_us", BigInteger, nullable=False),
+    PrimaryKeyConstraint("topicid", "groupname"),
+)
+
 # Who may come in: `secret_hash` is all that is kept of a token; `grants` is JSON. `used_us` is about when it was last
 # used.
 all_tokens = Table(

@@ -9,9 +9,16 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from headrace.core.descriptions import GroupDescription, Identity, Membership, ProducerOpening, TopicDescription
+from headrace.core.descriptions import (
+    GroupDescription,
+    Identity,
+    Membership,
+    ProducerOpening,
+    SourceDescription,
+    TopicDescription,
+)
 from headrace.core.groups.group import ReadFrom
-from headrace.core.limits import SESSION_TIMEOUT_SECONDS
+from headrace.core.limits import SESSION_TIMEOUT_SECONDS, SOURCES_LISTED
 
 
 class Operation(msgspec.Struct, forbid_unknown_fields=True, tag_field="operation"):
@@ -77,6 +84,22 @@ class OffsetAt(Operation, tag="offset_at"):
 
 class LastSeqno(Operation, tag="last_seqno"):
     """The highest seqno written for a source."""
+
+    answer: ClassVar[Any] = int | None
+    producer_id: str
+    message_group_id: str = ""
+
+
+class ListSources(Operation, tag="list_sources"):
+    """The sources that wrote last, newest first; of one producer, or of all."""
+
+    answer: ClassVar[Any] = list[SourceDescription]
+    producer_id: str | None = None
+    max_sources: int = SOURCES_LISTED
+
+
+class ResetSource(Operation, tag="reset_source"):
+    """Forget the highest seqno of a source; what it was."""
 
     answer: ClassVar[Any] = int | None
     producer_id: str

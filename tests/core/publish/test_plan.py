@@ -31,6 +31,7 @@ from headrace.core.publish.plan import (
     join_receipts,
     may_jump,
     plan,
+    plan_reset,
     replay,
 )
 from headrace.core.publish.routing import NOWHERE
@@ -614,3 +615,24 @@ def test_many_sources_and_rows_agree_with_the_model() -> None:
         assert receipts_of(receipts) == expected
         assert sources_of(state) == model.sources
         assert replayed(commit, MODES["payload"]).sources.seqno.tolist() == commit.sources.seqno.tolist()
+
+
+def test_a_reset_is_a_commit_of_its_own_that_lets_a_source_begin_anew() -> None:
+    state = new_state()
+    publish(state, numbered(9))
+    publish(state, numbered(9, producer="q"))
+    before, ends = state.last_time_us, state.end_offsets.tolist()
+    commit = plan_reset(state, [("p", "")], 0)
+    assert not commit.is_empty
+    assert (commit.number, commit.time_us, commit.rows.num_rows) == (state.next_number, before + 1, 0)
+    replayed = state.copy()
+    state.apply(commit)
+    again = replay(
+        commit.number, commit.time_us, commit.rows, commit.directory, commit.round_robin, (), False, commit.resets
+    )
+    replayed.apply(again)
+    for each in (state, replayed):
+        assert (each.sources.last_seqno(("p", "")), each.sources.last_seqno(("q", ""))) == (None, 9)
+        assert each.end_offsets.tolist() == ends
+        assert each.next_number == commit.number + 1
+        assert publish(each, numbered(1, 2, 2))[1].outcome.tolist() == [WRITTEN, WRITTEN, DUPLICATE_BY_SOURCE]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.core.descriptions import SourceDescription
 from headrace.core.publish.sources import (
     NO_LINK,
     NO_SOURCE,
@@ -247,3 +248,32 @@ def test_snapshot_of_an_empty_table_is_an_empty_batch() -> None:
     snapshot = SourceTable().snapshot()
     assert isinstance(snapshot, pa.RecordBatch)
     assert (snapshot.num_rows, len(SourceTable.restore(snapshot))) == (0, 0)
+
+
+def test_a_source_that_is_reset_has_no_seqno_and_keeps_its_link() -> None:
+    table = table_of((("a", ""), 7, 1), (("b", ""), 8, 2))
+    table.reset(("a", ""))
+    table.reset(("unknown", ""))
+    assert (table.last_seqno(("a", "")), table.last_seqno(("b", ""))) == (None, 8)
+    assert ("a", "") in table
+    assert ("unknown", "") not in table
+    assert table.lookup([("a", "")], NOW_US)[1].tolist() == [1]
+    assert len(table) == 2
+
+
+def test_what_another_server_stored_is_taken_as_it_is() -> None:
+    table = table_of((("a", ""), 7, 1))
+    table.put(updates((("a", ""), 3, 1), (("new", "g"), NOTHING_WRITTEN, 0)), NOW_US + 1)
+    assert (table.last_seqno(("a", "")), table.last_seqno(("new", "g"))) == (3, None)
+
+
+def test_sources_are_described_newest_first() -> None:
+    table = table_of((("a", ""), 7, 1), (("b", "x"), NOTHING_WRITTEN, NO_LINK))
+    table.apply(updates((("b", "y"), 9, 2)), NOW_US + LINK_IDLE_US)
+    now_us = NOW_US + LINK_IDLE_US
+    newest = SourceDescription("b", "y", 9, 2, now_us)
+    others = [SourceDescription("a", "", 7, None, NOW_US), SourceDescription("b", "x", None, None, NOW_US)]
+    assert table.described(now_us, None, 10) == [newest, *others]
+    assert table.described(NOW_US, "a", 10) == [SourceDescription("a", "", 7, 1, NOW_US)]
+    assert table.described(now_us, "b", 1) == [newest]
+    assert table.described(now_us, "none", 10) == SourceTable().described(now_us, None, 10) == []

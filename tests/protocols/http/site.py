@@ -18,7 +18,7 @@ import httpx
 import pyarrow as pa
 import uvicorn
 
-from headrace.broker import Broker, BrokerSettings
+from headrace.broker import Broker, BrokerSettings, QueueApiSettings
 from headrace.broker.clock import Clock
 from headrace.edge.draining import Draining
 from headrace.protocols.http.app import make_app
@@ -39,10 +39,11 @@ class Site:
         settings: HttpSettings | None = None,
         clock: Clock | None = None,
         broker_settings: BrokerSettings | None = None,
+        queue_api: QueueApiSettings | None = None,
     ) -> None:
         self.settings = settings or HttpSettings()
         url = f"file:{directory / 'store'}?durability=os&segment_frames=3"
-        self.broker = Broker.open(url, broker_settings, clock)
+        self.broker = Broker.open(url, broker_settings, clock, queue_api)
         self.access = self.broker.access
         self._clients: list[httpx.Client] = []
         self._draining = Draining()

@@ -22,7 +22,7 @@ from tests.protocols.http.event_client import subscribed
 from tests.protocols.http.site import Site, create_topic, path_of, problem, publish
 
 TOPIC = "secret/Orders"
-PUBLIC_PATHS = {"/", "/docs", "/docs/openapi.json", "/docs/{path:str}", "/health/live", "/health/ready"}
+PUBLIC_PATHS = {"/", "/docs", "/docs/openapi.json", "/docs/{path:str}", "/health/live", "/health/ready", "/status"}
 PLACES = {"{topic:str}": path_of(TOPIC).removeprefix("/v1/"), "{partition:int}": "0", "{path:str}": "x"}
 
 

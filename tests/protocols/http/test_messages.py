@@ -85,6 +85,30 @@ def test_the_last_seqno_is_that_of_the_source(client: httpx.Client) -> None:
     problem(client.get(path_of("topics", "nowhere", "writers", "p")), 404, "topic_not_found")
 
 
+def test_sources_are_listed_and_reset(client: httpx.Client) -> None:
+    topic = new_topic(client)
+    publish(client, topic, "a", producer_id="p/1", message_group_id="g", seqno=9)
+    publish(client, topic, "b", producer_id="q", seqno=3)
+    path = path_of("topics", topic, "sources")
+    listed = checked(client.get(path), 200)["sources"]
+    assert [(each["producer_id"], each["message_group_id"], each["last_seqno"]) for each in listed] == [
+        ("q", "", 3),
+        ("p/1", "g", 9),
+    ]
+    assert set(listed[0]) == {"producer_id", "message_group_id", "last_seqno", "partition", "last_seen_us"}
+    assert checked(client.get(path, params={"producer_id": "q"}), 200)["sources"] == listed[:1]
+    assert checked(client.get(path, params={"max_sources": 1}), 200)["sources"] == listed[:1]
+    problem(client.get(path, params={"max_sources": 0}), 422, "invalid_request")
+    one = path_of("topics", topic, "sources", "p/1")
+    reset = {"producer_id": "p/1", "message_group_id": "g", "forgotten_seqno": 9}
+    assert checked(client.delete(one, params={"message_group_id": "g"}), 200) == reset
+    assert publish(client, topic, "a", producer_id="p/1", message_group_id="g", seqno=1)[0]["status"] == "written"
+    found = problem(client.delete(one), 404, "source_not_found")
+    assert found["fields"] == {"topic": topic, "producer_id": "p/1", "message_group_id": ""}
+    problem(client.delete(path_of("topics", "nowhere", "sources", "p")), 404, "topic_not_found")
+    problem(client.delete(path_of("topics", topic, "sources", "p" * 3000)), 422, "invalid_input")
+
+
 def test_receipts_as_arrow(client: httpx.Client) -> None:
     topic = new_topic(client)
     path = path_of("topics", topic, "messages")

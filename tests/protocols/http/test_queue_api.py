@@ -282,7 +282,8 @@ def test_reading_takes_a_body_or_a_query(
     if place == "both":
         query = {"consumer_id": body.pop("consumer_id")}
     status, answer = client.call("GET", path, None if place == "query" else body, query)
-    expected = {"message": "hello"} if path == "/consumer/consume" else {"size": 1}
+    message = {"message": "hello", "log_message": "hello", "offset": 0}
+    expected = message if path == "/consumer/consume" else {"size": 1}
     assert (status, answer) == (200, {"status": "success", **expected})
 
 
@@ -673,10 +674,12 @@ def test_the_page_shows_every_request_with_an_example_that_works(client: QueueCl
         for method, operation in item.items()
         if operation.get("tags") == ["queue API"]
     ]
-    assert {(method, path) for method, path, _ in shown} == {(method, path) for method, path, _ in REQUESTS}
+    known_requests = {(method, path) for method, path, _ in REQUESTS}
+    assert {(method, path) for method, path, _ in shown} == known_requests | {("GET", "/status")}
     client.create(name)
     producer, consumer = client.producer(name), client.consumer(name)
     known: dict[str, Any] = {"name": f"{name}-new", "topic": name, "producer_id": producer, "consumer_id": consumer}
+    known |= {"id": consumer, "type": "consumer", "prod_client": "till-7"}
     client.produce(name, producer, "hello")
     for method, path, operation in sorted(shown, key=lambda each: each[1] == "/consumer/consume"):
         body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
@@ -752,6 +755,9 @@ REQUESTS = [
     ("POST", "/producer/produce", {"topic": "open", "producer_id": 10_000_000_011, "message": "x"}),
     ("GET", "/consumer/consume", {"topic": "open", "consumer_id": FIRST_CONSUMER + 10}),
     ("GET", "/size", {"topic": "open", "consumer_id": FIRST_CONSUMER + 10}),
+    ("POST", "/consumer/set_offset", {"consumer_id": FIRST_CONSUMER + 10, "offset": -1}),
+    ("GET", "/login", {"topic": "open", "id": FIRST_CONSUMER + 10, "type": "consumer"}),
+    ("GET", "/producer/client_size", {"prod_client": "till-7"}),
 ]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.core.errors import LogFailed, StoreUnavailable, TopicDeleted, UnknownFormat
-from headrace.core.publish.plan import Commit, CommitKey, TopicState
+from headrace.core.publish.plan import Commit, CommitKey, TopicState, plan_reset
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import TokenRecord
 from headrace.storage.open import open_catalog, open_store
@@ -57,6 +57,17 @@ class TestState:
         again = batch_of([{"value": b"b", "producer_id": "p", "seqno": 1}, {"value": b"a"}, {"value": b"other"}])
         assert publish(there, again, settings=PAYLOAD)[0].outcome.tolist() == [1, 2, 2]
         assert there.state.is_repeated(CommitKey("w", 4))
+
+    def test_a_source_that_another_server_reset_begins_anew_here(self, site: Site) -> None:
+        first, second = site.open(), site.open()
+        topic = create(first)
+        here, there = log_of(first, topic), log_of(second, topic)
+        rows = batch_of([{"producer_id": name, "seqno": 9} for name in ("p", "q")])
+        assert publish(here, rows)[0].outcome.tolist() == [0, 0]
+        assert publish(there, rows)[0].outcome.tolist() == [1, 1]
+        here.commit(lambda state: [plan_reset(state, [("p", "")], NOW_US)])
+        assert publish(there, rows)[0].outcome.tolist() == [0, 1]
+        assert publish(here, rows)[0].outcome.tolist() == [1, 1]
 
     def test_time_rises_over_all_servers_whatever_their_clocks_say(self, site: Site) -> None:
         first, second = site.open(), site.open()

@@ -21,6 +21,7 @@ from headrace.storage.catalog import Catalog
 from headrace.storage.group_row import GroupRow
 from headrace.storage.interface import SharedLog
 from headrace.storage.postgres.engine import PostgresStore
+from tests.broker.background import together
 from tests.postgres_server import PASSWORD, PostgresServer
 from tests.storage.postgres.sites import Site, create, log_of
 
@@ -43,6 +44,39 @@ def joined(row: GroupRow, member: str, now_us: int = 0) -> Group:
 
 
 class TestGroups:
+    def test_a_group_and_its_offsets_are_seen_at_one_moment(self, two: tuple[PostgresStore, PostgresStore]) -> None:
+        first, second = (store.catalog for store in two)
+        topic = create(two[0], partitions=3)
+        assert first.standing(topic.id, "g") is None
+        group = Group("g", 1, False, "earliest", 4)
+        first.change_group(topic, "g", "back", put(group))
+        assert second.standing(topic.id, "g") == (group, {})
+        first.change_group(topic, "g", "back", put(group, {2: 6, 0: 5}))
+        assert second.standing(topic.id, "g") == (group, {0: 5, 2: 6})
+
+    def test_of_those_who_advance_from_one_place_one_does(self, two: tuple[PostgresStore, PostgresStore]) -> None:
+        first, second = (store.catalog for store in two)
+        topic = create(two[0], partitions=3)
+        first.change_group(topic, "g", "back", put(Group("g"), {0: 5, 2: 6}))
+        first.change_group(topic, "other", "back", put(Group("other"), {0: 5, 2: 6}))
+
+        def advance(catalog: Catalog, committed: dict[int, int]) -> bool:
+            moved: list[bool] = []
+            catalog.advance(topic.id, "g", committed, 2, moved)
+            return moved[-1]
+
+        tries = [lambda catalog=each: advance(catalog, {0: 5, 2: 6}) for each in (first, second) * 3]
+        tried = together(tries)
+        assert sorted(tried) == [False] * 5 + [True]
+        assert second.offsets(topic.id, "g") == {0: 5, 2: 7}
+        # Another partition moved since, one was added, or the group is gone.
+        for outdated in ({0: 4, 2: 7}, {2: 7}, {0: 5, 1: 0, 2: 7}):
+            assert not advance(first, outdated)
+        assert advance(first, {0: 5, 2: 7})
+        assert second.offsets(topic.id, "other") == {0: 5, 2: 6}
+        first.change_group(topic, "g", "group", lambda row: row.remove())
+        assert not advance(second, {0: 5, 2: 8})
+
     def test_a_group_is_the_same_through_both(self, two: tuple[PostgresStore, PostgresStore]) -> None:
         first, second = (store.catalog for store in two)
         topic = create(two[0], partitions=3)

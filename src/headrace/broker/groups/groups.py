@@ -7,7 +7,7 @@ told too. Once the topic has ended nothing is changed any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from headrace.broker.clock import Clock, DatabaseTime
@@ -164,11 +164,14 @@ class Groups:
         """The next offset to read of every partition: the committed one, or the oldest kept."""
         # Committed offsets first: the partitions they name are there by the time the log is asked.
         committed = self.committed(name)
-        return _positions(self._topic.offsets().start, committed)
+        return positions_of(self._topic.offsets().start, committed)
 
-    def positions_in(self, name: str, start: Int64s) -> Int64s:
-        """The same for the partitions of which the oldest kept is known, and for a group that is."""
-        return _positions(start, self._book.offsets(name))
+    def standing(self, name: str) -> tuple[Group, dict[int, int]]:
+        """A group and its committed offsets at one moment."""
+        standing = self._book.standing(name)
+        if standing is None:
+            raise GroupNotFound(self._topic.record.name, name)
+        return standing
 
     def all_positions_in(self, start: Int64s) -> Callable[[str], Int64s | None]:
         """The same for many groups, looked up once: a function of a group's name; none if there is no such group."""
@@ -176,7 +179,7 @@ class Groups:
 
         def positions(name: str) -> Int64s | None:
             committed = offsets.get(name)
-            return None if committed is None else _positions(start, committed)
+            return None if committed is None else positions_of(start, committed)
 
         return positions
 
@@ -203,9 +206,21 @@ class Groups:
             rules.check_commit(self._found(name, draft.group), None, generation, beyond, now_us)
             moved.append(draft.raise_offsets(beyond))
 
+        return self._certainly(moved, lambda: self._book.change(name, "offsets", raise_))
+
+    def advance(self, name: str, committed: Mapping[int, int], partition: int) -> bool:
+        """The same for a group whose offsets are known, the one of this partition included: one statement.
+
+        Nothing is moved if any of them is another by now.
+        """
+        moved: list[bool] = []
+        return self._certainly(moved, lambda: self._book.advance(name, committed, partition, moved))
+
+    def _certainly(self, moved: Sequence[int], move: Callable[[], None]) -> bool:
+        """Whether this call moved a group; an error if that is unknown."""
         reason = "the answer to the commit was lost"
         try:
-            self._book.change(name, "offsets", raise_)
+            move()
         except StoreUnavailable as error:
             if any(moved):
                 raise OutcomeUnknown(self._topic.record.name, reason) from error
@@ -242,7 +257,8 @@ class Groups:
         return self._book.drop_outlived(now_us)
 
 
-def _positions(start: Int64s, committed: Mapping[int, int]) -> Int64s:
+def positions_of(start: Int64s, committed: Mapping[int, int]) -> Int64s:
+    """The next offset to read of every partition: the committed one, or the oldest kept."""
     positions = start.copy()
     for partition, offset in committed.items():
         if partition < len(positions):

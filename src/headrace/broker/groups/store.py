@@ -66,6 +66,9 @@ class GroupStore(Protocol):
     def offsets(self, name: str) -> dict[int, int]: ...
 
     def all_offsets(self) -> dict[str, dict[int, int]]: ...
+    def standing(self, name: str) -> tuple[Group, dict[int, int]] | None: ...
+
+    def advance(self, name: str, committed: Mapping[int, int], partition: int, moved: list[bool]) -> None: ...
 
     def change(self, name: str, reach: Reach, work: Callable[[GroupDraft], Result]) -> Result: ...
 
@@ -125,6 +128,21 @@ class LocalGroupStore:
             if name in self._groups:
                 self._offsets[name] = offsets
         return offsets
+
+    def standing(self, name: str) -> tuple[Group, dict[int, int]] | None:
+        """A group and its committed offsets at one moment, or none."""
+        with self._lock:
+            group = self._groups.get(name)
+            return None if group is None else (group, self.offsets_of(name).copy())
+
+    def advance(self, name: str, committed: Mapping[int, int], partition: int, moved: list[bool]) -> None:
+        """Move a group past one message, if its offsets are still the given ones; `moved` gets whether it did."""
+        with self._lock:
+            self._topic.check_alive()
+            is_same = name in self._groups and self.offsets_of(name) == committed
+            if is_same:
+                self.put_offsets(name, {partition: committed[partition] + 1})
+            moved.append(is_same)
 
     def change(self, name: str, reach: Reach, work: Callable[[GroupDraft], Result]) -> Result:
         """One change at a time, and none after the topic has ended."""
@@ -251,6 +269,16 @@ class SharedGroupStore:
         """The committed offset of each partition that has one."""
         self._topic.check_alive()
         return self._catalog.offsets(self._topic.record.id, name)
+
+    def standing(self, name: str) -> tuple[Group, dict[int, int]] | None:
+        """A group and its committed offsets at one moment, or none."""
+        self._topic.check_alive()
+        return self._catalog.standing(self._topic.record.id, name)
+
+    def advance(self, name: str, committed: Mapping[int, int], partition: int, moved: list[bool]) -> None:
+        """Move a group past one message, if its offsets are still the given ones; `moved` gets a line per try."""
+        self._topic.check_alive()
+        self._catalog.advance(self._topic.record.id, name, committed, partition, moved)
 
     def change(self, name: str, reach: Reach, work: Callable[[GroupDraft], Result]) -> Result:
         """One change of a group at a time among all servers."""

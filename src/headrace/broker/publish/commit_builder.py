@@ -98,6 +98,8 @@ class CommitBuilder:
         self.frames, self.written, self.bytes_written, self._receipts = [], 0, 0, []
         plain, batches = self._without_jumps(state, now_us)
         self._fresh = plain
+        # A bound, not content: it counts from the next payload on.
+        state.window.messages_max = self._settings.deduplication_window_messages
         keys = self._take_fresh_keyed(state, batches)
         if not batches:
             return []

@@ -4,11 +4,18 @@ Broker time rises with every commit of a topic, and a commit becomes visible at 
 orders all messages, and what is written later stands behind everything that is visible now: the first of the
 partitions' next messages is the next message of the topic.
 
-The group's committed offsets are the position and there is no other, so a seek counts from the next read on. The
-position is durable before the message is given out. A lock lets one read through at a time, and where servers share the
-store only the one that moves the position gives the message out: no two get the same, and none is left out. If it is
-unknown who moved it, because the answer of the database was lost, taking says so: the group may stand behind a message
-that nobody got. What is read ahead is kept by its offset, and so is right wherever the position goes.
+Offsets are dense, so the number of messages before the next one is the sum of the next offsets of all partitions.
+That sum is the message's place in the topic, counted from 0: the same for every consumer and after every restart. A
+place is found again by time: so many messages are older than a time, and those of one time are one commit, in the order
+of their partitions.
+
+The group's committed offsets are the position and there is no other, so a seek counts from the next read on. What was
+seen last is kept: while the next message is at hand, a read is one statement that moves the position only if nobody
+else did. The position is durable before the message is given out. A lock lets one read through at a time, and where
+servers share the store only the one that moves the position gives the message out: no two get the same, and none is
+left out. If it is unknown who moved it, because the answer of the database was lost, taking says so: the group may
+stand behind a message that nobody got. What is read ahead is kept by its offset, and so is right wherever the position
+goes.
 
 Lock order: this lock, then those of groups and log.
 """
@@ -16,17 +23,19 @@ Lock order: this lock, then those of groups and log.
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.broker.groups.groups import positions_of
 from headrace.broker.topics.registry import OpenTopic
-from headrace.core.errors import OffsetOutOfRange, Overloaded, StaleGeneration
+from headrace.core.errors import InvalidInput, OffsetOutOfRange, Overloaded, StaleGeneration
 from headrace.core.hashing import Int64s
 from headrace.core.limits import TAKES_MAX
+from headrace.storage.interface import OffsetRange, TopicLog
 
 # What is read ahead, shared by the partitions; a larger message is read all the same, and not kept.
 AHEAD_MESSAGES: Final = 128
@@ -38,10 +47,26 @@ _UNKNOWN_US: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A message given out: its value, and how that is packed."""
+    """A message given out: its value, how that is packed, and its place in the topic, counted from 0."""
 
     value: bytes
     codec: str | None
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """Where the group stood and what there was to read when that was looked up; commits here are added."""
+
+    committed: Mapping[int, int]
+    offsets: OffsetRange
+
+    @property
+    def positions(self) -> Int64s:
+        return positions_of(self.offsets.start, self.committed)
+
+    def after(self, partition: int, offset: int) -> _Sight:
+        return _Sight({**self.committed, partition: offset + 1}, self.offsets)
 
 
 class _Overtaken(Exception):
@@ -63,9 +88,9 @@ class _Ahead:
     def time_us(self, offset: int) -> int:
         return self._times_us[offset - self._offset]
 
-    def message(self, offset: int) -> Taken:
-        place = offset - self._offset
-        return Taken(self._values[place], self._codecs[place])
+    def message(self, offset: int, place: int) -> Taken:
+        row = offset - self._offset
+        return Taken(self._values[row], self._codecs[row], place)
 
 
 class OrderedReader:
@@ -76,44 +101,89 @@ class OrderedReader:
         self._groups = opened.groups
         self._group = group
         self._lock = threading.Lock()
+        self._sight: _Sight | None = None
         self._ahead: dict[int, _Ahead] = {}
         # By partition the offset that was asked for last, and its time.
         self._times: dict[int, tuple[int, int]] = {}
 
     def left(self) -> int:
         """How many messages there are yet to read."""
-        self._groups.get(self._group)
-        positions, ends = self._look()
-        return int(np.maximum(ends - positions, 0).sum())
+        _, sight = self._look()
+        return int(np.maximum(sight.offsets.end - sight.positions, 0).sum())
 
     def take(self) -> Taken | None:
         """The next message, or none; the group stands behind it from now on, whatever becomes of the caller."""
         with self._lock:
             for _ in range(TAKES_MAX):
-                # Retention may drop the message, or the group be moved, since the position was looked up.
-                with suppress(OffsetOutOfRange, StaleGeneration, _Overtaken):
-                    return self._take()
+                try:
+                    return self._take_known() or self._take()
+                except (OffsetOutOfRange, StaleGeneration, _Overtaken):
+                    # Retention dropped the message, or the group was moved, since the position was looked up.
+                    self._sight = None
+                except BaseException:
+                    # Nobody knows now where the group stands.
+                    self._sight = None
+                    raise
         raise Overloaded(f"the queue of readers of group {self._group!r}", TAKES_MAX, 0.0)
 
+    def place_at(self, place: int) -> None:
+        """Move the group, so that it takes the message of this place next; the first that is kept if it is gone."""
+        with self._lock:
+            self._sight = None
+            offsets = self._topic.offsets()
+            written = int(offsets.end.sum())
+            if not 0 <= place <= written:
+                rule = f"the topic has {written} messages: it must be -1 to {written - 1}"
+                raise InvalidInput("offset", str(place - 1), rule)
+            with self._topic.using() as log:
+                positions = _positions_at(log, offsets, place)
+            self._groups.seek(self._group, dict(enumerate(positions.tolist())))
+
+    def _take_known(self) -> Taken | None:
+        """The next message, if it is at hand since the last look; what was written since comes behind it."""
+        sight = self._sight
+        if sight is None:
+            return None
+        positions = sight.positions
+        waiting = np.flatnonzero(positions < sight.offsets.end).tolist()
+        if not waiting:
+            return None
+        offsets = positions.tolist()
+        partition = waiting[0] if len(waiting) == 1 else self._earliest(waiting, offsets)
+        offset, ahead = offsets[partition], self._ahead.get(partition)
+        if sight.committed.get(partition) != offset or ahead is None or not ahead.has(offset):
+            return None
+        message = self._read(partition, offset, int(positions.sum()), len(waiting))
+        if not self._groups.advance(self._group, sight.committed, partition):
+            raise _Overtaken
+        self._sight = sight.after(partition, offset)
+        return message
+
     def _take(self) -> Taken | None:
-        generation = self._groups.get(self._group).generation
-        positions, ends = self._look()
-        waiting = np.flatnonzero(positions < ends).tolist()
+        generation, sight = self._look()
+        positions = sight.positions
+        waiting = np.flatnonzero(positions < sight.offsets.end).tolist()
         if not waiting:
             return None
         offsets = positions.tolist()
         partition = waiting[0] if len(waiting) == 1 else self._earliest(waiting, offsets)
         offset = offsets[partition]
-        message = self._read(partition, offset, len(waiting))
-        if not self._groups.claim(self._group, partition, offset, generation):
+        message = self._read(partition, offset, int(positions.sum()), len(waiting))
+        if sight.committed.get(partition) == offset:
+            is_moved = self._groups.advance(self._group, sight.committed, partition)
+        else:
+            is_moved = self._groups.claim(self._group, partition, offset, generation)
+        if not is_moved:
             raise _Overtaken
+        self._sight = sight.after(partition, offset)
         return message
 
-    def _look(self) -> tuple[Int64s, Int64s]:
-        """Position and end of every partition."""
+    def _look(self) -> tuple[int, _Sight]:
+        """The group's generation, and where it stands in what there is."""
         # The ends first, and all at once: what is written meanwhile must not be seen in one partition only.
         offsets = self._topic.offsets()
-        return self._groups.positions_in(self._group, offsets.start), offsets.end
+        group, committed = self._groups.standing(self._group)
+        return group.generation, _Sight(committed, offsets)
 
     def _earliest(self, partitions: list[int], offsets: list[int]) -> int:
         return min(partitions, key=lambda partition: (self._time_us(partition, offsets[partition]), partition))
@@ -132,13 +202,42 @@ class OrderedReader:
         self._times[partition] = (offset, found)
         return found
 
-    def _read(self, partition: int, offset: int, shares: int) -> Taken:
+    def _read(self, partition: int, offset: int, place: int, shares: int) -> Taken:
         ahead = self._ahead.get(partition)
         if ahead is None or not ahead.has(offset):
             messages_max, bytes_max = max(1, AHEAD_MESSAGES // shares), max(1, AHEAD_BYTES // shares)
             ahead = _Ahead(offset, self._topic.fetch(partition, offset, messages_max, bytes_max, 0.0))
             self._ahead[partition] = ahead
-        message = ahead.message(offset)
+        message = ahead.message(offset, place)
         if not ahead.has(offset + 1):
             del self._ahead[partition]
         return message
+
+
+def _positions_at(log: TopicLog, offsets: OffsetRange, place: int) -> Int64s:
+    """The next offset of every partition for one that has read so many messages of the topic in order."""
+    if place <= offsets.start.sum():
+        return offsets.start
+    if place >= offsets.end.sum():
+        return offsets.end
+    partitions = range(len(offsets.end))
+
+    def older(time_us: int) -> Int64s:
+        """How far what was written before a time reaches; not beyond what there was at the look."""
+        found = [log.first_at(partition, time_us) for partition in partitions]
+        return np.clip(np.array(found, np.int64), offsets.start, offsets.end)
+
+    if len(partitions) == 1:
+        return np.array([place], np.int64)
+    filled = [partition for partition in partitions if offsets.start[partition] < offsets.end[partition]]
+    # The latest time before which at most so many messages were written: that of the commit with the place in it.
+    low = min(log.time_of(partition, int(offsets.start[partition])) or 0 for partition in filled)
+    high = max(log.time_of(partition, int(offsets.end[partition]) - 1) or 0 for partition in filled) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if older(middle).sum() <= place else (low, middle)
+    before, after = older(low), older(low + 1)
+    # Of that commit as many messages as are missing, partition by partition.
+    missing = place - before.sum() - (np.cumsum(after - before) - (after - before))
+    positions: Int64s = before + np.clip(missing, 0, after - before)
+    return positions

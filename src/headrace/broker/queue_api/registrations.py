@@ -1,6 +1,7 @@
 """The consumers and producers of the queue API (seed 004): registered with a topic, known by their ids.
 
-Every consumer is a group of its own, which reads its topic in order; a producer is no more than its number. Numbers
+Every consumer is a group of its own, which reads its topic in order; a producer is no more than its number, unless it
+gives its messages a client's name, which counts them. A consumer that nobody used for long is forgotten. Numbers
 come from the catalog. How many were given out is kept in memory, so that checking an id costs no look into it; an id
 that is not known here is looked up before it is refused, since another server may have given it out.
 
@@ -10,17 +11,33 @@ Lock order: the lock for making topics is taken before that of the topics; the o
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from headrace.broker.clock import Clock
+from headrace.broker.numbered_clients import NumberedClients
 from headrace.broker.queue_api.ordered_reader import OrderedReader, Taken
+from headrace.broker.settings import QueueApiSettings
 from headrace.broker.topics.registry import OpenTopic, Topics
-from headrace.core.errors import IdNotFound, Overloaded, TopicNotFound
-from headrace.core.ids import Kind, check_id_of, make_id
-from headrace.core.limits import IDS_TRIED_MAX
+from headrace.core.errors import GroupNotFound, IdNotFound, Overloaded, TopicNotFound
+from headrace.core.ids import NUMBER_DIGITS_MAX, Kind, check_id_of, make_id, number_of, topic_id_of
+from headrace.core.limits import IDS_TRIED_MAX, MICROSECONDS
 from headrace.storage.catalog import Catalog
 
-_GROUP_PREFIX: Final = "queue-consumer-"
+CONSUMER_PREFIX: Final = "queue-consumer-"
+
+_DAY_US: Final = 86_400 * MICROSECONDS
+# A consumer is noted as seen this often within the time after which it would be forgotten.
+_SEEN_PER_IDLE_TIME: Final = 30
+
+
+@dataclass(slots=True)
+class _Reader:
+    """A consumer's way through its topic, and when it was last noted that it was seen."""
+
+    in_order: OrderedReader
+    seen_us: int | None = None
 
 
 @dataclass(slots=True)
@@ -29,15 +46,20 @@ class _Known:
 
     opened: OpenTopic
     given_out: dict[Kind, int] = field(default_factory=lambda: {"consumer": 0, "producer": 0})
-    readers: dict[int, OrderedReader] = field(default_factory=dict)
+    readers: dict[int, _Reader] = field(default_factory=dict)
 
 
 class Registrations:
     """The consumers and producers of all topics. Safe for threads."""
 
-    def __init__(self, topics: Topics, catalog: Catalog) -> None:
+    def __init__(
+        self, topics: Topics, catalog: Catalog, clock: Clock, settings: QueueApiSettings | None = None
+    ) -> None:
+        self.settings = settings or QueueApiSettings()
+        self.clients = NumberedClients(topics)
         self._topics = topics
         self._catalog = catalog
+        self._clock = clock
         self._making = threading.Lock()
         self._lock = threading.Lock()
         self._known: dict[int, _Known] = {}
@@ -96,14 +118,53 @@ class Registrations:
         """How many messages there are yet to read for a consumer."""
         return self._reader(topic, consumer_id).left()
 
+    def check_consumer(self, topic: str, consumer_id: int) -> None:
+        """Refuse an id that the topic did not give out to a consumer, or that was forgotten."""
+        self._reader(topic, consumer_id).left()
+
+    def set_place(self, consumer_id: int, place: int) -> None:
+        """Let a consumer continue after the message of this place; -1 is before the first."""
+        self._reader(self.topic_of(consumer_id), consumer_id).place_at(place + 1)
+
+    def topic_of(self, consumer_id: int) -> str:
+        """The name of the topic that an id names."""
+        topic_id = topic_id_of(consumer_id)
+        opened = self._topics.of_id(topic_id)
+        if opened is None:
+            self._topics.sync()
+            opened = self._topics.of_id(topic_id)
+        if opened is None:
+            raise IdNotFound("consumer", str(consumer_id)[:100], "there is no topic that gave it out")
+        return opened.record.name
+
+    def forget_idle(self) -> int:
+        """Forget the consumers that nobody used for long, with their positions; how many."""
+        now_us = self._clock.now_us()
+        idle_since_us = now_us - self.settings.consumer_idle_days * _DAY_US
+        idle = self._catalog.forget_consumers(CONSUMER_PREFIX, idle_since_us, now_us)
+        for topic_id, group in idle:
+            opened = self._topics.of_id(topic_id)
+            if opened is not None:
+                # Someone may have deleted the group, or the topic.
+                with suppress(GroupNotFound, TopicNotFound):
+                    opened.groups.delete(group)
+                self._of(opened).readers.pop(_number_in(group), None)
+        return len(idle)
+
     def _reader(self, topic: str, consumer_id: int) -> OrderedReader:
         known = self._of(self._topics.find(topic))
         number = self._check("consumer", consumer_id, known)
         reader = known.readers.get(number)
         if reader is None:
             # Of two that come at the same time one is taken: its lock is what orders the reads.
-            reader = known.readers.setdefault(number, OrderedReader(known.opened, group_name(consumer_id)))
-        return reader
+            in_order = OrderedReader(known.opened, group_name(consumer_id))
+            reader = known.readers.setdefault(number, _Reader(in_order))
+        now_us = self._clock.now_us()
+        rest_us = self.settings.consumer_idle_days * _DAY_US // _SEEN_PER_IDLE_TIME
+        if reader.seen_us is None or not reader.seen_us <= now_us < reader.seen_us + rest_us:
+            self._catalog.see_consumer(known.opened.record.id, group_name(consumer_id), now_us)
+            reader.seen_us = now_us
+        return reader.in_order
 
     def _check(self, kind: Kind, value: int, known: _Known) -> int:
         opened = known.opened
@@ -133,12 +194,18 @@ class Registrations:
 
 def group_name(consumer_id: int) -> str:
     """The group that a consumer of the queue API is."""
-    return f"{_GROUP_PREFIX}{consumer_id}"
+    return f"{CONSUMER_PREFIX}{consumer_id}"
 
 
-def is_group_of_consumer(name: str) -> bool:
+def is_consumer(group: str) -> bool:
     """Whether a group is a consumer of the queue API."""
-    return name.startswith(_GROUP_PREFIX)
+    return group.startswith(CONSUMER_PREFIX)
+
+
+def _number_in(group: str) -> int:
+    """The number of the consumer that a group is; groups that others named so have none, and 0 is no number."""
+    digits = group.removeprefix(CONSUMER_PREFIX)
+    return number_of(int(digits)) if digits.isdecimal() and len(digits) <= NUMBER_DIGITS_MAX * 2 else 0
 
 
 def _number(opened: OpenTopic, number: int | None) -> int:

@@ -21,7 +21,7 @@ from headrace.broker.cluster.announcements import TOPICS, group_word
 from headrace.broker.counters import Counters
 from headrace.broker.groups.groups import Groups
 from headrace.broker.groups.store import LocalGroupStore, SharedGroupStore
-from headrace.broker.settings import BrokerSettings
+from headrace.broker.settings import BrokerSettings, TopicDefaults
 from headrace.broker.topics.topic import Topic
 from headrace.core.checks import check_partitions
 from headrace.core.errors import (
@@ -77,7 +77,15 @@ class BrokenTopic:
 class Topics:
     """All topics of a store. Safe for threads."""
 
-    def __init__(self, store: Store, settings: BrokerSettings, clock: Clock, counters: Counters) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: BrokerSettings,
+        clock: Clock,
+        counters: Counters,
+        defaults: TopicDefaults | None = None,
+    ) -> None:
+        self._defaults = defaults or TopicDefaults()
         self._store = store
         self._settings = settings
         self._clock = clock
@@ -151,13 +159,15 @@ class Topics:
     ) -> OpenTopic:
         """Make a topic; one that is there gets more partitions if so many are asked for, or is an error."""
         name = check_topic_name(name)
-        wanted = TopicSettings.make(**settings)
+        wanted = self._defaults.settings().change(**settings)
         with self._lock:
             self._check_open()
             is_there = self._renew(topic_key(name)) is not None
             if not is_there:
                 try:
-                    self._add(name, check_partitions(1 if partitions is None else partitions), wanted)
+                    self._add(
+                        name, check_partitions(self._defaults.partitions if partitions is None else partitions), wanted
+                    )
                 except TopicExists:
                     # Another server was quicker.
                     is_there = self._renew(topic_key(name)) is not None

@@ -21,7 +21,7 @@ from headrace.broker.publish.commit_builder import CommitBuilder
 from headrace.broker.publish.commit_queue import CommitQueue, Request
 from headrace.broker.read.wakeups import Wakeups
 from headrace.broker.settings import BrokerSettings
-from headrace.core.errors import HeadraceError, StorageError, StoreUnavailable, again
+from headrace.core.errors import HeadraceError, SourceNotFound, StorageError, StoreUnavailable, again
 from headrace.core.hashing import Int64s
 from headrace.core.histogram import COUNTS, SECONDS, Histogram
 from headrace.core.messages import content_bytes
@@ -33,6 +33,7 @@ from headrace.core.publish.plan import (
     Commit,
     Directory,
     TopicState,
+    plan_reset,
 )
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import OffsetRange, SharedLog, TopicLog
@@ -185,6 +186,21 @@ class Topic:
             log.commit(decide)
         # The last: what was decided on a connection that broke is decided again.
         return results[-1]
+
+    def reset_source(self, source: tuple[str, str]) -> int | None:
+        """Let a source begin anew, durably; the highest seqno that was forgotten."""
+        forgotten: list[int | None] = []
+
+        def decide(state: TopicState) -> Sequence[Commit]:
+            if source not in state.sources:
+                raise SourceNotFound(self.record.name, *source)
+            forgotten.append(state.sources.last_seqno(source))
+            return [] if forgotten[-1] is None else [plan_reset(state, [source], self._clock.now_us())]
+
+        with self.using() as log:
+            log.commit(decide)
+        # The last: what was decided on a connection that broke is decided again.
+        return forgotten[-1]
 
     def fencing(self) -> SharedLog:
         """What is known of the epochs of producers; only inside a commit, and only in a shared store."""

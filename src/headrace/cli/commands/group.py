@@ -1,4 +1,4 @@
-"""`headrace group`: list, describe, seek, delete."""
+"""`headrace group`: create, list, describe, seek, delete."""
 
 from __future__ import annotations
 
@@ -14,10 +14,53 @@ from headrace.cli.output import print_json, print_line, print_table, time_shown
 from headrace.cli.remote.paths import path_of
 from headrace.core.positions import AtTime, Earliest, Latest, Position, read_from
 
-app = typer.Typer(help="Look at the groups that read topics, move and delete them.", no_args_is_help=True)
+app = typer.Typer(help="Create, inspect, move and delete the groups that read topics.", no_args_is_help=True)
 
 Topic = Annotated[str, typer.Argument(help="The topic that the group reads.")]
 Name = Annotated[str, typer.Argument(help="The group.", metavar="GROUP")]
+
+
+@app.command(
+    "create",
+    epilog="Examples: headrace group create orders billing --important; "
+    "headrace group create orders workers --consumers 4 --start latest",
+)
+def create(
+    topic: Topic,
+    group: Name,
+    consumers: Annotated[
+        int | None,
+        typer.Option(help="A fixed number of consumers, named 0, 1, …; without it members join and leave.", min=1),
+    ] = None,
+    important: Annotated[
+        bool | None, typer.Option("--important/--not-important", help="Retention waits for it.", show_default=False)
+    ] = None,
+    start: Annotated[
+        str, typer.Option(help="Where a new group begins: earliest, latest, a time, or 15m.")
+    ] = "earliest",
+    as_json: Json = False,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    ca: Ca = None,
+) -> None:
+    """Create a group, or change the size or importance of one that exists; where it stands does not change then."""
+    begins = parse_from(start, "--start")
+    if not isinstance(begins, Earliest | Latest | AtTime):
+        raise Failure(
+            Exit.USAGE, f"--start {start}: a group begins at earliest, latest or a time; `group seek` moves it"
+        )
+    body = {
+        "consumers": consumers,
+        "important": important,
+        "read_from": read_from(begins),
+    }
+    with connected(url, token, ca) as client:
+        made = client.put(path_of("topics", topic, "groups", group), body)
+    if as_json:
+        print_json(made)
+        return
+    kind = "members join and leave" if made["consumers"] is None else f"{made['consumers']} fixed consumers"
+    print_line(f"created group {group} of topic {topic} ({kind}{', important' if made['important'] else ''})")
 
 
 @app.command("list")

@@ -25,6 +25,9 @@ RetentionBytes = Annotated[
 ]
 Deduplication = Annotated[str | None, typer.Option(help="producer, payload or off. \\[producer]")]
 Window = Annotated[str | None, typer.Option(help="How long a payload is remembered. \\[30m]", metavar="TIME")]
+WindowMessages = Annotated[
+    int | None, typer.Option(help="How many payloads are remembered, 24 bytes each. \\[1000000]", metavar="N")
+]
 Scope = Annotated[str | None, typer.Option(help="Where a payload must not repeat: topic or store. \\[topic]")]
 Codecs = Annotated[str | None, typer.Option(help="Codecs that messages may name: raw,gzip,zstd,lzop.", metavar="LIST")]
 MessageBytes = Annotated[str | None, typer.Option(help="The largest message. \\[1M]", metavar="SIZE")]
@@ -41,6 +44,7 @@ def create(
     retention_bytes: RetentionBytes = None,
     deduplication: Deduplication = None,
     deduplication_window: Window = None,
+    deduplication_window_messages: WindowMessages = None,
     deduplication_scope: Scope = None,
     codecs: Codecs = None,
     message_bytes_max: MessageBytes = None,
@@ -51,7 +55,14 @@ def create(
 ) -> None:
     """Make a topic, of one partition unless told otherwise. One that is there with these settings is fine."""
     settings = _settings(
-        retention, retention_bytes, deduplication, deduplication_window, deduplication_scope, codecs, message_bytes_max
+        retention,
+        retention_bytes,
+        deduplication,
+        deduplication_window,
+        deduplication_window_messages,
+        deduplication_scope,
+        codecs,
+        message_bytes_max,
     )
     body: dict[str, Any] = {"name": topic, "partitions": partitions, "settings": settings}
     with connected(url, token, ca) as client:
@@ -123,6 +134,7 @@ def alter(
     retention_bytes: RetentionBytes = None,
     deduplication: Deduplication = None,
     deduplication_window: Window = None,
+    deduplication_window_messages: WindowMessages = None,
     deduplication_scope: Scope = None,
     codecs: Codecs = None,
     message_bytes_max: MessageBytes = None,
@@ -133,7 +145,14 @@ def alter(
 ) -> None:
     """Change settings, or add partitions. Keys may fall into other partitions once there are more."""
     settings = _settings(
-        retention, retention_bytes, deduplication, deduplication_window, deduplication_scope, codecs, message_bytes_max
+        retention,
+        retention_bytes,
+        deduplication,
+        deduplication_window,
+        deduplication_window_messages,
+        deduplication_scope,
+        codecs,
+        message_bytes_max,
     )
     if partitions is None and not settings:
         raise Failure(Exit.USAGE, "nothing to change: say what, see headrace topic alter --help")
@@ -174,6 +193,7 @@ def _settings(
     retention_bytes: str | None,
     deduplication: str | None,
     window: str | None,
+    window_messages: int | None,
     scope: str | None,
     codecs: str | None,
     message_bytes_max: str | None,
@@ -192,7 +212,11 @@ def _settings(
         given["message_bytes_max"] = parse_amount("--message-bytes-max", message_bytes_max, _BYTES)
     if codecs is not None:
         given["codecs"] = [codec.strip() for codec in codecs.split(",")]
-    plain = {"deduplication": deduplication, "deduplication_scope": scope}
+    plain = {
+        "deduplication": deduplication,
+        "deduplication_window_messages": window_messages,
+        "deduplication_scope": scope,
+    }
     return given | {name: value for name, value in plain.items() if value is not None}
 
 

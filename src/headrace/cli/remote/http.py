@@ -97,9 +97,9 @@ class HttpClient:
         """Change what is at a path."""
         return _json(self._send("PATCH", path, json=body))
 
-    def delete(self, path: str) -> None:
+    def delete(self, path: str, **query: Any) -> Any:
         """Remove what is at a path."""
-        self._send("DELETE", path)
+        return _json(self._send("DELETE", path, params=_given(query)))
 
     def post_arrow(self, path: str, batch: pa.RecordBatch) -> pa.Table:
         """Give a batch to a path; a table comes back."""

@@ -143,7 +143,9 @@ def _opened(settings: ServeSettings) -> Iterator[tuple[Broker, Catalog]]:
     try:
         store = open_store(settings.store)
         try:
-            broker = Broker(store, settings.broker)
+            broker = Broker(
+                store, settings.broker, queue_api=settings.queue_api, topic_defaults=settings.topic_defaults
+            )
         except BaseException:
             store.close()
             raise

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, get_origin
 
 import msgspec
 
-from headrace.broker.settings import BrokerSettings
+from headrace.broker.settings import BrokerSettings, QueueApiSettings, TopicDefaults
 from headrace.cli.exits import Exit, Failure
 from headrace.core.errors import HeadraceError
 from headrace.protocols.http.settings import HttpSettings
@@ -52,6 +52,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     require_tokens: bool = False
     broker: BrokerSettings = BrokerSettings()
     rest: HttpSettings = HttpSettings()
+    queue_api: QueueApiSettings = QueueApiSettings()
+    topic_defaults: TopicDefaults = TopicDefaults()
 
 
 def names(kind: type[msgspec.Struct] = ServeSettings, prefix: str = "") -> Iterator[str]:

@@ -22,6 +22,7 @@ from headrace.client.consumer.prefetch import Prefetch
 from headrace.client.consumer.progress import ReadProgress
 from headrace.client.consumer.scan import NO_ROWS
 from headrace.client.consumer.start import Start, parse_start, positions_at
+from headrace.client.fixed_session import FixedSession
 from headrace.client.message import Message, messages_of
 from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings
@@ -65,6 +66,7 @@ class Consumer:
         settings: ConsumerSettings,
         on_assigned: PartitionsChanged | None = None,
         on_revoked: PartitionsChanged | None = None,
+        consumer_index: int | None = None,
     ) -> None:
         self._generation = fork.generation
         self._transport = transport
@@ -83,14 +85,18 @@ class Consumer:
         # Partitions of which a commit was refused, until it is known who reads them from where.
         self._refused: set[int] = set()
         self._closed = False
-        self._session: GroupSession | None = None
+        self._session: GroupSession | FixedSession | None = None
         self._prefetch: Prefetch | None = None
+        if consumer_index is not None:
+            _check_index(consumer_index, group, member_id)
         if group is not None:
-            self._calls(RegisterGroup(topic, group, read_from=read_from(self._start)))
-            member = member_id or f"member-{uuid.uuid4().hex[:12]}"
-            self._session = GroupSession(
-                self._calls, topic, group, member, settings.session_timeout_seconds, self._wake
-            )
+            if consumer_index is not None:
+                self._session = FixedSession(self._calls, topic, group, consumer_index, self._wake)
+            else:
+                self._calls(RegisterGroup(topic, group, read_from=read_from(self._start)))
+                member = member_id or f"member-{uuid.uuid4().hex[:12]}"
+                seconds = settings.session_timeout_seconds
+                self._session = GroupSession(self._calls, topic, group, member, seconds, self._wake)
             try:
                 self._assign(self._session.known.partitions)
             except BaseException:
@@ -394,6 +400,14 @@ class Consumer:
 def _was_moved(before: Membership, present: Membership) -> bool:
     """Whether an operator moved the group between two memberships, or deleted it, which begins its generations anew."""
     return present.seek_generation > before.generation or present.generation < before.generation
+
+
+def _check_index(index: object, group: str | None, member_id: str | None) -> None:
+    if isinstance(index, bool) or not isinstance(index, int) or index < 0:
+        raise InvalidInput("consumer_index", repr(index)[:100], "it must be 0 or more")
+    if group is None or member_id is not None:
+        rule = "it names the consumer of a group of a fixed size: give a group, and no member_id"
+        raise InvalidInput("consumer_index", str(index), rule)
 
 
 def _nothing(partitions: list[int]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.client.producer.futures import Outcome
 from headrace.core.messages import ATTRIBUTES, PUBLISH_SCHEMA, TIMESTAMP
@@ -17,7 +18,7 @@ from headrace.core.messages import ATTRIBUTES, PUBLISH_SCHEMA, TIMESTAMP
 # What a message counts for beside its bytes: lists, a future, and its share of the columns.
 MESSAGE_OVERHEAD_BYTES: Final = 64
 
-_OPTIONAL: Final = ("attributes", "created_at", "partition")
+_OPTIONAL: Final = ("attributes", "created_at", "partition", "seqno")
 
 
 class PendingBatch:
@@ -66,18 +67,25 @@ def _column(name: str, values: list[Any]) -> pa.Array:
         return pa.array(pairs, ATTRIBUTES)
     if name == "created_at":
         return pa.array(values, pa.int64()).view(TIMESTAMP)
-    return pa.array(values, pa.int32())
+    return pa.array(values, pa.int64() if name == "seqno" else pa.int32())
 
 
 def numbered(columns: dict[str, pa.Array], producer_id: str, group_id: str, first_seqno: int) -> dict[str, pa.Array]:
-    """The columns with the source and a seqno for each row."""
+    """The columns with the source and a seqno for each row, unless they have seqnos of their own."""
     rows = len(columns["value"])
     return {
+        "seqno": pa.array(np.arange(first_seqno, first_seqno + rows, dtype=np.int64)),
         **columns,
         "producer_id": pa.repeat(pa.scalar(producer_id, pa.string()), rows),
         "message_group_id": pa.repeat(pa.scalar(group_id, pa.string()), rows),
-        "seqno": pa.array(np.arange(first_seqno, first_seqno + rows, dtype=np.int64)),
     }
+
+
+def last_written(batch: pa.RecordBatch, receipts: pa.RecordBatch) -> int | None:
+    """The highest seqno of the messages that were written; none without any."""
+    written = pc.equal(receipts.column("status"), "written")
+    last: int | None = pc.max(batch.column("seqno").filter(written)).as_py()
+    return last
 
 
 def as_batch(columns: dict[str, pa.Array]) -> pa.RecordBatch:

@@ -52,6 +52,7 @@ class SendBuffer:
         attributes: Mapping[str, bytes] | None,
         partition: int | None,
         created_us: int | None,
+        seqno: int | None,
         size: int,
         timeout_seconds: float,
     ) -> MessageFuture:
@@ -71,6 +72,8 @@ class SendBuffer:
                 pending.set("partition", partition)
             if created_us is not None:
                 pending.set("created_at", created_us)
+            if seqno is not None:
+                pending.set("seqno", seqno)
             pending.bytes += size
             self._bytes += size
             if row == 0:

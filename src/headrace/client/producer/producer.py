@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -19,7 +20,7 @@ from headrace.client.settings import ProducerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.codecs import columns as codecs
 from headrace.core.errors import CodecNotAllowed, InvalidInput, InvalidMessage, MessageTooLarge, Overloaded, again
-from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX
+from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX, SEQNO_MAX
 from headrace.core.positions import microseconds
 
 
@@ -29,6 +30,10 @@ class Producer:
     Errors are not lost if you ignore the futures: a flush, and the end of a `with` block, raise the first failure that
     no future has reported. A producer that nobody closes sends what waits when it is collected as garbage or the
     process ends, and warns by a `ResourceWarning`. A process that is forked needs a producer of its own.
+
+    A producer with an id numbers its messages, unless you give each a `seqno` of your own that rises with your input,
+    such as a file position or a row id. A program that crashed and runs again then doubles nothing: it continues after
+    `last_seqno`, or sends everything again, and what was written before comes back as `duplicate`.
 
     >>> from headrace.testing import embedded
     >>> with embedded() as client:
@@ -48,6 +53,8 @@ class Producer:
         opening = self._delivery.opening
         self._partitions, self._bytes_max = opening.partitions, opening.message_bytes_max
         self._codec = settings.codec
+        self._has_own_seqnos: bool | None = None
+        self._numbering_lock = threading.Lock()
         if settings.codec not in opening.codecs:
             self.close()
             raise CodecNotAllowed("codec", repr(settings.codec), f"this topic allows {', '.join(opening.codecs)}", 0)
@@ -60,11 +67,14 @@ class Producer:
         partition: int | None = None,
         created_at: datetime | None = None,
         timeout: float | None = None,
+        *,
+        seqno: int | None = None,
     ) -> Future[Receipt]:
         """Send one message; its future has the receipt once it is on the broker's disk.
 
-        What is wrong with it is raised here. A full buffer makes this wait, and after the time limit raises
-        `Overloaded`; then nothing was taken.
+        A `seqno` is your own number for the message: give one to every message of the producer, or to none. Errors in
+        the message are raised here. A full buffer makes this wait, and after the time limit raises `Overloaded`; then
+        nothing was taken.
         """
         if self._generation != fork.generation:
             fork.check(self._generation, "this producer")
@@ -82,9 +92,18 @@ class Producer:
             raise MessageTooLarge("message", f"{size} bytes", f"this topic takes at most {self._bytes_max} bytes", 0)
         if partition is not None:
             self._check_partition(partition)
+        if (seqno is not None) is not self._has_own_seqnos:
+            self._choose_numbering(seqno is not None)
+        if seqno is not None:
+            _check_seqno(seqno)
         created_us = None if created_at is None else microseconds(created_at)
         patience = self._settings.timeout_seconds if timeout is None else timeout
-        return self._buffer.add(value, key, attributes, partition, created_us, size, patience)
+        return self._buffer.add(value, key, attributes, partition, created_us, seqno, size, patience)
+
+    @property
+    def last_seqno(self) -> int | None:
+        """The highest seqno known to be written for this producer's id, in earlier runs too; none if there is none."""
+        return self._delivery.last_seqno
 
     def send_batch(self, batch: pa.RecordBatch, timeout: float | None = None) -> pa.RecordBatch:
         """Send a batch in one commit and wait for its receipts, one per message in the order sent."""
@@ -101,9 +120,13 @@ class Producer:
             raise InvalidInput("column", "'value' missing", "every batch needs a value column")
         if len(set(names)) < len(names):
             raise InvalidInput("column", repr(names)[:100], "each column may be there once")
-        given = [name for name in ("producer_id", "message_group_id", "seqno") if name in names]
+        given = [name for name in ("producer_id", "message_group_id") if name in names]
         if given and self._settings.producer_id is not None:
             raise InvalidInput("column", repr(given[0]), "a producer with an id gives it to the rows itself")
+        if self._settings.producer_id is not None:
+            self._choose_numbering("seqno" in names)
+            if "seqno" in names and batch.column("seqno").null_count:
+                raise InvalidInput("column", "'seqno' with nulls", "give every row a seqno, or leave the column out")
         if self._codec != "raw" and "codec" not in names:
             batch = self._compressed(batch)
         has_seqnos = "seqno" in names and batch.column("seqno").null_count == 0
@@ -147,6 +170,17 @@ class Producer:
         if failure is not None and error is None:
             raise again(failure)
 
+    def _choose_numbering(self, has_own_seqnos: bool) -> None:
+        """The first message decides who numbers: numbers of both kinds would be taken for each other's duplicates."""
+        if has_own_seqnos and self._settings.producer_id is None:
+            raise InvalidInput("seqno", "given", "a seqno belongs to a producer id: open the producer with one")
+        with self._numbering_lock:
+            if self._has_own_seqnos is None:
+                self._has_own_seqnos = has_own_seqnos
+            if self._has_own_seqnos != has_own_seqnos:
+                rule = "give a seqno to every message of a producer, or to none"
+                raise InvalidInput("seqno", "missing" if self._has_own_seqnos else "given", rule)
+
     def _compressed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         place = batch.schema.get_field_index("value")
         packed = batch.set_column(place, "value", codecs.encode(batch.column("value"), self._codec))
@@ -166,6 +200,11 @@ def _plain(field: str, value: object) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     raise InvalidMessage(field, f"a {type(value).__name__}", "it must be bytes", 0)
+
+
+def _check_seqno(seqno: object) -> None:
+    if isinstance(seqno, bool) or not isinstance(seqno, int) or not 0 <= seqno <= SEQNO_MAX:
+        raise InvalidMessage("seqno", repr(seqno)[:100], f"it must be a whole number from 0 to {SEQNO_MAX}", 0)
 
 
 def _checked_attributes(attributes: Mapping[str, bytes]) -> dict[str, bytes]:

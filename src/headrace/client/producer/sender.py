@@ -27,7 +27,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.client.producer.batch import PendingBatch, as_batch, fitted, numbered
+from headrace.client.producer.batch import PendingBatch, as_batch, fitted, last_written, numbered
 from headrace.client.producer.buffer import SendBuffer
 from headrace.client.producer.futures import Outcome
 from headrace.client.retry import Backoff, Calls
@@ -72,6 +72,7 @@ class BatchSender:
         self._failed: list[Outcome] = []
         self.is_open = False
         self.opening = self.open()
+        self.last_seqno = self.opening.last_seqno
         self._next_seqno = 1 if self.opening.last_seqno is None else self.opening.last_seqno + 1
         self._thread = threading.Thread(target=self._run, name="headrace-producer", daemon=True)
         self.is_open = True
@@ -268,10 +269,18 @@ class BatchSender:
             self._fail(pending, answer)
         else:
             self._buffer.release(pending)
+            self._count(pending, answer)
             pending.outcome.decide(answer, None)
         with self._answered:
             self._answered.notify_all()
         return None
+
+    def _count(self, pending: PendingBatch, receipts: pa.RecordBatch) -> None:
+        if self._settings.producer_id is not None:
+            assert pending.batch is not None, "the pending was sent"
+            written = last_written(pending.batch, receipts)
+            if written is not None:
+                self.last_seqno = max(written, self.last_seqno or 0)
 
     def _fail_unrepeatable(self, error: HeadraceError) -> None:
         """Where they may have been written, those that must not be sent twice are given up."""

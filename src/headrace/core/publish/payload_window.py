@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.core.hashing import Int64s, UInt64s, fnv1a64, mix64
-from headrace.core.limits import CLOCK_JUMP_SECONDS, MICROSECONDS, WINDOW_MESSAGES_MAX
+from headrace.core.limits import CLOCK_JUMP_SECONDS, MICROSECONDS, WINDOW_MESSAGES_DEFAULT
 
 Bools = npt.NDArray[np.bool_]
 
@@ -78,7 +78,7 @@ def repeats_within(payloads: Payloads) -> Bools:
 class PayloadWindow:
     """The payloads written lately. Not thread-safe: the topic's commit order protects it."""
 
-    def __init__(self, messages_max: int = WINDOW_MESSAGES_MAX) -> None:
+    def __init__(self, messages_max: int = WINDOW_MESSAGES_DEFAULT) -> None:
         self.messages_max = messages_max
         self.forgotten_early = 0
         self._runs: list[Payloads] = []
@@ -142,7 +142,7 @@ class PayloadWindow:
         return pa.RecordBatch.from_arrays(columns, schema=SNAPSHOT_SCHEMA)
 
     @classmethod
-    def restore(cls, snapshot: pa.RecordBatch, messages_max: int = WINDOW_MESSAGES_MAX) -> PayloadWindow:
+    def restore(cls, snapshot: pa.RecordBatch, messages_max: int = WINDOW_MESSAGES_DEFAULT) -> PayloadWindow:
         """The window that gave this snapshot."""
         window = cls(messages_max)
         first, second, time_us = (snapshot.column(name).to_numpy().copy() for name in SNAPSHOT_SCHEMA.names)

@@ -152,11 +152,13 @@ class Commit:
     sources: SourceUpdates
     payloads: Payloads
     continues: bool = False
+    # Sources whose highest seqno is forgotten.
+    resets: tuple[Source, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to persist."""
-        return self.rows.num_rows == 0 and not self.keys
+        return self.rows.num_rows == 0 and not self.keys and not self.resets
 
     def bare(self) -> Commit:
         """The same without its rows, which nobody needs once they are written."""
@@ -185,6 +187,8 @@ class TopicState:
         self.end_offsets[directory.partition] = directory.first_offset + directory.rows
         self.last_time_us = commit.time_us
         self.round_robin = commit.round_robin
+        for source in commit.resets:
+            self.sources.reset(source)
         self.sources.apply(commit.sources, commit.time_us)
         self.window.add(commit.payloads)
         for key in commit.keys:
@@ -302,6 +306,16 @@ def _jump_error(sources: RowSources, seqno: Int64s, row: int, before: int, start
     return SeqnoJump("seqno", str(int(seqno[row])), rule, start + row)
 
 
+def plan_reset(state: TopicState, sources: Sequence[Source], now_us: int) -> Commit:
+    """The commit that forgets the highest seqnos of some sources: a record in the log, as what it forgets is."""
+    time_us = max(now_us, state.last_time_us + 1)
+    nothing = Directory(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
+    number, round_robin = state.next_number, state.round_robin
+    return Commit(
+        number, time_us, NO_MESSAGES, nothing, round_robin, (), NO_UPDATES, NO_PAYLOADS, resets=tuple(sources)
+    )
+
+
 def replay(
     number: int,
     time_us: int,
@@ -310,6 +324,7 @@ def replay(
     round_robin: int,
     keys: tuple[CommitKey, ...],
     remember_payloads: bool,
+    resets: tuple[Source, ...] = (),
 ) -> Commit:
     """The commit that a stored frame came from, so that recovery applies what live traffic applied."""
     sources = row_sources(rows)
@@ -318,7 +333,7 @@ def replay(
         partition = np.repeat(directory.partition, directory.rows)
         updates = updates_of(sources, _seqnos(rows), partition, ~KeyRows.of(rows).keyed)
     payloads = payloads_of(rows.column("value"), time_us) if remember_payloads else NO_PAYLOADS
-    return Commit(number, time_us, rows, directory, round_robin, keys, updates, payloads)
+    return Commit(number, time_us, rows, directory, round_robin, keys, updates, payloads, resets=resets)
 
 
 def stored_rows(batch: pa.RecordBatch, order: Int64s | None) -> pa.RecordBatch:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.core.descriptions import SourceDescription
 from headrace.core.hashing import Int64s
 from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS, SEQNO_JUMP_MAX
 
@@ -84,6 +85,39 @@ class SourceTable:
         alive = self._used_us[slots[known]] > now_us - LINK_IDLE_SECONDS * MICROSECONDS
         link[known] = np.where(alive, self._link[slots[known]], NO_LINK)
         return seqno, link
+
+    def reset(self, source: Source) -> None:
+        """Forget the highest seqno of a source, so that its next message may have any; its link stays."""
+        slot = self._slots.get(source)
+        if slot is not None:
+            self._seqno[slot] = NOTHING_WRITTEN
+
+    def put(self, updates: SourceUpdates, now_us: int) -> None:
+        """Take in what another server stored: as it is, since a seqno may have been reset."""
+        self.apply(updates, now_us)
+        for source, seqno in zip(updates.sources, updates.seqno.tolist(), strict=True):
+            self._seqno[self._slots[source]] = seqno
+
+    def __contains__(self, source: Source) -> bool:
+        return source in self._slots
+
+    def described(self, now_us: int, producer_id: str | None, sources_max: int) -> list[SourceDescription]:
+        """The sources of a producer, or of all, that were used last, newest first, at most so many."""
+        used = self._used_us[: len(self)]
+        chosen = np.arange(len(self))
+        if producer_id is not None:
+            chosen = np.array([slot for source, slot in self._slots.items() if source[0] == producer_id], np.int64)
+        newest = chosen[np.argsort(-used[chosen], kind="stable")][:sources_max].tolist()
+        wanted = set(newest)
+        names = {slot: source for source, slot in self._slots.items() if slot in wanted}
+        alive_us = now_us - LINK_IDLE_SECONDS * MICROSECONDS
+        described = []
+        for slot in newest:
+            seqno, link, used_us = int(self._seqno[slot]), int(self._link[slot]), int(used[slot])
+            last = None if seqno == NOTHING_WRITTEN else seqno
+            partition = None if link == NO_LINK or used_us <= alive_us else link
+            described.append(SourceDescription(*names[slot], last, partition, used_us))
+        return described
 
     def apply(self, updates: SourceUpdates, now_us: int) -> None:
         """Take a commit's changes in."""

@@ -30,6 +30,8 @@ TABLE: Final[dict[type[wire.Operation], Does]] = {
     wire.RegisterGroup: lambda broker, op: broker.register_group(
         op.topic, op.group, op.consumers, op.important, op.read_from
     ),
+    wire.ListSources: lambda broker, op: broker.list_sources(op.topic, op.producer_id, op.max_sources),
+    wire.ResetSource: lambda broker, op: broker.reset_source(op.topic, op.producer_id, op.message_group_id),
     wire.DescribeGroup: lambda broker, op: broker.describe_group(op.topic, op.group),
     wire.ListGroups: lambda broker, op: broker.list_groups(op.topic),
     wire.DeleteGroup: lambda broker, op: broker.delete_group(op.topic, op.group),

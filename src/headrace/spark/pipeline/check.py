@@ -12,6 +12,7 @@ from typing import Any, Final
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import WINDOW_SECONDS_MAX
 from headrace.core.names import check_group_name, check_id, check_topic_name, topic_key
+from headrace.core.settings import TopicSettings
 from headrace.spark.pipeline.description import (
     TABLE_FORMATS,
     DeadTable,
@@ -30,7 +31,7 @@ RESERVED_VIEWS: Final = frozenset({"source", "partitions"})
 MESSAGE_STRUCT: Final = "message"
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-_STREAM_ONLY: Final = ("group", "max_messages_per_trigger", "max_bytes_per_trigger")
+_STREAM_ONLY: Final = ("group", "important", "max_messages_per_trigger", "max_bytes_per_trigger")
 _BATCH_ONLY: Final = ("ending_offsets", "ending_timestamp")
 # Formats whose rows are text that may not fit a schema.
 _TYPED_FORMATS: Final = frozenset({"json", "csv", "text"})
@@ -56,6 +57,8 @@ def _check_source(description: Description) -> None:
     _named("source.topic", source.topic, check_topic_name)
     if source.group is not None:
         _named("source.group", source.group, check_group_name)
+    elif source.important is not None:
+        raise InvalidInput("source.important", str(source.important).lower(), "name the group too: source.group")
     refused, kind = (_BATCH_ONLY, "a stream") if description.is_stream else (_STREAM_ONLY, "a batch")
     _refuse(source, refused, "source", f"it means nothing for {kind}")
     for limit in ("max_messages_per_trigger", "max_bytes_per_trigger", "min_partitions"):
@@ -65,6 +68,17 @@ def _check_source(description: Description) -> None:
         raise InvalidInput("source.on_undecodable", source.on_undecodable, rule)
     if source.schema is not None and source.columns is not None and "value" not in source.columns:
         raise InvalidInput("source.columns", ", ".join(source.columns), "a schema needs the column value")
+
+
+def _check_settings(place: str, part: TopicSink | DeadTopic) -> None:
+    """Settings are of a topic that a run makes, so the number of its partitions is given too."""
+    if part.settings and part.partitions is None:
+        rule = f"they are of a topic that is made if it is missing: set {place}.partitions too"
+        raise InvalidInput(f"{place}.settings", "given alone", rule)
+    try:
+        TopicSettings.make(**part.settings)
+    except InvalidInput as error:
+        raise InvalidInput(f"{place}.settings.{error.field}", error.value, error.rule) from None
 
 
 def _check_deduplication(description: Description) -> None:
@@ -110,6 +124,7 @@ def _check_sink(description: Description) -> None:
     if isinstance(sink, TopicSink):
         _named("sink.topic", sink.topic, check_topic_name)
         _positive("sink.partitions", sink.partitions)
+        _check_settings("sink", sink)
     else:
         _check_table(sink)
 
@@ -145,6 +160,7 @@ def _check_dead_letters(description: Description) -> None:
     if isinstance(dead, DeadTopic):
         _named("dead_letters.topic", dead.topic, check_topic_name)
         _positive("dead_letters.partitions", dead.partitions)
+        _check_settings("dead_letters", dead)
         return
     if dead.format not in ("parquet", "delta", "orc", "json"):
         raise InvalidInput("dead_letters.format", dead.format, "it must be parquet, delta, orc or json")

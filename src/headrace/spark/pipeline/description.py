@@ -9,7 +9,7 @@ Spark. docs/PIPELINES.md explains every key to users.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -56,6 +56,7 @@ class TopicSource(Section, frozen=True, kw_only=True):
     url: str | None = None
     schema: str | None = None
     group: str | None = None
+    important: bool | None = None
     starting_offsets: str | int | dict[str, int] | None = None
     ending_offsets: str | int | dict[str, int] | None = None
     starting_timestamp: str | int | None = None
@@ -113,6 +114,7 @@ class TopicSink(Section, frozen=True, kw_only=True):
     keep_sources: bool = False
     order_by: list[str] = []
     partitions: int | None = None
+    settings: dict[str, Any] = {}
     sink_id: str | None = None
 
 
@@ -144,6 +146,7 @@ class DeadTopic(Section, frozen=True, kw_only=True):
     topic: str
     url: str | None = None
     partitions: int | None = None
+    settings: dict[str, Any] = {}
 
 
 class DeadTable(Section, frozen=True, kw_only=True):

@@ -130,6 +130,10 @@ def _section(given: Any, kind: type[Kind], place: str) -> Kind:
     _check_keys(given, kind.__struct_fields__, f"{place}.")
     if "options" in kind.__struct_fields__ and isinstance(given.get("options"), dict):
         given = {**given, "options": _configuration(given["options"])}
+    if "settings" in kind.__struct_fields__ and isinstance(given.get("settings"), dict):
+        # Variables are text, also where a number is meant.
+        numbers = {key: int(value) for key, value in given["settings"].items() if str(value).isdecimal()}
+        given = {**given, "settings": given["settings"] | numbers}
     types = {field.name: field.type for field in msgspec.structs.fields(kind)}
     for key, value in given.items():
         try:

@@ -48,7 +48,7 @@ def make_topics(description: Description) -> None:
                 try:
                     client.last_commit(part.topic, _NOBODY)
                 except TopicNotFound:
-                    make_topic(client, part.topic, part.partitions)
+                    make_topic(client, part.topic, part.partitions, part.settings)
 
 
 def check_sink_id(description: Description, sink_id: str) -> None:

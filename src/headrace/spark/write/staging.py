@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -88,10 +89,10 @@ def drop(connection: Connection, pieces: Iterable[StagedPiece]) -> None:
             connection.client().drop_stages(topic, names)
 
 
-def make_topic(client: Client, topic: str, partitions: int | None) -> None:
+def make_topic(client: Client, topic: str, partitions: int | None, settings: Mapping[str, Any]) -> None:
     """Make a topic, unless somebody else did."""
     with contextlib.suppress(TopicExists):
-        client.create_topic(topic, partitions)
+        client.create_topic(topic, partitions, **settings)
 
 
 class _Sending:
@@ -125,7 +126,7 @@ class _Sending:
         except TopicNotFound:
             if not self._options.create_topic:
                 raise
-            make_topic(client, topic, self._options.partitions)
+            make_topic(client, topic, self._options.partitions, self._options.topic_settings)
             return self._send(client, topic, rows)
 
 

@@ -114,7 +114,7 @@ def _find_topic(options: WriteOptions) -> None:
         except TopicNotFound:
             if not options.create_topic:
                 raise
-            make_topic(client, topic, options.partitions)
+            make_topic(client, topic, options.partitions, options.topic_settings)
 
     options.connection.call(find)
     _found.add((options.connection.url, topic_key(topic)))

@@ -17,7 +17,7 @@ from headrace.core.errors import UnknownFormat
 from headrace.core.messages import PUBLISH_SCHEMA, STORED_SCHEMA
 from headrace.core.publish.payload_window import NO_PAYLOADS
 from headrace.core.publish.plan import Commit, CommitKey, Directory
-from headrace.core.publish.sources import NO_UPDATES
+from headrace.core.publish.sources import NO_UPDATES, Source
 from headrace.storage.disk.files import frame
 
 ATTRIBUTES = st.none() | st.lists(st.tuples(st.text(max_size=3), st.binary(max_size=3)), max_size=3)
@@ -33,13 +33,18 @@ CELLS: dict[str, st.SearchStrategy[Any]] = {
     "seqno": st.none() | st.integers(0, (1 << 63) - 1),
     "partition": st.none() | st.integers(0, 9_999),
 }
+RESETS = st.lists(st.tuples(st.text(max_size=9), st.text(max_size=9)), max_size=2).map(tuple)
 KEYS = st.lists(st.builds(CommitKey, st.text(max_size=9), st.integers(0, (1 << 63) - 1)), max_size=3).map(tuple)
 
 
 def commit_of(
-    rows: pa.RecordBatch, directory: Directory, keys: tuple[CommitKey, ...] = (), continues: bool = False
+    rows: pa.RecordBatch,
+    directory: Directory,
+    keys: tuple[CommitKey, ...] = (),
+    continues: bool = False,
+    resets: tuple[Source, ...] = (),
 ) -> Commit:
-    return Commit(7, -5, rows, directory, 99, keys, NO_UPDATES, NO_PAYLOADS, continues)
+    return Commit(7, -5, rows, directory, 99, keys, NO_UPDATES, NO_PAYLOADS, continues, resets)
 
 
 @st.composite
@@ -63,7 +68,7 @@ def commits(draw: st.DrawFn) -> Commit:
     partitions = sorted(draw(st.sets(st.integers(0, 9_999), min_size=len(counts), max_size=len(counts))))
     offsets = draw(st.lists(st.integers(0, 1 << 62), min_size=len(counts), max_size=len(counts)))
     directory = Directory(np.array(partitions, np.int32), np.array(offsets, np.int64), counts)
-    return commit_of(rows, directory, draw(KEYS), draw(st.booleans()))
+    return commit_of(rows, directory, draw(KEYS), draw(st.booleans()), draw(RESETS))
 
 
 def encoded(commit: Commit, topic_id: int = 3, position: int = 0) -> bytes:
@@ -104,6 +109,9 @@ def test_a_commit_comes_back_as_it_was(commit: Commit, topic_id: int, blocks: in
         assert stored.dtype == given_.dtype
         assert stored.tolist() == given_.tolist()
     assert frame.decode_keys(view, position, header) == commit.keys
+    assert frame.decode_resets(view, position, header) == commit.resets
+    # A program that knows nothing of resets refuses the frame, and reads all others.
+    assert header.version == (2 if commit.resets else 1)
     rows = frame.decode_rows(body_of(view, position, header), header.columns)
     rows.validate(full=True)
     assert rows.schema == commit.rows.schema
@@ -180,9 +188,9 @@ def test_a_length_that_cannot_be_is_none(sample: bytes, length: int) -> None:
 
 def test_a_frame_of_a_newer_version_is_refused_by_name(sample: bytes) -> None:
     data = bytearray(sample)
-    struct.pack_into("<H", data, 8, 2)
+    struct.pack_into("<H", data, 8, 3)
     assert frame.read_intact(memoryview(data), 0, 3, "file") is None
     struct.pack_into("<I", data, 4, crc32c(bytes(data[8:]), crc32c(struct.pack("<QQ", 3, 0))))
     with pytest.raises(UnknownFormat) as caught:
         frame.read_intact(memoryview(data), 0, 3, "some.log")
-    assert (caught.value.file, caught.value.version, caught.value.known) == ("some.log", 2, 1)
+    assert (caught.value.file, caught.value.version, caught.value.known) == ("some.log", 3, 2)

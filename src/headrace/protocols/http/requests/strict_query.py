@@ -38,9 +38,12 @@ async def check_query(connection: ASGIConnection[Any, Any, Any, Any], handler: B
 @lru_cache(maxsize=1024)
 def _known(handler: BaseRouteHandler) -> dict[str, Any]:
     """The parameters by name with their types."""
-    known = {}
+    known: dict[str, Any] = {}
+    inside = handler.resolve_dependencies()
     for name, field in handler.parsed_fn_signature.parameters.items():
         definition = field.kwarg_definition
-        if isinstance(definition, ParameterKwarg) and definition.param_type == ParamType.QUERY:
+        # What the application itself hands over looks the same.
+        is_inside = name in inside
+        if not is_inside and isinstance(definition, ParameterKwarg) and definition.param_type == ParamType.QUERY:
             known[definition.name or name] = field.annotation
     return known

@@ -50,6 +50,7 @@ _UPKEEP: Final = (
     ("clock_jumps", "Times the clock of the machine was seen to jump"),
     ("links_expired", "Links of idle sources that were forgotten"),
     ("sources_forgotten", "Idle sources that were forgotten"),
+    ("queue_consumers_forgotten", "Consumers of the PgQueue HTTP API that were idle too long"),
     ("stages_expired", "Stages that nobody published in time"),
     ("window_cleanings", "Times the payload windows were cleaned"),
     ("payloads_cleaned", "Payloads whose time in the window was over"),
@@ -66,8 +67,8 @@ _SIZES: Final = (
     ("waiting_readers", "headrace_waiting_readers", "Readers that wait for messages"),
     ("window_payloads", "headrace_window_payloads", "Payloads in the deduplication window"),
     ("sources", "headrace_sources", "Sources that are remembered"),
+    ("queue_consumers", "headrace_queue_consumers", "Consumers of the PgQueue HTTP API"),
     ("bytes_stored", "headrace_store_bytes", "Bytes on disk"),
-    ("queue_consumers", "headrace_queue_consumers", "Consumers of the queue API that are registered"),
 )
 
 
@@ -179,6 +180,8 @@ def _groups(topics: Sequence[TopicMetrics], names: Sequence[str]) -> Iterator[st
         for partition, position in enumerate(group.positions or ())
     )
     yield from _family("headrace_group_committed_offset", "gauge", "The next offset to read", committed)
+    important = ((f"{{{labels}}}", int(group.is_important)) for labels, group in groups)
+    yield from _family("headrace_group_important", "gauge", "1 if retention waits for the group", important)
     messages = ((f"{{{labels}}}", group.lag_messages) for labels, group in groups)
     yield from _family("headrace_group_lag_messages", "gauge", "Messages yet to read", messages)
     seconds = ((f"{{{labels}}}", group.lag_seconds) for labels, group in groups)

@@ -1,4 +1,4 @@
-"""The queue API of seed 004, at the root of the server, as its clients use it.
+"""The PgQueue HTTP API, at the root of the server, as its clients use it.
 
 Clients differ in how they spell things, so every spelling is taken: what matters is in the JSON body or in the query
 string, whatever the method and the content type. Every answer is JSON with a `status`; a failure says why, and is 400
@@ -22,8 +22,9 @@ from litestar.response.base import ASGIResponse
 from headrace.broker.queue_api.ordered_reader import Taken
 from headrace.broker.queue_api.registrations import group_name
 from headrace.core.codecs import columns as codecs
-from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput
-from headrace.core.limits import LOOP_BYTES_MAX, PARTITIONS_MAX
+from headrace.core.errors import AccessDenied, GroupNotFound, HeadraceError, IdNotFound, InvalidInput, TopicNotFound
+from headrace.core.limits import LOOP_BYTES_MAX, PARTITIONS_MAX, SEQNO_MAX
+from headrace.core.rights import Right
 from headrace.edge.bridge import Bridge
 from headrace.protocols.http.errors import answer_http_exception, status_of
 from headrace.protocols.http.middleware.access import principal_of
@@ -31,7 +32,18 @@ from headrace.protocols.http.openapi.queue_api import described
 from headrace.protocols.http.requests.strict_json import off_loop
 
 PATHS: Final = frozenset(
-    {"/topics", "/consumer/register", "/producer/register", "/producer/produce", "/consumer/consume", "/size"}
+    {
+        "/topics",
+        "/consumer/register",
+        "/producer/register",
+        "/producer/produce",
+        "/consumer/consume",
+        "/size",
+        "/status",
+        "/login",
+        "/consumer/set_offset",
+        "/producer/client_size",
+    }
 )
 
 _QUERY_FIELDS_MAX: Final = 100
@@ -53,6 +65,10 @@ class QueueRequest(msgspec.Struct):
     consumer_id: int | str | None = None
     partition: int | str | None = None
     partitions: int | str | None = None
+    offset: int | str | None = None
+    id: int | str | None = None
+    type: str | None = None
+    prod_client: int | str | None = None
 
 
 _GIVEN: Final = msgspec.json.Decoder(QueueRequest)
@@ -73,7 +89,7 @@ async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[
     principal_of(request).require("create_topic", topic)
     await bridge.call(bridge.broker.registrations.create_topic, topic, partitions)
     principal_of(request).record_changes()
-    return _success(message=f"topic {topic!r} was created")
+    return _success(bridge.broker.registrations.settings.created_status, message=f"topic {topic!r} was created")
 
 
 @get(
@@ -140,7 +156,9 @@ async def produce(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
         await bridge.know(topic)
     if not registrations.knows_producer(topic, producer_id):
         await bridge.call(registrations.check_producer, topic, producer_id)
-    if partition is None:
+    if given.prod_client is not None:
+        await bridge.call(bridge.broker.publish_numbered, topic, str(given.prod_client), value, partition)
+    elif partition is None:
         await bridge.publish_value(topic, value)
     else:
         columns = [pa.array([value], pa.binary()), pa.array([partition], pa.int32())]
@@ -152,10 +170,10 @@ async def produce(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
     "/consumer/consume",
     opt={"operation": "consume", "checked_inside": True},
     summary="Consume a message",
-    operation_class=described({"message": "hello"}, _READING, in_query=True),
+    operation_class=described({"message": "hello", "log_message": "hello", "offset": 0}, _READING, in_query=True),
 )
 async def consume(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
-    """The next message for a consumer; none is a failure."""
+    """The next message for a consumer; none is a failure. `offset` is its place in the topic, counted from 0."""
     given = await _given(request)
     topic, consumer_id = _topic(given), _id("consumer_id", given.consumer_id)
     principal_of(request).require("consume", topic, group_name(consumer_id))
@@ -180,6 +198,81 @@ async def size(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge])
     topic, consumer_id = _topic(given), _id("consumer_id", given.consumer_id)
     principal_of(request).require("size", topic, group_name(consumer_id))
     return _success(size=await bridge.call(bridge.broker.registrations.size, topic, consumer_id))
+
+
+@post(
+    "/consumer/set_offset",
+    opt={"operation": "set_offset", "checked_inside": True},
+    summary="Set the position of a consumer",
+    operation_class=described({}, {"consumer_id": 10_000_000_010, "offset": -1}),
+    status_code=200,
+)
+async def set_offset(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
+    """Continue after the message with this offset, the last that was processed safely; -1 is before the first."""
+    given = await _given(request)
+    consumer_id, offset = _id("consumer_id", given.consumer_id), _offset(given)
+    registrations, principal = bridge.broker.registrations, principal_of(request)
+    topic = await bridge.call(registrations.topic_of, consumer_id)
+    if not principal.caller.may_see(topic):
+        # Not even the name of the topic is told.
+        raise IdNotFound("consumer", str(consumer_id)[:100], "there is no topic that gave it out")
+    principal.require("set_offset", topic, group_name(consumer_id))
+    await bridge.call(registrations.set_place, consumer_id, offset)
+    return _SUCCESS
+
+
+@get(
+    "/status",
+    opt={"operation": "status"},
+    summary="Whether the server runs",
+    operation_class=described({"message": "running"}),
+)
+async def status(request: Request[Any, Any, Any]) -> ASGIResponse:
+    """Clients ask until this answers, and begin then."""
+    return _success(message="running")
+
+
+@get(
+    "/login",
+    opt={"operation": "login", "checked_inside": True},
+    summary="Check an id",
+    operation_class=described({}, {"topic": "orders", "id": 10_000_000_010, "type": "consumer"}, in_query=True),
+)
+async def login(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
+    """Whether an id from before may be used again; if not, the failure has status 400."""
+    given = await _given(request)
+    topic, kind = _topic(given), given.type
+    if kind not in ("consumer", "producer"):
+        raise InvalidInput("type", repr(kind)[:100], "it must be consumer or producer")
+    registrations = bridge.broker.registrations
+    identity = _id("id", given.id)
+    if kind == "consumer":
+        principal_of(request).require("consume", topic, group_name(identity))
+    else:
+        principal_of(request).require("produce", topic)
+    check = registrations.check_consumer if kind == "consumer" else registrations.check_producer
+    try:
+        await bridge.call(check, topic, identity)
+    except (IdNotFound, TopicNotFound, GroupNotFound) as error:
+        return ASGIResponse(body=_failed(str(error)), status_code=400)
+    return _SUCCESS
+
+
+@get(
+    "/producer/client_size",
+    opt={"operation": "client_size", "checked_inside": True},
+    summary="How many messages a client sent",
+    operation_class=described({"count": 3}, {"prod_client": "till-7"}, in_query=True),
+)
+async def client_size(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
+    """How many messages were produced with this `prod_client`, in all topics that the caller may publish to."""
+    given, caller = await _given(request), principal_of(request).caller
+    if given.prod_client is None:
+        raise InvalidInput("prod_client", "missing", "say which client")
+    names = await bridge.call(bridge.broker.list_topics)
+    topics = [name for name in names if caller.may(Right.PUBLISH, name)]
+    clients = bridge.broker.registrations.clients
+    return _success(count=await bridge.call(clients.count, str(given.prod_client), topics))
 
 
 # What a request says
@@ -229,6 +322,17 @@ def _value(given: QueueRequest) -> bytes:
     return text.encode()
 
 
+def _offset(given: QueueRequest) -> int:
+    offset = given.offset
+    if offset is None:
+        raise InvalidInput("offset", "missing", "say after which message to continue, -1 for the first")
+    number = -1 if offset == "-1" else _whole("offset", offset)
+    assert number is not None
+    if not -1 <= number <= SEQNO_MAX:
+        raise InvalidInput("offset", str(number)[:100], "it must be -1 or more")
+    return number
+
+
 def _partition(given: QueueRequest) -> int | None:
     partition = _whole("partition", given.partition)
     if partition is not None and not 0 <= partition < PARTITIONS_MAX:
@@ -251,11 +355,12 @@ def _text(message: Taken) -> str:
 
 
 def _consumed(message: Taken) -> ASGIResponse:
-    return _success(message=_text(message))
+    text = _text(message)
+    return _success(message=text, log_message=text, offset=message.place)
 
 
-def _success(**fields: Any) -> ASGIResponse:
-    return ASGIResponse(body=msgspec.json.encode({"status": "success", **fields}))
+def _success(status_code: int = 200, **fields: Any) -> ASGIResponse:
+    return ASGIResponse(body=msgspec.json.encode({"status": "success", **fields}), status_code=status_code)
 
 
 _SUCCESS: Final = _success()
@@ -302,7 +407,19 @@ def make_router() -> Router:
     """The routes, with failures answered in their own way."""
     return Router(
         "/",
-        route_handlers=[create_topic, list_topics, register_consumer, register_producer, produce, consume, size],
+        route_handlers=[
+            create_topic,
+            list_topics,
+            register_consumer,
+            register_producer,
+            produce,
+            consume,
+            size,
+            set_offset,
+            status,
+            login,
+            client_size,
+        ],
         exception_handlers={
             HeadraceError: _answer_headrace_error,
             HTTPException: _answer_http_exception,

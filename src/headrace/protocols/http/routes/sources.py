@@ -1,17 +1,19 @@
-"""Where producers go on: the last seqno of a source, and the last commit of a writer of commit keys."""
+"""Sources: which there are, the last seqno of one and how to forget it; and the last commit of a writer of keys."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import msgspec
-from litestar import get
+from litestar import Request, delete, get
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
 from headrace.core.errors import InvalidInput
-from headrace.core.limits import ID_CHARACTERS_MAX
+from headrace.core.limits import ID_CHARACTERS_MAX, SOURCES_LISTED, SOURCES_LISTED_MAX
 from headrace.edge.bridge import Bridge
+from headrace.protocols.http.middleware.access import principal_of
 from headrace.protocols.http.openapi.document import Docs
 from headrace.protocols.http.requests.raw_paths import unquoted
 
@@ -24,11 +26,92 @@ class SourceOut(msgspec.Struct):
     last_seqno: int | None
 
 
+class SourceListed(msgspec.Struct):
+    """A source: its last seqno, the partition it is linked to, and when it last wrote, in microseconds."""
+
+    producer_id: str
+    message_group_id: str
+    last_seqno: int | None
+    partition: int | None
+    last_seen_us: int
+
+
+class SourcesOut(msgspec.Struct):
+    """The sources that wrote last, newest first."""
+
+    sources: list[SourceListed]
+
+
+class SourceReset(msgspec.Struct):
+    """A source that begins anew, and the seqno that was forgotten; null if there was none."""
+
+    producer_id: str
+    message_group_id: str
+    forgotten_seqno: int | None
+
+
 class WriterOut(msgspec.Struct):
     """A writer of commit keys, and the number of its last commit; null if there is none."""
 
     writer: str
     last_commit: int | None
+
+
+GroupId = Annotated[
+    str, QueryParameter(description="the source's message group, if it has one", max_length=ID_CHARACTERS_MAX)
+]
+
+
+@get(
+    "/topics/{topic:str}/sources",
+    opt={
+        "operation": "list_sources",
+        "docs": Docs(
+            answer=SourcesOut,
+            example=SourcesOut([SourceListed("till-7", "", 4711, 3, 1_789_000_000_000_000)]),
+            errors=(404,),
+        ),
+    },
+    tags=["sources"],
+    summary="List sources",
+)
+async def list_sources(
+    topic: FromPath[str],
+    bridge: NamedDependency[Bridge],
+    producer_id: Annotated[
+        str | None, QueryParameter(description="only the sources of this producer", max_length=ID_CHARACTERS_MAX)
+    ] = None,
+    max_sources: Annotated[int, QueryParameter(description="at most so many", ge=1, le=SOURCES_LISTED_MAX)] = (
+        SOURCES_LISTED
+    ),
+) -> SourcesOut:
+    """The sources that wrote last, newest first, with last seqno, link and time."""
+    found = await bridge.call(bridge.broker.list_sources, unquoted(topic), producer_id, max_sources)
+    return SourcesOut([SourceListed(**asdict(source)) for source in found])
+
+
+@delete(
+    "/topics/{topic:str}/sources/{producer:str}",
+    opt={
+        "operation": "reset_source",
+        "docs": Docs(answer=SourceReset, example=SourceReset("till-7", "", 4711), errors=(404,)),
+    },
+    tags=["sources"],
+    summary="Reset a source",
+    status_code=200,
+)
+async def reset_source(
+    request: Request[Any, Any, Any],
+    topic: FromPath[str],
+    producer: FromPath[str],
+    bridge: NamedDependency[Bridge],
+    message_group_id: GroupId = "",
+) -> SourceReset:
+    """Forget the last seqno, so that the next message may have any. What is sent again is written again."""
+    producer_id = _producer_id(producer)
+    forgotten = await bridge.call(bridge.broker.reset_source, unquoted(topic), producer_id, message_group_id)
+    principal_of(request).record_changes()
+    return SourceReset(producer_id, message_group_id, forgotten)
 
 
 @get(
@@ -44,15 +127,10 @@ async def describe_source(
     topic: FromPath[str],
     producer: FromPath[str],
     bridge: NamedDependency[Bridge],
-    message_group_id: Annotated[
-        str, QueryParameter(description="the source's message group, if it has one", max_length=ID_CHARACTERS_MAX)
-    ] = "",
+    message_group_id: GroupId = "",
 ) -> SourceOut:
     """The highest seqno written for a producer: messages up to it would be dropped as duplicates."""
-    producer_id = unquoted(producer)
-    if len(producer_id) > ID_CHARACTERS_MAX:
-        rule = f"at most {ID_CHARACTERS_MAX} characters"
-        raise InvalidInput("producer_id", f"{len(producer_id)} characters long", rule)
+    producer_id = _producer_id(producer)
     last = await bridge.call(bridge.broker.last_seqno, unquoted(topic), producer_id, message_group_id)
     return SourceOut(producer_id, message_group_id, last)
 
@@ -69,4 +147,12 @@ async def describe_writer(topic: FromPath[str], writer: FromPath[str], bridge: N
     return WriterOut(name, await bridge.call(bridge.broker.last_commit, unquoted(topic), name))
 
 
-HANDLERS = [describe_source, describe_writer]
+def _producer_id(given: str) -> str:
+    producer_id = unquoted(given)
+    if len(producer_id) > ID_CHARACTERS_MAX:
+        rule = f"at most {ID_CHARACTERS_MAX} characters"
+        raise InvalidInput("producer_id", f"{len(producer_id)} characters long", rule)
+    return producer_id
+
+
+HANDLERS = [list_sources, describe_source, reset_source, describe_writer]

@@ -17,6 +17,7 @@ from headrace.core.limits import (
     PARTITIONS_MAX,
     RETENTION_BYTES_MAX,
     RETENTION_SECONDS_MAX,
+    WINDOW_MESSAGES_MAX,
     WINDOW_SECONDS_MAX,
 )
 from headrace.core.settings import CODECS, Deduplication, Scope, TopicSettings
@@ -40,6 +41,7 @@ class SettingsIn(msgspec.Struct, forbid_unknown_fields=True):
     retention_bytes: Annotated[int, Meta(ge=1, le=RETENTION_BYTES_MAX)] | UnsetType | None = UNSET
     deduplication: Deduplication | UnsetType = UNSET
     deduplication_window_seconds: Annotated[int, Meta(ge=1, le=WINDOW_SECONDS_MAX)] | UnsetType = UNSET
+    deduplication_window_messages: Annotated[int, Meta(ge=1, le=WINDOW_MESSAGES_MAX)] | UnsetType = UNSET
     deduplication_scope: Scope | UnsetType = UNSET
     codecs: Annotated[list[Codec], Meta(min_length=1, max_length=len(CODECS))] | UnsetType = UNSET
     message_bytes_max: Annotated[int, Meta(ge=1, le=MESSAGE_BYTES_MAX)] | UnsetType = UNSET

@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.core.hashing import Int64s
-from headrace.core.limits import WINDOW_MESSAGES_MAX
+from headrace.core.limits import WINDOW_MESSAGES_DEFAULT
 
 Bools = npt.NDArray[np.bool_]
 
 # Rows are divided by hash, so that a worker loads and stores a share of what is remembered. A part of the state's
 # format: a checkpoint that was written with another number cannot be read.
 BUCKETS: Final = 64
-ROWS_MAX: Final = WINDOW_MESSAGES_MAX // BUCKETS
+ROWS_MAX: Final = WINDOW_MESSAGES_DEFAULT // BUCKETS
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ CORRUPT: Final = "_headrace_corrupt"
 _SCHEMA_IN_READER: Final = frozenset({"json", "csv"})
 _OPTIONS: Final = {
     "group": "group",
+    "important": "important",
     "starting_offsets": "startingOffsets",
     "ending_offsets": "endingOffsets",
     "starting_timestamp": "startingTimestamp",

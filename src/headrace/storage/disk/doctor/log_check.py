@@ -247,6 +247,7 @@ def _checked_content(view: memoryview, position: int, header: frame.Header) -> D
     """The directory of a frame, once everything in it is known to fit together."""
     directory = frame.decode_directory(view, position, header)
     frame.decode_keys(view, position, header)
+    frame.decode_resets(view, position, header)
     body = view[position + header.body : position + header.body + header.body_bytes]
     rows = frame.decode_rows(body, header.columns)
     rows.validate(full=True)

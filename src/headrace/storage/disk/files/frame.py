@@ -21,12 +21,16 @@ from crc32c import crc32c
 from headrace.core.errors import UnknownFormat
 from headrace.core.messages import PUBLISH_SCHEMA
 from headrace.core.publish.plan import Commit, CommitKey, Directory
+from headrace.core.publish.sources import Source
 
 ALIGNMENT: Final = 64
 MAGIC: Final = b"HRfr"
-VERSION: Final = 1
+# A frame says the version that its reader must know: those that reset sources came later than the others.
+VERSION: Final = 2
+_PLAIN_VERSION: Final = 1
 CONTINUES: Final = 1
 REMEMBERED: Final = 2
+RESETS: Final = 4
 
 # magic, checksum, version, flags, columns, bytes, number, time, round robin, rows, entries, key bytes, body bytes
 _HEADER: Final = struct.Struct("<4sIHHIQQqQIIII")
@@ -35,6 +39,7 @@ _ENTRY: Final = np.dtype([("partition", "<u4"), ("rows", "<u4"), ("first_offset"
 _SEED: Final = struct.Struct("<QQ")
 _KEYS_ENCODER: Final = msgspec.msgpack.Encoder()
 _KEYS_DECODER: Final = msgspec.msgpack.Decoder(list[tuple[str, int]])
+_RESETS_DECODER: Final = msgspec.msgpack.Decoder(tuple[list[tuple[str, int]], list[tuple[str, str]]])
 # The frames of a log have no partition column, their directory says it; those of a stage may have one.
 # Frames that are decoded together are small: handing their columns to threads would cost more than decoding them.
 _ONE_THREAD: Final = pa.ipc.IpcReadOptions(use_threads=False)
@@ -85,23 +90,33 @@ def encode(commit: Commit, topic_id: int, position: int) -> tuple[Header, list[A
     entries["partition"] = commit.directory.partition
     entries["rows"] = commit.directory.rows
     entries["first_offset"] = commit.directory.first_offset
-    keys = _KEYS_ENCODER.encode([(key.writer, key.number) for key in commit.keys]) if commit.keys else b""
+    keys = _keys_of(commit)
     prefix = entries.tobytes() + keys
     body = commit.rows.serialize()
     body_position = aligned(_HEADER.size + len(prefix))
     total = aligned(body_position + body.size)
     columns = sum(_COLUMN_BITS[name] for name in commit.rows.schema.names)
     flags = (CONTINUES if commit.continues else 0) | (REMEMBERED if len(commit.payloads) else 0)
+    flags |= RESETS if commit.resets else 0
+    version = VERSION if commit.resets else _PLAIN_VERSION
     values = (flags, columns, total, commit.number, commit.time_us, commit.round_robin)
     counts = (commit.rows.num_rows, len(entries), len(keys), body.size)
     prefix += bytes(body_position - _HEADER.size - len(prefix))
     padding = bytes(total - body_position - body.size)
-    unchecked = _HEADER.pack(MAGIC, 0, VERSION, *values, *counts)
+    unchecked = _HEADER.pack(MAGIC, 0, version, *values, *counts)
     checksum = crc32c(_SEED.pack(topic_id, position))
     for part in (unchecked[_CHECKED_FROM:] + prefix, body, padding):
         checksum = crc32c(part, checksum)
-    head = _HEADER.pack(MAGIC, checksum, VERSION, *values, *counts)
-    return Header(checksum, VERSION, *values, *counts), [head + prefix, body, padding]
+    head = _HEADER.pack(MAGIC, checksum, version, *values, *counts)
+    return Header(checksum, version, *values, *counts), [head + prefix, body, padding]
+
+
+def _keys_of(commit: Commit) -> bytes:
+    """What a commit has beside its rows."""
+    keys = [(key.writer, key.number) for key in commit.keys]
+    if commit.resets:
+        return _KEYS_ENCODER.encode((keys, commit.resets))
+    return _KEYS_ENCODER.encode(keys) if keys else b""
 
 
 def read_intact(view: memoryview, position: int, topic_id: int, file: str) -> Header | None:
@@ -140,9 +155,21 @@ def decode_keys(view: memoryview, position: int, header: Header) -> tuple[Commit
     """The commit keys of a frame."""
     if not header.key_bytes:
         return ()
-    start = position + _HEADER.size + header.entries * _ENTRY.itemsize
-    keys = _KEYS_DECODER.decode(view[start : start + header.key_bytes])
+    stored = _stored_keys(view, position, header)
+    keys = _RESETS_DECODER.decode(stored)[0] if header.flags & RESETS else _KEYS_DECODER.decode(stored)
     return tuple(CommitKey(writer, number) for writer, number in keys)
+
+
+def decode_resets(view: memoryview, position: int, header: Header) -> tuple[Source, ...]:
+    """The sources whose highest seqno a frame lets be forgotten."""
+    if not header.flags & RESETS:
+        return ()
+    return tuple(_RESETS_DECODER.decode(_stored_keys(view, position, header))[1])
+
+
+def _stored_keys(view: memoryview, position: int, header: Header) -> memoryview:
+    start = position + _HEADER.size + header.entries * _ENTRY.itemsize
+    return view[start : start + header.key_bytes]
 
 
 def decode_rows(body: Any, columns: int) -> pa.RecordBatch:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from headrace.core.errors import UnknownFormat
+from headrace.core.limits import WINDOW_MESSAGES_MAX
 from headrace.core.publish import payload_window as window
 from headrace.core.publish import sources
 from headrace.core.publish.payload_window import PayloadWindow
@@ -66,7 +67,7 @@ def names(files: FileSystem, directory: Path) -> list[str]:
 
 def next_number(files: FileSystem, path: Path) -> int | None:
     """The commit number that a snapshot was made before, or none if it is damaged."""
-    restored = _decode(files.map(path), str(path))
+    restored = _decode(files.map(path), str(path), WINDOW_MESSAGES_MAX)
     return None if restored is None else restored[0].next_number
 
 
@@ -74,7 +75,7 @@ def restore_newest(files: FileSystem, directory: Path, state: TopicState) -> tup
     """The state with what the newest intact snapshot knows, and the names of the damaged ones passed over."""
     damaged: list[str] = []
     for name in reversed(names(files, directory)):
-        if restored := _decode(files.map(directory / name), str(directory / name)):
+        if restored := _decode(files.map(directory / name), str(directory / name), state.window.messages_max):
             content, table, seen = restored
             state.next_number, state.last_time_us = content.next_number, content.last_time_us
             state.round_robin, state.writers = content.round_robin, dict(content.writers)
@@ -84,7 +85,7 @@ def restore_newest(files: FileSystem, directory: Path, state: TopicState) -> tup
     return state, damaged
 
 
-def _decode(view: memoryview, file: str) -> tuple[_Content, SourceTable, PayloadWindow] | None:
+def _decode(view: memoryview, file: str, payloads_max: int) -> tuple[_Content, SourceTable, PayloadWindow] | None:
     if len(view) < _HEADER.size:
         return None
     magic, checksum, version, *lengths = _HEADER.unpack_from(view)
@@ -100,4 +101,4 @@ def _decode(view: memoryview, file: str) -> tuple[_Content, SourceTable, Payload
     table = pa.ipc.read_record_batch(pa.py_buffer(parts[1]), sources.SNAPSHOT_SCHEMA)
     seen = pa.ipc.read_record_batch(pa.py_buffer(parts[2]), window.SNAPSHOT_SCHEMA)
     content = msgspec.msgpack.decode(parts[0], type=_Content)
-    return content, SourceTable.restore(table), PayloadWindow.restore(seen)
+    return content, SourceTable.restore(table), PayloadWindow.restore(seen, payloads_max)

@@ -49,6 +49,7 @@ def recover(files: FileSystem, directory: Path, topic: TopicRecord, now_us: int)
     ends = _end_offsets(newest, index, sealed, topic)
     raise_past_holes(ends, scanned, index, sealed)
     state = TopicState(np.zeros(topic.partitions, np.int64))
+    state.window.messages_max = topic.settings.deduplication_window_messages
     state, damaged_snapshots = snapshot.restore_newest(files, directory, state)
     damage += [Damaged(str(directory / name), 0, "the snapshot's checksum is wrong") for name in damaged_snapshots]
     snapshot_number = state.next_number
@@ -164,7 +165,9 @@ def _replay(
         body = view[position + header.body : position + header.body + header.body_bytes]
         rows = frame.decode_rows(body, header.columns)
         keys = frame.decode_keys(view, position, header)
-        state.apply(replay(header.number, header.time_us, rows, directory, header.round_robin, keys, remember))
+        resets = frame.decode_resets(view, position, header)
+        numbers = header.number, header.time_us
+        state.apply(replay(*numbers, rows, directory, header.round_robin, keys, remember, resets))
     state.next_number, state.last_time_us = header.number + 1, header.time_us
     state.round_robin = header.round_robin
 

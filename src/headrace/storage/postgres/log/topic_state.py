@@ -21,7 +21,7 @@ import pyarrow as pa
 from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS, SOURCES_MAX, WRITERS_MAX
 from headrace.core.publish.payload_window import Payloads
 from headrace.core.publish.plan import Commit, TopicState
-from headrace.core.publish.sources import NO_LINK, SNAPSHOT_SCHEMA, Source, SourceTable, SourceUpdates
+from headrace.core.publish.sources import NO_LINK, NOTHING_WRITTEN, SNAPSHOT_SCHEMA, Source, SourceTable, SourceUpdates
 from headrace.storage.postgres.log.topic_row import TopicRow, array
 from headrace.storage.postgres.pool import Connection
 
@@ -42,6 +42,8 @@ ON CONFLICT (topicid, source) DO UPDATE SET
         THEN topic_sources.link ELSE excluded.link END,
     used_us = excluded.used_us,
     commit = excluded.commit"""
+_RESET_SOURCES: Final = """
+UPDATE topic_sources SET seqno = %s, commit = %s WHERE topicid = %s AND source = ANY(%s::bytea[])"""
 _PUT_WRITERS: Final = """
 INSERT INTO topic_writers (topicid, writer, name, number, commit, place)
 SELECT %s, writer, name, number, %s, place
@@ -64,6 +66,7 @@ DELETE FROM topic_sources WHERE topicid = %(topic)s AND used_us <= %(idle)s AND 
 def refresh(connection: Connection, topic_id: int, head: TopicRow, state: TopicState) -> None:
     """Bring a state up to the row: take in what commits from the state's next number on changed."""
     known = state.next_number
+    state.window.messages_max = head.settings.deduplication_window_messages
     if head.partitions > state.partitions:
         state.add_partitions(head.partitions)
     if known == head.commits:
@@ -103,6 +106,10 @@ def saving(connection: Connection, topic_id: int, commit: Commit, head: TopicRow
     statements: list[str] = []
     # Parameters are put into the text here, as it goes to the database together with others.
     cursor = psycopg.ClientCursor(connection)
+    if commit.resets:
+        digests = [_source_digest(source) for source in commit.resets]
+        statements.append(cursor.mogrify(_RESET_SOURCES, [NOTHING_WRITTEN, commit.number, topic_id, digests]))
+        head.sources_commit = commit.number + 1
     if commit.sources.sources:
         statements.append(cursor.mogrify(_PUT_SOURCES, _source_rows(topic_id, commit)))
         head.sources_commit = commit.number + 1
@@ -159,7 +166,7 @@ def _take_sources(connection: Connection, topic_id: int, known: int, table: Sour
         FROM topic_sources WHERE topicid = %s AND commit >= %s GROUP BY commit, used_us ORDER BY commit"""
     for used_us, producers, groups, seqnos, links in connection.execute(query, [topic_id, known]):
         sources = [(producer.decode(), group.decode()) for producer, group in zip(producers, groups, strict=True)]
-        table.apply(SourceUpdates(sources, np.array(seqnos, np.int64), np.array(links, np.int32)), used_us)
+        table.put(SourceUpdates(sources, np.array(seqnos, np.int64), np.array(links, np.int32)), used_us)
 
 
 def _source_rows(topic_id: int, commit: Commit) -> list[Any]:

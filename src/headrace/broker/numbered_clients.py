@@ -1,0 +1,99 @@
+"""Producers of the PgQueue HTTP API that count what they sent: a name, and how many messages carried it.
+
+A client that crashed asks how many of its messages arrived, and continues after them. So the count must be written with
+the message: the name is a producer id, and the count is the seqno. It survives whatever the messages survive.
+
+The next number is remembered, so that a message costs no look. Where another server wrote for the same client in the
+meantime the number is taken, the message comes back as a duplicate, and is sent again with a higher one. A lock for
+each client keeps its messages in order. Messages that a topic drops because their payload repeats are not counted.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.broker.publish.commit_queue import Request
+from headrace.broker.topics.registry import OpenTopic, Topics
+from headrace.core.errors import HeadraceError
+from headrace.core.messages import STORED_SCHEMA
+from headrace.core.names import check_id
+from headrace.core.publish.plan import DUPLICATE_BY_SOURCE
+from headrace.core.publish.sources import Source
+
+# What marks the producer ids of these clients, so that nobody else's seqnos are taken for a count.
+PREFIX: Final = "prod_client:"
+# Clients that are remembered; the one that was used longest ago is forgotten first, and looked up again.
+_REMEMBERED_MAX: Final = 10_000
+
+
+@dataclass(slots=True)
+class _Client:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    count: int | None = None
+
+
+class NumberedClients:
+    """The counting producers of all topics. Safe for threads."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._lock = threading.Lock()
+        self._clients: dict[tuple[int, str], _Client] = {}
+
+    def publish(self, topic: str, name: str, value: bytes, partition: int | None, timeout_seconds: float) -> None:
+        """Publish a message as the next one of a client; durable when this returns."""
+        opened, source = self._topics.find(topic), _source(name)
+        client = self._client(opened.record.id, name)
+        with client.lock:
+            while True:
+                if client.count is None:
+                    client.count = _count(opened, source)
+                request = Request([_message(source, client.count + 1, value, partition)])
+                # Until it is known what became of the message, the count is not known either.
+                number, client.count = client.count, None
+                receipts = opened.topic.queue.publish(request, timeout_seconds)
+                if not np.any(receipts.outcome == DUPLICATE_BY_SOURCE):
+                    client.count = number + receipts.written
+                    return
+
+    def count(self, name: str, topics: list[str]) -> int:
+        """How many messages of a client these topics have; one that is deleted meanwhile has none."""
+        source, total = _source(name), 0
+        for topic in topics:
+            opened = self._topics.find(topic)
+            try:
+                total += _count(opened, source)
+            except HeadraceError:
+                if opened.topic.ended is None:
+                    raise
+        return total
+
+    def _client(self, topic_id: int, name: str) -> _Client:
+        with self._lock:
+            client = self._clients.pop((topic_id, name), None) or _Client()
+            self._clients[topic_id, name] = client
+            if len(self._clients) > _REMEMBERED_MAX:
+                del self._clients[next(iter(self._clients))]
+            return client
+
+
+def _source(name: str) -> Source:
+    return PREFIX + check_id("prod_client", name), ""
+
+
+def _count(opened: OpenTopic, source: Source) -> int:
+    return opened.topic.between_commits(lambda state: state.sources.last_seqno(source)) or 0
+
+
+def _message(source: Source, seqno: int, value: bytes, partition: int | None) -> pa.RecordBatch:
+    columns = {"value": value, "producer_id": source[0], "seqno": seqno}
+    fields = [STORED_SCHEMA.field(name) for name in columns]
+    arrays = [pa.array([columns[each.name]], each.type) for each in fields]
+    if partition is not None:
+        fields, arrays = [*fields, pa.field("partition", pa.int32())], [*arrays, pa.array([partition], pa.int32())]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

@@ -1,0 +1,85 @@
+"""`headrace source`: list, reset."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.options import DEFAULT_URL, Ca, Json, Token, Url, connected
+from headrace.cli.output import print_json, print_line, print_table, time_shown
+from headrace.cli.remote.paths import path_of
+
+app = typer.Typer(
+    help="Look at the sources of a topic (producer id and message group id), and let one begin anew.",
+    no_args_is_help=True,
+)
+
+Topic = Annotated[str, typer.Argument(help="The topic that the sources write to.")]
+
+
+@app.command("list", epilog="Example: headrace source list orders --producer-id till-7")
+def list_sources(
+    topic: Topic,
+    producer_id: Annotated[str | None, typer.Option(help="Only the sources of this producer.", metavar="ID")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many, those that wrote last.", min=1, max=100_000)] = 1_000,
+    as_json: Json = False,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    ca: Ca = None,
+) -> None:
+    """List sources with last seqno, partition and last use, the most recent first."""
+    with connected(url, token, ca) as client:
+        path = path_of("topics", topic, "sources")
+        sources = client.get(path, producer_id=producer_id, max_sources=limit)["sources"]
+    if as_json:
+        print_json(sources)
+    elif not sources:
+        print_line(f"topic {topic} has no sources: nothing was published with a producer id")
+    else:
+        print_table(
+            ("producer id", "message group id", "last seqno", "partition", "last seen"),
+            [
+                (
+                    each["producer_id"],
+                    each["message_group_id"],
+                    "" if each["last_seqno"] is None else str(each["last_seqno"]),
+                    each["partition"],
+                    time_shown(each["last_seen_us"]),
+                )
+                for each in sources
+            ],
+        )
+
+
+@app.command("reset", epilog="Example: headrace source reset orders --producer-id till-7 --yes")
+def reset(
+    topic: Topic,
+    producer_id: Annotated[str, typer.Option(help="The producer.", metavar="ID")],
+    message_group_id: Annotated[str, typer.Option(help="Its message group, if it has one.", metavar="ID")] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    ca: Ca = None,
+) -> None:
+    """Forget the last seqno of a source, so that its next message may have any. On a terminal it asks first.
+
+    Messages that the source sent before and sends again are written again. Needs the right to manage the topic.
+    """
+    if not yes:
+        if not sys.stdin.isatty():
+            raise Failure(Exit.USAGE, "after a reset, messages that are sent again are written again: say --yes")
+        typer.confirm(f"Forget the last seqno of producer {producer_id} of topic {topic}?", abort=True)
+    with connected(url, token, ca) as client:
+        path = path_of("topics", topic, "sources", producer_id)
+        reset = client.delete(path, message_group_id=message_group_id or None)
+    if as_json:
+        print_json(reset)
+    elif reset["forgotten_seqno"] is None:
+        print_line(f"producer {producer_id} of topic {topic} had no seqno to forget")
+    else:
+        forgotten = reset["forgotten_seqno"]
+        print_line(f"reset producer {producer_id} of topic {topic}: its last seqno was {forgotten}")

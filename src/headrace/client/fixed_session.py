@@ -1,0 +1,85 @@
+"""A consumer of a group of a fixed size: its index says which partitions it reads, whoever else is there.
+
+Nobody joins such a group, so nothing expires: a consumer that ended leaves its partitions unread until one with its
+index starts again. A thread asks now and then whether the group or the topic has changed, and tells by a wake; whoever
+polls takes the new membership up. Safe for threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from headrace.client.retry import Calls
+from headrace.core.descriptions import GroupDescription, Membership
+from headrace.core.errors import GroupSizeConflict, HeadraceError, InvalidInput, Unreachable
+from headrace.wire.operations import DescribeGroup
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 1.0
+
+
+class FixedSession:
+    """One consumer of one fixed group, with the methods of a member's session."""
+
+    def __init__(self, calls: Calls, topic: str, group: str, index: int, wake: Callable[[], None]) -> None:
+        self._calls = calls
+        self._topic = topic
+        self._group = group
+        self._index = index
+        self._wake = wake
+        self.member = str(index)
+        self._stop = threading.Event()
+        self._failure: HeadraceError | None = None
+        self._present = self._look()
+        self.known = self._present
+        self._thread = threading.Thread(target=self._run, name="headrace-fixed-consumer", daemon=True)
+        self._thread.start()
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the membership is another than the one taken up last."""
+        return self._failure is not None or self._present != self.known
+
+    def take_up(self) -> Membership:
+        """Continue with the present membership."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        self.known = self._present
+        return self.known
+
+    def renew(self) -> Membership:
+        """Ask now, instead of at the next look."""
+        self._present = self._look()
+        return self._present
+
+    def close(self) -> None:
+        """Ask no more; the group keeps its size."""
+        self._stop.set()
+
+    def _look(self) -> Membership:
+        described: GroupDescription = self._calls(DescribeGroup(self._topic, self._group))
+        if described.consumers is None:
+            rule = "it has no fixed size: leave consumer_index out, or register the group with consumers"
+            raise GroupSizeConflict(self._group, rule)
+        if self._index >= described.consumers:
+            rule = f"group {self._group!r} has {described.consumers} consumers: 0 to {described.consumers - 1}"
+            raise InvalidInput("consumer_index", str(self._index), rule)
+        partitions = described.members[self.member]
+        return Membership(self._group, self.member, described.generation, partitions)
+
+    def _run(self) -> None:
+        """The top of the thread."""
+        while not self._stop.wait(_LOOK_SECONDS):
+            try:
+                self._present = self._look()
+            except Unreachable as error:
+                logger.warning("consumer %s of group %r cannot ask: %s", self.member, self._group, error)
+            except HeadraceError as error:
+                self._failure = error
+            if self.has_changed:
+                self._wake()
