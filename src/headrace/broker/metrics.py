@@ -24,6 +24,7 @@ class TopicMetrics:
     waiting_readers: int
     window_payloads: int
     sources: int
+    offsets_skipped: int
     publish_seconds: Histogram
     fetch_seconds: Histogram
     sync_seconds: Histogram
@@ -48,6 +49,7 @@ def topic_metrics_of(opened: OpenTopic, now_us: int) -> TopicMetrics:
         waiting_readers=len(topic.watches),
         window_payloads=0 if state is None else len(state.window),
         sources=0 if state is None else len(state.sources),
+        offsets_skipped=offsets.skipped,
         publish_seconds=topic.queue.seconds,
         fetch_seconds=topic.fetch_seconds,
         sync_seconds=log.sync_seconds,

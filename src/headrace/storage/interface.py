@@ -11,7 +11,6 @@ there is something to see.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
@@ -22,20 +21,15 @@ from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import Commit, TopicState
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import Catalog, TopicRecord
+from headrace.storage.ranges import Gap, OffsetRange
+
+__all__ = ["Decide", "Gap", "OffsetRange", "SharedLog", "Signals", "Stages", "Store", "TopicLog"]
 
 # Given the state of the topic, what is to be written: one commit as one or more frames, or nothing. It changes nothing
 # of the state but may let it forget what has expired, since forgetting needs no record. A shared store may ask again,
 # if another server committed before the first answer was written: the last answer counts. Frames of a large commit may
 # be planned only when they are asked for: whoever writes each before it asks for the next holds one in memory, not all.
 Decide = Callable[[TopicState], Iterable[Commit]]
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """Start and end offset of every partition."""
-
-    start: Int64s
-    end: Int64s
 
 
 class TopicLog(Protocol):

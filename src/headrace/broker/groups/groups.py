@@ -19,6 +19,7 @@ from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, ReadFrom
 from headrace.core.hashing import Int64s
 from headrace.storage.group_row import Reach
+from headrace.storage.ranges import Offsets
 
 # What happens to a group: as it was, or none, and as it is.
 _Step = tuple[Group | None, Group]
@@ -148,11 +149,11 @@ class Groups:
         """The next offset to read of every partition: the committed one, or the oldest kept."""
         # Committed offsets first: the partitions they name are there by the time the log is asked.
         committed = self.committed(name)
-        return _positions(self._topic.offsets().start, committed)
+        return _positions(self._topic.offsets(), committed)
 
-    def positions_in(self, name: str, start: Int64s) -> Int64s:
-        """The same for the partitions of which the oldest kept is known, and for a group that is."""
-        return _positions(start, self._book.offsets(name))
+    def positions_in(self, name: str, offsets: Offsets) -> Int64s:
+        """The same for the partitions of which the offsets are known, and for a group that is."""
+        return _positions(offsets, self._book.offsets(name))
 
     def commit(
         self, name: str, offsets: Mapping[int, int], member: str | None, generation: int | None, now_us: int
@@ -216,12 +217,12 @@ class Groups:
         return self._book.drop_outlived(now_us)
 
 
-def _positions(start: Int64s, committed: Mapping[int, int]) -> Int64s:
-    positions = start.copy()
+def _positions(offsets: Offsets, committed: Mapping[int, int]) -> Int64s:
+    positions = offsets.start.copy()
     for partition, offset in committed.items():
         if partition < len(positions):
             positions[partition] = max(positions[partition], offset)
-    return positions
+    return offsets.past_gaps(positions)
 
 
 def _put(draft: GroupDraft, group: Group, offsets: Mapping[int, int] | None = None) -> _Step:

@@ -115,7 +115,7 @@ class OrderedReader:
         """Position and end of every partition."""
         # The ends first, and all at once: what is written meanwhile must not be seen in one partition only.
         offsets = self._topic.offsets()
-        return self._groups.positions_in(self._group, offsets.start), offsets.end
+        return self._groups.positions_in(self._group, offsets), offsets.end
 
     def _earliest(self, partitions: list[int], offsets: list[int]) -> int:
         return min(partitions, key=lambda partition: (self._time_us(partition, offsets[partition]), partition))

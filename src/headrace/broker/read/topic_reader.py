@@ -169,8 +169,9 @@ class TopicReader:
         for partition in given:
             if partition not in assigned:
                 raise PartitionNotOwned(group.name, member, partition)
-        stored = self._groups.positions(group.name)
-        return {partition: given.get(partition, int(stored[partition])) for partition in assigned}
+        stored, offsets = self._groups.positions(group.name), self.offsets()
+        wanted = {partition: given.get(partition, int(stored[partition])) for partition in assigned}
+        return {partition: offsets.readable(partition, offset) for partition, offset in wanted.items()}
 
 
 def _renew_seconds(group: Group, member: str) -> float:

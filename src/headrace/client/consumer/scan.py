@@ -11,7 +11,7 @@ from msgspec import structs
 
 from headrace.client.backoff import Backoff
 from headrace.client.transport.transport import Transport
-from headrace.core.errors import Closed, HeadraceError, InvalidInput, Unreachable
+from headrace.core.errors import Closed, HeadraceError, InvalidInput, OffsetOutOfRange, Unreachable
 from headrace.core.limits import FETCH_MESSAGES_MAX
 from headrace.core.messages import READ_SCHEMA
 from headrace.wire.tickets import Read
@@ -36,9 +36,14 @@ def _read(transport: Transport, ticket: Read, max_messages: int) -> pa.RecordBat
     stream = transport.read(ticket)
     batches: list[pa.RecordBatch] = []
     rows = 0
-    while rows < max_messages and (batch := stream.read()) is not None:
-        batches.append(batch.slice(0, max_messages - rows))
-        rows += batches[-1].num_rows
+    try:
+        while rows < max_messages and (batch := stream.read()) is not None:
+            batches.append(batch.slice(0, max_messages - rows))
+            rows += batches[-1].num_rows
+    except OffsetOutOfRange:
+        # Behind what came there is a gap; who asks for what is in it is told where to go on.
+        if not batches:
+            raise
     if rows >= max_messages:
         stream.cancel()
     if not batches:

@@ -79,7 +79,8 @@ class DiskStore:
         """Open the log of a topic, mending what a crash left."""
         directory = self._directory(topic.id)
         with store_errors(directory):
-            recovered = recover(self._files, directory, topic, now_us)
+            committed = self.catalog.highest_offsets(topic.id)
+            recovered = recover(self._files, directory, topic, now_us, committed, self._options.segment_bytes)
             return DiskLog(self._files, directory, topic, self._options, recovered)
 
     def delete_log(self, topic_id: int) -> None:

@@ -32,17 +32,18 @@ from headrace.core.publish.plan import Commit, TopicState
 from headrace.core.retention import Piece, droppable, outlived
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.disk.files import frame, snapshot
+from headrace.storage.disk.files import frame, snapshot, watermark
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.index import GrowingIndex
 from headrace.storage.disk.files.segment import Segment, SegmentHeader, file_name, header_bytes
+from headrace.storage.disk.files.watermark import Watermark
 from headrace.storage.disk.opening.recovery import Recovered
 from headrace.storage.disk.options import DiskOptions
 from headrace.storage.disk.plan_ahead import planned_ahead
 from headrace.storage.disk.preallocation import Preallocation
 from headrace.storage.disk.tail_cache import TailCache, is_small
 from headrace.storage.interface import Decide, OffsetRange
-from headrace.storage.ranges import check_range
+from headrace.storage.ranges import check_range, offsets_past
 
 # Complete segments whose files stay mapped; each is address space and, while read, page cache.
 MAPPED_SEGMENTS_MAX: Final = 2
@@ -89,8 +90,13 @@ class DiskLog:
         self._mapped: OrderedDict[Segment, None] = OrderedDict()
         self._mapped_lock = threading.Lock()
         self.damage = recovered.damage
+        self._gaps = recovered.gaps
+        self._missing_numbers = recovered.missing_numbers
+        self._mark: Watermark | None = None
         for damaged in self.damage:
             logger.error("topic %r: %s", topic.name, damaged)
+        for note in recovered.notes:
+            logger.warning("topic %r: %s", topic.name, note)
 
     @property
     def state(self) -> TopicState:
@@ -125,7 +131,8 @@ class DiskLog:
         # The start before the end: neither can overtake the other then, nor have more partitions.
         base = self._segments[0].header.base_offsets
         end = self._visible_end
-        return OffsetRange(_widened(base, len(end)), end)
+        start = _widened(base, len(end))
+        return offsets_past(start, end, self._gaps) if self._gaps else OffsetRange(start, end)
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
         """Messages of one partition from `offset` on, within the limits but at least one if there is one."""
@@ -191,6 +198,8 @@ class DiskLog:
         """When the message with this offset was written; none if it is not there."""
         offsets = self.offsets()
         if not offsets.start[partition] <= offset < offsets.end[partition]:
+            return None
+        if offsets.readable(partition, offset) != offset:
             return None
         newest = self._tail.time_of(partition, offset)
         if newest is not None:
@@ -266,9 +275,12 @@ class DiskLog:
             if self._failure is None:
                 try:
                     self._room.cut(self._handle, self._end)
+                    # After a clean close all of it is on the device, also where a publish does not wait for that.
+                    self._files.sync(self._handle)
                     self._segments[-1].seal()
                     if self._snapshot_number != self._state.next_number:
                         self._write_snapshot()
+                    self._write_mark(self._end)
                 except OSError as error:
                     logger.warning("topic %r was closed without index or snapshot: %s", self._topic.name, error)
             self._failure = _CLOSED
@@ -381,12 +393,25 @@ class DiskLog:
             snapshot_bytes = 64 * len(state.sources) + 24 * len(state.window)
             if self._bytes_since_snapshot >= SNAPSHOT_GROWTH * snapshot_bytes:
                 self._write_snapshot()
+        with suppress(OSError):
+            self._write_mark(self._end)
 
     def _seal(self, segment: Segment) -> None:
         segment.seal()
         self._sealed += 1
 
+    def _write_mark(self, bytes_synced: int) -> None:
+        """Write down how far the log has come."""
+        state = self._state
+        ends, gaps = state.end_offsets.tolist(), watermark.as_lists(self.offsets().gaps)
+        newest = self._segments[-1].header.first_number
+        mark = Watermark(newest, bytes_synced, state.next_number, ends, gaps, self._missing_numbers)
+        if mark != self._mark:
+            watermark.write(self._files, self._directory, mark)
+            self._mark = mark
+
     def _write_snapshot(self) -> None:
+        self._write_mark(self._end if self._options.durability == "sync" else self._header_bytes())
         snapshot.write(self._files, self._directory, self._state)
         self._snapshot_number = self._state.next_number
         self._bytes_since_snapshot = 0

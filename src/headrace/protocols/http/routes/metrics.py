@@ -61,6 +61,7 @@ _SIZES: Final = (
     ("window_payloads", "headrace_window_payloads", "Payloads in the deduplication window"),
     ("sources", "headrace_sources", "Sources that are remembered"),
     ("bytes_stored", "headrace_store_bytes", "Bytes on disk"),
+    ("offsets_skipped", "headrace_offsets_skipped", "Offsets that are absent because their messages were lost"),
 )
 
 
