@@ -13,7 +13,10 @@ from headrace.core import errors
 from headrace.core.errors import HeadraceError, InvalidMessage, Overloaded, PartitionNotFound, again, all_errors
 
 EVERY_ERROR = list(all_errors())
-RETRYABLE = {"overloaded", "store_unavailable", "disk_full", "outcome_unknown", "log_failed", "unreachable"}
+RETRYABLE = {"overloaded", "store_unavailable", "disk_full", "outcome_unknown", "log_failed", "unreachable"} | {
+    "too_many_open_files",
+    "out_of_memory",
+}
 
 
 def example(kind: type[HeadraceError]) -> HeadraceError:

@@ -272,7 +272,7 @@ class Catalog:
         columns = all_consumers.c
         query = select(columns.partition, func.max(columns.queueoffset)).where(columns.topicid == topic_id)
         rows = self._do(lambda connection: connection.execute(query.group_by(columns.partition)).all())
-        return {partition: offset for partition, offset in rows}
+        return {row[0]: row[1] for row in rows}
 
     def put_offsets(self, topic_id: int, group: str, offsets: Mapping[int, int]) -> None:
         """Store committed offsets."""

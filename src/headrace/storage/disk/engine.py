@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from sqlalchemy import URL, Engine, create_engine, event, text
+from sqlalchemy import URL, Engine, create_engine, event, inspect, text
+from sqlalchemy.exc import DBAPIError
 
-from headrace.core.errors import Damaged, StoreUnavailable
+from headrace.core.errors import Damaged, StoreUnavailable, exhausted
 from headrace.storage.catalog import Catalog, TopicRecord
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.segment import SegmentHeader, file_name, header_bytes
@@ -28,7 +29,7 @@ from headrace.storage.disk.log import DiskLog, create_segment
 from headrace.storage.disk.opening.recovery import recover
 from headrace.storage.disk.options import DiskOptions
 from headrace.storage.disk.stages import DiskStages
-from headrace.storage.tables import all_topics
+from headrace.storage.tables import all_consumers, all_groups, all_topics
 
 CATALOG: Final = "catalog.sqlite"
 DIRECTORY_NAME: Final = re.compile(r"[0-9]{9}|[1-9][0-9]{9,}")
@@ -54,6 +55,7 @@ class DiskStore:
             undo.callback(self._files.close, lock)
             database = _sqlite(directory / CATALOG)
             undo.callback(database.dispose)
+            check_whole_catalog(database, directory / CATALOG)
             self.catalog = Catalog(database, str(directory))
             self.stages = DiskStages(self._files, directory / "stages")
             self.signals: None = None
@@ -141,7 +143,23 @@ def store_errors(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreUnavailable(str(directory), str(error)) from error
+        raise exhausted(f"the store {directory}", error) or StoreUnavailable(str(directory), str(error)) from error
+
+
+def check_whole_catalog(database: Engine, path: Path) -> None:
+    """Refuse a catalog that was cut or damaged: opened all the same, every group would stand at the beginning."""
+    cure = "restore it from a backup; `headrace doctor` says what is wrong with the store"
+    try:
+        with database.connect() as connection:
+            problems = [str(row[0]) for row in connection.execute(text("PRAGMA quick_check(10)"))]
+            tables = set(inspect(connection).get_table_names())
+    except DBAPIError as error:
+        raise StoreUnavailable(str(path), f"the catalog is damaged ({error.orig}): {cure}") from error
+    if problems != ["ok"]:
+        raise StoreUnavailable(str(path), f"the catalog is damaged ({problems[0]}): {cure}")
+    missing = {all_topics.name, all_groups.name, all_consumers.name} - tables
+    if tables and missing:
+        raise StoreUnavailable(str(path), f"the catalog has no table {min(missing)}: {cure}")
 
 
 def _last_topic_id(database: Engine) -> int:

@@ -23,13 +23,13 @@ from typing import Any, Final, NamedTuple, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.errors import Damaged, DiskFull, LogFailed, OutcomeUnknown
+from headrace.core.errors import Damaged, DiskFull, LogFailed, OutcomeUnknown, exhausted
 from headrace.core.hashing import Int64s
 from headrace.core.histogram import SECONDS, Histogram
 from headrace.core.messages import NO_MESSAGES, content_bytes, join, message_sizes, read_batch
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import Commit, TopicState
-from headrace.core.retention import Piece, droppable, outlived
+from headrace.core.retention import Piece, droppable, piece_bytes_max, should_complete
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk.files import frame, snapshot, watermark
@@ -49,7 +49,7 @@ from headrace.storage.ranges import check_range, offsets_past
 MAPPED_SEGMENTS_MAX: Final = 2
 # A snapshot is written once the log has grown by this many times the snapshot's own size.
 SNAPSHOT_GROWTH: Final = 4
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE})
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _CLOSED: Final = "the log is closed"
 
 logger = logging.getLogger(__name__)
@@ -74,6 +74,8 @@ class DiskLog:
         self._directory = directory
         self._topic = topic
         self._options = options
+        # As retention saw them last.
+        self._settings = topic.settings
         self._state = recovered.state
         self._segments = tuple(recovered.segments)
         self._visible_end = recovered.state.end_offsets.copy()
@@ -227,19 +229,47 @@ class DiskLog:
         with self._write_lock:
             if self._failure is not None:
                 raise LogFailed(self._topic.name, self._failure)
-            if outlived(self._state.last_time_us, settings, now_us) and self._end > self._header_bytes():
-                self._roll()
-            pieces = self._pieces()
+            self._settings = settings
+            pieces, begun_us = self._pieces(), self._segments[-1].header.created_us
+            if self._end > self._header_bytes() and should_complete(pieces, begun_us, settings, held, now_us):
+                self._roll_for_retention()
+                pieces = self._pieces()
             count = min(droppable(pieces, settings, held, now_us), len(pieces) - 1)
             dropped, kept = self._segments[:count], self._segments[count:]
             if dropped and self._snapshot_number < kept[0].header.first_number:
-                self._write_snapshot()
+                self._write_snapshot_in_need(dropped)
             for segment in dropped:
                 self._drop(segment)
         with self._mapped_lock:
             for segment in dropped:
                 self._mapped.pop(segment, None)
         return len(dropped)
+
+    def _roll_for_retention(self) -> None:
+        """Begin a new segment; without room for it the older ones can go all the same, and it is tried again later."""
+        try:
+            self._roll()
+        except OSError as error:
+            if error.errno not in _NO_ROOM or len(self._segments) == 1:
+                raise
+
+    def _write_snapshot_in_need(self, doomed: Sequence[Segment]) -> None:
+        """Write the snapshot that lets segments go, on a full disk too.
+
+        What can be done without goes first: the indexes of those segments, room for more frames, and all snapshots but
+        the newest, the last of which takes about as much as the one to be written.
+        """
+        try:
+            self._write_snapshot()
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            self._room.cut(self._handle, self._end)
+            for segment in doomed:
+                segment.release()
+                self._files.remove(segment.index_path)
+            snapshot.remove_older(self._files, self._directory, kept=1)
+            self._write_snapshot()
 
     def _drop(self, oldest: Segment) -> None:
         """Remove the oldest segment, durably: none must be there, now or after a crash, while a later one is gone."""
@@ -313,6 +343,9 @@ class DiskLog:
         except Exception as error:
             if written:
                 self._cut_off(f"planning: {error!r}", error)
+            if (short := exhausted(f"topic {self._topic.name!r}", error)) is not None:
+                logger.error("%s", short)
+                raise short from error
             raise
         except BaseException as error:
             self._failure = f"interrupted: {error!r}"
@@ -348,6 +381,9 @@ class DiskLog:
         self._cut_off(f"write: {error}", error)
         if error.errno in _NO_ROOM:
             raise DiskFull(self._topic.name, str(error)) from error
+        if (short := exhausted(f"topic {self._topic.name!r}", error)) is not None:
+            logger.error("%s", short)
+            raise short from error
         self._failure = f"write: {error}"
         raise OutcomeUnknown(self._topic.name, self._failure) from error
 
@@ -369,7 +405,8 @@ class DiskLog:
 
     def _is_full(self) -> bool:
         frames = len(self._growing())
-        return frames > 0 and (self._end >= self._options.segment_bytes or frames >= self._options.segment_frames)
+        bytes_max = piece_bytes_max(self._settings, self._options.segment_bytes)
+        return frames > 0 and (self._end >= bytes_max or frames >= self._options.segment_frames)
 
     def _roll(self) -> None:
         """Begin a new segment, then seal the old one; a seal that fails is made up for when the index is needed."""
