@@ -10,7 +10,7 @@ there is something to see.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -38,6 +38,9 @@ class TopicLog(Protocol):
     On a shared store `state` is what this server knew at its last commit: it is brought up to date before a decision.
     `peek` gives it only if it is at hand, `window` brings the payload window up to date. A `store_wide` commit runs
     while no other such commit of any server does; where the store is not shared, the broker sees to that.
+
+    `read_many` reads many partitions at once: each gets its share of the limits, at least one message, and those whose
+    next message is oldest come first. What it gives nothing of, though there is something, `read` tells the reason for.
     """
 
     @property
@@ -56,6 +59,8 @@ class TopicLog(Protocol):
     def commit(self, decide: Decide, store_wide: bool = False) -> None: ...
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch: ...
+
+    def read_many(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]: ...
 
     def offsets(self) -> OffsetRange: ...
 

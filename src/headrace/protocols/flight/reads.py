@@ -99,9 +99,23 @@ def _followed(broker: Broker, follow: Follow, is_over: Callable[[], bool]) -> It
 
 
 def _mixed(batches: list[pa.RecordBatch], messages_max: int) -> Iterator[pa.RecordBatch]:
-    """A few messages of several partitions in one batch; more of them each in its own."""
-    is_few = sum(batch.num_rows for batch in batches) <= min(messages_max, _MIXED_MESSAGES)
-    return iter([pa.concat_batches(batches)]) if len(batches) > 1 and is_few else _cut(batches, messages_max)
+    """Small batches of several partitions put together; large ones each by itself."""
+    limit, few = min(messages_max, _MIXED_MESSAGES), list[pa.RecordBatch]()
+    rows = 0
+    for batch in batches:
+        if rows + batch.num_rows > limit:
+            yield from _joined(few)
+            few, rows = [], 0
+        if batch.num_rows > limit:
+            yield from _cut([batch], messages_max)
+        else:
+            few.append(batch)
+            rows += batch.num_rows
+    yield from _joined(few)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    return [pa.concat_batches(batches)] if len(batches) > 1 else batches
 
 
 def _cut(batches: list[pa.RecordBatch], messages_max: int) -> Iterator[pa.RecordBatch]:

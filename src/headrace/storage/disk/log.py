@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
@@ -37,6 +37,7 @@ from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.index import GrowingIndex
 from headrace.storage.disk.files.segment import Segment, SegmentHeader, file_name, header_bytes
 from headrace.storage.disk.files.watermark import Watermark
+from headrace.storage.disk.gather import gather
 from headrace.storage.disk.opening.recovery import Recovered
 from headrace.storage.disk.options import DiskOptions
 from headrace.storage.disk.plan_ahead import planned_ahead
@@ -143,6 +144,22 @@ class DiskLog:
         newest = self._tail.read(partition, offset, stop) if offset < stop else None
         stored, times = newest or self._read_segments(partition, offset, stop, end, bytes_max)
         return _within_bytes(read_batch(stored, partition, offset, times), bytes_max)
+
+    def read_many(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
+        """Messages of many partitions in one pass, each its share, the oldest first; what is damaged is left out."""
+        offsets = self.offsets()
+        behind = {
+            partition: offset
+            for partition, offset in positions.items()
+            if offset < check_range(self._topic.name, offsets, partition, offset)
+        }
+        if not behind:
+            return []
+        try:
+            return gather(self._segments, offsets, behind, messages_max, bytes_max, self._touch)
+        except Damaged:
+            # Retention may have dropped a segment since; a read of each partition says so, or what is wrong.
+            return []
 
     def _read_segments(
         self, partition: int, offset: int, stop: int, end: int, bytes_max: int

@@ -29,7 +29,7 @@ from __future__ import annotations
 import bisect
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
@@ -62,6 +62,7 @@ from headrace.storage.postgres.notify import PostgresSignals
 from headrace.storage.postgres.pool import RETRY_PAUSE_SECONDS, Connection, ConnectionPool
 from headrace.storage.postgres.sql.schema import table_of
 from headrace.storage.ranges import check_range
+from headrace.storage.shares import read_each
 
 _CLOSED: Final = "the log is closed"
 # What one statement reads at most; a read of more takes several.
@@ -173,6 +174,10 @@ class PostgresLog:
             if batches is not None:
                 return _within_bytes(pa.concat_batches(batches), bytes_max)
             sight = self._look()
+
+    def read_many(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
+        """Messages of many partitions, each its share, the oldest first."""
+        return read_each(self, positions, messages_max, bytes_max)
 
     def first_at(self, partition: int, time_us: int) -> int:
         """The first offset of a partition at or after a time; its end offset if all is older."""
