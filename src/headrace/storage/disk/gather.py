@@ -4,7 +4,7 @@ Read one by one, a partition costs a search of the index, a decoding and a dozen
 ten thousand of them that is most of the time. Here the entries of all partitions are chosen together, on whole columns.
 
 Each partition gets its share of the limits, at least one message; those whose next message is oldest come first, and
-what does not fit is left out. A partition whose next offset cannot be read is left out too: a read of it alone says why.
+what does not fit is left out. So is a partition whose next offset cannot be read: a read of it alone says why.
 Nothing here is kept, so it is as safe for threads as the segments that are read.
 """
 

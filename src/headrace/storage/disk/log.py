@@ -431,6 +431,9 @@ class DiskLog:
         header = SegmentHeader(self._topic.id, state.next_number, state.last_time_us, state.end_offsets.copy())
         # In a complete segment zeros would be damage.
         self._room.cut(self._handle, self._end)
+        if self._options.durability == "os":
+            # So that a power cut takes messages of the newest segment only.
+            self._files.sync(self._handle)
         try:
             segment, handle = create_segment(self._files, self._directory, header)
         except Damaged as error:

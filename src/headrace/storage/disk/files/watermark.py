@@ -103,4 +103,4 @@ def merged(gaps: Iterable[Gap], start: Int64s) -> tuple[Gap, ...]:
 
 def as_lists(gaps: Sequence[Gap]) -> list[tuple[int, int, int]]:
     """Gaps as they are written down."""
-    return [tuple(gap) for gap in gaps]
+    return [(gap.partition, gap.first, gap.end) for gap in gaps]
