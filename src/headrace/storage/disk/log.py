@@ -95,7 +95,7 @@ class DiskLog:
         self.damage = recovered.damage
         self._gaps = recovered.gaps
         self._missing_numbers = recovered.missing_numbers
-        self._mark: Watermark | None = None
+        self._mark = recovered.mark
         for damaged in self.damage:
             logger.error("topic %r: %s", topic.name, damaged)
         for note in recovered.notes:
@@ -322,8 +322,9 @@ class DiskLog:
             if self._failure is None:
                 try:
                     self._room.cut(self._handle, self._end)
-                    # After a clean close all of it is on the device, also where a publish does not wait for that.
-                    self._files.sync(self._handle)
+                    if self._options.durability == "os":
+                        # After a clean close all of it is on the device, although no publish waited for that.
+                        self._files.sync(self._handle)
                     self._segments[-1].seal()
                     if self._snapshot_number != self._state.next_number:
                         self._write_snapshot()

@@ -43,7 +43,8 @@ from headrace.storage.ranges import Gap
 class Recovered:
     """A topic's files as they were found and repaired; the newest segment comes last and ends at `end`.
 
-    gaps: the offsets that are absent. notes: what was found out about them at this opening.
+    gaps: the offsets that are absent. mark: the watermark as it is on the disk. notes: what was found out at this
+    opening.
     """
 
     segments: list[Segment]
@@ -53,6 +54,7 @@ class Recovered:
     damage: list[Damaged] = field(default_factory=list)
     gaps: tuple[Gap, ...] = ()
     missing_numbers: list[tuple[int, int]] = field(default_factory=list)
+    mark: Watermark | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -181,15 +183,17 @@ def _write_down(
 ) -> None:
     """Make the gaps durable, and only then remove what knew of them."""
     before = ((), []) if mark is None else (mark.skipped, mark.missing_numbers)
+    recovered.mark = mark
     if before != (recovered.gaps, recovered.missing_numbers):
-        watermark.write(files, directory, marked(recovered))
+        recovered.mark = _marked(recovered)
+        watermark.write(files, directory, recovered.mark)
     for path in doomed:
         files.remove(path)
     if doomed:
         files.sync_directory(directory)
 
 
-def marked(recovered: Recovered) -> Watermark:
+def _marked(recovered: Recovered) -> Watermark:
     """What is known right after opening."""
     newest, state = recovered.segments[-1], recovered.state
     return Watermark(
