@@ -24,6 +24,7 @@ from headrace.core.errors import (
 )
 from headrace.core.hashing import Int64s
 from headrace.core.ids import make_id
+from headrace.storage.ranges import Offsets
 from tests.broker.background import together
 from tests.broker.clock import SettableClock
 from tests.broker.messages import batch
@@ -353,8 +354,8 @@ def test_what_retention_drops_between_looking_and_reading_is_passed_over(
     groups, drops = broker._topics.find("orders").groups, [True]
     positions = groups.positions_in
 
-    def positions_before_retention(name: str, start: Int64s) -> Int64s:
-        seen = positions(name, start)
+    def positions_before_retention(name: str, offsets: Offsets) -> Int64s:
+        seen = positions(name, offsets)
         if drops and drops.pop():
             broker.maintenance.run_all()
         return seen

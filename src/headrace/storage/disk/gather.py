@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -109,8 +109,8 @@ def _find(segments: Sequence[Segment], offsets: Offsets, wanted: _Wanted) -> _En
         end[: len(following)] = following
         if np.any(wanted.start < np.minimum(wanted.stop, end)):
             parts.append(_entries(segment, place, wanted))
-    columns = [[getattr(part, name) for part in parts] for name in _NAMES]
-    found = _Entries(*(np.concatenate(column) if column else np.zeros(0, np.int64) for column in columns))
+    columns: list[npt.NDArray[Any]] = [np.concatenate([getattr(part, name) for part in parts]) for name in _NAMES]
+    found = _Entries(*columns)
     return found.pick(np.lexsort((found.first_offset, found.partition)))
 
 
@@ -223,7 +223,8 @@ def _begins(partition: Int64s) -> npt.NDArray[np.bool_]:
     return begins
 
 
-def _running(values: npt.NDArray[np.generic], begins: npt.NDArray[np.bool_]) -> npt.NDArray[np.generic]:
+def _running(values: npt.NDArray[Any], begins: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
     """The sum of the values before each, counted from the first of its partition."""
-    before = np.cumsum(values) - values
-    return before - before[begins][np.cumsum(begins) - 1] if len(before) else before
+    before: npt.NDArray[Any] = np.cumsum(values) - values
+    since: npt.NDArray[Any] = before - before[begins][np.cumsum(begins) - 1]
+    return since
