@@ -36,7 +36,7 @@ class Offsets:
     @property
     def skipped(self) -> int:
         """How many offsets are absent."""
-        return sum(gap.end - max(gap.first, int(self.start[gap.partition])) for gap in self.gaps)
+        return sum(gap.end - gap.first for gap in self.gaps)
 
     def readable(self, partition: int, offset: int) -> int:
         """The offset itself, or the end of the gap that it is in."""

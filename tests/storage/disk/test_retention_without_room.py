@@ -42,9 +42,10 @@ def filled(tmp_path: Path) -> tuple[DiskTopic, QuotaFiles]:
     """Several segments of many sources with two older snapshots: the log is too young to write one when it rolls."""
     files = QuotaFiles(tmp_path / "store")
     topic = DiskTopic(tmp_path / "store", options=OPTIONS, settings=OUTLIVED, files=files)
-    for number in range(12):
-        topic.publish(batch_of([{"producer_id": f"p{n}", "seqno": number} for n in range(40)]))
-        if number in (6, 8):
+    topic.publish(batch_of([{"producer_id": f"p{n}", "seqno": 0} for n in range(400)]))
+    for number in range(20):
+        topic.publish(batch_of([{"producer_id": "p0", "seqno": number + 1}]))
+        if number in (2, 4):
             topic.reopen()
     return topic, files
 
@@ -53,8 +54,10 @@ def test_old_segments_go_although_there_is_no_room_for_a_snapshot(tmp_path: Path
     topic, files = filled(tmp_path)
     assert len(topic.paths("state")) == 2 and len(topic.paths()) > 2
     files.bytes_max = files.used
+    newest = topic.paths("state")[-1]
     assert topic.log.drop_outlived(OUTLIVED, None, LATER_US) > 0
     assert int(topic.log.offsets().start[0]) > 0
+    assert topic.paths("state")[-1] > newest, "a snapshot was written"
     before = len(topic.log.state.sources)
     topic.publish(values(b"new"), now_us=LATER_US)
     files.bytes_max = None

@@ -106,6 +106,7 @@ class TestOpening:
         log = topic.reopen()
         assert log.damage == []
         assert log.offsets().gaps == (Gap(0, 3, 5 + BOUND),)
+        assert log.time_of(0, 4) is None
         assert log.read(0, 5 + BOUND, 1, EVERYTHING)["value"].to_pylist() == [b"new"]
 
     @pytest.mark.parametrize("is_removed", [True, False])

@@ -156,7 +156,8 @@ def check_whole_catalog(database: Engine, path: Path) -> None:
     except DBAPIError as error:
         raise StoreUnavailable(str(path), f"the catalog is damaged ({error.orig}): {cure}") from error
     if problems != ["ok"]:
-        raise StoreUnavailable(str(path), f"the catalog is damaged ({problems[0]}): {cure}")
+        problem = " ".join(problems[0].split())
+        raise StoreUnavailable(str(path), f"the catalog is damaged ({problem}): {cure}")
     missing = {all_topics.name, all_groups.name, all_consumers.name} - tables
     if tables and missing:
         raise StoreUnavailable(str(path), f"the catalog has no table {min(missing)}: {cure}")
