@@ -23,7 +23,7 @@ from headrace.broker.clock import Clock
 from headrace.broker.groups.groups import Groups
 from headrace.broker.read.wakeups import ALL_PARTITIONS
 from headrace.broker.topics.topic import Topic
-from headrace.core.errors import Closed, Gone, HeadraceError, NotFound, OffsetOutOfRange, again
+from headrace.core.errors import Closed, Gone, HeadraceError, NotFound, again
 from headrace.core.groups import group as rules
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_MAX, FETCH_WAIT_SECONDS_MAX, MICROSECONDS
 
@@ -184,21 +184,15 @@ class Subscription:
 
     def _fill_buffer(self) -> None:
         """Take what is new; partitions take turns, so that none starves."""
-        ends = self._topic.offsets().end
+        offsets = self._topic.offsets()
         for partition, offset in list(self._next.items()):
-            if offset < ends[partition]:
-                try:
-                    self._fill_from(partition)
-                except OffsetOutOfRange as late:
-                    self._skip(late)
-
-    def _skip(self, late: OffsetOutOfRange) -> None:
-        """Go on behind what retention dropped meanwhile, or what is lost."""
-        if late.offset >= late.start:
-            raise late
-        logger.warning("%s; delivery to %r of group %r goes on there", late, self.consumer, self.group)
-        self._next[late.partition] = late.start
-        self._mark()
+            behind = offsets.readable(partition, offset)
+            if behind > offset:
+                lost = f"offsets {offset} to {behind - 1} of partition {partition}"
+                logger.warning("%s are lost: delivery to %r of group %r skips them", lost, self.consumer, self.group)
+                self._next[partition] = behind
+            if behind < offsets.end[partition]:
+                self._fill_from(partition)
 
     def _fill_from(self, partition: int) -> None:
         room = self._messages_max - self._buffered

@@ -16,6 +16,8 @@ from headrace.wire.tickets import Follow, Read, Reading
 
 # Up to so many messages of several partitions go out together: a batch of its own costs more than joining them.
 _MIXED_MESSAGES = 10_000
+# More of them too, if each partition has so few.
+_SMALL_BATCH_MESSAGES = 64
 # A follower looks so often whether anyone is still there.
 _PATIENCE_SECONDS = 0.5
 
@@ -99,18 +101,19 @@ def _followed(broker: Broker, follow: Follow, is_over: Callable[[], bool]) -> It
 
 
 def _mixed(batches: list[pa.RecordBatch], messages_max: int) -> Iterator[pa.RecordBatch]:
-    """Small batches of several partitions put together; large ones each by itself."""
-    limit, few = min(messages_max, _MIXED_MESSAGES), list[pa.RecordBatch]()
+    """Few messages of several partitions in one batch, small batches put together, large ones each by itself."""
+    limit, total = min(messages_max, _MIXED_MESSAGES), sum(batch.num_rows for batch in batches)
+    if total > limit and total > _SMALL_BATCH_MESSAGES * len(batches):
+        yield from _cut(batches, messages_max)
+        return
+    few: list[pa.RecordBatch] = []
     rows = 0
-    for batch in batches:
+    for batch in _cut(batches, limit):
         if rows + batch.num_rows > limit:
             yield from _joined(few)
             few, rows = [], 0
-        if batch.num_rows > limit:
-            yield from _cut([batch], messages_max)
-        else:
-            few.append(batch)
-            rows += batch.num_rows
+        few.append(batch)
+        rows += batch.num_rows
     yield from _joined(few)
 
 
