@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import pickle
 from dataclasses import fields
 from typing import Any
@@ -10,10 +11,23 @@ from typing import Any
 import pytest
 
 from headrace.core import errors
-from headrace.core.errors import HeadraceError, InvalidMessage, Overloaded, PartitionNotFound, again, all_errors
+from headrace.core.errors import (
+    HeadraceError,
+    InvalidMessage,
+    OutOfMemory,
+    Overloaded,
+    PartitionNotFound,
+    TooManyOpenFiles,
+    again,
+    all_errors,
+    exhausted,
+)
 
 EVERY_ERROR = list(all_errors())
-RETRYABLE = {"overloaded", "store_unavailable", "disk_full", "outcome_unknown", "log_failed", "unreachable"}
+RETRYABLE = {"overloaded", "store_unavailable", "disk_full", "outcome_unknown", "log_failed", "unreachable"} | {
+    "too_many_open_files",
+    "out_of_memory",
+}
 
 
 def example(kind: type[HeadraceError]) -> HeadraceError:
@@ -86,3 +100,20 @@ def test_error_raised_again_keeps_fields_and_cause_but_not_who_met_it_before() -
     assert twin.__traceback__ is None
     assert twin is not kept
     assert (twin.details(), twin.__cause__) == (kept.details(), kept.__cause__)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OSError(errno.EMFILE, "too many"), TooManyOpenFiles),
+        (OSError(errno.ENFILE, "too many"), TooManyOpenFiles),
+        (OSError(errno.ENOMEM, "no memory"), OutOfMemory),
+        (MemoryError(), OutOfMemory),
+        (OSError(errno.ENOSPC, "full"), None),
+        (ValueError("other"), None),
+    ],
+)
+def test_what_ran_out_has_an_error_of_its_own(error: Exception, kind: type[HeadraceError] | None) -> None:
+    found = exhausted("topic 't'", error)
+    assert (None if found is None else type(found)) is kind
+    assert found is None or str(found).startswith("topic 't' needs")

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from headrace.core.hashing import Int64s
 from headrace.core.limits import MICROSECONDS
-from headrace.core.retention import Piece, Sightings, droppable, outlived
+from headrace.core.retention import (
+    Piece,
+    Sightings,
+    droppable,
+    lateness_seconds,
+    outlived,
+    piece_bytes_max,
+    should_complete,
+)
 from headrace.core.settings import TopicSettings
 
 NOW_US = 1_000_000 * MICROSECONDS
@@ -143,3 +151,25 @@ def test_a_clock_that_goes_further_back_counts_from_there() -> None:
     assert sightings.newest_us(NOW_US + 5, NOW_US) == NOW_US
     assert sightings.newest_us(NOW_US + 5, NOW_US - 10) == NOW_US - 10
     assert sightings.newest_us(NOW_US + 5, NOW_US + 20) == NOW_US - 10
+
+
+def test_the_newest_piece_is_completed_when_it_is_old() -> None:
+    assert lateness_seconds(2) == 60 and lateness_seconds(8000) == 1000
+    for age, expected in ((29, False), (31, True)):
+        begun_us = NOW_US - age * MICROSECONDS
+        assert should_complete(pieces_of([1]), begun_us, BY_AGE, None, NOW_US) is expected
+        assert not should_complete(pieces_of([1]), begun_us, BY_SIZE, None, NOW_US)
+    assert should_complete(pieces_of([61]), NOW_US, BY_AGE, None, NOW_US)
+
+
+def test_what_is_held_makes_no_hurry() -> None:
+    pieces, begun_us = pieces_of([120, 1]), NOW_US - 100 * MICROSECONDS
+    assert not should_complete(pieces, begun_us, BY_AGE, ends(0, 0), NOW_US)
+    assert should_complete(pieces, begun_us, BY_AGE, ends(10, 1), NOW_US)
+
+
+def test_a_piece_is_a_part_of_what_is_kept() -> None:
+    assert piece_bytes_max(BY_AGE, 1 << 20) == 1 << 20
+    assert piece_bytes_max(BY_SIZE, 1 << 20) == 64 << 10
+    assert piece_bytes_max(BY_SIZE, 1000) == 1000
+    assert piece_bytes_max(TopicSettings.make(retention_bytes=1 << 20), 1 << 30) == 128 << 10

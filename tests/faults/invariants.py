@@ -377,7 +377,7 @@ def check_files(directory: Path, broker: Broker) -> None:
     folders = {path.name for path in (directory / "topics").iterdir()}
     assert folders == known
     for path in (directory / "topics").glob("*/*"):
-        assert path.suffix in {".log", ".index", ".state"}, f"{path} was left behind"
+        assert path.suffix in {".log", ".index", ".state", ".watermark"}, f"{path} was left behind"
         assert path.suffix != ".index" or path.with_suffix(".log").exists(), f"{path} is of no use"
     for path in (directory / "stages").iterdir():
         assert f"{int(path.name.split('-')[0]):09d}" in known, f"{path} was left behind"

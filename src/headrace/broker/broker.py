@@ -206,6 +206,10 @@ class Broker:
         """The topics that take no messages until the store is opened again, and why."""
         return self._topics.failing()
 
+    def topics_with_gaps(self) -> dict[str, int]:
+        """The topics that skip offsets because messages were lost, and how many they skip."""
+        return self._topics.with_gaps()
+
     # Publishing
 
     def publish(

@@ -45,6 +45,7 @@ class TopicMetrics:
     waiting_readers: int
     window_payloads: int
     sources: int
+    offsets_skipped: int
     publish_seconds: Histogram
     fetch_seconds: Histogram
     sync_seconds: Histogram
@@ -80,6 +81,7 @@ def topic_metrics_of(
         waiting_readers=len(topic.watches),
         window_payloads=0 if state is None else len(state.window),
         sources=0 if state is None else len(state.sources),
+        offsets_skipped=offsets.skipped,
         publish_seconds=topic.queue.seconds,
         fetch_seconds=topic.fetch_seconds,
         sync_seconds=log.sync_seconds,
@@ -91,7 +93,7 @@ def _described(
     opened: OpenTopic, groups: Sequence[Group], log: TopicLog, offsets: OffsetRange, now_us: int, has_positions: bool
 ) -> list[GroupVitals]:
     """All groups; one that is deleted meanwhile is passed over."""
-    positions_of, times = opened.groups.all_positions_in(offsets.start), _Times(log)
+    positions_of, times = opened.groups.all_positions_in(offsets), _Times(log)
     described = []
     for group in groups:
         positions = positions_of(group.name)

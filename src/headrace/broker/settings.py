@@ -13,6 +13,7 @@ from headrace.core.limits import (
     PUBLISH_TIMEOUT_SECONDS,
     QUEUE_BYTES,
     QUEUE_MESSAGES_PER_PARTITION,
+    RETENTION_CHECK_SECONDS,
     SOURCES_MAX,
     STAGE_IDLE_SECONDS,
     SUBSCRIPTION_MESSAGES,
@@ -85,7 +86,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     neighbours_check_seconds: float = 1.0
     topics_check_seconds: float = 10.0
     members_check_seconds: float = 1.0
-    retention_check_seconds: float = 60.0
+    retention_check_seconds: float = RETENTION_CHECK_SECONDS
     window_clean_seconds: float = 60.0
     stages_check_seconds: float = 60.0
     sources_check_seconds: float = LINK_IDLE_SECONDS / 1000

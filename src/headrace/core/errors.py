@@ -38,6 +38,8 @@
     ├── ServerFailed            something unexpected went wrong in the server
     └── StorageError
         ├── StoreUnavailable    locked by another process, or cannot be opened
+        │   ├── TooManyOpenFiles    nothing was written; raise the limit of open files, or try again later
+        │   └── OutOfMemory     nothing was done; try again later, or with less
         ├── UnknownFormat       written by a newer Headrace
         ├── DiskFull            nothing was written; try again once there is room
         ├── OutcomeUnknown      the write may or may not have survived
@@ -52,6 +54,7 @@ the rule that follows). Fields are typed and errors can be pickled, since Spark 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, fields
@@ -573,6 +576,39 @@ class DiskFull(StorageError):
 
     def __str__(self) -> str:
         return f"topic {self.topic!r} could not be written ({self.reason}), nothing was accepted: make room and retry"
+
+
+@dataclass(eq=False)
+class TooManyOpenFiles(StoreUnavailable):
+    """The process, or the system, may open no more files; nothing was written."""
+
+    code: ClassVar[str] = "too_many_open_files"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.store} needs a file that cannot be opened ({self.reason}), nothing was done: "
+            f"raise the server's limit of open files (ulimit -n), or retry later"
+        )
+
+
+@dataclass(eq=False)
+class OutOfMemory(StoreUnavailable):
+    """There is not enough memory for this request; nothing was done."""
+
+    code: ClassVar[str] = "out_of_memory"
+
+    def __str__(self) -> str:
+        return f"{self.store} needs more memory than there is ({self.reason}), nothing was done: retry, or send less"
+
+
+def exhausted(what: str, error: BaseException) -> StoreUnavailable | None:
+    """The error that says which of the system's means ran out, or none if it was something else."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number in (errno.EMFILE, errno.ENFILE):
+        return TooManyOpenFiles(what, str(error))
+    if isinstance(error, MemoryError) or number == errno.ENOMEM:
+        return OutOfMemory(what, str(error) or "allocation failed")
+    return None
 
 
 @dataclass(eq=False)

@@ -108,5 +108,10 @@ SEGMENT_BYTES = 64 << 20
 SEGMENT_BYTES_MAX = 1 << 40
 SEGMENT_FRAMES = 1 << 16
 SEGMENT_FRAMES_MAX = 1 << 24
+# A segment holds at most this part of what retention keeps, in bytes or in time, but not less than the least below.
+RETENTION_PARTS = 8
+PIECE_BYTES_MIN = 64 << 10
+LATENESS_SECONDS_MIN = 60.0
+RETENTION_CHECK_SECONDS = 10.0
 ROOM_BYTES = 1 << 20
 ROOM_BYTES_MAX = 16 << 20

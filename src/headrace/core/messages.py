@@ -176,12 +176,21 @@ def join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 def read_batch(stored: pa.RecordBatch, partition: int, offset: int, times_us: Int64s) -> pa.RecordBatch:
     """What a reader gets: stored rows of one partition from `offset` on, with the columns that are not stored."""
     rows = stored.num_rows
+    partitions, offsets = np.full(rows, partition, dtype=np.int32), np.arange(offset, offset + rows, dtype=np.int64)
+    return read_rows(stored, partitions, offsets, times_us)
+
+
+def read_rows(
+    stored: pa.RecordBatch, partitions: npt.NDArray[np.int32], offsets: Int64s, times_us: Int64s
+) -> pa.RecordBatch:
+    """The same of rows of any partitions."""
+    rows = stored.num_rows
     known = dict(zip(stored.schema.names, stored.columns, strict=True))
     if "created_at" in known:
         known["created_at"] = _shown_times(known["created_at"])
     derived = [
-        _numbers(pa.int32(), np.full(rows, partition, dtype=np.int32)),
-        _numbers(pa.int64(), np.arange(offset, offset + rows, dtype=np.int64)),
+        _numbers(pa.int32(), np.ascontiguousarray(partitions)),
+        _numbers(pa.int64(), np.ascontiguousarray(offsets)),
         _numbers(TIMESTAMP, np.ascontiguousarray(times_us)),
     ]
     given = [known[name] if name in known else pa.nulls(rows, kind) for name, kind in _STORED_TYPES]

@@ -1,4 +1,8 @@
-"""Which of the oldest pieces of a topic may go.
+"""Which of the oldest pieces of a topic may go, and when the newest is to be completed so that it can.
+
+Pieces go whole. So that a topic that is written slowly loses its old messages too, its newest piece is completed once
+it is old or large beside what the topic keeps: a message can be read at most `lateness_seconds` after it expired, as
+long as retention looks every `RETENTION_CHECK_SECONDS`.
 
 Pieces are dated by broker time, which never goes back: after a clock was ahead for a while, everything that follows is
 dated in the future until the present has caught up. Such pieces are as old as they have been seen (`Sightings`).
@@ -12,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headrace.core.hashing import Int64s
-from headrace.core.limits import MICROSECONDS
+from headrace.core.limits import LATENESS_SECONDS_MIN, MICROSECONDS, PIECE_BYTES_MIN, RETENTION_PARTS
 from headrace.core.settings import TopicSettings
 
 
@@ -68,6 +72,36 @@ def outlived(newest_us: int, settings: TopicSettings, now_us: int) -> bool:
     """Whether everything up to this time is older than the topic keeps."""
     seconds = settings.retention_seconds
     return seconds is not None and newest_us < now_us - seconds * MICROSECONDS
+
+
+def lateness_seconds(retention_seconds: int) -> float:
+    """How long after it expired a message may still be read."""
+    return max(LATENESS_SECONDS_MIN, retention_seconds / RETENTION_PARTS)
+
+
+def should_complete(
+    pieces: Sequence[Piece], begun_us: int, settings: TopicSettings, held: Int64s | None, now_us: int
+) -> bool:
+    """Whether the newest piece, which began then, must be completed: its oldest messages wait for its newest.
+
+    As long as an important group holds older ones there is no hurry: else it would make ever more small pieces.
+    """
+    if settings.retention_seconds is None:
+        return False
+    if outlived(pieces[-1].newest_us, settings, now_us):
+        return True
+    is_stuck = len(pieces) > 1 and outlived(pieces[0].newest_us, settings, now_us)
+    if is_stuck and not droppable(pieces, settings, held, now_us):
+        return False
+    # The other half is for two looks of retention: the one that completes a piece, and the one that drops it.
+    return begun_us < now_us - lateness_seconds(settings.retention_seconds) / 2 * MICROSECONDS
+
+
+def piece_bytes_max(settings: TopicSettings, bytes_max: int) -> int:
+    """How large a piece may grow: no more than a part of what the topic keeps."""
+    if settings.retention_bytes is None:
+        return bytes_max
+    return min(bytes_max, max(PIECE_BYTES_MIN, settings.retention_bytes // RETENTION_PARTS))
 
 
 def _is_past(piece: Piece, bytes_after: int, settings: TopicSettings, now_us: int) -> bool:

@@ -348,6 +348,13 @@ class Catalog:
                 offsets[partition] = offset
         return found
 
+    def highest_offsets(self, topic_id: int) -> dict[int, int]:
+        """By partition the highest offset that a group of a topic has committed."""
+        columns = all_consumers.c
+        query = select(columns.partition, func.max(columns.queueoffset)).where(columns.topicid == topic_id)
+        rows = self._do(lambda connection: connection.execute(query.group_by(columns.partition)).all())
+        return {row[0]: row[1] for row in rows}
+
     def put_offsets(self, topic_id: int, group: str, offsets: Mapping[int, int]) -> None:
         """Store committed offsets."""
         self._do(lambda connection: self._put_offsets(connection, topic_id, group, offsets))

@@ -10,8 +10,7 @@ there is something to see.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -22,6 +21,9 @@ from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import Commit, TopicState
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import Catalog, TopicRecord
+from headrace.storage.ranges import Gap, OffsetRange
+
+__all__ = ["Decide", "Gap", "OffsetRange", "SharedLog", "Signals", "Stages", "Store", "TopicLog"]
 
 # Given the state of the topic, what is to be written: one commit as one or more frames, or nothing. It changes nothing
 # of the state but may let it forget what has expired, since forgetting needs no record. A shared store may ask again,
@@ -30,20 +32,15 @@ from headrace.storage.catalog import Catalog, TopicRecord
 Decide = Callable[[TopicState], Iterable[Commit]]
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """Start and end offset of every partition."""
-
-    start: Int64s
-    end: Int64s
-
-
 class TopicLog(Protocol):
     """The messages of one topic. `state` is what planning knows; only `commit` changes it.
 
     On a shared store `state` is what this server knew at its last commit: it is brought up to date before a decision.
     `peek` gives it only if it is at hand, `window` brings the payload window up to date. A `store_wide` commit runs
     while no other such commit of any server does; where the store is not shared, the broker sees to that.
+
+    `read_many` reads many partitions at once: each gets its share of the limits, at least one message, and those whose
+    next message is oldest come first. What it gives nothing of, though there is something, `read` tells the reason for.
     """
 
     @property
@@ -62,6 +59,8 @@ class TopicLog(Protocol):
     def commit(self, decide: Decide, store_wide: bool = False) -> None: ...
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch: ...
+
+    def read_many(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]: ...
 
     def offsets(self) -> OffsetRange: ...
 

@@ -1,16 +1,77 @@
-"""Which offsets of a partition can be read."""
+"""Which offsets of a partition can be read: those from its start to its end that are in no gap.
+
+A gap is a range of offsets that were given once, or may have been, and whose messages are lost. They are never given
+again; whoever comes to one is told where reading goes on, as with what retention has dropped.
+"""
 
 from __future__ import annotations
 
+import bisect
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
 from headrace.core.errors import OffsetOutOfRange, PartitionNotFound
-from headrace.storage.interface import OffsetRange
+from headrace.core.hashing import Int64s
+
+
+class Gap(NamedTuple):
+    """Offsets of a partition that are absent: from `first` up to, and without, `end`."""
+
+    partition: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Start and end offset of every partition, and the gaps between them, in order."""
+
+    start: Int64s
+    end: Int64s
+    gaps: tuple[Gap, ...] = ()
+
+    @property
+    def skipped(self) -> int:
+        """How many offsets are absent."""
+        return sum(gap.end - gap.first for gap in self.gaps)
+
+    def readable(self, partition: int, offset: int) -> int:
+        """The offset itself, or the end of the gap that it is in."""
+        place = bisect.bisect_left(self.gaps, (partition, offset + 1)) - 1
+        if place >= 0 and self.gaps[place].partition == partition:
+            return max(offset, self.gaps[place].end)
+        return offset
+
+    def past_gaps(self, positions: Int64s) -> Int64s:
+        """Positions by partition, those in a gap moved to its end."""
+        if not self.gaps:
+            return positions
+        return np.array([self.readable(place, offset) for place, offset in enumerate(positions.tolist())], np.int64)
+
+    def stop(self, partition: int, offset: int) -> int:
+        """How far can be read from an offset without meeting a gap."""
+        end = int(self.end[partition])
+        place = bisect.bisect_left(self.gaps, (partition, offset + 1))
+        has_gap = place < len(self.gaps) and self.gaps[place].partition == partition
+        return min(end, self.gaps[place].first) if has_gap else end
+
+
+def offsets_past(start: Int64s, end: Int64s, gaps: Iterable[Gap]) -> OffsetRange:
+    """Offsets with those gaps that are not below the start; a partition that begins with a gap begins behind it."""
+    known = tuple(gap for gap in gaps if gap.end > start[gap.partition])
+    return OffsetRange(OffsetRange(start, end, known).past_gaps(start), end, known)
 
 
 def check_range(topic: str, offsets: OffsetRange, partition: int, offset: int) -> int:
-    """The end offset of the partition, or an error that names the valid range."""
+    """How far the partition can be read from this offset, or an error that names the valid range."""
     if not 0 <= partition < len(offsets.end):
         raise PartitionNotFound(topic, partition, len(offsets.end))
     start, end = int(offsets.start[partition]), int(offsets.end[partition])
+    # Of a gap its end is the oldest that can be read from here on.
+    start = max(start, offsets.readable(partition, offset)) if start <= offset <= end else start
     if not start <= offset <= end:
         raise OffsetOutOfRange(topic, partition, offset, start, end)
-    return end
+    return offsets.stop(partition, offset) if offsets.gaps else end

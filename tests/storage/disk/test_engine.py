@@ -321,3 +321,26 @@ class TestStrays:
 
 def test_by_default_what_is_answered_is_on_the_device() -> None:
     assert DiskOptions() == DiskOptions(durability="sync", segment_bytes=64 << 20, segment_frames=1 << 16)
+
+
+def test_a_damaged_catalog_is_refused_with_a_cure(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path / "store", DiskOptions())
+    for number in range(60):
+        store.catalog.add_topic(f"t{number}", f"t{number}", 1, DEFAULT_SETTINGS, NOW_US, lambda made: None)
+    store.close()
+    path = tmp_path / "store" / "catalog.sqlite"
+    whole = path.read_bytes()
+    # A cell that points out of its page; then a file without its end; then one without a table.
+    place = next(place for place in range(4096, len(whole), 4096) if whole[place] == 13)
+    path.write_bytes(whole[: place + 8] + b"\xff\xff" + whole[place + 10 :])
+    with pytest.raises(StoreUnavailable, match=r"the catalog is damaged .*: restore it from a backup"):
+        DiskStore(tmp_path / "store", DiskOptions())
+    path.write_bytes(whole[:5000])
+    with pytest.raises(StoreUnavailable, match=r"the catalog is damaged .*: restore it from a backup"):
+        DiskStore(tmp_path / "store", DiskOptions())
+    path.write_bytes(whole)
+    database = sqlite3.connect(path)
+    database.execute("DROP TABLE all_consumers")
+    database.close()
+    with pytest.raises(StoreUnavailable, match="the catalog has no table all_consumers: restore it from a backup"):
+        DiskStore(tmp_path / "store", DiskOptions())

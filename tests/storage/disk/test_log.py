@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.errors import Damaged, DiskFull, LogFailed, OffsetOutOfRange, OutcomeUnknown
+from headrace.core.errors import (
+    Damaged,
+    DiskFull,
+    LogFailed,
+    OffsetOutOfRange,
+    OutcomeUnknown,
+    OutOfMemory,
+    TooManyOpenFiles,
+)
 from headrace.core.messages import message_sizes
 from headrace.core.publish.plan import Commit, CommitKey, TopicState
+from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.segment import file_name
 from headrace.storage.disk.log import MAPPED_SEGMENTS_MAX
@@ -259,7 +269,7 @@ class TestFailures:
         log = topic.open()
         assert (values_in(log), log.damage) == (numbered(2), [])
 
-    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE])
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
     @pytest.mark.parametrize("call", ["open", "write", "sync_directory"])
     def test_without_room_for_a_segment_nothing_is_accepted_and_the_log_goes_on(
         self, tmp_path: Path, call: str, number: int
@@ -274,6 +284,38 @@ class TestFailures:
         assert [path.name for path in topic.paths()] == [file_name(0, "log")]
         topic.publish(values(b"3"))
         assert values_in(topic.reopen()) == numbered(4)
+
+    @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+    @pytest.mark.parametrize("call", ["open", "sync_directory"])
+    def test_too_few_means_are_named_logged_and_cost_nothing(
+        self, tmp_path: Path, call: str, number: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        files = FailingFiles()
+        topic = DiskTopic(tmp_path / "store", files=files)
+        for value in numbered(3):
+            topic.publish(values(value))
+        files.fail(call, number)
+        expected = OutOfMemory if number == errno.ENOMEM else TooManyOpenFiles
+        with pytest.raises(expected) as caught:
+            topic.publish(values(b"x"))
+        assert caught.value.retry and str(caught.value) in caplog.text
+        topic.publish(values(b"3"))
+        assert values_in(topic.reopen()) == numbered(4)
+
+    def test_a_plan_without_memory_is_refused_and_leaves_nothing(self, tmp_path: Path) -> None:
+        topic = DiskTopic(tmp_path / "store")
+        topic.publish(values(b"0"))
+
+        def decide(state: TopicState) -> Iterator[Commit]:
+            commits, _ = commit_of([values(b"x")], state, NOW_US, DEFAULT_SETTINGS, ())
+            yield replace(commits[0], continues=True)
+            raise MemoryError
+
+        with pytest.raises(OutOfMemory):
+            topic.log.commit(decide)
+        assert topic.log.failure is None
+        topic.publish(values(b"1"))
+        assert values_in(topic.reopen()) == numbered(2)
 
     def test_a_segment_that_can_neither_be_begun_nor_removed_ends_writing(self, tmp_path: Path) -> None:
         files = FailingFiles()

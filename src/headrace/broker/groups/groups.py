@@ -18,6 +18,7 @@ from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, ReadFrom
 from headrace.core.hashing import Int64s
 from headrace.storage.group_row import Reach
+from headrace.storage.ranges import OffsetRange
 
 # What happens to a group: as it was, or none, and as it is.
 _Step = tuple[Group | None, Group]
@@ -164,7 +165,7 @@ class Groups:
         """The next offset to read of every partition: the committed one, or the oldest kept."""
         # Committed offsets first: the partitions they name are there by the time the log is asked.
         committed = self.committed(name)
-        return positions_of(self._topic.offsets().start, committed)
+        return positions_of(self._topic.offsets(), committed)
 
     def standing(self, name: str) -> tuple[Group, dict[int, int]]:
         """A group and its committed offsets at one moment."""
@@ -173,13 +174,13 @@ class Groups:
             raise GroupNotFound(self._topic.record.name, name)
         return standing
 
-    def all_positions_in(self, start: Int64s) -> Callable[[str], Int64s | None]:
+    def all_positions_in(self, range_: OffsetRange) -> Callable[[str], Int64s | None]:
         """The same for many groups, looked up once: a function of a group's name; none if there is no such group."""
         offsets = self._book.all_offsets()
 
         def positions(name: str) -> Int64s | None:
             committed = offsets.get(name)
-            return None if committed is None else positions_of(start, committed)
+            return None if committed is None else positions_of(range_, committed)
 
         return positions
 
@@ -257,13 +258,13 @@ class Groups:
         return self._book.drop_outlived(now_us)
 
 
-def positions_of(start: Int64s, committed: Mapping[int, int]) -> Int64s:
+def positions_of(offsets: OffsetRange, committed: Mapping[int, int]) -> Int64s:
     """The next offset to read of every partition: the committed one, or the oldest kept."""
-    positions = start.copy()
+    positions = offsets.start.copy()
     for partition, offset in committed.items():
         if partition < len(positions):
             positions[partition] = max(positions[partition], offset)
-    return positions
+    return offsets.past_gaps(positions)
 
 
 def _put(draft: GroupDraft, group: Group, offsets: Mapping[int, int] | None = None) -> _Step:

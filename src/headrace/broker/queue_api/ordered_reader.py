@@ -63,7 +63,7 @@ class _Sight:
 
     @property
     def positions(self) -> Int64s:
-        return positions_of(self.offsets.start, self.committed)
+        return positions_of(self.offsets, self.committed)
 
     def after(self, partition: int, offset: int) -> _Sight:
         return _Sight({**self.committed, partition: offset + 1}, self.offsets)

@@ -190,9 +190,14 @@ class Subscription:
 
     def _fill_buffer(self) -> None:
         """Take what is new; partitions take turns, so that none starves."""
-        ends = self._topic.offsets().end
+        offsets = self._topic.offsets()
         for partition, offset in list(self._next.items()):
-            if offset < ends[partition]:
+            behind = offsets.readable(partition, offset)
+            if behind > offset:
+                lost = f"offsets {offset} to {behind - 1} of partition {partition}"
+                logger.warning("%s are lost: delivery to %r of group %r skips them", lost, self.consumer, self.group)
+                self._next[partition] = behind
+            if behind < offsets.end[partition]:
                 self._fill_from(partition)
 
     def _fill_from(self, partition: int) -> None:

@@ -30,6 +30,8 @@ from headrace.storage.ranges import check_range
 
 # A member that waits renews its session so many times before it would run out.
 _RENEWALS_PER_SESSION = 3
+# More partitions than this are read together, in one pass over the log.
+_TOGETHER_MIN = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +169,9 @@ class TopicReader:
         for partition in given:
             if partition not in assigned:
                 raise PartitionNotOwned(group.name, member, partition)
-        stored = self._groups.positions(group.name)
-        return {partition: given.get(partition, int(stored[partition])) for partition in assigned}
+        stored, offsets = self._groups.positions(group.name), self.offsets()
+        wanted = {partition: given.get(partition, int(stored[partition])) for partition in assigned}
+        return {partition: offsets.readable(partition, offset) for partition, offset in wanted.items()}
 
 
 def _renew_seconds(group: Group, member: str) -> float:
@@ -194,6 +197,11 @@ class _Turns:
         self._batches: list[pa.RecordBatch] = []
 
     def take(self) -> list[pa.RecordBatch]:
+        if len(self._next) > _TOGETHER_MIN:
+            self._take_together()
+            # Whatever cannot be read with the others is read by itself, which says why.
+            if self._batches:
+                return self._batches
         order = self._oldest_first()
         share = max(1, self._messages_left // len(order)), max(1, self._bytes_left // len(order))
         for partition in order:
@@ -201,6 +209,14 @@ class _Turns:
         for partition in order:
             self._turn(partition, self._messages_left, self._bytes_left)
         return self._batches
+
+    def _take_together(self) -> None:
+        """The same two rounds, each in one pass over the log."""
+        for _ in range(2):
+            behind = {partition: offset for partition, offset in self._next.items() if offset < self._ends[partition]}
+            if behind and self._messages_left > 0 and self._bytes_left > 0:
+                for batch in self._topic.read_many(behind, self._messages_left, self._bytes_left):
+                    self._took(batch.column("partition")[0].as_py(), batch)
 
     def _oldest_first(self) -> list[int]:
         if len(self._next) == 1:
@@ -214,7 +230,10 @@ class _Turns:
         if messages > 0 and bytes_ > 0 and self._next[partition] < self._ends[partition]:
             batch = self._topic.fetch(partition, self._next[partition], messages, bytes_, 0.0)
             if batch.num_rows:
-                self._batches.append(batch)
-            self._next[partition] += batch.num_rows
-            self._messages_left -= batch.num_rows
-            self._bytes_left -= content_bytes(batch)
+                self._took(partition, batch)
+
+    def _took(self, partition: int, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._next[partition] += batch.num_rows
+        self._messages_left -= batch.num_rows
+        self._bytes_left -= content_bytes(batch)

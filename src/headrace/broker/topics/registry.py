@@ -137,6 +137,13 @@ class Topics:
                 reasons[topic.topic.record.name] = topic.topic.log.failure
         return reasons
 
+    def with_gaps(self) -> dict[str, int]:
+        """The topics that skip offsets because messages were lost, and how many they skip; one server alone knows."""
+        if self._is_shared:
+            return {}
+        skipped = {opened.record.name: opened.topic.log.offsets().skipped for opened in self.all()}
+        return {name: count for name, count in skipped.items() if count}
+
     def records(self) -> list[TopicRecord]:
         """All topics, those that could not be opened included."""
         self._check_open()

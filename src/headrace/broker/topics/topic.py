@@ -6,6 +6,7 @@ those who must not wait, such as an event loop; `offsets` looks.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,15 @@ from headrace.broker.publish.commit_builder import CommitBuilder
 from headrace.broker.publish.commit_queue import CommitQueue, Request
 from headrace.broker.read.wakeups import Wakeups
 from headrace.broker.settings import BrokerSettings
-from headrace.core.errors import HeadraceError, SourceNotFound, StorageError, StoreUnavailable, again
+from headrace.core.errors import (
+    HeadraceError,
+    OutOfMemory,
+    SourceNotFound,
+    StorageError,
+    StoreUnavailable,
+    again,
+    exhausted,
+)
 from headrace.core.hashing import Int64s
 from headrace.core.histogram import COUNTS, SECONDS, Histogram
 from headrace.core.messages import content_bytes
@@ -43,6 +52,8 @@ DUPLICATE_COUNTERS: Final = {
     DUPLICATE_BY_PAYLOAD: "duplicates_by_payload",
     DUPLICATE_COMMIT: "duplicates_by_commit_key",
 }
+
+logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 OtherWindows = Callable[["Topic"], Sequence[PayloadWindow]]
@@ -114,9 +125,12 @@ class Topic:
         except StorageError:
             self.check_alive()
             raise
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             self.check_alive()
-            raise StoreUnavailable(f"of topic {self.record.name!r}", str(error)) from error
+            short = exhausted(f"topic {self.record.name!r}", error)
+            if short is not None:
+                logger.error("%s", short)
+            raise short or StoreUnavailable(f"of topic {self.record.name!r}", str(error)) from error
 
     def offsets(self) -> OffsetRange:
         """Start and end of every partition by now."""
@@ -174,6 +188,17 @@ class Topic:
             self.counters.add_all({"messages_read": batch.num_rows, "bytes_read": content_bytes(batch)})
         return batch
 
+    def read_many(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
+        """Read many partitions at once, each its share; what it leaves out although it is there, `fetch` says why."""
+        began = time.perf_counter()
+        with self.using() as log:
+            batches = log.read_many(positions, messages_max, bytes_max)
+        if batches:
+            self.fetch_seconds.observe(time.perf_counter() - began)
+            messages = sum(batch.num_rows for batch in batches)
+            self.counters.add_all({"messages_read": messages, "bytes_read": sum(map(content_bytes, batches))})
+        return batches
+
     def between_commits(self, look: Callable[[TopicState], Result]) -> Result:
         """What a function says of the state while no commit changes it; it may let the state forget what expired."""
         results: list[Result] = []
@@ -222,8 +247,13 @@ class Topic:
             return decision.decide(state, now_us, windows)
 
         forgotten_before = self._forgotten_early()
-        with guard:
-            self.log.commit(decide, store_wide=shares_window)
+        try:
+            with guard:
+                self.log.commit(decide, store_wide=shares_window)
+        except MemoryError as error:
+            short = OutOfMemory(f"publishing to topic {self.record.name!r}", str(error) or "allocation failed")
+            logger.error("%s", short)
+            raise short from error
         self.counters.add("payloads_forgotten_early", max(0, self._forgotten_early() - forgotten_before))
         decision.answer()
         self._count(decision)

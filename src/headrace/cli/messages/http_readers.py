@@ -56,7 +56,15 @@ class HttpReader:
 
     def _fetch(self, partition: int, limit: int, wait_seconds: float) -> Iterator[pa.Table]:
         path = path_of("topics", self._topic, "partitions", partition, "messages")
-        table = self._client.get_arrow(path, wait_seconds, offset=self._next[partition], max_messages=limit)
+        try:
+            table = self._client.get_arrow(path, wait_seconds, offset=self._next[partition], max_messages=limit)
+        except Refused as refused:
+            start = refused.problem.fields.get("start", 0)
+            if refused.problem.code != "offset_out_of_range" or start <= self._next[partition]:
+                raise
+            print_note(f"{refused.problem.detail}; reading goes on there")
+            self._next[partition] = start
+            return
         self._next[partition] += table.num_rows
         if table.num_rows:
             yield table

@@ -13,7 +13,7 @@ from headrace.client.consumer.decode import Broken, Decoder, Passed
 from headrace.client.retry import Backoff
 from headrace.client.transport.transport import Transport
 from headrace.core.checks import check_whole
-from headrace.core.errors import HeadraceError, again
+from headrace.core.errors import HeadraceError, OffsetOutOfRange, again
 from headrace.core.limits import FETCH_MESSAGES_MAX
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.retry import is_transient
@@ -55,9 +55,14 @@ def _read(transport: Transport, ticket: Read, max_messages: int) -> pa.RecordBat
     stream = transport.read(ticket)
     batches: list[pa.RecordBatch] = []
     rows = 0
-    while rows < max_messages and (batch := stream.read()) is not None:
-        batches.append(batch.slice(0, max_messages - rows))
-        rows += batches[-1].num_rows
+    try:
+        while rows < max_messages and (batch := stream.read()) is not None:
+            batches.append(batch.slice(0, max_messages - rows))
+            rows += batches[-1].num_rows
+    except OffsetOutOfRange:
+        # Behind what came there is a gap; who asks for what is in it is told where to go on.
+        if not batches:
+            raise
     if rows >= max_messages:
         stream.cancel()
     if not batches:

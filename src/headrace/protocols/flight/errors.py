@@ -17,6 +17,7 @@ from headrace.core.errors import (
     InvalidInput,
     Overloaded,
     Unauthenticated,
+    exhausted,
 )
 from headrace.wire.errors import encode_error
 
@@ -35,6 +36,10 @@ def translated() -> Iterator[None]:
     except (flight.FlightError, pa.ArrowCancelled):
         raise
     except Exception as error:
+        short = exhausted("this call", error)
+        if short is not None:
+            logger.error("a Flight call failed: %s", short)
+            raise carrying(short) from None
         logger.exception("a Flight call failed")
         raise flight.FlightInternalError("something unexpected went wrong; the server's log has it") from error
 

@@ -16,6 +16,8 @@ from headrace.wire.tickets import Follow, Read, Reading
 
 # Up to so many messages of several partitions go out together: a batch of its own costs more than joining them.
 _MIXED_MESSAGES = 10_000
+# More of them too, if each partition has so few.
+_SMALL_BATCH_MESSAGES = 64
 # A follower looks so often whether anyone is still there.
 _PATIENCE_SECONDS = 0.5
 
@@ -99,9 +101,24 @@ def _followed(broker: Broker, follow: Follow, is_over: Callable[[], bool]) -> It
 
 
 def _mixed(batches: list[pa.RecordBatch], messages_max: int) -> Iterator[pa.RecordBatch]:
-    """A few messages of several partitions in one batch; more of them each in its own."""
-    is_few = sum(batch.num_rows for batch in batches) <= min(messages_max, _MIXED_MESSAGES)
-    return iter([pa.concat_batches(batches)]) if len(batches) > 1 and is_few else _cut(batches, messages_max)
+    """Few messages of several partitions in one batch, small batches put together, large ones each by itself."""
+    limit, total = min(messages_max, _MIXED_MESSAGES), sum(batch.num_rows for batch in batches)
+    if total > limit and total > _SMALL_BATCH_MESSAGES * len(batches):
+        yield from _cut(batches, messages_max)
+        return
+    few: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in _cut(batches, limit):
+        if rows + batch.num_rows > limit:
+            yield from _joined(few)
+            few, rows = [], 0
+        few.append(batch)
+        rows += batch.num_rows
+    yield from _joined(few)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    return [pa.concat_batches(batches)] if len(batches) > 1 else batches
 
 
 def _cut(batches: list[pa.RecordBatch], messages_max: int) -> Iterator[pa.RecordBatch]:

@@ -25,6 +25,7 @@ from headrace.core.errors import (
     StorageError,
     TopicDeleted,
     Unauthenticated,
+    exhausted,
 )
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -116,6 +117,10 @@ def answer_http_exception(_: Request[Any, Any, Any], error: HTTPException) -> Re
 
 def answer_anything(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     """Answer with what nobody expected: logged with its trace, shown without."""
+    short = exhausted("this request", error)
+    if short is not None:
+        logger.error("%s %s: %s", request.method, request.url.path, short)
+        return respond(problem_of(short))
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return respond(internal_problem())
 

@@ -13,7 +13,6 @@ says so, a line in the log.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import queue
 import threading
@@ -29,7 +28,7 @@ from headrace.client.consumer.decode import Broken, Decoder, OnUndecodable, Pack
 from headrace.client.retry import Backoff
 from headrace.core.errors import OffsetOutOfRange, ServerFailed
 from headrace.spark.connection import Connection
-from headrace.spark.read.data_loss import kept_of
+from headrace.spark.read.data_loss import DataLoss, kept_of
 from headrace.spark.read.splits import Range, Split
 from headrace.spark.start.worker_tuning import settle
 
@@ -72,7 +71,8 @@ class SplitReader:
         client, patience, offset = self.connection.client(), self.connection.timeout_seconds, part.start
         backoff = Backoff(patience)
         while offset < part.end:
-            with contextlib.suppress(OffsetOutOfRange):
+            gap_end = offset
+            try:
                 for batch in client.scan(
                     self.topic,
                     part.partition,
@@ -87,7 +87,12 @@ class SplitReader:
                     offset += batch.num_rows
                     backoff = Backoff(patience)
                     yield stored
-            if offset < part.end:
+            except OffsetOutOfRange as late:
+                gap_end = min(late.start, part.end) if late.offset == offset else offset
+            if offset < gap_end:
+                DataLoss({part.partition: (offset, gap_end)}).face(self.topic, self.fail_on_data_loss)
+                offset = gap_end
+            elif offset < part.end:
                 offset = self._resumed(part.partition, offset, part.end)
                 if offset < part.end and not backoff.wait():
                     raise ServerFailed(f"it gives nothing of partition {part.partition} from offset {offset} on")

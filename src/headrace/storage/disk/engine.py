@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from sqlalchemy import URL, Engine, create_engine, event, text
+from sqlalchemy import URL, Engine, create_engine, event, inspect, text
+from sqlalchemy.exc import DBAPIError
 
-from headrace.core.errors import Damaged, StoreUnavailable
+from headrace.core.errors import Damaged, StoreUnavailable, exhausted
 from headrace.storage.catalog import Catalog, TopicRecord
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.segment import SegmentHeader, file_name, header_bytes
@@ -28,7 +29,7 @@ from headrace.storage.disk.log import DiskLog, create_segment
 from headrace.storage.disk.opening.recovery import recover
 from headrace.storage.disk.options import DiskOptions
 from headrace.storage.disk.stages import DiskStages
-from headrace.storage.tables import all_topics
+from headrace.storage.tables import all_consumers, all_groups, all_topics
 
 CATALOG: Final = "catalog.sqlite"
 DIRECTORY_NAME: Final = re.compile(r"[0-9]{9}|[1-9][0-9]{9,}")
@@ -56,6 +57,7 @@ class DiskStore:
             self._files.close(self._files.open(directory / CATALOG))
             database = _sqlite(directory / CATALOG)
             undo.callback(database.dispose)
+            check_whole_catalog(database, directory / CATALOG)
             self.catalog = Catalog(database, str(directory))
             self.stages = DiskStages(self._files, directory / "stages")
             self.signals: None = None
@@ -81,7 +83,8 @@ class DiskStore:
         """Open the log of a topic, mending what a crash left."""
         directory = self._directory(topic.id)
         with store_errors(directory):
-            recovered = recover(self._files, directory, topic, now_us)
+            committed = self.catalog.highest_offsets(topic.id)
+            recovered = recover(self._files, directory, topic, now_us, committed, self._options.segment_bytes)
             return DiskLog(self._files, directory, topic, self._options, recovered)
 
     def delete_log(self, topic_id: int) -> None:
@@ -145,7 +148,24 @@ def store_errors(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreUnavailable(str(directory), str(error)) from error
+        raise exhausted(f"the store {directory}", error) or StoreUnavailable(str(directory), str(error)) from error
+
+
+def check_whole_catalog(database: Engine, path: Path) -> None:
+    """Refuse a catalog that was cut or damaged: opened all the same, every group would stand at the beginning."""
+    cure = "restore it from a backup; `headrace doctor` says what is wrong with the store"
+    try:
+        with database.connect() as connection:
+            problems = [str(row[0]) for row in connection.execute(text("PRAGMA quick_check(10)"))]
+            tables = set(inspect(connection).get_table_names())
+    except DBAPIError as error:
+        raise StoreUnavailable(str(path), f"the catalog is damaged ({error.orig}): {cure}") from error
+    if problems != ["ok"]:
+        problem = " ".join(problems[0].split())
+        raise StoreUnavailable(str(path), f"the catalog is damaged ({problem}): {cure}")
+    missing = {all_topics.name, all_groups.name, all_consumers.name} - tables
+    if tables and missing:
+        raise StoreUnavailable(str(path), f"the catalog has no table {min(missing)}: {cure}")
 
 
 def _last_topic_id(database: Engine) -> int:

@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
@@ -23,32 +23,34 @@ from typing import Any, Final, NamedTuple, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.errors import Damaged, DiskFull, LogFailed, OutcomeUnknown
+from headrace.core.errors import Damaged, DiskFull, LogFailed, OutcomeUnknown, exhausted
 from headrace.core.hashing import Int64s
 from headrace.core.histogram import SECONDS, Histogram
 from headrace.core.messages import NO_MESSAGES, content_bytes, join, message_sizes, read_batch
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import Commit, TopicState
-from headrace.core.retention import Piece, Sightings, droppable, outlived
+from headrace.core.retention import Piece, Sightings, droppable, piece_bytes_max, should_complete
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.disk.files import frame, snapshot
+from headrace.storage.disk.files import frame, snapshot, watermark
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.index import GrowingIndex
 from headrace.storage.disk.files.segment import Segment, SegmentHeader, file_name, header_bytes
+from headrace.storage.disk.files.watermark import Watermark
+from headrace.storage.disk.gather import gather
 from headrace.storage.disk.opening.recovery import Recovered
 from headrace.storage.disk.options import DiskOptions
 from headrace.storage.disk.plan_ahead import planned_ahead
 from headrace.storage.disk.preallocation import Preallocation
 from headrace.storage.disk.tail_cache import TailCache, is_small
 from headrace.storage.interface import Decide, OffsetRange
-from headrace.storage.ranges import check_range
+from headrace.storage.ranges import check_range, offsets_past
 
 # Complete segments whose files stay mapped; each is address space and, while read, page cache.
 MAPPED_SEGMENTS_MAX: Final = 2
 # A snapshot is written once the log has grown by this many times the snapshot's own size.
 SNAPSHOT_GROWTH: Final = 4
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE})
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _CLOSED: Final = "the log is closed"
 
 logger = logging.getLogger(__name__)
@@ -73,6 +75,8 @@ class DiskLog:
         self._directory = directory
         self._topic = topic
         self._options = options
+        # As retention saw them last.
+        self._settings = topic.settings
         self._state = recovered.state
         self._segments = tuple(recovered.segments)
         self._visible_end = recovered.state.end_offsets.copy()
@@ -90,8 +94,13 @@ class DiskLog:
         self._mapped: OrderedDict[Segment, None] = OrderedDict()
         self._mapped_lock = threading.Lock()
         self.damage = recovered.damage
+        self._gaps = recovered.gaps
+        self._missing_numbers = recovered.missing_numbers
+        self._mark = recovered.mark
         for damaged in self.damage:
             logger.error("topic %r: %s", topic.name, damaged)
+        for note in recovered.notes:
+            logger.warning("topic %r: %s", topic.name, note)
 
     @property
     def state(self) -> TopicState:
@@ -126,7 +135,8 @@ class DiskLog:
         # The start before the end: neither can overtake the other then, nor have more partitions.
         base = self._segments[0].header.base_offsets
         end = self._visible_end
-        return OffsetRange(_widened(base, len(end)), end)
+        start = _widened(base, len(end))
+        return offsets_past(start, end, self._gaps) if self._gaps else OffsetRange(start, end)
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
         """Messages of one partition from `offset` on, within the limits but at least one if there is one."""
@@ -135,6 +145,22 @@ class DiskLog:
         newest = self._tail.read(partition, offset, stop) if offset < stop else None
         stored, times = newest or self._read_segments(partition, offset, stop, end, bytes_max)
         return _within_bytes(read_batch(stored, partition, offset, times), bytes_max)
+
+    def read_many(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
+        """Messages of many partitions in one pass, each its share, the oldest first; what is damaged is left out."""
+        offsets = self.offsets()
+        behind = {
+            partition: offset
+            for partition, offset in positions.items()
+            if offset < check_range(self._topic.name, offsets, partition, offset)
+        }
+        if not behind:
+            return []
+        try:
+            return gather(self._segments, offsets, behind, messages_max, bytes_max, self._touch)
+        except Damaged:
+            # Retention may have dropped a segment since; a read of each partition says so, or what is wrong.
+            return []
 
     def _read_segments(
         self, partition: int, offset: int, stop: int, end: int, bytes_max: int
@@ -193,6 +219,8 @@ class DiskLog:
         offsets = self.offsets()
         if not offsets.start[partition] <= offset < offsets.end[partition]:
             return None
+        if offsets.readable(partition, offset) != offset:
+            return None
         newest = self._tail.time_of(partition, offset)
         if newest is not None:
             return newest
@@ -219,20 +247,48 @@ class DiskLog:
         with self._write_lock:
             if self._failure is not None:
                 raise LogFailed(self._topic.name, self._failure)
-            newest_us = self._sightings.newest_us(self._state.last_time_us, now_us)
-            if outlived(newest_us, settings, now_us) and self._end > self._header_bytes():
-                self._roll()
+            self._settings = settings
             pieces = self._sightings.dated(self._pieces(), now_us)
+            begun_us = self._segments[-1].header.created_us
+            if self._end > self._header_bytes() and should_complete(pieces, begun_us, settings, held, now_us):
+                self._roll_for_retention()
+                pieces = self._sightings.dated(self._pieces(), now_us)
             count = min(droppable(pieces, settings, held, now_us), len(pieces) - 1)
             dropped, kept = self._segments[:count], self._segments[count:]
             if dropped and self._snapshot_number < kept[0].header.first_number:
-                self._write_snapshot()
+                self._write_snapshot_in_need(dropped)
             for segment in dropped:
                 self._drop(segment)
         with self._mapped_lock:
             for segment in dropped:
                 self._mapped.pop(segment, None)
         return len(dropped)
+
+    def _roll_for_retention(self) -> None:
+        """Begin a new segment; without room for it the older ones can go all the same, and it is tried again later."""
+        try:
+            self._roll()
+        except OSError as error:
+            if error.errno not in _NO_ROOM or len(self._segments) == 1:
+                raise
+
+    def _write_snapshot_in_need(self, doomed: Sequence[Segment]) -> None:
+        """Write the snapshot that lets segments go, on a full disk too.
+
+        What can be done without goes first: the indexes of those segments, room for more frames, and all snapshots but
+        the newest, the last of which takes about as much as the one to be written.
+        """
+        try:
+            self._write_snapshot()
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            self._room.cut(self._handle, self._end)
+            for segment in doomed:
+                segment.release()
+                self._files.remove(segment.index_path)
+            snapshot.remove_older(self._files, self._directory, kept=1)
+            self._write_snapshot()
 
     def _drop(self, oldest: Segment) -> None:
         """Remove the oldest segment, durably: none must be there, now or after a crash, while a later one is gone."""
@@ -268,9 +324,13 @@ class DiskLog:
             if self._failure is None:
                 try:
                     self._room.cut(self._handle, self._end)
+                    if self._options.durability == "os":
+                        # After a clean close all of it is on the device, although no publish waited for that.
+                        self._files.sync(self._handle)
                     self._segments[-1].seal()
                     if self._snapshot_number != self._state.next_number:
                         self._write_snapshot()
+                    self._write_mark(self._end)
                 except OSError as error:
                     logger.warning("topic %r was closed without index or snapshot: %s", self._topic.name, error)
             self._failure = _CLOSED
@@ -303,6 +363,9 @@ class DiskLog:
         except Exception as error:
             if written:
                 self._cut_off(f"planning: {error!r}", error)
+            if (short := exhausted(f"topic {self._topic.name!r}", error)) is not None:
+                logger.error("%s", short)
+                raise short from error
             raise
         except BaseException as error:
             self._failure = f"interrupted: {error!r}"
@@ -338,6 +401,9 @@ class DiskLog:
         self._cut_off(f"write: {error}", error)
         if error.errno in _NO_ROOM:
             raise DiskFull(self._topic.name, str(error)) from error
+        if (short := exhausted(f"topic {self._topic.name!r}", error)) is not None:
+            logger.error("%s", short)
+            raise short from error
         self._failure = f"write: {error}"
         raise OutcomeUnknown(self._topic.name, self._failure) from error
 
@@ -359,7 +425,8 @@ class DiskLog:
 
     def _is_full(self) -> bool:
         frames = len(self._growing())
-        return frames > 0 and (self._end >= self._options.segment_bytes or frames >= self._options.segment_frames)
+        bytes_max = piece_bytes_max(self._settings, self._options.segment_bytes)
+        return frames > 0 and (self._end >= bytes_max or frames >= self._options.segment_frames)
 
     def _roll(self) -> None:
         """Begin a new segment, then seal the old one; a seal that fails is made up for when the index is needed."""
@@ -367,6 +434,9 @@ class DiskLog:
         header = SegmentHeader(self._topic.id, state.next_number, state.last_time_us, state.end_offsets.copy())
         # In a complete segment zeros would be damage.
         self._room.cut(self._handle, self._end)
+        if self._options.durability == "os":
+            # So that a power cut takes messages of the newest segment only.
+            self._files.sync(self._handle)
         try:
             segment, handle = create_segment(self._files, self._directory, header)
         except Damaged as error:
@@ -383,12 +453,25 @@ class DiskLog:
             snapshot_bytes = 64 * len(state.sources) + 24 * len(state.window)
             if self._bytes_since_snapshot >= SNAPSHOT_GROWTH * snapshot_bytes:
                 self._write_snapshot()
+        with suppress(OSError):
+            self._write_mark(self._end)
 
     def _seal(self, segment: Segment) -> None:
         segment.seal()
         self._sealed += 1
 
+    def _write_mark(self, bytes_synced: int) -> None:
+        """Write down how far the log has come."""
+        state = self._state
+        ends, gaps = state.end_offsets.tolist(), watermark.as_lists(self.offsets().gaps)
+        newest = self._segments[-1].header.first_number
+        mark = Watermark(newest, bytes_synced, state.next_number, ends, gaps, self._missing_numbers)
+        if mark != self._mark:
+            watermark.write(self._files, self._directory, mark)
+            self._mark = mark
+
     def _write_snapshot(self) -> None:
+        self._write_mark(self._end if self._options.durability == "sync" else self._header_bytes())
         snapshot.write(self._files, self._directory, self._state)
         self._snapshot_number = self._state.next_number
         self._bytes_since_snapshot = 0

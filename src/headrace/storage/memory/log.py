@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Decide, OffsetRange
 from headrace.storage.ranges import check_range
+from headrace.storage.shares import read_each
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,10 @@ class MemoryLog:
         whole = pa.concat_batches(batches)
         sizes = message_sizes(whole.column("value"), whole.column("key"), whole.column("attributes"))
         return whole.slice(0, max(1, int(np.searchsorted(np.cumsum(sizes), bytes_max, side="right"))))
+
+    def read_many(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
+        """Messages of many partitions, each its share, the oldest first."""
+        return read_each(self, positions, messages_max, bytes_max)
 
     def first_at(self, partition: int, time_us: int) -> int:
         """The first offset of a partition at or after a time; its end offset if all is older."""

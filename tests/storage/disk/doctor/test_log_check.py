@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.storage.disk.files import watermark
 from headrace.storage.disk.files.segment import file_name
 from tests.storage.disk.doctor.damaged_stores import START, Patient
 
@@ -53,9 +54,12 @@ def test_a_cut_file_whose_index_remembers(tmp_path: Path) -> None:
         file.truncate(position)
     assert patient.found(repair=True) == [
         (LOG, position, "damage", "none"),
+        (patient.topic.name, 0, "damage", "none"),
+        (patient.topic.name, 0, "damage", "none"),
         ("00000000000000000003.state", 0, "damage", "none"),
     ]
     assert "is shorter now" in patient.told()
+    assert "partition 1 ends at 2, and ended at 3 before" in patient.told()
     assert "the log ends with 1" in patient.told()
 
 
@@ -210,6 +214,9 @@ def test_a_newest_segment_without_a_header_that_had_messages(tmp_path: Path) -> 
     patient.flip(patient.file(3), 20)
     assert (file_name(3, "log"), 0, "damage", "none") in patient.found(repair=True)
     patient.file(3).write_bytes(bytes(START))
+    # The watermark says that this segment was begun; without it, it may have been just being begun.
+    assert patient.found() == [(file_name(3, "log"), 0, "damage", "none")]
+    (patient.topic / watermark.NAME).unlink()
     assert patient.found() == [(file_name(3, "log"), 0, "leftover", "possible")]
     patient.file(3).write_bytes(bytes(START + 64))
     assert (file_name(3, "log"), 0, "damage", "none") in patient.found(repair=True)

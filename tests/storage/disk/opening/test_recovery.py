@@ -17,6 +17,7 @@ from headrace.core.publish.plan import CommitKey
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.segment import SegmentHeader, file_name, header_bytes
 from headrace.storage.disk.opening.recovery import recover
+from headrace.storage.ranges import Gap
 from tests.storage.builders import (
     EVERYTHING,
     NOW_US,
@@ -168,7 +169,11 @@ class TestDamage:
         log = topic.open()
         assert reasons(log.damage) == [(path.name, cut, f"the file was {length} bytes long and is shorter now")]
         assert log.read(0, 0, 10, EVERYTHING)["value"].to_pylist() == numbered(2)
-        assert topic.publish(values(b"new"))[0].offset.tolist() == [3]
+        # The index knows of offset 2; nobody knows what was written after it.
+        end = 3 + ROOMY_OPTIONS.segment_bytes // 4
+        assert log.offsets().gaps == (Gap(0, 2, end),)
+        assert topic.publish(values(b"new"))[0].offset.tolist() == [end]
+        assert topic.reopen().damage == []
 
     def test_a_newest_segment_with_a_wrong_header_is_read_by_its_frames(self, tmp_path: Path) -> None:
         topic = filled(tmp_path, 5)

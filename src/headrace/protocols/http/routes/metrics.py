@@ -69,6 +69,7 @@ _SIZES: Final = (
     ("sources", "headrace_sources", "Sources that are remembered"),
     ("queue_consumers", "headrace_queue_consumers", "Consumers of the PgQueue HTTP API"),
     ("bytes_stored", "headrace_store_bytes", "Bytes on disk"),
+    ("offsets_skipped", "headrace_offsets_skipped", "Offsets that are absent because their messages were lost"),
 )
 
 

@@ -43,7 +43,9 @@ class CheckedCatalog:
         for row in self.offsets:
             known = ends.get(row["topicid"])
             if known is not None and not 0 <= row["queueoffset"] <= known[row["partition"]]:
-                yield f"{_name(row)}: offset {row['queueoffset']}, but the partition ends at {known[row['partition']]}"
+                end = known[row["partition"]]
+                raised = "; the next opening raises the end, so that the group skips nothing"
+                yield f"{_name(row)}: offset {row['queueoffset']}, but the partition ends at {end}{raised}"
 
 
 def check_catalog(path: Path, is_closed: bool) -> CheckedCatalog:

@@ -14,14 +14,17 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.errors import Damaged
 from headrace.core.hashing import Int64s
 from headrace.core.publish.plan import Directory
 from headrace.storage.disk.doctor.report import Finding, Kind, Repair, Report
-from headrace.storage.disk.files import frame, snapshot
+from headrace.storage.disk.files import frame, snapshot, watermark
 from headrace.storage.disk.files.filesystem import FileSystem, write_whole
 from headrace.storage.disk.files.index import GrowingIndex
-from headrace.storage.disk.files.segment import SegmentHeader, file_names, header_bytes, load_index
+from headrace.storage.disk.files.segment import SegmentHeader, file_name, file_names, header_bytes, load_index
+from headrace.storage.disk.files.watermark import Watermark
 from headrace.storage.disk.opening.scan import Scanned, is_room, scan
+from headrace.storage.ranges import OffsetRange
 
 
 @dataclass(slots=True)
@@ -47,21 +50,60 @@ class LogCheck:
         self._reached: _Reached | None = None
         self._is_damaged = False
         self._names: list[str] = []
+        self._mark: Watermark | None = None
         self.ends: Int64s | None = None
 
     def run(self) -> None:
         """Check everything in the directory."""
         names = self._names = self._files.list_directory(self._directory)
         logs = file_names(names, "log")
+        self._check_watermark()
         self._check_strays(names, logs)
         if not logs:
             self._find(self._directory, 0, "damage", "the topic has no segment")
             return
         for name in logs:
             self._check_segment(self._directory / name, is_newest=name == logs[-1])
+        self._check_newest(int(logs[-1].partition(".")[0]))
         self._check_snapshots(int(logs[0].partition(".")[0]))
         if self._reached is not None and not self._is_damaged:
             self.ends = self._widened(self._reached.ends)
+
+    # The watermark
+
+    def _check_watermark(self) -> None:
+        path = self._directory / watermark.NAME
+        try:
+            self._mark = watermark.read(self._files, self._directory)
+        except Damaged as error:
+            self._find(path, 0, "damage", error.reason, self._removed(path))
+        for gap in () if self._mark is None else self._mark.skipped:
+            what = f"offsets {gap.first} to {gap.end - 1} of partition {gap.partition} were lost, and are skipped"
+            self._find(path, 0, "gap", what)
+
+    def _check_newest(self, newest: int) -> None:
+        """The log must have come as far as the watermark says."""
+        mark = self._mark
+        if mark is None or self._reached is None:
+            return
+        if mark.segment > newest:
+            path = self._directory / file_name(mark.segment, "log")
+            self._find(path, 0, "damage", "the newest segment is missing: what was in it is lost")
+        ends, marked = _alike(self._reached.ends, np.array(mark.ends, np.int64))
+        offsets = OffsetRange(np.zeros(len(ends), np.int64), marked, mark.skipped)
+        raised = offsets.past_gaps(ends)
+        for partition in np.flatnonzero(raised < marked).tolist():
+            what = f"partition {partition} ends at {ends[partition]}, and ended at {marked[partition]} before"
+            self._find(self._directory, 0, "damage", what)
+        self._reached.ends = raised
+        self._reached.number = dict(mark.missing_numbers).get(self._reached.number, self._reached.number)
+
+    def _is_gap(self, partition: int, expected: int, first: int) -> bool:
+        """Whether the offsets between are known to be lost."""
+        if self._mark is None:
+            return False
+        nowhere = np.zeros(0, np.int64)
+        return OffsetRange(nowhere, nowhere, self._mark.skipped).readable(partition, expected) == first
 
     def _check_strays(self, names: list[str], logs: list[str]) -> None:
         known = {Path(name).with_suffix(".index").name for name in logs}
@@ -86,6 +128,8 @@ class LogCheck:
             self._find(path, 0, "damage", "the segment's header is wrong")
         sealed = load_index(self._files, path.with_suffix(".index"))
         covered = 0 if sealed is None else sealed.covered_bytes
+        if self._mark is not None and self._mark.segment == int(path.stem):
+            covered = max(covered, self._mark.bytes)
         if covered > len(view):
             self._find(path, len(view), "damage", f"the file was {covered} bytes long and is shorter now")
         complete = min(covered, len(view)) if is_newest else len(view)
@@ -100,6 +144,10 @@ class LogCheck:
     def _was_just_begun(self, path: Path, view: memoryview) -> bool:
         """Whether nothing in a segment without a header was acknowledged, as recovery decides it."""
         if self._partitions is None or self._reached is None or len(view) > header_bytes(self._partitions):
+            return False
+        if self._mark is not None and self._mark.segment >= int(path.stem):
+            return False
+        if load_index(self._files, path.with_suffix(".index")) is not None:
             return False
         return not scan(view, frame.ALIGNMENT, self._topic_id, str(path)).frames
 
@@ -154,10 +202,14 @@ class LogCheck:
     def _missing_commits(self, path: Path, position: int, number: int) -> None:
         assert self._reached is not None
         expected = self._reached.number
+        if self._mark is not None and (expected, number) in self._mark.missing_numbers:
+            return
         missing = f"commits {expected} to {number - 1} are missing before it"
         self._find(path, position, "damage", missing if number > expected else f"commit {number} is there twice")
 
     def _misplaced(self, path: Path, position: int, partition: int, first: int, expected: int) -> None:
+        if self._is_gap(partition, expected, first):
+            return
         missing = f"offsets {expected} to {first - 1} of partition {partition} are missing before it"
         twice = f"offsets {first} to {expected - 1} of partition {partition} are there twice"
         self._find(path, position, "damage", missing if first > expected else twice)

@@ -1,4 +1,4 @@
-"""What a doctor finds: damage, which costs something, and leftovers, which cost nothing."""
+"""What a doctor finds: damage, which costs something, leftovers, which cost nothing, and gaps, which cost it before."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-Kind = Literal["damage", "leftover"]
+Kind = Literal["damage", "leftover", "gap"]
 Repair = Literal["none", "possible", "done"]
 
 
@@ -14,7 +14,7 @@ class Finding(msgspec.Struct, frozen=True):
     """Something in a file that is not as it should be.
 
     kind: `damage` if bytes are not what was written, or are missing; `leftover` if a crash left something that opening
-        the store puts in order by itself.
+        the store puts in order by itself; `gap` if messages were lost before and their offsets are skipped.
     repair: whether it can be repaired without the loss of anything readable, or was.
     """
 

@@ -138,6 +138,19 @@ class Segment:
         rows[-1] -= max(0, int(rows.sum()) - messages_max)
         return self._decode(run.frame, first_row, rows, frames), np.repeat(frames["time_us"][run.frame], rows)
 
+    def frames_of(self, numbers: Int64s) -> pa.RecordBatch:
+        """All rows of some frames, which are known to be intact, one frame after another."""
+        frames = self.index.frames
+        rows = frames["rows"][numbers].astype(np.int64)
+        return self._decode(numbers, np.zeros(len(numbers), np.int64), rows, frames)
+
+    def damaged(self, numbers: Int64s) -> list[int]:
+        """Those of some frames whose checksum is wrong; each is verified the first time only."""
+        if self.growing is not None:
+            return []
+        frames = self.index.frames
+        return [number for number in numbers.tolist() if not self._is_intact(number, frames)]
+
     def first_at(self, partition: int, time_us: int) -> int | None:
         """The first offset of a partition at or after a time, or none if all is older."""
         index = self.index
@@ -199,16 +212,22 @@ class Segment:
             return run
         for place in np.flatnonzero(~self._verified[run.frame]).tolist():
             number = int(run.frame[place])
-            position = int(frames["position"][number])
-            view = self._mapped(position + int(frames["bytes"][number]))
-            if frame.read_intact(view, position, self.header.topic_id, str(self.path)) is None:
+            if not self._is_intact(number, frames):
                 if place:
                     return run.first(place)
+                position = int(frames["position"][number])
                 last = int(run.first_offset[0]) + int(run.rows[0]) - 1
                 lost = f"offsets {run.first_offset[0]} to {last} of partition {partition}"
                 raise Damaged(str(self.path), position, f"the checksum is wrong; {lost} cannot be read")
-            self._verified[number] = True
         return run
+
+    def _is_intact(self, number: int, frames: Mapping[str, Any]) -> bool:
+        """Whether a frame's checksum is right, which is looked at the first time only."""
+        if not self._verified[number]:
+            position = int(frames["position"][number])
+            view = self._mapped(position + int(frames["bytes"][number]))
+            self._verified[number] = bool(frame.read_intact(view, position, self.header.topic_id, str(self.path)))
+        return bool(self._verified[number])
 
     def _mapped(self, length: int) -> memoryview:
         """The file's content, at least up to `length`."""

@@ -56,7 +56,12 @@ def write(files: FileSystem, directory: Path, state: TopicState) -> None:
     checksum = crc32c(body, crc32c(unchecked[_CHECKED_FROM:]))
     header = _HEADER.pack(MAGIC, checksum, VERSION, *map(len, parts))
     write_whole(files, directory / file_name(state.next_number, ENDING), [header, body], durable=True)
-    for name in names(files, directory)[:-KEPT]:
+    remove_older(files, directory, KEPT)
+
+
+def remove_older(files: FileSystem, directory: Path, kept: int) -> None:
+    """Remove all snapshots but so many of the newest."""
+    for name in names(files, directory)[:-kept]:
         files.remove(directory / name)
 
 

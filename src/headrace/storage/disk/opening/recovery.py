@@ -2,11 +2,15 @@
 
 Only the newest segment is read. Its torn tail, which was never acknowledged, is cut. What planning knows comes from
 the newest intact snapshot and the frames after it. Damage is collected and reported; everything else stays readable.
+
+Then the log is compared with everything else that knows how far it had come: indexes, the watermark and the offsets
+that groups have committed. Where one of them knows of more, the end of the partition is raised to it, the offsets
+between are a gap, and that is written down before anything is published.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,39 +18,91 @@ import numpy as np
 
 from headrace.core.errors import Damaged
 from headrace.core.hashing import Int64s
-from headrace.core.limits import MICROSECONDS
+from headrace.core.limits import MICROSECONDS, SEGMENT_BYTES
 from headrace.core.publish.plan import TopicState, replay
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.disk.files import frame, snapshot
+from headrace.storage.disk.files import frame, snapshot, watermark
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.index import GrowingIndex, SealedIndex, end_offsets
-from headrace.storage.disk.files.segment import Segment, SegmentHeader, file_names, header_bytes, index_anew, load_index
-from headrace.storage.disk.opening.repair import raise_past_holes, repaired_header
+from headrace.storage.disk.files.segment import (
+    Segment,
+    SegmentHeader,
+    file_name,
+    file_names,
+    header_bytes,
+    index_anew,
+    load_index,
+)
+from headrace.storage.disk.files.watermark import Watermark
+from headrace.storage.disk.opening.repair import ROW_BYTES_MIN, raise_past_holes, repaired_header
 from headrace.storage.disk.opening.scan import Scanned, scan
+from headrace.storage.ranges import Gap
 
 
 @dataclass(slots=True)
 class Recovered:
-    """A topic's files as they were found and repaired; the newest segment comes last and ends at `end`."""
+    """A topic's files as they were found and repaired; the newest segment comes last and ends at `end`.
+
+    gaps: the offsets that are absent. mark: the watermark as it is on the disk. notes: what was found out at this
+    opening.
+    """
 
     segments: list[Segment]
     state: TopicState
     end: int
     snapshot_number: int
     damage: list[Damaged] = field(default_factory=list)
+    gaps: tuple[Gap, ...] = ()
+    missing_numbers: list[tuple[int, int]] = field(default_factory=list)
+    mark: Watermark | None = None
+    notes: list[str] = field(default_factory=list)
 
 
-def recover(files: FileSystem, directory: Path, topic: TopicRecord, now_us: int) -> Recovered:
-    """Read a topic's directory and make it ready for writing."""
+@dataclass(slots=True)
+class _Found:
+    """The segments that can be used, and what is known of a newest one that cannot.
+
+    indexes: those of newest segments that are missing or empty. doomed: what is to be removed once that is written
+    down. missing: the newest segment, if it has an index and no file. is_lost: whether the newest segment is missing,
+    empty, or shorter than it was.
+    """
+
+    segments: list[Segment]
+    indexes: list[SealedIndex] = field(default_factory=list)
+    doomed: list[Path] = field(default_factory=list)
+    missing: Path | None = None
+    is_lost: bool = False
+
+
+def recover(
+    files: FileSystem,
+    directory: Path,
+    topic: TopicRecord,
+    now_us: int,
+    committed: Mapping[int, int] | None = None,
+    segment_bytes: int = SEGMENT_BYTES,
+) -> Recovered:
+    """Read a topic's directory and make it ready for writing.
+
+    committed: by partition the highest offset that a group has committed.
+    """
     damage: list[Damaged] = []
-    segments = _find_segments(files, directory, topic, damage)
+    mark = _watermark(files, directory, damage)
+    found = _find_segments(files, directory, topic, mark, damage)
+    segments = found.segments
     newest = segments[-1]
     sealed = load_index(files, newest.index_path)
-    index, scanned = _repair_newest(files, newest, 0 if sealed is None else sealed.covered_bytes, damage)
+    complete = _complete_bytes(newest, sealed, mark)
+    if complete > (length := files.size(newest.path)):
+        damage.append(Damaged(str(newest.path), length, f"the file was {complete} bytes long and is shorter now"))
+        found.is_lost, complete = True, 0
+        # It would say so again at every opening.
+        found.doomed.append(newest.index_path)
+    index, scanned = _repair_newest(files, newest, complete, damage)
     newest.growing = index
     # The names of a segment and of a snapshot count from here on too, and may never have been synced.
     files.sync_directory(directory)
-    ends = _end_offsets(newest, index, sealed, topic)
+    ends = _end_offsets(newest, index, sealed if complete else None, topic)
     raise_past_holes(ends, scanned, index, sealed)
     state = TopicState(np.zeros(topic.partitions, np.int64))
     state.window.messages_max = topic.settings.deduplication_window_messages
@@ -58,21 +114,110 @@ def recover(files: FileSystem, directory: Path, topic: TopicRecord, now_us: int)
         damage.append(Damaged(str(directory), 0, f"no intact snapshot: {lost}"))
     for position, header, view in _frames_from(files, segments, scanned, snapshot_number, damage):
         _replay(position, header, view, state, topic, now_us)
-    state.end_offsets = ends
     frames_known = 0 if sealed is None else len(sealed.frames["rows"])
     state.next_number = max(state.next_number, newest.header.first_number + frames_known)
     state.last_time_us = max(state.last_time_us, newest.header.created_us)
-    return Recovered(segments, state, scanned.end, snapshot_number, damage)
+    recovered = Recovered(segments, state, scanned.end, snapshot_number, damage)
+    number_found = scanned.frames[-1][1].number + 1 if scanned.frames else newest.header.first_number
+    known = [*found.indexes, *([] if sealed is None else [sealed])]
+    _raise_ends(recovered, ends, known, mark, committed or {}, segment_bytes if found.is_lost else 0, number_found)
+    _write_down(files, directory, recovered, mark, found.doomed)
+    return recovered
 
 
-def _find_segments(files: FileSystem, directory: Path, topic: TopicRecord, damage: list[Damaged]) -> list[Segment]:
-    logs = _swept_logs(files, directory)
+def _watermark(files: FileSystem, directory: Path, damage: list[Damaged]) -> Watermark | None:
+    try:
+        return watermark.read(files, directory)
+    except Damaged as error:
+        damage.append(error)
+        return None
+
+
+def _complete_bytes(newest: Segment, sealed: SealedIndex | None, mark: Watermark | None) -> int:
+    """How many bytes of the newest segment are known to have been written whole."""
+    covered = 0 if sealed is None else sealed.covered_bytes
+    is_marked = mark is not None and mark.segment == newest.header.first_number
+    return max(covered, mark.bytes) if is_marked and mark is not None else covered
+
+
+def _raise_ends(
+    recovered: Recovered,
+    ends: Int64s,
+    indexes: Sequence[SealedIndex],
+    mark: Watermark | None,
+    committed: Mapping[int, int],
+    lost_bytes: int,
+    number_found: int,
+) -> None:
+    """Let the partitions end where anything knows that they did, and find the gaps that this leaves."""
+    partitions = len(ends)
+    known = _within(end_offsets(ends, indexes) if indexes else ends, partitions, recovered.segments[-1].path)
+    if mark is not None:
+        known = np.maximum(known, _within(np.array(mark.ends, np.int64), partitions, recovered.segments[-1].path))
+        recovered.state.next_number = max(recovered.state.next_number, mark.next_number)
+        recovered.missing_numbers = list(mark.missing_numbers)
+    highest = np.array([committed.get(place, 0) for place in range(partitions)], np.int64)
+    for place in np.flatnonzero(highest > known).tolist():
+        what = f"a group has committed offset {highest[place]} of partition {place}, the log knows only {known[place]}"
+        recovered.notes.append(what)
+    known = np.maximum(known, highest)
+    if lost_bytes:
+        # Nothing says how much more there was: as many offsets are skipped as the bytes of a segment can hold rows.
+        known = known + lost_bytes // ROW_BYTES_MIN
+    if number_found < recovered.state.next_number:
+        numbers = (number_found, recovered.state.next_number)
+        kept = [other for other in recovered.missing_numbers if other[0] != number_found]
+        recovered.missing_numbers = [*kept, numbers]
+    before = () if mark is None else mark.skipped
+    start = np.zeros(partitions, np.int64)
+    base = recovered.segments[0].header.base_offsets
+    start[: len(base)] = base
+    recovered.gaps = watermark.merged([*before, *watermark.gaps_between(ends, known)], start)
+    for gap in sorted(set(recovered.gaps) - set(before)):
+        lost = f"offsets {gap.first} to {gap.end - 1} of partition {gap.partition} are lost, and are skipped"
+        recovered.notes.append(lost)
+    recovered.state.end_offsets = known
+
+
+def _write_down(
+    files: FileSystem, directory: Path, recovered: Recovered, mark: Watermark | None, doomed: Sequence[Path]
+) -> None:
+    """Make the gaps durable, and only then remove what knew of them."""
+    before = ((), []) if mark is None else (mark.skipped, mark.missing_numbers)
+    recovered.mark = mark
+    if before != (recovered.gaps, recovered.missing_numbers):
+        recovered.mark = _marked(recovered)
+        watermark.write(files, directory, recovered.mark)
+    for path in doomed:
+        files.remove(path)
+    if doomed:
+        files.sync_directory(directory)
+
+
+def _marked(recovered: Recovered) -> Watermark:
+    """What is known right after opening."""
+    newest, state = recovered.segments[-1], recovered.state
+    return Watermark(
+        newest.header.first_number,
+        recovered.end,
+        state.next_number,
+        state.end_offsets.tolist(),
+        watermark.as_lists(recovered.gaps),
+        recovered.missing_numbers,
+    )
+
+
+def _find_segments(
+    files: FileSystem, directory: Path, topic: TopicRecord, mark: Watermark | None, damage: list[Damaged]
+) -> _Found:
+    found = _Found([])
+    segments = found.segments
+    logs = _swept_logs(files, directory, found)
     headers = [_header_of(files, path, topic) for path in logs]
-    segments: list[Segment] = []
     for path, header, after in zip(logs, headers, [*headers[1:], None], strict=False):
         if header is None:
             if path == logs[-1] and segments and not _was_begun(files, path, topic):
-                files.remove(path)
+                _pass_over(files, path, mark, found, damage)
                 continue
             header = repaired_header(files, path, topic, segments[-1] if segments else None, after)
             damage.append(_wrong_header(path, header))
@@ -83,7 +228,25 @@ def _find_segments(files: FileSystem, directory: Path, topic: TopicRecord, damag
             raise Damaged(str(path), 0, "the newest segment's header is wrong: restore the file, or move it away")
     if not segments:
         raise Damaged(str(directory), 0, "the topic has no segment")
-    return segments
+    if mark is not None and mark.segment > int(logs[-1].stem):
+        found.missing = directory / file_name(mark.segment, "log")
+    if found.missing is not None:
+        damage.append(Damaged(str(found.missing), 0, "the newest segment is missing: what was in it is lost"))
+        found.is_lost = True
+    return found
+
+
+def _pass_over(files: FileSystem, path: Path, mark: Watermark | None, found: _Found, damage: list[Damaged]) -> None:
+    """A newest segment without header and frames: it was just being begun, or it was emptied."""
+    index_path = path.with_suffix(".index")
+    index = load_index(files, index_path)
+    if index is None and (mark is None or mark.segment < int(path.stem)):
+        files.remove(path)
+        return
+    found.doomed += [path, index_path]
+    found.indexes += [] if index is None else [index]
+    found.is_lost = True
+    damage.append(Damaged(str(path), 0, "the newest segment was emptied: what was in it is lost"))
 
 
 def _header_of(files: FileSystem, path: Path, topic: TopicRecord) -> SegmentHeader | None:
@@ -96,15 +259,25 @@ def _wrong_header(path: Path, repaired: SegmentHeader | None) -> Damaged:
     return Damaged(str(path), 0, f"the segment's header is wrong, {outcome}")
 
 
-def _swept_logs(files: FileSystem, directory: Path) -> list[Path]:
-    """The files of the segments in order, once what belongs to none is removed."""
+def _swept_logs(files: FileSystem, directory: Path, found: _Found) -> list[Path]:
+    """The files of the segments in order, once what belongs to none is removed.
+
+    The index of a log that was moved away must not meet another log of the same name: it goes too, once what it knows
+    is written down.
+    """
     names = files.list_directory(directory)
     logs = [directory / name for name in file_names(names, "log")]
-    # The index of a log that was moved away must not meet another log of the same name.
     known = {path.with_suffix(".index").name for path in logs}
-    lone = [name for name in file_names(names, "index") if name not in known]
-    for name in [name for name in names if name.endswith(".tmp")] + lone:
+    for name in [name for name in names if name.endswith(".tmp")]:
         files.remove(directory / name)
+    lone = [directory / name for name in file_names(names, "index") if name not in known]
+    for path in lone:
+        index = load_index(files, path)
+        if index is not None:
+            found.indexes.append(index)
+            if logs and path.stem > logs[-1].stem:
+                found.missing = path.with_suffix(".log")
+    found.doomed += lone
     return logs
 
 
@@ -119,9 +292,6 @@ def _repair_newest(
 ) -> tuple[GrowingIndex, Scanned]:
     """Index the newest segment, of which so many bytes are known to have been complete, and cut its torn tail."""
     view = files.map(segment.path)
-    if complete > len(view):
-        damage.append(Damaged(str(segment.path), len(view), f"the file was {complete} bytes long and is shorter now"))
-        complete = 0
     index, scanned = index_anew(view, segment.header, str(segment.path), complete)
     damage += _reported(segment, scanned)
     handle = files.open(segment.path)
@@ -142,10 +312,15 @@ def _repair_newest(
 def _end_offsets(newest: Segment, index: GrowingIndex, sealed: SealedIndex | None, topic: TopicRecord) -> Int64s:
     """Where the partitions end; a sealed index also knows of messages that are lost, whose offsets stay taken."""
     known = end_offsets(newest.header.base_offsets, [index] if sealed is None else [index, sealed])
-    if len(known) > topic.partitions:
-        reason = f"it has {len(known)} partitions, the catalog {topic.partitions}: the catalog is older than the log"
-        raise Damaged(str(newest.path), 0, reason)
-    return np.concatenate([known, np.zeros(topic.partitions - len(known), np.int64)])
+    return _within(known, topic.partitions, newest.path)
+
+
+def _within(offsets: Int64s, partitions: int, path: Path) -> Int64s:
+    """Offsets of as many partitions as the catalog has; those of more are an error."""
+    if len(offsets) > partitions:
+        reason = f"it has {len(offsets)} partitions, the catalog {partitions}: the catalog is older than the log"
+        raise Damaged(str(path), 0, reason)
+    return np.concatenate([offsets, np.zeros(partitions - len(offsets), np.int64)])
 
 
 def _reported(segment: Segment, scanned: Scanned) -> list[Damaged]:

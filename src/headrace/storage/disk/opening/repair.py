@@ -23,7 +23,7 @@ from headrace.storage.disk.files.segment import Segment, SegmentHeader, header_p
 from headrace.storage.disk.opening.scan import Hole, Scanned, scan
 
 # Every row has at least the offset of its value in the record batch.
-_ROW_BYTES_MIN: Final = 4
+ROW_BYTES_MIN: Final = 4
 _UNKNOWN: Final = -1
 
 
@@ -73,7 +73,7 @@ def raise_past_holes(ends: Int64s, scanned: Scanned, index: GrowingIndex, sealed
             behind = index.frames["position"][index.entries["frame"]] >= hole.end
             is_open = np.ones(len(ends), bool)
             is_open[index.entries["partition"][behind]] = False
-            ends[is_open] += (hole.end - hole.position) // _ROW_BYTES_MIN
+            ends[is_open] += (hole.end - hole.position) // ROW_BYTES_MIN
 
 
 def _is_known(hole: Hole, sealed: SealedIndex | None) -> bool:

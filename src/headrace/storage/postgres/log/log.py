@@ -30,7 +30,7 @@ from __future__ import annotations
 import bisect
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
@@ -65,6 +65,7 @@ from headrace.storage.postgres.notify import PostgresSignals
 from headrace.storage.postgres.pool import RETRY_PAUSE_SECONDS, Connection, ConnectionPool
 from headrace.storage.postgres.sql.schema import table_of
 from headrace.storage.ranges import check_range
+from headrace.storage.shares import read_each
 
 _CLOSED: Final = "the log is closed"
 # What one statement reads at most; a read of more takes several.
@@ -181,6 +182,10 @@ class PostgresLog:
             return read_batch(NO_MESSAGES, partition, offset, np.zeros(0, np.int64))
         batches = self._unless_dropped(partial(self._read, sight, partition, offset, stop, bytes_max))
         return None if batches is None else _within_bytes(pa.concat_batches(batches), bytes_max)
+
+    def read_many(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
+        """Messages of many partitions, each its share, the oldest first."""
+        return read_each(self, positions, messages_max, bytes_max)
 
     def first_at(self, partition: int, time_us: int) -> int:
         """The first offset of a partition at or after a time; its end offset if all is older."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from headrace.core.errors import StoreUnavailable
 from headrace.core.hashing import Int64s
-from headrace.core.retention import Sightings, droppable, outlived
+from headrace.core.retention import Sightings, droppable, should_complete
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.log import topic_row as heads
@@ -69,17 +69,17 @@ class Retention:
     def _look(self, connection: Connection) -> tuple[bool, bool]:
         """Whether anything may go, as far as can be seen without a lock, and whether tables are left from before."""
         head, found = look(connection, self.topic)
-        worth_it = self._should_begin(head, found[-1]) or self._droppable(found, head, self.held) > 0
+        worth_it = self._should_begin(head, found, self.held) or self._droppable(found, head, self.held) > 0
         return worth_it, bool(left_to_drop(connection, self.topic.id))
 
     def _cut(self, connection: Connection) -> int:
         connection.execute(SHORT_WAIT)
         head = heads.lock(connection, self.topic)
         found = segments_of(connection, self.topic.id, head)
-        begins = self._should_begin(head, found[-1])
+        held = self._held(connection, head) if self.held is None else self.held
+        begins = self._should_begin(head, found, held)
         if begins:
             found = (*found, begin_segment(connection, self.topic.id, head))
-        held = self._held(connection, head) if self.held is None else self.held
         count = self._droppable(found, head, held)
         if count:
             first = found[count]
@@ -90,12 +90,14 @@ class Retention:
             heads.cut(connection, self.topic, head)
         return count
 
-    def _should_begin(self, head: TopicRow, last: SegmentTable) -> bool:
-        """Whether the last segment could go, or is full, and so has to be complete."""
-        has_messages = int(head.ends.sum()) > int(last.ends.sum())
-        newest_us = self.sightings.newest_us(head.last_time_us, self.now_us)
-        is_old = outlived(newest_us, self.settings, self.now_us)
-        return has_messages and (is_old or is_full(last, head, self.connections.options))
+    def _should_begin(self, head: TopicRow, found: Sequence[SegmentTable], held: Int64s | None) -> bool:
+        """Whether the last segment could go, or is full or old, and so has to be complete."""
+        last = found[-1]
+        if int(head.ends.sum()) <= int(last.ends.sum()):
+            return False
+        pieces = self.sightings.dated(pieces_of(found, head), self.now_us)
+        is_old = should_complete(pieces, last.created_us, self.settings, held, self.now_us)
+        return is_old or is_full(last, head, self.connections.options)
 
     def _droppable(self, found: Sequence[SegmentTable], head: TopicRow, held: Int64s | None) -> int:
         pieces = self.sightings.dated(pieces_of(found, head), self.now_us)

@@ -18,7 +18,7 @@ from psycopg import sql
 from headrace.core.errors import TableMissing
 from headrace.core.hashing import Int64s
 from headrace.core.limits import LOOKS_MAX
-from headrace.core.retention import Piece
+from headrace.core.retention import Piece, piece_bytes_max
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.log import topic_row as heads
 from headrace.storage.postgres.log.topic_row import ROW_BYTES, TopicRow, array, widened
@@ -92,7 +92,8 @@ def is_full(segment: SegmentTable, head: TopicRow, options: PostgresOptions) -> 
     if head.commits == segment.first_commit:
         return False
     size = int(head.byte_ends.sum()) - int(segment.byte_ends.sum())
-    return size >= options.segment_bytes or head.commits - segment.first_commit >= options.segment_commits
+    bytes_max = piece_bytes_max(head.settings, options.segment_bytes)
+    return size >= bytes_max or head.commits - segment.first_commit >= options.segment_commits
 
 
 def pieces_of(segments: Sequence[SegmentTable], head: TopicRow) -> list[Piece]:

@@ -1,0 +1,106 @@
+"""The watermark: how far the log of a topic had come when that was last written down, and which offsets it skips.
+
+    header | a msgpack struct
+
+It is written when a segment is begun, with every snapshot, at a clean close, and when opening finds that the log ends
+before an offset that is known to have been given. So a newest segment that is missing, emptied or cut is told from one
+that was just being begun, and an offset that was acknowledged once is never given to another message.
+
+A gap is a range of offsets that were given, or may have been, and whose messages are lost: they stay absent. The file
+is replaced as a whole, durably. A damaged or missing one costs what it knew and nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+from crc32c import crc32c
+
+from headrace.core.errors import Damaged, UnknownFormat
+from headrace.core.hashing import Int64s
+from headrace.storage.disk.files.filesystem import FileSystem, write_whole
+from headrace.storage.ranges import Gap
+
+NAME: Final = "log.watermark"
+MAGIC: Final = b"HRwm"
+VERSION: Final = 1
+
+# magic, checksum, version, bytes of the struct
+_HEADER: Final = struct.Struct("<4sIII")
+_CHECKED_FROM: Final = 8
+
+
+class Watermark(msgspec.Struct, frozen=True, array_like=True):
+    """What was written down.
+
+    segment: the first commit number of the newest segment; bytes: how long its file was.
+    next_number, ends: the next commit number, and the next offset of every partition.
+    gaps: as (partition, first offset, end offset), oldest first in every partition.
+    missing_numbers: ranges of commit numbers that are lost, as (first, end).
+    """
+
+    segment: int
+    bytes: int
+    next_number: int
+    ends: list[int]
+    gaps: list[tuple[int, int, int]] = []
+    missing_numbers: list[tuple[int, int]] = []
+
+    @property
+    def skipped(self) -> tuple[Gap, ...]:
+        """The gaps by their names."""
+        return tuple(Gap(*gap) for gap in self.gaps)
+
+
+def write(files: FileSystem, directory: Path, mark: Watermark) -> None:
+    """Replace the watermark of a topic, durably."""
+    content = msgspec.msgpack.encode(mark)
+    unchecked = _HEADER.pack(MAGIC, 0, VERSION, len(content))
+    checksum = crc32c(content, crc32c(unchecked[_CHECKED_FROM:]))
+    header = _HEADER.pack(MAGIC, checksum, VERSION, len(content))
+    write_whole(files, directory / NAME, [header, content], durable=True)
+
+
+def read(files: FileSystem, directory: Path) -> Watermark | None:
+    """The watermark of a topic, none if there is none; one that is damaged is an error."""
+    path = directory / NAME
+    if NAME not in files.list_directory(directory):
+        return None
+    view = files.map(path)
+    if len(view) < _HEADER.size:
+        raise Damaged(str(path), 0, "the watermark is cut")
+    magic, checksum, version, length = _HEADER.unpack_from(view)
+    if magic != MAGIC or crc32c(view[_CHECKED_FROM:]) != checksum:
+        raise Damaged(str(path), 0, "the watermark's checksum is wrong")
+    if version > VERSION:
+        raise UnknownFormat(str(path), version, VERSION)
+    return msgspec.msgpack.decode(view[_HEADER.size : _HEADER.size + length], type=Watermark)
+
+
+def gaps_between(found: Int64s, raised: Int64s) -> list[Gap]:
+    """The gaps that raising the ends of partitions leaves."""
+    return [Gap(place, int(found[place]), int(raised[place])) for place in np.flatnonzero(raised > found).tolist()]
+
+
+def merged(gaps: Iterable[Gap], start: Int64s) -> tuple[Gap, ...]:
+    """Gaps in order, those that touch made one, without what lies below the start of its partition."""
+    result: list[Gap] = []
+    for gap in sorted(gaps):
+        if gap.partition < len(start) and gap.end <= start[gap.partition]:
+            continue
+        last = result[-1] if result else None
+        if last is not None and last.partition == gap.partition and gap.first <= last.end:
+            result[-1] = Gap(gap.partition, last.first, max(last.end, gap.end))
+        else:
+            result.append(gap)
+    return tuple(result)
+
+
+def as_lists(gaps: Sequence[Gap]) -> list[tuple[int, int, int]]:
+    """Gaps as they are written down."""
+    return [(gap.partition, gap.first, gap.end) for gap in gaps]
