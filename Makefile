@@ -13,9 +13,6 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := $(PYTEST) --numprocesses=2 --dist=loadfile --timeout=300
 # Each of those processes starts a Java of its own, so these tests come by themselves.
 ON_SPARK := tests/spark $(wildcard tests/pipeline) tests/cli/test_demo.py
-# What waits for real servers, databases and Sparks can miss a deadline on a busy machine: a test that failed there is
-# run once more by itself, and must pass. Its first failure stays in the output.
-AGAIN := $(PYTEST) --timeout=900 --last-failed --last-failed-no-failures=none
 COVERED := --cov-branch --cov-report=term --cov-fail-under=100
 
 help:  ## list the commands
@@ -44,9 +41,9 @@ test: check  ## check the code, then run all tests; core and storage must be cov
 	@echo '== 2 of 4: storage'
 	$(PARALLEL) tests/storage --cov=src/headrace/storage $(COVERED)
 	@echo '== 3 of 4: all but core, storage and Spark'
-	$(PARALLEL) tests $(addprefix --ignore=,tests/core tests/storage $(ON_SPARK)) || $(AGAIN)
+	$(PARALLEL) tests $(addprefix --ignore=,tests/core tests/storage $(ON_SPARK))
 	@echo '== 4 of 4: Spark'
-	$(PARALLEL) $(ON_SPARK) || $(AGAIN)
+	$(PARALLEL) $(ON_SPARK)
 
 check: install  ## lint, types and import contracts
 	$(BIN)/ruff check .
