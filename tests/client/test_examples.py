@@ -18,7 +18,7 @@ import headrace
 import headrace.aio
 import headrace.client
 import headrace.testing
-from tests.client.serving import ROOT, ServerProcess
+from tests.server_process import ROOT, ServerProcess
 
 EXAMPLES = ["produce.py", "consume_in_a_group.py", "follow.py", "use_asyncio.py"]
 MODULES = [
@@ -32,7 +32,7 @@ MODULES = [
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = ServerProcess(f"file:{tmp_path_factory.mktemp('examples') / 'store'}")
     yield server.url
-    server.stop()
+    server.close()
 
 
 def run(*arguments: str) -> str:
@@ -68,7 +68,7 @@ def test_copies_of_the_group_example_started_one_after_another_share_the_work(tm
             assert [copy.returncode for copy in copies] == [0, 0, 0], told
             assert client.describe_group("orders", "billing").lag_messages == 0
     finally:
-        server.stop()
+        server.close()
 
 
 def test_example_of_a_test_passes() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.client import connect
-from tests.client.serving import ROOT, ServerProcess
+from tests.server_process import ROOT, ServerProcess
 
 PATIENCE_SECONDS = 60.0
 
@@ -42,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with connect(started.url) as client:
         client.create_topic("orders")
     yield started
-    started.stop()
+    started.close()
 
 
 def run(server: ServerProcess, tmp_path: Path, before: str, inside: str, after: str = "") -> tuple[int, str]:

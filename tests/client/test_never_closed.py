@@ -13,7 +13,7 @@ import pytest
 
 from headrace.client import Client, connect
 from headrace.core.errors import InvalidInput, InvalidMessage
-from tests.client.serving import ROOT, ServerProcess
+from tests.server_process import ROOT, ServerProcess
 
 PATIENCE_SECONDS = 60.0
 MESSAGES = 1000
@@ -40,7 +40,7 @@ def test_at_the_end_of_the_process_everything_is_sent_with_a_warning(tmp_path: P
             assert "ResourceWarning: a producer of topic 'orders' was never closed" in done.stderr
             assert client.offsets("orders") == {0: (0, MESSAGES)}
     finally:
-        server.stop()
+        server.close()
 
 
 def test_garbage_is_sent_too_with_a_warning(client: Client) -> None:

@@ -16,7 +16,7 @@ from headrace import aio
 from headrace.client import Client, connect
 from headrace.core.errors import InvalidInput, InvalidMessage
 from tests.broker.sites import DURABLE_ENGINES
-from tests.client.serving import PATIENCE_SECONDS, ROOT, ServerProcess
+from tests.server_process import PATIENCE_SECONDS, ROOT, ServerProcess
 
 
 def rows_of(client: Client, topic: str) -> list[tuple[int, bytes]]:
@@ -114,7 +114,7 @@ def test_asyncio_has_own_seqnos_too(server: Any) -> None:
 def durable_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
     process = ServerProcess(request.param.url(tmp_path / "store", request.getfixturevalue))
     yield process
-    process.stop()
+    process.close()
 
 
 def loader(url: str, mode: str, pause_after: int | None = None) -> subprocess.Popen[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -15,14 +16,14 @@ import pytest
 from headrace.client import Client, Producer, Receipt, connect
 from headrace.core.errors import AnswerLost, OutcomeUnknown, Unreachable
 from tests.broker.background import PATIENCE_SECONDS, eventually
-from tests.client.serving import ServerProcess
+from tests.server_process import ServerProcess
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     process = ServerProcess(f"file:{tmp_path / 'store'}")
     yield process
-    process.stop()
+    process.close()
 
 
 def values_of(client: Client, topic: str) -> list[bytes]:
@@ -61,8 +62,8 @@ def test_producer_with_an_id_loses_nothing_and_doubles_nothing(server: ServerPro
 
 def freeze(server: ServerProcess) -> None:
     """Stop the server, so that nothing is answered any more."""
-    server.process.send_signal(signal.SIGSTOP)
-    eventually(lambda: Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    os.kill(server.pid, signal.SIGSTOP)
+    eventually(lambda: Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
 
 
 def until_under_way(producer: Producer) -> None:

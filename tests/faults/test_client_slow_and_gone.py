@@ -22,7 +22,7 @@ from headrace.testing.transport import EmbeddedUpload
 from headrace.wire.tickets import Upload
 from tests.broker.background import PATIENCE_SECONDS, eventually
 from tests.broker.clock import SettableClock
-from tests.client.serving import ROOT
+from tests.server_process import ROOT
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.broker.background import eventually
-from tests.ports import ReservedPort
-from tests.protocols.http.servers import PATIENCE_SECONDS, ROOT, Client
+from tests.protocols.http.servers import Client
+from tests.server_process import ServerProcess
 
 LIBRARIES = [*Path("/usr/lib").glob("**/libfaketimeMT.so.1"), *Path("/usr/local/lib").glob("**/libfaketimeMT.so.1")]
 HOUR_SECONDS = 3600
@@ -27,19 +24,14 @@ class SetClock:
     def __init__(self, directory: Path) -> None:
         self._offset = directory / "offset"
         self.jump_to(0)
-        self._reserved = ReservedPort()
-        self.port = self._reserved.number
-        environment = {
+        variables = {
             "LD_PRELOAD": str(LIBRARIES[0]),
             "FAKETIME_TIMESTAMP_FILE": str(self._offset),
             "FAKETIME_NO_CACHE": "1",
             "DONT_FAKE_MONOTONIC": "1",
         }
-        store = f"file:{directory / 'store'}?durability=os"
-        command = [sys.executable, "-m", "tests.protocols.http.process", store, str(self.port)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=os.environ | environment)
-        assert self._process.stdout is not None
-        assert int(self._process.stdout.readline()) == self.port
+        self._server = ServerProcess(f"file:{directory / 'store'}?durability=os", variables=variables)
+        self.port = self._server.port
 
     def jump_to(self, seconds: int) -> None:
         """Set the clock against that of the machine."""
@@ -48,12 +40,7 @@ class SetClock:
         waiting.rename(self._offset)
 
     def close(self) -> None:
-        self._process.terminate()
-        code = self._process.wait(PATIENCE_SECONDS)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._reserved.close()
-        assert code == 0
+        self._server.close()
 
 
 @pytest.fixture

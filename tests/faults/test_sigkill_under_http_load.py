@@ -20,7 +20,8 @@ import pytest
 from headrace.broker import Broker
 from headrace.core.messages import PUBLISH_SCHEMA
 from tests.broker.background import Background, eventually
-from tests.protocols.http.servers import QueueClient, ServerProcess
+from tests.protocols.http.servers import QueueClient
+from tests.server_process import ServerProcess
 
 LIVES = 4
 # What every client gets done in each life of the server, before it is killed in the middle of the next.
@@ -205,7 +206,7 @@ def test_kills_lose_nothing_and_double_nothing(server: ServerProcess) -> None:
         for load in loads:
             load.finish()
     server.kill()
-    with Broker.open(server.url) as broker:
+    with Broker.open(server.store) as broker:
         check_queue(broker, producers, consumers)
         check_numbered(broker, publishers)
     server.start()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from headrace.client import Client, connect
-from tests.client.serving import ServerProcess
+from tests.server_process import ServerProcess
 from tests.spark.driver import CLUSTER, ROOT
 from tests.spark.topics import contents_of, numbers, publish, values_of, wait_until
 
@@ -115,7 +115,7 @@ class Site:
 
     def close(self) -> None:
         self.client.close()
-        self.server.stop()
+        self.server.close()
 
 
 @pytest.fixture

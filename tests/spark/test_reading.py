@@ -15,7 +15,7 @@ from headrace.spark.read import split_reader as reading
 from headrace.spark.read.split_reader import SplitReader
 from headrace.spark.read.splits import Range, Split
 from headrace.spark.schema import read_schema
-from tests.client.serving import ServerProcess
+from tests.server_process import ServerProcess
 
 ROWS = 64
 # Larger than what is read ahead and what connections buffer, so that a server is still sending when it goes.
@@ -26,23 +26,13 @@ VALUE = b"x" * 400_000
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     process = ServerProcess(f"file:{tmp_path / 'store'}")
     yield process
-    process.stop()
+    process.close()
 
 
 @pytest.fixture
 def client(server: ServerProcess) -> Iterator[Client]:
     with connect(server.url, timeout_seconds=60.0) as made:
         yield made
-
-
-def end(server: ServerProcess, way: str) -> None:
-    if way == "killed":
-        server.kill()
-        return
-    server.process.terminate()
-    server.process.wait(60)
-    assert server.process.stdout is not None
-    server.process.stdout.close()
 
 
 @pytest.mark.parametrize("way", ["stopped", "killed"])
@@ -58,7 +48,7 @@ def test_a_server_that_goes_in_the_middle_loses_nothing(
     reader = SplitReader(Connection(server.url), "orders", schema, decode=True, fail_on_data_loss=True)
     batches = reader.read(Split((Range(0, 0, ROWS),)))
     offsets = next(batches).column("offset").to_pylist()
-    end(server, way)
+    (server.kill if way == "killed" else server.stop)()
     server.start()
     offsets += [offset for batch in batches for offset in batch.column("offset").to_pylist()]
     assert offsets == list(range(ROWS))

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 import pytest
 
 from tests.broker.background import together
-from tests.client.serving import ServerProcess
 from tests.postgres_server import PostgresServer
+from tests.server_process import ServerProcess
 
 Serve = Callable[[str, int], Sequence[ServerProcess]]
 
@@ -22,7 +22,7 @@ def serve() -> Iterator[Serve]:
         def start(url: str, count: int) -> Sequence[ServerProcess]:
             servers = together([lambda: ServerProcess(url) for _ in range(count)])
             for server in servers:
-                stopping.callback(server.stop)
+                stopping.callback(server.close)
             return servers
 
         yield start

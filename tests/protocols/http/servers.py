@@ -1,73 +1,14 @@
-"""Real servers in processes of their own, and clients that talk to them over sockets."""
+"""Clients that talk to a real server over sockets."""
 
 from __future__ import annotations
 
 import http.client
 import json
-import signal
-import subprocess
-import sys
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode
 
-from tests.ports import ReservedPort
-
-PATIENCE_SECONDS = 60.0
-ROOT = Path(__file__).parents[3]
-
-
-class ServerProcess:
-    """A server on a store; it can be stopped or killed, and started again at the same port on what it left."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self._process: subprocess.Popen[bytes] | None = None
-        self._reserved = ReservedPort()
-        self.port = self._reserved.number
-        self.start()
-
-    def start(self) -> None:
-        """Start, and wait until it answers."""
-        command = [sys.executable, "-m", "tests.protocols.http.process", self.url, str(self.port)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
-        assert self._process.stdout is not None
-        assert int(self._process.stdout.readline()) == self.port
-
-    @property
-    def process_id(self) -> int:
-        """The process that runs now."""
-        assert self._process is not None, "it runs"
-        return self._process.pid
-
-    def kill(self) -> None:
-        """End it without a word."""
-        self._end(signal.SIGKILL, -signal.SIGKILL)
-
-    def stop(self) -> None:
-        """End it as one does."""
-        self._end(signal.SIGTERM, 0)
-
-    def restart(self) -> None:
-        """Stop it, and start another one on the same store."""
-        self.stop()
-        self.start()
-
-    def close(self) -> None:
-        """End it, if it runs."""
-        if self._process is not None:
-            self.stop()
-        self._reserved.close()
-
-    def _end(self, number: signal.Signals, *expected: int) -> None:
-        process = self._process
-        assert process is not None and process.stdout is not None, "it runs"
-        self._process = None
-        process.send_signal(number)
-        code = process.wait(PATIENCE_SECONDS)
-        process.stdout.close()
-        assert code in expected, f"the server ended with {code}"
+from tests.server_process import PATIENCE_SECONDS
 
 
 class Client:

@@ -18,8 +18,9 @@ from bench.memory import resident_bytes
 from headrace.protocols.http.settings import HttpSettings
 from tests.broker.background import PATIENCE_SECONDS, eventually
 from tests.protocols.http.event_client import EventReader, subscribed
-from tests.protocols.http.servers import Client, ServerProcess
+from tests.protocols.http.servers import Client
 from tests.protocols.http.site import Site, create_topic, path_of, problem, publish
+from tests.server_process import ServerProcess
 
 
 def values(messages: list[dict[str, Any]]) -> list[str]:
@@ -361,7 +362,7 @@ def _memory_beside(server: ServerProcess, stuck: list[socket.socket], count: int
     for one in stuck[-count:]:
         assert one.recv(12) == b"HTTP/1.1 200"
     seen: list[int] = []
-    eventually(lambda: _is_settled(seen, resident_bytes(server.process_id, "RssAnon")))
+    eventually(lambda: _is_settled(seen, resident_bytes(server.pid, "RssAnon")))
     return seen[-1]
 
 

@@ -16,8 +16,9 @@ import pytest
 from headrace.broker import Broker
 from headrace.core.codecs import columns as codecs
 from tests.broker.background import Background, together
-from tests.protocols.http.servers import QueueClient, ServerProcess
+from tests.protocols.http.servers import QueueClient
 from tests.protocols.http.site import Site
+from tests.server_process import ServerProcess
 
 FIRST_CONSUMER = 10_000_000_000
 

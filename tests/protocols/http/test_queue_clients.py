@@ -20,8 +20,9 @@ from headrace.broker import Broker, QueueApiSettings
 from headrace.core.rights import Right
 from headrace.protocols.http.settings import HttpSettings
 from tests.broker.sites import DURABLE_ENGINES, ENGINES, Engine
-from tests.protocols.http.servers import QueueClient, ServerProcess
+from tests.protocols.http.servers import QueueClient
 from tests.protocols.http.site import Site
+from tests.server_process import ServerProcess
 
 
 @pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)

@@ -1,0 +1,78 @@
+"""The real `headrace serve` in a process of its own: the one way for tests to have a server that they can kill.
+
+It can be killed or stopped, and started again at the same ports on the same store.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.ports import ReservedPort
+
+ROOT = Path(__file__).parents[1]
+PATIENCE_SECONDS = 60.0
+
+
+class ServerProcess:
+    """A server on a store; `port` is that of HTTP, `url` the address for clients of Flight."""
+
+    def __init__(self, store: str, *arguments: str, variables: Mapping[str, str] | None = None) -> None:
+        self.store = store
+        self._arguments = arguments
+        self._variables = dict(variables or {})
+        self._reserved = ReservedPort(), ReservedPort()
+        self.port, self.flight_port = (reserved.number for reserved in self._reserved)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"headrace://127.0.0.1:{self.flight_port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the server runs"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        command = [sys.executable, "-m", "headrace", "serve", "--store", self.store, "--log-level", "warning"]
+        command += ["--http", f"127.0.0.1:{self.port}", "--flight", f"127.0.0.1:{self.flight_port}", *self._arguments]
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=kept | self._variables)
+        assert self._process.stdout is not None
+        assert b"ready" in self._process.stdout.readline(), f"the server ended with {self._process.wait()}"
+
+    def kill(self) -> None:
+        """End it at once, as a crash does."""
+        self._end(signal.SIGKILL, -signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it cleanly."""
+        self._end(signal.SIGTERM, 0)
+
+    def restart(self) -> None:
+        """Stop it, and start another one on the same store."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """End it, if it runs, and give its ports back."""
+        if self._process is not None:
+            self.stop()
+        for reserved in self._reserved:
+            reserved.close()
+
+    def _end(self, number: signal.Signals, expected: int) -> None:
+        process = self._process
+        assert process is not None and process.stdout is not None, "the server runs"
+        self._process = None
+        process.send_signal(number)
+        code = process.wait(PATIENCE_SECONDS)
+        process.stdout.close()
+        assert code == expected, f"the server ended with {code}"
