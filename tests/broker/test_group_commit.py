@@ -17,7 +17,7 @@ from headrace.broker import Broker
 from headrace.broker.publish import commit_builder as decision
 from headrace.broker.publish.combiner import AT_ONCE_COMMITS
 from headrace.broker.publish.commit_queue import CommitQueue, Request
-from headrace.core.errors import Closed, DiskFull, InvalidMessage, OutcomeUnknown, Overloaded, StorageError
+from headrace.core.errors import Closed, DiskFull, InvalidMessage, OutcomeUnknown, OutOfMemory, Overloaded, StorageError
 from headrace.core.limits import FRAME_ROWS
 from headrace.core.publish.plan import WRITTEN, CommitKey, all_duplicates, plan
 from tests.broker.background import PATIENCE_SECONDS, Background, eventually, open_gated, together, until_queued
@@ -145,7 +145,7 @@ def test_requests_that_can_only_be_planned_alone_are_all_told_so(site: Site, mon
     store.gate.set()
     assert statuses(leader.result()) == ["written"]
     for follower in followers:
-        with pytest.raises(MemoryError):
+        with pytest.raises(OutOfMemory):
             follower.result()
     assert content(broker, "orders") == {0: [b"leader"]}
 

@@ -52,14 +52,14 @@ def test_sources_are_listed_with_seqno_link_and_time_newest_first(broker: Broker
 
 
 def test_a_source_that_is_reset_begins_anew_and_the_others_do_not(broker: Broker) -> None:
-    """One message with a huge seqno made all later ones duplicates: after a reset they are written."""
+    """One message with a huge seqno makes all later ones duplicates: after a reset they are written."""
     broker.create_topic("orders", partitions=2)
-    send(broker, "till", 1, 2, (1 << 63) - 1)
+    send(broker, "till", 1, 2, 1 << 40)
     send(broker, "other", 1, 2)
     send(broker, "till", 4, group="lane")
     before = broker.list_sources("orders", "other")
     assert send(broker, "till", 3) == [False]
-    assert broker.reset_source("orders", "till") == (1 << 63) - 1
+    assert broker.reset_source("orders", "till") == 1 << 40
     assert broker.last_seqno("orders", "till") is None
     assert broker.last_seqno("orders", "till", "lane") == 4
     assert broker.list_sources("orders", "other") == before

@@ -122,9 +122,9 @@ def test_a_process_that_is_killed_ends_the_load_with_one_line(server: Server, cl
 @pytest.mark.parametrize(
     ("option", "value", "told"),
     [
-        ("--messages", "0", "--messages is 0: it must be 1 to"),
-        ("--value-bytes", "10", "--value-bytes is 10: it must be 24 to"),
-        ("--producers", "100", "--producers is 100: it must be 1 to 64"),
+        ("--messages", "0", "--messages is 0: it must be a number from 1 to"),
+        ("--value-bytes", "10", "--value-bytes is 10: it must be a number from 24 to"),
+        ("--producers", "100", "--producers is 100: it must be a number from 1 to 64"),
         ("--linger", "-1", "--linger is -1.0: "),
         ("--timeout", "0", "--timeout is 0.0: "),
         ("--messages", "many", "--messages"),

@@ -178,8 +178,12 @@ def raise_refusals(answers: list[pa.Buffer]) -> None:
             raise flight.FlightServerError(str(refusal), encode_error(refusal))
 
 
+# What `whoami` is asked needs no topic, so that {} is right.
+_ASKING = [name for name in OPERATIONS if name != "whoami"]
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(body=NOISE | CLOSE_TO_RIGHT, action=st.sampled_from([*OPERATIONS, "nonsense"]))
+@given(body=NOISE | CLOSE_TO_RIGHT, action=st.sampled_from([*_ASKING, "nonsense"]))
 def test_noise_of_any_kind_gets_an_error_of_ours(plain: flight.FlightClient, body: bytes, action: str) -> None:
     for ask in (
         lambda: plain.do_get(flight.Ticket(body), flight.FlightCallOptions(timeout=60)).read_all(),

@@ -8,7 +8,7 @@ import pytest
 
 from tests.storage.disk.doctor.damaged_stores import Patient
 
-GROUP = "INSERT INTO all_groups VALUES (1, 'billing', NULL, 0, '\"earliest\"', 0)"
+GROUP = "INSERT INTO all_groups VALUES (1, 'billing', NULL, 0, '\"earliest\"', 0, 0)"
 
 
 @pytest.mark.parametrize(
@@ -20,8 +20,8 @@ GROUP = "INSERT INTO all_groups VALUES (1, 'billing', NULL, 0, '\"earliest\"', 0
         ("UPDATE all_topics SET partitions = 0", "from 1 to 10000"),
         ("UPDATE all_topics SET settings = '{'", "truncated"),
         ("UPDATE all_topics SET settings = '{\"retention_seconds\": -1}'", "retention_seconds"),
-        ("INSERT INTO all_groups VALUES (1, 'b', NULL, 0, '-1', 0)", "read_from"),
-        ("INSERT INTO all_groups VALUES (1, '', NULL, 0, '0', 0)", "group name"),
+        ("INSERT INTO all_groups VALUES (1, 'b', NULL, 0, '-1', 0, 0)", "read_from"),
+        ("INSERT INTO all_groups VALUES (1, '', NULL, 0, '0', 0, 0)", "group name"),
         ("INSERT INTO all_tokens VALUES ('id', 'name', 'hash', '[1]', 0, NULL, 5)", "tokenid 'id'"),
         ("INSERT INTO all_consumers VALUES (1, 'nobody', 0, 0)", "there is no such group"),
         ("INSERT INTO all_consumers VALUES (2, 'nobody', 0, 0)", "there is no such group"),
