@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.client.consumer.consumer import Consumer
-from headrace.core.errors import AnswerLost, Conflict, HeadraceError, NotFound, StaleGeneration, Unreachable
+from headrace.core.errors import AnswerLost, Conflict, HeadraceError, NotFound, Unreachable
 from headrace.verify.events import Commit, Outcome, Poll
 from headrace.verify.history import Recorder
 from headrace.verify.publishers import Connect, message_id
@@ -120,13 +120,13 @@ class _Membership:
         outcome: Outcome = "ok"
         reason = ""
         try:
-            self._consumer.commit()
+            for partition in self._consumer.commit():
+                # Another member's by now, or moved by a seek: nothing of it is committed.
+                offsets.pop(partition, None)
             self._given.clear()
         except HeadraceError as error:
             outcome, reason = _outcome(error), f"{error.code}: {error}"
-            if not isinstance(error, StaleGeneration):
-                raise
-            # What is still this member's is committed after the next poll, which learns the new partitions.
+            raise
         finally:
             if offsets:
                 ended_ns = time.monotonic_ns()
