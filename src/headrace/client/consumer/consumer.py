@@ -338,7 +338,12 @@ class Consumer:
         if _was_moved(before, present):
             # What was read before counts no more.
             self._refused.update(present.partitions)
-        self._assign(present.partitions)
+        try:
+            self._assign(present.partitions)
+        except BaseException:
+            # Not taken up: the next poll finds the change again, instead of reading on with the partitions of before.
+            self._session.known = before
+            raise
 
     def _follow(self, positions: dict[int, int]) -> None:
         if self._prefetch is not None:
