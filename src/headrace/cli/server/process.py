@@ -87,7 +87,7 @@ def _flight(
     access: Access,
     settings: ServeSettings,
     reserved: list[socket.socket] | None,
-    tls: tuple[Path, Path] | None,
+    tls: server.TlsFiles | None,
     left_open: list[str],
 ) -> Iterator[list[str]]:
     """The Flight server, if it is wanted, on the port that was reserved for it; the URL that clients connect to.
@@ -100,8 +100,9 @@ def _flight(
     port = server.port_of(reserved)
     # Flight binds by itself. Its library would share a port that another one has, so the port was tried before.
     server.close_all(reserved)
-    certificates = [] if tls is None else [(tls[0].read_bytes(), tls[1].read_bytes())]
-    running = FlightServer(broker, access, _url("grpc+tls" if tls else "grpc", settings.flight, port), certificates)
+    certificates, client_ca = _flight_tls(tls)
+    location = _url("grpc+tls" if tls else "grpc", settings.flight, port)
+    running = FlightServer(broker, access, location, certificates, client_ca=client_ca)
     url = _url("headrace+tls" if tls else "headrace", settings.flight, port)
     try:
         yield [url]
@@ -110,19 +111,35 @@ def _flight(
             left_open.append(url)
 
 
-def _tls_files(settings: ServeSettings) -> tuple[Path, Path] | None:
+def _flight_tls(tls: server.TlsFiles | None) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+    """What Flight takes: certificates with their keys, and who signs those of clients, if all must have one."""
+    if tls is None:
+        return [], None
+    pairs = [(tls.certificate.read_bytes(), tls.key.read_bytes())]
+    if tls.client_ca is None or tls.is_client_optional:
+        # Flight can require certificates or not ask for them: where they are optional its callers send tokens.
+        return pairs, None
+    return pairs, tls.client_ca.read_bytes()
+
+
+def _tls_files(settings: ServeSettings) -> server.TlsFiles | None:
     """Certificate and key, once they are known to be good."""
     if not settings.tls_certificate and not settings.tls_key:
+        if settings.tls_client_ca:
+            raise Failure(Exit.USAGE, "tls_client_ca needs TLS: set tls_certificate and tls_key too")
         return None
     if not settings.tls_certificate or not settings.tls_key:
         raise Failure(Exit.USAGE, "TLS needs both tls_certificate and tls_key: one of them is missing")
-    files = Path(settings.tls_certificate), Path(settings.tls_key)
+    client_ca = Path(settings.tls_client_ca) if settings.tls_client_ca else None
+    is_optional = settings.tls_client_certificates == "optional"
+    files = server.TlsFiles(Path(settings.tls_certificate), Path(settings.tls_key), client_ca, is_optional)
     try:
-        server.load_tls(*files)
+        server.load_tls(files)
     except (OSError, ValueError) as error:
         # An error of OpenSSL is an OSError whose text has no file name.
         reason = (error.reason or str(error)) if isinstance(error, ssl.SSLError) else str(error)
-        raise Failure(Exit.USAGE, f"TLS with {files[0]} and {files[1]} is not possible: {reason}") from None
+        shown_files = f"{files.certificate} and {files.key}" + (f", clients by {client_ca}" if client_ca else "")
+        raise Failure(Exit.USAGE, f"TLS with {shown_files} is not possible: {reason}") from None
     return files
 
 

@@ -41,9 +41,15 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         location: str,
         tls_certificates: list[tuple[bytes, bytes]] | None = None,
         streams_max: int = STREAMS_MAX,
+        client_ca: bytes | None = None,
     ) -> None:
+        """Serve at a location; with `client_ca`, PEM, only who has a certificate that it signed gets through."""
         super().__init__(
-            location, tls_certificates=tls_certificates or [], middleware={MIDDLEWARE: AccessMiddleware(Gate(access))}
+            location,
+            tls_certificates=tls_certificates or [],
+            verify_client=client_ca is not None,
+            root_certificates=client_ca,
+            middleware={MIDDLEWARE: AccessMiddleware(Gate(access), client_ca is not None)},
         )
         self._broker = broker
         self._streams_max = streams_max
