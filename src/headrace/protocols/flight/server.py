@@ -56,6 +56,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         self._streams_open = 0
         self._counting = threading.Lock()
         self.stopping = threading.Event()
+        self._ending: threading.Thread | None = None
 
     def do_put(
         self,
@@ -114,10 +115,20 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def stop(self, timeout_seconds: float = 5.0) -> bool:
         """End all streams and stop; whether all ended in time. One that its client holds open may outlive this."""
         self.stopping.set()
-        ending = threading.Thread(target=self.shutdown, name="headrace-flight-stop", daemon=True)
-        ending.start()
-        ending.join(timeout_seconds)
-        return not ending.is_alive()
+        self.retire()
+        return self.wait_for_calls(timeout_seconds)
+
+    def retire(self) -> None:
+        """Give up the port and take no more calls; those under way go on."""
+        if self._ending is None:
+            self._ending = threading.Thread(target=self.shutdown, name="headrace-flight-stop", daemon=True)
+            self._ending.start()
+
+    def wait_for_calls(self, timeout_seconds: float) -> bool:
+        """Wait for the calls of a server that was retired; whether all have ended."""
+        assert self._ending is not None
+        self._ending.join(timeout_seconds)
+        return not self._ending.is_alive()
 
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor

@@ -5,8 +5,8 @@
 
 `serve` runs until SIGTERM or SIGINT. Then it takes no more connections, lets long polls and subscriptions go, waits for
 the requests under way, at most `stop_seconds`, and returns; a second signal ends the waiting. It owns neither broker
-nor store: whoever opened them closes them afterwards. SIGHUP loads the certificate again, not the authority of clients:
-a context can learn whom to trust and not forget it.
+nor store: whoever opened them closes them afterwards. SIGHUP loads the certificate again, here and by `on_reload`
+elsewhere, not the authority of clients: a context can learn whom to trust and not forget it.
 """
 
 from __future__ import annotations
@@ -103,8 +103,9 @@ def serve(
     on_ready: Callable[[], None],
     tls: TlsFiles | None = None,
     access_log: bool = False,
+    on_reload: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until a signal says stop."""
+    """Serve until a signal says stop. `on_reload` is called when a renewed certificate was found good."""
     context = None if tls is None else load_tls(tls)
     config = uvicorn.Config(
         cast(Any, app),
@@ -120,7 +121,7 @@ def serve(
         ssl_context_factory=None if context is None else lambda *_: context,
     )
     server = _Server(config, draining, on_ready)
-    with server.listening_to_signals(context, tls):
+    with server.listening_to_signals(context, tls, on_reload):
         server.run(sockets=list(listeners))
 
 
@@ -147,7 +148,9 @@ class _Server(uvicorn.Server):
         yield
 
     @contextmanager
-    def listening_to_signals(self, context: ssl.SSLContext | None, tls: TlsFiles | None) -> Iterator[None]:
+    def listening_to_signals(
+        self, context: ssl.SSLContext | None, tls: TlsFiles | None, on_reload: Callable[[], None]
+    ) -> Iterator[None]:
         """Stop at the first signal, wait no longer at the second."""
 
         def stop(number: int, _: object) -> None:
@@ -155,7 +158,8 @@ class _Server(uvicorn.Server):
             self.should_exit = True
 
         def reload(number: int, _: object) -> None:
-            _reload(context, tls)
+            if _reload(context, tls):
+                on_reload()
 
         before = {number: signal.signal(number, stop) for number in _STOPPING}
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, reload)
@@ -166,14 +170,16 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def _reload(context: ssl.SSLContext | None, tls: TlsFiles | None) -> None:
-    """Take a renewed certificate for the connections to come; a bad one changes nothing."""
+def _reload(context: ssl.SSLContext | None, tls: TlsFiles | None) -> bool:
+    """Take a renewed certificate for the connections to come; whether it was good. A bad one changes nothing."""
     if context is None or tls is None:
         logger.info("nothing to load again: TLS is not configured")
-        return
+        return False
     try:
         load_tls(tls)
         context.load_cert_chain(tls.certificate, tls.key, password=_no_password)
         logger.info("the certificate %s was loaded again", tls.certificate)
     except (OSError, ValueError) as error:
         logger.error("the certificate %s stays as it was: %s", tls.certificate, error)
+        return False
+    return True
