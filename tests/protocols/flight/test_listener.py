@@ -11,7 +11,7 @@ import trustme
 from pyarrow import flight
 
 from headrace.broker import Broker
-from headrace.protocols.flight.listener import FlightListener
+from headrace.protocols.flight.listener import Certificates, FlightListener
 from headrace.protocols.flight.server import FlightServer
 from headrace.wire import tickets
 from tests.cli.processes import eventually
@@ -28,18 +28,18 @@ class Port:
         self._authority = trustme.CA()
         self.made: list[FlightServer] = []
         self.issue()
-        first = self.make("grpc+tls://127.0.0.1:0")
+        first = self.make("grpc+tls://127.0.0.1:0", [self.pair])
         self.location = f"grpc+tls://127.0.0.1:{first.port}"
         assert first.stop(PATIENCE_SECONDS)
         self.made.clear()
-        self.listener = FlightListener(self.make, self.location, grace_seconds)
+        self.listener = FlightListener(lambda: [self.pair], self.make, self.location, grace_seconds)
 
     def issue(self) -> None:
         certificate = self._authority.issue_cert("127.0.0.1")
         self.pair = certificate.cert_chain_pems[0].bytes(), certificate.private_key_pem.bytes()
 
-    def make(self, location: str) -> FlightServer:
-        made = FlightServer(self._broker, self._broker.access, location, [self.pair])
+    def make(self, location: str, certificates: Certificates) -> FlightServer:
+        made = FlightServer(self._broker, self._broker.access, location, certificates)
         self.made.append(made)
         return made
 
@@ -113,11 +113,11 @@ def test_a_port_that_cannot_be_had_again_does_not_hold_up_a_stop(
     port = Port(broker, PATIENCE_SECONDS)
     make, is_refused = port.make, threading.Event()
 
-    def taken(location: str) -> FlightServer:
+    def taken(location: str, certificates: Certificates) -> FlightServer:
         if location == port.location:
             is_refused.set()
             raise pa.ArrowException("the port is taken")
-        return make(location)
+        return make(location, certificates)
 
     monkeypatch.setattr(port.listener, "_make", taken)
     port.listener.reload()

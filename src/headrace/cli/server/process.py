@@ -23,7 +23,7 @@ from headrace.cli.stop_deadline import StopDeadline, leave
 from headrace.core.errors import HeadraceError
 from headrace.edge import audit
 from headrace.edge.draining import Draining
-from headrace.protocols.flight.listener import FlightListener
+from headrace.protocols.flight.listener import Certificates, FlightListener
 from headrace.protocols.flight.server import FlightServer
 from headrace.protocols.http import server
 from headrace.protocols.http.app import make_app
@@ -110,11 +110,13 @@ def _flight(
         # Flight can require certificates or not ask for them: where they are optional its callers send tokens.
         client_ca = None
 
-    def make(location: str) -> FlightServer:
-        certificates = [] if tls is None else [(tls.certificate.read_bytes(), tls.key.read_bytes())]
+    def load() -> Certificates:
+        return [] if tls is None else [(tls.certificate.read_bytes(), tls.key.read_bytes())]
+
+    def make(location: str, certificates: Certificates) -> FlightServer:
         return FlightServer(broker, access, location, certificates, client_ca=client_ca)
 
-    running = FlightListener(make, location)
+    running = FlightListener(load, make, location)
     url = _url("headrace+tls" if tls else "headrace", settings.flight, port)
     try:
         yield [url], running.reload

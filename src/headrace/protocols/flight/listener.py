@@ -3,8 +3,8 @@
 gRPC servers of pyarrow keep the certificate they were made with, and two of them cannot share a port. So a new one is
 made: the old one stops to listen, which takes milliseconds, the new one takes the port, and calls that run on the old
 one go on there. Those that have not ended after a grace period, such as followers, are ended as they are when a server
-stops: clients come back to the new one by themselves. A pair that gRPC does not take is found out on another port
-first, and then nothing changes.
+stops: clients come back to the new one by themselves. The files are read once, and a pair that gRPC does not take is
+found out on another port first: then nothing changes.
 
 `reload` returns at once, for signal handlers; a thread does the work. Safe for threads.
 """
@@ -21,6 +21,8 @@ import pyarrow as pa
 
 from headrace.protocols.flight.server import FlightServer
 
+Certificates = list[tuple[bytes, bytes]]
+
 _TRIAL: Final = "grpc+tls://127.0.0.1:0"
 _TRIAL_SECONDS: Final = 5.0
 _AGAIN_SECONDS: Final = 0.02
@@ -31,15 +33,25 @@ logger = logging.getLogger(__name__)
 
 
 class FlightListener:
-    """A Flight server that can be replaced while it runs. `make` makes one at a location, with what the files hold."""
+    """A Flight server that can be replaced while it runs.
 
-    def __init__(self, make: Callable[[str], FlightServer], location: str, grace_seconds: float = 30.0) -> None:
+    `load` reads certificates with their keys, `make` makes a server with them at a location.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Certificates],
+        make: Callable[[str, Certificates], FlightServer],
+        location: str,
+        grace_seconds: float = 30.0,
+    ) -> None:
+        self._load = load
         self._make = make
         self._location = location
         self._grace_seconds = grace_seconds
         self._lock = threading.Lock()
         self._is_stopping = threading.Event()
-        self._server: FlightServer | None = make(location)
+        self._server: FlightServer | None = make(location, load())
         self._retired: list[FlightServer] = []
 
     def reload(self) -> None:
@@ -60,30 +72,32 @@ class FlightListener:
     def _replace(self) -> None:
         with self._lock:
             old = self._server
-            if self._is_stopping.is_set() or old is None or not self._is_usable():
+            certificates = self._renewed()
+            if self._is_stopping.is_set() or old is None or certificates is None:
                 return
             old.retire()
             self._retired.append(old)
-            self._server = self._bound()
+            self._server = self._bound(certificates)
         if old.wait_for_calls(self._grace_seconds) or old.stop(self._grace_seconds):
             with self._lock:
                 self._retired.remove(old)
 
-    def _is_usable(self) -> bool:
-        """Whether gRPC takes what the files hold now."""
+    def _renewed(self) -> Certificates | None:
+        """What the files hold now, if gRPC takes it."""
         try:
-            self._make(_TRIAL).stop(_TRIAL_SECONDS)
+            certificates = self._load()
+            self._make(_TRIAL, certificates).stop(_TRIAL_SECONDS)
         except (OSError, pa.ArrowException) as error:
             logger.error("Flight keeps the certificate it has: %s", error)
-            return False
-        return True
+            return None
+        return certificates
 
-    def _bound(self) -> FlightServer | None:
+    def _bound(self, certificates: Certificates) -> FlightServer | None:
         """A server on the port that the old one is leaving; none if everything stops."""
         failures = 0
         while not self._is_stopping.is_set():
             try:
-                made = self._make(self._location)
+                made = self._make(self._location, certificates)
             except (OSError, pa.ArrowException) as error:
                 failures += 1
                 if failures % _FAILURES_TOLD == 0:
