@@ -132,3 +132,29 @@ def test_a_store_that_cannot_be_told_of_uses_does_no_harm(store: Store) -> None:
     store.close()
     access.store_uses()
     assert access.authenticate(token).name == "till"
+
+
+def test_a_certificate_has_the_grants_of_the_newest_valid_token_of_its_name(store: Store) -> None:
+    clock = SettableClock()
+    access = Access(store.catalog, clock)
+    assert access.authenticate(None, "till").name == "anyone", "there are no tokens yet"
+    first, _ = access.create("till", [("a", ["read"])])
+    clock.step(1)
+    second, _ = access.create("till", [("b", ["read"])], life_seconds=60)
+    _, other = access.create("other", [("*", ["manage"])])
+    caller = access.authenticate(None, "till")
+    assert (caller.name, caller.token_id, caller.expires_us) == ("till", second.id, second.expires_us)
+    assert caller.may(Right.READ, "b") and not caller.may(Right.READ, "a")
+    assert access.has_uses
+    assert access.authenticate(other, "till").name == "other", "a token that is sent counts"
+    clock.step(61)
+    assert access.authenticate(None, "till").token_id == first.id
+    access.revoke(first.id)
+    for name in ("till", "Till", "*", "other "):
+        with pytest.raises(Unauthenticated, match="no valid token has the name"):
+            access.authenticate(None, name)
+    for nothing in (None, ""):
+        with pytest.raises(Unauthenticated, match="no token was sent"):
+            access.authenticate(nothing, nothing)
+    with pytest.raises(Unauthenticated, match="unknown"):
+        access.authenticate("hr_wrong_token", "other")

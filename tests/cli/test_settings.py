@@ -64,6 +64,7 @@ def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
 def test_every_setting_can_come_from_everywhere(tmp_path: Path, name: str) -> None:
     default = value_of(ServeSettings(), name)
     others: dict[str, Any] = {
+        "tls_client_certificates": "optional",
         "log_level": "debug",
         "log_format": "json",
         "access_log": True,

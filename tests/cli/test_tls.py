@@ -11,6 +11,8 @@ import httpx
 import pytest
 import trustme
 
+import headrace as headrace_client
+from headrace.core.errors import Unreachable
 from tests.cli.processes import PATIENCE_SECONDS, Server, eventually, headrace
 
 
@@ -73,6 +75,47 @@ def test_a_renewed_certificate_is_taken_without_a_stop(tmp_path: Path) -> None:
         certificates.issue("localhost")
         server.process.send_signal(signal.SIGHUP)
         eventually(lambda: is_trusted(renamed, trusted))
+        assert server.stop() == 0
+
+
+def test_flight_takes_a_renewed_certificate_while_streams_go_on(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+
+    def connected(host: str) -> headrace_client.Client:
+        url = flight_url.replace("127.0.0.1", host)
+        return headrace_client.connect(url, root_certificates=certificates.authority, timeout_seconds=0.5)
+
+    def is_reached(host: str) -> bool:
+        with connected(host) as client:
+            try:
+                return client.list_topics() == ["orders"]
+            except Unreachable:
+                return False
+
+    with Server(tmp_path / "store", *options(certificates)) as server:
+        flight_url = server.ready.split(" and ")[1].split()[0]
+        with connected("127.0.0.1") as client:
+            client.create_topic("orders", partitions=1)
+            with (
+                client.producer("orders", producer_id="p") as producer,
+                client.follow("orders", start="earliest") as following,
+            ):
+                arriving = (row for batch in following for row in batch["value"].to_pylist())
+                producer.send(b"one").result(PATIENCE_SECONDS)
+                assert next(arriving) == b"one"
+                assert not is_reached("localhost")
+                certificates.key.write_text("nothing good")
+                server.process.send_signal(signal.SIGHUP)
+                eventually(lambda: "stays as it was" in server.err)
+                assert is_reached("127.0.0.1")
+                for renewals in (1, 2):
+                    certificates.issue("localhost", "127.0.0.1")
+                    server.process.send_signal(signal.SIGHUP)
+                    eventually(lambda: server.err.count("Flight uses the renewed") == renewals)  # noqa: B023
+                    assert is_reached("localhost")
+                # Both began before and go on.
+                producer.send(b"two").result(PATIENCE_SECONDS)
+                assert next(arriving) == b"two"
         assert server.stop() == 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from headrace.aio.bridge import ThreadBridge, awaited, streamed, wrapping
@@ -60,10 +59,19 @@ def connect(
     url: str | Sequence[str],
     token: str | None = None,
     *,
-    root_certificates: bytes | str | os.PathLike[str] | None = None,
+    root_certificates: connecting.Pem | None = None,
+    client_certificate: connecting.Pem | None = None,
+    client_key: connecting.Pem | None = None,
     timeout_seconds: float = 30.0,
 ) -> AsyncClient:
     """A client for asyncio of the server at a URL, as `headrace.connect` makes it; nothing is awaited here."""
     return AsyncClient(
-        connecting.connect(url, token, root_certificates=root_certificates, timeout_seconds=timeout_seconds)
+        connecting.connect(
+            url,
+            token,
+            root_certificates=root_certificates,
+            client_certificate=client_certificate,
+            client_key=client_key,
+            timeout_seconds=timeout_seconds,
+        )
     )

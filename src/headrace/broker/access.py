@@ -7,6 +7,9 @@ every second: one that another process made or revoked counts within that time.
 
 A token may have an end. Rotating makes a new token of the same name and gives the old one an end, so that both are
 valid for a while. When a token was last used is stored about once a minute; that may fail without harm.
+
+Who comes with a client certificate that the edge has verified, and without a token, has the grants of the newest valid
+token that is named as the certificate is. Its secret need not be known to anyone.
 """
 
 from __future__ import annotations
@@ -59,11 +62,13 @@ class Access:
         self._known()
         return not self._has_tokens and not self._must_authenticate
 
-    def authenticate(self, token: str | None) -> Caller:
-        """Who comes with this token."""
+    def authenticate(self, token: str | None, certificate_name: str | None = None) -> Caller:
+        """Who comes with this token, or, without one, with a verified certificate of this name."""
         known = self._known()
         if not self._has_tokens and not self._must_authenticate:
             return ANYONE
+        if not token and certificate_name:
+            return self._admitted(self._named(known, certificate_name))
         if not token:
             raise Unauthenticated("no token was sent")
         prefix, _, rest = token.partition("_")
@@ -73,11 +78,22 @@ class Access:
         is_right = hmac.compare_digest(_hashed(secret), expected)
         if record is None or prefix != _PREFIX or not is_right:
             raise Unauthenticated("the token is unknown or revoked")
-        now_us = self._clock.now_us()
-        if _has_ended(record, now_us):
+        if _has_ended(record, self._clock.now_us()):
             raise Unauthenticated("the token has expired")
-        if now_us - self._stored_uses.get(token_id, 0) >= _USE_SECONDS * MICROSECONDS:
-            self._uses[token_id] = now_us
+        return self._admitted(record)
+
+    def _named(self, known: dict[str, TokenRecord], name: str) -> TokenRecord:
+        """The newest valid token of a name."""
+        now_us = self._clock.now_us()
+        named = [token for token in known.values() if token.name == name and not _has_ended(token, now_us)]
+        if not named:
+            raise Unauthenticated(f"no valid token has the name of the client certificate, {name[:100]!r}")
+        return max(named, key=lambda token: (token.created_us, token.id))
+
+    def _admitted(self, record: TokenRecord) -> Caller:
+        now_us = self._clock.now_us()
+        if now_us - self._stored_uses.get(record.id, 0) >= _USE_SECONDS * MICROSECONDS:
+            self._uses[record.id] = now_us
         return Caller(record.name, record.grants, record.id, record.expires_us)
 
     def create(

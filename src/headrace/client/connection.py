@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from headrace.client.addresses import parse_addresses
 from headrace.client.client import Client
 from headrace.client.transport.flight import FlightTransport
+from headrace.core.errors import InvalidInput
 
 TOKEN_VARIABLE: Final = "HEADRACE_TOKEN"
+CERTIFICATE_VARIABLE: Final = "HEADRACE_CLIENT_CERTIFICATE"
+KEY_VARIABLE: Final = "HEADRACE_CLIENT_KEY"
+
+Pem = bytes | str | os.PathLike[str]
 
 
 def connect(
     url: str | Sequence[str],
     token: str | None = None,
     *,
-    root_certificates: bytes | str | os.PathLike[str] | None = None,
+    root_certificates: Pem | None = None,
+    client_certificate: Pem | None = None,
+    client_key: Pem | None = None,
     timeout_seconds: float = 30.0,
 ) -> Client:
     """A client of the server at `headrace://HOST:PORT` or `headrace+tls://HOST:PORT`.
@@ -27,13 +35,32 @@ def connect(
     breaks. Without a token that of the environment variable HEADRACE_TOKEN is sent, if there is one.
 
     root_certificates: whom to trust with TLS: PEM as bytes, or a file of it; without it, whom the system trusts.
+    client_certificate, client_key: who you are, for a server that asks for certificates: PEM as bytes, or files of it;
+    the certificate with its chain, the key without a password. If both are omitted, the files that
+    HEADRACE_CLIENT_CERTIFICATE and HEADRACE_CLIENT_KEY name are used when set.
     timeout_seconds: how long a server that does not answer is tried.
 
     >>> client = connect("headrace://127.0.0.1:7071,127.0.0.1:7081")
     >>> client.close()
     """
-    if isinstance(root_certificates, str | os.PathLike):
-        with open(root_certificates, "rb") as file:
-            root_certificates = file.read()
+    roots = None if root_certificates is None else _pem(root_certificates)
+    pair = _client_pair(client_certificate, client_key)
     given = token if token is not None else os.environ.get(TOKEN_VARIABLE)
-    return Client(FlightTransport(parse_addresses(url), given, root_certificates), timeout_seconds)
+    return Client(FlightTransport(parse_addresses(url), given, roots, pair), timeout_seconds)
+
+
+def _client_pair(certificate: Pem | None, key: Pem | None) -> tuple[bytes, bytes] | None:
+    """Certificate and key, from the environment if neither is given."""
+    if certificate is None and key is None:
+        certificate, key = os.environ.get(CERTIFICATE_VARIABLE) or None, os.environ.get(KEY_VARIABLE) or None
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        given = "only the key" if certificate is None else "only the certificate"
+        raise InvalidInput("client_certificate", given, "give both client_certificate and client_key, or neither")
+    return _pem(certificate), _pem(key)
+
+
+def _pem(given: Pem) -> bytes:
+    """PEM, from a file unless it is the thing itself."""
+    return given if isinstance(given, bytes) else Path(given).read_bytes()

@@ -108,15 +108,15 @@ class Gate:
     def __init__(self, access: Access) -> None:
         self._access = access
 
-    def admit(self, token: str | None, address: str, operation: str) -> Principal:
-        """Who comes with this token."""
+    def admit(self, token: str | None, address: str, operation: str, certificate_name: str | None = None) -> Principal:
+        """Who comes with this token, or with a verified client certificate of this name."""
         version = self._access.version
         try:
-            caller = self._access.authenticate(token)
+            caller = self._access.authenticate(token, certificate_name)
         except AccessDenied as error:
             audit.record("refused", operation, _UNKNOWN, address, reason=str(error))
             raise
-        return Principal(caller, address, lambda: self._access.authenticate(token), version)
+        return Principal(caller, address, lambda: self._access.authenticate(token, certificate_name), version)
 
     @property
     def is_stale(self) -> bool:

@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench.memory import resident_bytes
-from headrace.protocols.http.connection import HEADERS_MAX, PIPELINED_MAX
+from headrace.protocols.http.connection import HEADERS_MAX, PIPELINED_MAX, certificate_name
 from headrace.protocols.http.settings import HttpSettings
 from tests.cli.processes import Server
 from tests.protocols.http.raw_client import Answer, parsed, read_all, send
@@ -201,3 +202,20 @@ def test_an_upgrade_is_answered_as_a_plain_request(quick: Site, wanted: str) -> 
             received += upgrading.recv(4_096)
     assert parsed(received).status == 404
     assert b"Traceback" not in received
+
+
+@pytest.mark.parametrize(
+    ("certificate", "name"),
+    [
+        (None, None),
+        ({}, None),
+        ({"subject": ((("commonName", "till"),),)}, "till"),
+        ({"subject": ((("countryName", "XX"),), (("commonName", "a"),), (("commonName", "b"),))}, "a"),
+        ({"subject": ((("countryName", "XX"),),)}, None),
+        ({"subject": ((("commonName", "a"),),), "subjectAltName": (("URI", "x://b"), ("DNS", "c"))}, "x://b"),
+        ({"subject": ((("commonName", "a"),),), "subjectAltName": (("othername", "<no>"), ("email", "b@c"))}, "b@c"),
+        ({"subject": ((("commonName", "a"),),), "subjectAltName": (("DirName", ((("commonName", "d"),),)),)}, "a"),
+    ],
+)
+def test_the_name_of_a_certificate(certificate: dict[str, Any] | None, name: str | None) -> None:
+    assert certificate_name(certificate) == name

@@ -276,10 +276,10 @@ class TestOpening:
 
     def test_a_newer_version_is_refused(self, site: Site) -> None:
         site.open()
-        site.do("UPDATE headrace_postgres SET version = 2")
+        site.do("UPDATE headrace_postgres SET version = 3")
         with pytest.raises(UnknownFormat) as caught:
             site.open()
-        assert (caught.value.version, caught.value.known) == (2, 1)
+        assert (caught.value.version, caught.value.known) == (3, 2)
 
     def test_a_schema_that_is_there_needs_no_right_to_make_it(self, site: Site) -> None:
         role = site.schema + "_role"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -11,11 +13,32 @@ from hypothesis import strategies as st
 
 from headrace.core.hashing import partition_of
 from headrace.core.settings import DEFAULT_SETTINGS
-from headrace.storage.postgres.sql.schema import is_viewable
+from headrace.storage.postgres.sql.schema import VERSION, is_viewable
+from tests.postgres_server import PASSWORD
 from tests.storage.builders import EVERYTHING, NOW_US, batch_of, publish, state_of, values, values_in
 from tests.storage.postgres.sites import Site, create, log_of, wait_until
 
+DENIED = psycopg.errors.InsufficientPrivilege
+TABLE_RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 REFUSALS = (psycopg.errors.RaiseException, psycopg.errors.CharacterNotInRepertoire)
+
+
+@dataclass(frozen=True)
+class Role:
+    """A database role that owns nothing of ours."""
+
+    site: Site
+    name: str
+
+    def session(self) -> psycopg.Connection:
+        """A connection of this role, which commits each statement."""
+        port = self.site.server.port
+        return psycopg.connect(
+            host="127.0.0.1", port=port, user=self.name, password=PASSWORD, dbname="postgres", autocommit=True
+        )
+
+    def grant(self, pattern: str) -> None:
+        self.site.ask("SELECT headrace_grant(%s, %s)", [self.name, pattern])
 
 
 class TestPublishing:
@@ -117,6 +140,182 @@ class TestPublishing:
         with site.plain() as user, pytest.raises(REFUSALS, match=reason):
             user.execute(f"SELECT {call}")
         assert site.ask("SELECT sum(tailid) FROM all_topics") == [(0,)]
+
+
+class TestGrants:
+    """Roles that publish: what they may is in `headrace_grants`, and nothing else is theirs."""
+
+    @pytest.fixture
+    def role(self, site: Site) -> Iterator[Role]:
+        """A role of its own, and a topic that it may not publish to."""
+        create(site.open())
+        name = f"app_{site.schema}"
+        with site.server.connect() as owner:
+            owner.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{PASSWORD}'")
+            try:
+                yield Role(site, name)
+            finally:
+                owner.execute(f"DROP OWNED BY {name} CASCADE")
+                owner.execute(f"DROP ROLE {name}")
+
+    def test_a_role_without_a_grant_is_refused(self, role: Role) -> None:
+        with role.session() as session, pytest.raises(DENIED, match="permission denied for schema"):
+            session.execute(f"SELECT {role.site.schema}.headrace_publish('orders', 'k', 'v')")
+        role.site.do(f"GRANT USAGE ON SCHEMA {role.site.schema} TO {role.name}")
+        with role.session() as session, pytest.raises(DENIED, match="permission denied for function"):
+            session.execute(f"SELECT {role.site.schema}.headrace_publish('orders', 'k', 'v')")
+
+    @pytest.mark.parametrize("pattern", ["*", "orders", "ORD*", "o*e*s", "orders*"])
+    def test_a_role_with_a_grant_publishes(self, role: Role, pattern: str) -> None:
+        role.grant(pattern)
+        with role.session() as session:
+            session.execute(f"SELECT {role.site.schema}.headrace_publish('Orders', 'k', 'v')")
+            session.execute(f"SELECT {role.site.schema}.headrace_publish('orders', NULL::bytea, ''::bytea)")
+        assert role.site.ask("SELECT tailid FROM all_topics") == [(2,)]
+
+    @pytest.mark.parametrize("pattern", ["order", "rders", "o_ders", "o%", r"\*", "orders.*"])
+    def test_a_grant_is_for_the_topics_that_it_matches(self, role: Role, pattern: str) -> None:
+        role.grant(pattern)
+        with role.session() as session:
+            for topic in ("orders", "nowhere"):
+                with pytest.raises(DENIED, match=f"may not publish to topic '{topic}'"):
+                    session.execute(f"SELECT {role.site.schema}.headrace_publish('{topic}', 'k', 'v')")
+        assert role.site.ask("SELECT tailid FROM all_topics") == [(0,)]
+
+    def test_a_grant_that_is_revoked_ends(self, role: Role) -> None:
+        role.grant("orders")
+        role.grant("other")
+        publish = f"SELECT {role.site.schema}.headrace_publish('orders', 'k', 'v')"
+        revoke = f"SELECT headrace_revoke('{role.name}', %s)"
+        with role.session() as session:
+            session.execute(publish)
+            assert role.site.ask(revoke, ["orders"]) == [(True,)]
+            with pytest.raises(DENIED, match="may not publish"):
+                session.execute(publish)
+            assert role.site.ask(revoke, ["orders"]) == [(False,)]
+            assert role.site.ask(revoke, ["other"]) == [(True,)]
+            with pytest.raises(DENIED, match="permission denied for function"):
+                session.execute(publish)
+
+    def test_members_of_a_role_have_its_grants_and_a_role_that_is_taken_counts(self, role: Role) -> None:
+        member = f"member_{role.site.schema}"
+        role.grant("orders")
+        publish = f"SELECT {role.site.schema}.headrace_publish('orders', 'k', 'v')"
+        with role.site.server.connect() as owner:
+            owner.execute(f"CREATE ROLE {member}")
+            try:
+                owner.execute(f"GRANT {role.name} TO {member}")
+                owner.execute(f"SET ROLE {member}")
+                owner.execute(publish)
+                owner.execute("RESET ROLE")
+                owner.execute(f"REVOKE {role.name} FROM {member}")
+                owner.execute(f"GRANT USAGE ON SCHEMA {role.site.schema} TO {member}")
+                owner.execute(f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {role.site.schema} TO {member}")
+                owner.execute(f"SET ROLE {member}")
+                with pytest.raises(DENIED, match=f"role {member} may not publish"):
+                    owner.execute(publish)
+            finally:
+                owner.execute("RESET ROLE")
+                owner.execute(f"DROP OWNED BY {member}")
+                owner.execute(f"DROP ROLE {member}")
+
+    def test_who_publishes_cannot_touch_tables_or_other_functions(self, role: Role) -> None:
+        role.grant("*")
+        ours = "= %s::regnamespace"
+        rights = " OR ".join(f"has_table_privilege(oid, '{right}')" for right in TABLE_RIGHTS)
+        tables = f"SELECT count(*) FROM pg_class WHERE relkind IN ('r', 'v') AND relnamespace {ours}"
+        functions = f"SELECT oid::regproc::text FROM pg_proc WHERE pronamespace {ours}"
+        (found,) = role.site.ask(tables, [role.site.schema])
+        assert found[0] > 10
+        with role.session() as session:
+            assert session.execute(f"{tables} AND ({rights})", [role.site.schema]).fetchone() == (0,)
+            query = f"{functions} AND has_function_privilege(oid, 'EXECUTE')"
+            callable_names = [name for (name,) in session.execute(query, [role.site.schema])]
+            assert callable_names == [f"{role.site.schema}.headrace_publish"] * 2
+            for statement in (
+                f"SELECT {role.site.schema}.headrace_grant('{role.name}', '*')",
+                f"INSERT INTO {role.site.schema}.headrace_grants VALUES ('{role.name}', '*')",
+                f"UPDATE {role.site.schema}.all_topics SET tailid = 7",
+                f"SELECT * FROM {role.site.schema}.orders",
+                f"SELECT * FROM {role.site.schema}.all_tokens",
+                f"CREATE TABLE {role.site.schema}.mine (x int)",
+            ):
+                with pytest.raises(DENIED):
+                    session.execute(statement)
+
+    def test_objects_of_the_caller_are_not_used(self, role: Role) -> None:
+        """Temporary tables, and a schema that comes first in the caller's search_path, with all our names."""
+        role.grant("orders")
+        schema, mine = role.site.schema, f"mine_{role.site.schema}"
+        role.site.do(f"CREATE SCHEMA {mine} AUTHORIZATION {role.name}")
+        with role.session() as session:
+            session.execute("CREATE TEMP TABLE headrace_grants (grantee regrole, pattern text)")
+            session.execute(f"INSERT INTO headrace_grants VALUES ('{role.name}', '*')")
+            for place in ("pg_temp", mine):
+                session.execute(f"CREATE TABLE {place}.all_topics (topicid int, topickey text, topicname text, x int)")
+                session.execute(f"INSERT INTO {place}.all_topics VALUES (1, 'orders', 'orders', 1)")
+            session.execute(f"CREATE TABLE {mine}.owned (who text)")
+            steal = f"INSERT INTO {mine}.owned VALUES (current_user)"
+            for name, arguments, result in (
+                ("headrace_granted", "text", "text"),
+                ("headrace_matches", "text, text", "boolean"),
+                ("headrace_partition", "bytea, integer", "integer"),
+                ("lower", "text", "text"),
+                ("octet_length", "bytea", "integer"),
+                ("pg_has_role", "name, regrole, text", "boolean"),
+            ):
+                session.execute(
+                    f"CREATE FUNCTION {mine}.{name}({arguments}) RETURNS {result} LANGUAGE sql "
+                    f"AS $$ {steal}; SELECT NULL::{result} $$"
+                )
+            rest = f"CREATE FUNCTION {mine}.rest(bigint, integer) RETURNS bigint LANGUAGE sql"
+            session.execute(f"{rest} AS $$ {steal}; SELECT 0::bigint $$")
+            session.execute(f"CREATE OPERATOR {mine}.% (LEFTARG = bigint, RIGHTARG = integer, FUNCTION = {mine}.rest)")
+            for path in (
+                f"{mine}, {schema}",
+                f"pg_temp, {mine}, {schema}, pg_catalog",
+                f"{mine}, pg_catalog, {schema}",
+            ):
+                session.execute(f"SET search_path = {path}")
+                session.execute(f"SELECT {schema}.headrace_publish('orders', 'k', 'v')")
+                # Directly, too: the form with text has a search_path of its own.
+                session.execute(f"SELECT {schema}.headrace_publish('orders', 'k'::bytea, 'v'::bytea)")
+                with pytest.raises(DENIED, match="may not publish"):
+                    session.execute(f"SELECT {schema}.headrace_publish('other', 'k'::bytea, 'v'::bytea)")
+            assert session.execute(f"SELECT count(*) FROM {mine}.owned").fetchone() == (0,)
+        assert role.site.ask("SELECT tailid FROM all_topics") == [(6,)]
+
+    def test_who_may_not_publish_waits_for_nobody(self, role: Role) -> None:
+        role.grant("other")
+        with role.site.plain() as owner, owner.transaction():
+            owner.execute("SELECT * FROM all_topics FOR UPDATE")
+            with role.session() as session, pytest.raises(DENIED, match="may not publish"):
+                session.execute(f"SELECT {role.site.schema}.headrace_publish('orders', 'k', 'v')")
+
+    def test_a_grant_needs_a_role_and_a_pattern(self, role: Role) -> None:
+        with role.site.plain() as owner:
+            with pytest.raises(psycopg.errors.RaiseException, match="role and pattern are needed"):
+                owner.execute(f"SELECT headrace_grant('{role.name}', '')")
+            with pytest.raises(psycopg.errors.UndefinedObject):
+                owner.execute("SELECT headrace_grant('nobody_there', '*')")
+
+    def test_a_store_of_the_first_version_is_upgraded(self, role: Role) -> None:
+        functions = "headrace_publish(text, bytea, bytea, bytea[])"
+        role.site.do(f"ALTER FUNCTION {functions} SECURITY INVOKER RESET ALL")
+        role.site.do(f"GRANT EXECUTE ON FUNCTION {functions} TO PUBLIC")
+        role.site.do("GRANT SELECT ON all_tokens TO PUBLIC")
+        role.site.do("DROP TABLE headrace_grants")
+        role.site.do("UPDATE headrace_postgres SET version = 1")
+        role.site.open()
+        assert role.site.ask("SELECT version FROM headrace_postgres") == [(VERSION,)]
+        self.test_a_role_without_a_grant_is_refused(role)
+        role.grant("orders")
+        with role.session() as session:
+            session.execute(f"SELECT {role.site.schema}.headrace_publish('orders', 'k', 'v')")
+            with pytest.raises(DENIED):
+                session.execute(f"SELECT * FROM {role.site.schema}.all_tokens")
+        role.site.open()
+        assert role.site.ask("SELECT count(*) FROM headrace_grants") == [(1,)]
 
 
 class TestReading:

@@ -41,6 +41,9 @@ def serve(
     tls_key: Annotated[
         str | None, typer.Option(help="PEM file of the key, without a password.", metavar="FILE")
     ] = None,
+    tls_client_ca: Annotated[
+        str | None, typer.Option(help="PEM file of who signs the certificates that clients need.", metavar="FILE")
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. \\[info]")] = None,
     log_format: Annotated[
         str | None, typer.Option(help="text, json, or auto: text on a terminal, else json. \\[auto]")
@@ -69,6 +72,7 @@ def serve(
         "flight": flight,
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,
+        "tls_client_ca": tls_client_ca,
         "log_level": log_level,
         "log_format": log_format,
         "access_log": access_log,

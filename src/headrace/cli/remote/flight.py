@@ -19,7 +19,7 @@ def connected(url: str, token: str | None, ca: Path | None, patience_seconds: fl
     except InvalidInput as error:
         raise Failure(Exit.USAGE, f"--{error}") from None
     except OSError as error:
-        raise Failure(Exit.USAGE, f"cannot use --ca {ca}: {error}") from None
+        raise Failure(Exit.USAGE, f"cannot use --ca or the client certificate: {error}") from None
     with client:
         try:
             yield client

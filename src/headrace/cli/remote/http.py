@@ -6,6 +6,7 @@ header and nowhere else.
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -67,6 +68,8 @@ class HttpClient:
                 raise Failure(Exit.USAGE, f"--url {url!r} is for produce, consume and bench: write it as {DEFAULT_URL}")
             is_plain = self.url.startswith("http://") and ca is None
             verify: Any = not is_plain if ca is None else ssl.create_default_context(cafile=ca)
+            if not self.url.startswith("http://"):
+                verify = _with_client_certificate(verify)
             self._http = httpx.Client(base_url=self.url, headers=headers, verify=verify, timeout=_TIMEOUT_SECONDS)
         except (OSError, ValueError) as error:
             raise Failure(Exit.USAGE, f"cannot use --ca {ca}: {error}") from None
@@ -150,6 +153,22 @@ class HttpClient:
         except httpx.TransportError as error:
             hint = "start one by `headrace serve`, or name another by --url"
             raise ServerUnreachable(f"no server at {self.url} ({error}): {hint}") from None
+
+
+def _with_client_certificate(verify: bool | ssl.SSLContext) -> bool | ssl.SSLContext:
+    """Whom to trust, with the client's own certificate if the environment names one."""
+    certificate, key = os.environ.get("HEADRACE_CLIENT_CERTIFICATE"), os.environ.get("HEADRACE_CLIENT_KEY")
+    if not certificate and not key:
+        return verify
+    context = verify if isinstance(verify, ssl.SSLContext) else ssl.create_default_context()
+    try:
+        # With no password, since OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(certificate or "", key or "", password="")
+    except (OSError, ValueError) as error:
+        names = f"HEADRACE_CLIENT_CERTIFICATE {certificate!r} and HEADRACE_CLIENT_KEY {key!r}"
+        line = f"cannot use {names}: {error}; both name PEM files, the key has no password"
+        raise Failure(Exit.USAGE, line) from None
+    return context
 
 
 def _given(query: Mapping[str, Any]) -> dict[str, Any]:

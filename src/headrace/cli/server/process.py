@@ -7,7 +7,7 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
@@ -23,6 +23,7 @@ from headrace.cli.stop_deadline import StopDeadline, leave
 from headrace.core.errors import HeadraceError
 from headrace.edge import audit
 from headrace.edge.draining import Draining
+from headrace.protocols.flight.listener import Certificates, FlightListener
 from headrace.protocols.flight.server import FlightServer
 from headrace.protocols.http import server
 from headrace.protocols.http.app import make_app
@@ -58,7 +59,7 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
             draining.tell(deadline.begin)
             app = make_app(broker, access, settings.rest, draining)
             urls = [_url("http" if tls is None else "https", settings.http, server.port_of(listeners))]
-            with _flight(broker, access, settings, flight, tls, left_open) as flight_urls:
+            with _flight(broker, access, settings, flight, tls, left_open) as (flight_urls, reload):
 
                 def say_ready() -> None:
                     where = " and ".join(urls + flight_urls)
@@ -66,7 +67,7 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
                     sys.stdout.flush()
                     _tell_systemd("READY=1")
 
-                server.serve(app, listeners, settings.rest, draining, say_ready, tls, settings.access_log)
+                server.serve(app, listeners, settings.rest, draining, say_ready, tls, settings.access_log, reload)
                 _tell_systemd("STOPPING=1")
             logger.info("every request is finished, closing the store")
     finally:
@@ -87,42 +88,61 @@ def _flight(
     access: Access,
     settings: ServeSettings,
     reserved: list[socket.socket] | None,
-    tls: tuple[Path, Path] | None,
+    tls: server.TlsFiles | None,
     left_open: list[str],
-) -> Iterator[list[str]]:
-    """The Flight server, if it is wanted, on the port that was reserved for it; the URL that clients connect to.
+) -> Iterator[tuple[list[str], Callable[[], None]]]:
+    """The Flight server, if it is wanted, on the port that was reserved for it.
+
+    The URL that clients connect to, and what has it take a renewed certificate.
 
     If it cannot be stopped in time its URL is added to those that are left open.
     """
     if reserved is None:
-        yield []
+        yield [], lambda: None
         return
     port = server.port_of(reserved)
     # Flight binds by itself. Its library would share a port that another one has, so the port was tried before.
     server.close_all(reserved)
-    certificates = [] if tls is None else [(tls[0].read_bytes(), tls[1].read_bytes())]
-    running = FlightServer(broker, access, _url("grpc+tls" if tls else "grpc", settings.flight, port), certificates)
+    location = _url("grpc+tls" if tls else "grpc", settings.flight, port)
+    # Read once, as HTTP does: both ports trust the same authority.
+    client_ca = None if tls is None or tls.client_ca is None else tls.client_ca.read_bytes()
+    if tls is not None and tls.is_client_optional:
+        # Flight can require certificates or not ask for them: where they are optional its callers send tokens.
+        client_ca = None
+
+    def load() -> Certificates:
+        return [] if tls is None else [(tls.certificate.read_bytes(), tls.key.read_bytes())]
+
+    def make(location: str, certificates: Certificates) -> FlightServer:
+        return FlightServer(broker, access, location, certificates, client_ca=client_ca)
+
+    running = FlightListener(load, make, location)
     url = _url("headrace+tls" if tls else "headrace", settings.flight, port)
     try:
-        yield [url]
+        yield [url], running.reload
     finally:
         if not running.stop(min(_FLIGHT_STOP_SECONDS, settings.rest.stop_seconds)):
             left_open.append(url)
 
 
-def _tls_files(settings: ServeSettings) -> tuple[Path, Path] | None:
+def _tls_files(settings: ServeSettings) -> server.TlsFiles | None:
     """Certificate and key, once they are known to be good."""
     if not settings.tls_certificate and not settings.tls_key:
+        if settings.tls_client_ca:
+            raise Failure(Exit.USAGE, "tls_client_ca needs TLS: set tls_certificate and tls_key too")
         return None
     if not settings.tls_certificate or not settings.tls_key:
         raise Failure(Exit.USAGE, "TLS needs both tls_certificate and tls_key: one of them is missing")
-    files = Path(settings.tls_certificate), Path(settings.tls_key)
+    client_ca = Path(settings.tls_client_ca) if settings.tls_client_ca else None
+    is_optional = settings.tls_client_certificates == "optional"
+    files = server.TlsFiles(Path(settings.tls_certificate), Path(settings.tls_key), client_ca, is_optional)
     try:
-        server.load_tls(*files)
+        server.load_tls(files)
     except (OSError, ValueError) as error:
         # An error of OpenSSL is an OSError whose text has no file name.
         reason = (error.reason or str(error)) if isinstance(error, ssl.SSLError) else str(error)
-        raise Failure(Exit.USAGE, f"TLS with {files[0]} and {files[1]} is not possible: {reason}") from None
+        shown_files = f"{files.certificate} and {files.key}" + (f", clients by {client_ca}" if client_ca else "")
+        raise Failure(Exit.USAGE, f"TLS with {shown_files} is not possible: {reason}") from None
     return files
 
 

@@ -23,7 +23,16 @@ from headrace.protocols.http.settings import HttpSettings
 
 PREFIX: Final = "HEADRACE_"
 # What other commands read from the environment.
-_OTHERS: Final = frozenset({"HEADRACE_URL", "HEADRACE_TOKEN", "HEADRACE_CA", "HEADRACE_CONFIG"})
+_OTHERS: Final = frozenset(
+    {
+        "HEADRACE_URL",
+        "HEADRACE_TOKEN",
+        "HEADRACE_CA",
+        "HEADRACE_CLIENT_CERTIFICATE",
+        "HEADRACE_CLIENT_KEY",
+        "HEADRACE_CONFIG",
+    }
+)
 
 
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,6 +42,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     http: the address to listen on; port 0 takes any that is free.
     flight: the address for Arrow Flight, which clients and Spark use; `off` for none.
     tls_certificate, tls_key: PEM files; with both the server speaks TLS only. Empty is none.
+    tls_client_ca: PEM file of who signs the certificates of clients; they are asked for one then. Empty: they are not.
+    tls_client_certificates: required, or optional: who has none sends a token. Flight does not ask for optional ones.
     log_level: debug, info, warning or error.
     log_format: text for people, json for programs; auto is text on a terminal and json elsewhere.
     access_log: a line for every request.
@@ -45,6 +56,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     flight: str = "127.0.0.1:7071"
     tls_certificate: str = ""
     tls_key: str = ""
+    tls_client_ca: str = ""
+    tls_client_certificates: Literal["required", "optional"] = "required"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "text", "json"] = "auto"
     access_log: bool = False

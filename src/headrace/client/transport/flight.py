@@ -62,11 +62,20 @@ class FlightTransport:
     """Calls and streams to the first of some servers that answers."""
 
     def __init__(
-        self, addresses: Sequence[Address], token: str | None = None, root_certificates: bytes | None = None
+        self,
+        addresses: Sequence[Address],
+        token: str | None = None,
+        root_certificates: bytes | None = None,
+        client_certificate: tuple[bytes, bytes] | None = None,
     ) -> None:
+        """`client_certificate` is the certificate with its chain, and its key; both are PEM."""
         self._addresses = list(addresses)
         self._headers = [] if not token else [(b"authorization", f"Bearer {token}".encode())]
-        self._root_certificates = root_certificates
+        self._tls: dict[str, bytes] = {}
+        if root_certificates is not None:
+            self._tls["tls_root_certs"] = root_certificates
+        if client_certificate is not None:
+            self._tls["cert_chain"], self._tls["private_key"] = client_certificate
         self._lock = threading.Lock()
         self._connection: _Connection | None = None
         self._closed = False
@@ -134,9 +143,8 @@ class FlightTransport:
         raise Unreachable(",".join(address.url for address in self._addresses), "; ".join(dict.fromkeys(reasons)))
 
     def _connect_to(self, address: Address) -> _Connection:
-        certificates = {} if self._root_certificates is None else {"tls_root_certs": self._root_certificates}
         try:
-            client = flight.FlightClient(address.location, generic_options=_GRPC_OPTIONS, **certificates)
+            client = flight.FlightClient(address.location, generic_options=_GRPC_OPTIONS, **self._tls)
             fork.keep(client)
             with translated(address.url):
                 client.list_actions(self._options(_CONNECT_SECONDS))

@@ -1,6 +1,8 @@
 """Who calls over Flight: the same tokens and rights as everywhere, from the `authorization` header of each call.
 
 The middleware only keeps the token: it does not know the address. Every method of the server asks `principal_of` first.
+Where client certificates are verified, gRPC says what the caller's is called: by its first subject alternative name,
+else by its common name. `http.connection` follows the same rule.
 """
 
 from __future__ import annotations
@@ -21,16 +23,18 @@ _SCHEME: Final = "bearer "
 class TokenOfCall(flight.ServerMiddleware):  # type: ignore[misc]
     """The token that came with one call."""
 
-    def __init__(self, gate: Gate, token: str | None) -> None:
+    def __init__(self, gate: Gate, token: str | None, verifies_certificates: bool) -> None:
         self.gate = gate
         self.token = token
+        self.verifies_certificates = verifies_certificates
 
 
 class AccessMiddleware(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Keeps the token of every call."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, verifies_certificates: bool) -> None:
         self._gate = gate
+        self._verifies_certificates = verifies_certificates
 
     def start_call(self, info: Any, headers: dict[str, list[str | bytes]]) -> TokenOfCall:
         """Called by Flight for every call."""
@@ -38,13 +42,14 @@ class AccessMiddleware(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             # Here, since pyarrow would send a trace of the program along.
             raise carrying(InvalidInput("method", "GetSchema", "it is not offered: all topics have the same columns"))
         given = [value for name, values in headers.items() if name.lower() == "authorization" for value in values]
-        return TokenOfCall(self._gate, _token(given))
+        return TokenOfCall(self._gate, _token(given), self._verifies_certificates)
 
 
 def principal_of(context: flight.ServerCallContext, operation: str) -> Principal:
     """Who makes this call; unknown callers get no further."""
     kept: TokenOfCall = context.get_middleware(MIDDLEWARE)
-    principal = kept.gate.admit(kept.token, _address(context.peer()), operation)
+    certificate_name = context.peer_identity().decode(errors="replace") if kept.verifies_certificates else None
+    principal = kept.gate.admit(kept.token, _address(context.peer()), operation, certificate_name)
     if kept.gate.has_uses:
         kept.gate.store_uses()
     return principal

@@ -41,15 +41,22 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         location: str,
         tls_certificates: list[tuple[bytes, bytes]] | None = None,
         streams_max: int = STREAMS_MAX,
+        client_ca: bytes | None = None,
     ) -> None:
+        """Serve at a location; with `client_ca`, PEM, only who has a certificate that it signed gets through."""
         super().__init__(
-            location, tls_certificates=tls_certificates or [], middleware={MIDDLEWARE: AccessMiddleware(Gate(access))}
+            location,
+            tls_certificates=tls_certificates or [],
+            verify_client=client_ca is not None,
+            root_certificates=client_ca,
+            middleware={MIDDLEWARE: AccessMiddleware(Gate(access), client_ca is not None)},
         )
         self._broker = broker
         self._streams_max = streams_max
         self._streams_open = 0
         self._counting = threading.Lock()
         self.stopping = threading.Event()
+        self._ending: threading.Thread | None = None
 
     def do_put(
         self,
@@ -108,10 +115,20 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def stop(self, timeout_seconds: float = 5.0) -> bool:
         """End all streams and stop; whether all ended in time. One that its client holds open may outlive this."""
         self.stopping.set()
-        ending = threading.Thread(target=self.shutdown, name="headrace-flight-stop", daemon=True)
-        ending.start()
-        ending.join(timeout_seconds)
-        return not ending.is_alive()
+        self.retire()
+        return self.wait_for_calls(timeout_seconds)
+
+    def retire(self) -> None:
+        """Give up the port and take no more calls; those under way go on."""
+        if self._ending is None:
+            self._ending = threading.Thread(target=self.shutdown, name="headrace-flight-stop", daemon=True)
+            self._ending.start()
+
+    def wait_for_calls(self, timeout_seconds: float) -> bool:
+        """Wait for the calls of a server that was retired; whether all have ended."""
+        assert self._ending is not None
+        self._ending.join(timeout_seconds)
+        return not self._ending.is_alive()
 
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor

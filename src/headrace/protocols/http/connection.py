@@ -5,18 +5,21 @@ request line and headers have a size, a number and a time, and so has whatever e
 it on (trailers, chunk extensions). What is too much is answered with 431, too slow with 408, malformed with 400, and
 the connection is closed once the client has seen that. If another answer is under way on the connection, it is closed
 at once instead: two answers must not be mixed. Too many connections are refused with 503. Runs on the event loop.
+
+The name of a client's certificate, which TLS has verified by now, is found once and goes along with every request.
 """
 
 from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from litestar.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from headrace.protocols.http.errors import Problem
+from headrace.protocols.http.middleware.access import CERTIFICATE_NAME
 from headrace.protocols.http.middleware.headers import security_headers
 from headrace.protocols.http.middleware.limits import too_many_requests
 from headrace.protocols.http.middleware.refusals import refusal, send_refusal
@@ -32,6 +35,24 @@ _LINGER_SECONDS: Final = 2.0
 _LINGER_BYTES: Final = 4 << 20
 
 
+# As gRPC names its peers, so that a certificate means the same on every port.
+_ALTERNATIVE_NAMES: Final = frozenset({"DNS", "email", "URI", "IP Address"})
+
+
+def certificate_name(certificate: dict[str, Any] | None) -> str | None:
+    """What a verified certificate, as `SSLSocket.getpeercert` gives it, is called.
+
+    That is the first of its subject alternative names; without any, its common name.
+    """
+    if not certificate:
+        return None
+    for kind, name in certificate.get("subjectAltName", ()):
+        if kind in _ALTERNATIVE_NAMES:
+            return str(name)
+    parts = [pair for part in certificate.get("subject", ()) for pair in part]
+    return next((str(value) for key, value in parts if key == "commonName"), None)
+
+
 class _TooMuch(Exception):
     """Ends the parsing of a head."""
 
@@ -43,6 +64,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(*arguments, **named)
         self._settings = settings
         self._served_app = self.app
+        self._certificate_name: str | None = None
         # What came since the parser last gave something on, and the part of a head that it has given on.
         self._swallowed_bytes = 0
         self._head_bytes = 0
@@ -57,6 +79,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._certificate_name = certificate_name(transport.get_extra_info("peercert"))
         self._wait_for_request()
 
     def on_response_complete(self) -> None:
@@ -117,6 +140,8 @@ class Connection(HttpToolsProtocol):
             detail = f"more than {PIPELINED_MAX} requests were sent without waiting for an answer"
             self._stop_parsing(Problem("about:blank", "Too many requests at once", 400, detail, "bad_request", False))
         super().on_message_begin()
+        if self._certificate_name is not None:
+            cast(dict[str, Any], self.scope)[CERTIFICATE_NAME] = self._certificate_name
         self._is_in_head = True
         self._head_bytes = 0
 

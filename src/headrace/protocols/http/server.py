@@ -5,7 +5,8 @@
 
 `serve` runs until SIGTERM or SIGINT. Then it takes no more connections, lets long polls and subscriptions go, waits for
 the requests under way, at most `stop_seconds`, and returns; a second signal ends the waiting. It owns neither broker
-nor store: whoever opened them closes them afterwards. SIGHUP loads the certificate again.
+nor store: whoever opened them closes them afterwards. SIGHUP loads the certificate again, here and by `on_reload`
+elsewhere, not the authority of clients: a context can learn whom to trust and not forget it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
@@ -68,10 +70,23 @@ def is_loopback(listeners: Sequence[socket.socket]) -> bool:
     return all(ipaddress.ip_address(listener.getsockname()[0]).is_loopback for listener in listeners)
 
 
-def load_tls(certificate: Path, key: Path) -> ssl.SSLContext:
-    """TLS with a certificate and its key; both files are PEM."""
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files: the server's certificate and key, and who signs the certificates of clients if they need any."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+    is_client_optional: bool = False
+
+
+def load_tls(files: TlsFiles) -> ssl.SSLContext:
+    """TLS with these files."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key, password=_no_password)
+    context.load_cert_chain(files.certificate, files.key, password=_no_password)
+    if files.client_ca is not None:
+        context.load_verify_locations(files.client_ca)
+        context.verify_mode = ssl.CERT_OPTIONAL if files.is_client_optional else ssl.CERT_REQUIRED
     return context
 
 
@@ -86,11 +101,12 @@ def serve(
     settings: HttpSettings,
     draining: Draining,
     on_ready: Callable[[], None],
-    tls: tuple[Path, Path] | None = None,
+    tls: TlsFiles | None = None,
     access_log: bool = False,
+    on_reload: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until a signal says stop."""
-    context = None if tls is None else load_tls(*tls)
+    """Serve until a signal says stop. `on_reload` is called when a renewed certificate was found good."""
+    context = None if tls is None else load_tls(tls)
     config = uvicorn.Config(
         cast(Any, app),
         http=cast(Any, partial(Connection, settings)),
@@ -105,7 +121,7 @@ def serve(
         ssl_context_factory=None if context is None else lambda *_: context,
     )
     server = _Server(config, draining, on_ready)
-    with server.listening_to_signals(context, tls):
+    with server.listening_to_signals(context, tls, on_reload):
         server.run(sockets=list(listeners))
 
 
@@ -132,7 +148,9 @@ class _Server(uvicorn.Server):
         yield
 
     @contextmanager
-    def listening_to_signals(self, context: ssl.SSLContext | None, tls: tuple[Path, Path] | None) -> Iterator[None]:
+    def listening_to_signals(
+        self, context: ssl.SSLContext | None, tls: TlsFiles | None, on_reload: Callable[[], None]
+    ) -> Iterator[None]:
         """Stop at the first signal, wait no longer at the second."""
 
         def stop(number: int, _: object) -> None:
@@ -140,7 +158,8 @@ class _Server(uvicorn.Server):
             self.should_exit = True
 
         def reload(number: int, _: object) -> None:
-            _reload(context, tls)
+            if _reload(context, tls):
+                on_reload()
 
         before = {number: signal.signal(number, stop) for number in _STOPPING}
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, reload)
@@ -151,14 +170,16 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def _reload(context: ssl.SSLContext | None, tls: tuple[Path, Path] | None) -> None:
-    """Take a renewed certificate for the connections to come; a bad one changes nothing."""
+def _reload(context: ssl.SSLContext | None, tls: TlsFiles | None) -> bool:
+    """Take a renewed certificate for the connections to come; whether it was good. A bad one changes nothing."""
     if context is None or tls is None:
         logger.info("nothing to load again: TLS is not configured")
-        return
+        return False
     try:
-        load_tls(*tls)
-        context.load_cert_chain(*tls, password=_no_password)
-        logger.info("the certificate %s was loaded again", tls[0])
+        load_tls(tls)
+        context.load_cert_chain(tls.certificate, tls.key, password=_no_password)
+        logger.info("the certificate %s was loaded again", tls.certificate)
     except (OSError, ValueError) as error:
-        logger.error("the certificate %s stays as it was: %s", tls[0], error)
+        logger.error("the certificate %s stays as it was: %s", tls.certificate, error)
+        return False
+    return True

@@ -22,6 +22,8 @@ from headrace.protocols.http.requests.raw_paths import unquoted
 
 _SCHEME: Final = "bearer "
 _PRINCIPAL: Final = "headrace_principal"
+# Set by the connection: the name of the client's verified certificate.
+CERTIFICATE_NAME: Final = "headrace_certificate_name"
 
 
 async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
@@ -35,7 +37,9 @@ async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
     if gate.is_stale:
         # Asking the store takes a while, and others wait for the event loop.
         await loop.run_in_executor(None, gate.refresh)
-    principal = gate.admit(_token(connection), _address(connection), operation or connection.url.path)
+    certificate_name: str | None = connection.scope.get(CERTIFICATE_NAME)  # type: ignore[assignment]
+    called = operation or connection.url.path
+    principal = gate.admit(_token(connection), _address(connection), called, certificate_name)
     if gate.has_uses:
         loop.run_in_executor(None, gate.store_uses)
     connection.scope[_PRINCIPAL] = principal  # type: ignore[typeddict-unknown-key]

@@ -4,6 +4,11 @@
 topic's row, routes by key (FNV-1a 64, bit for bit) or by turn, gives the next offset, and moves the row on. It commits
 and rolls back with the transaction it is called in, and holds the topic's row until then: publishers wait for it.
 What only a server can decide is refused: a topic that drops repeated payloads, or takes no raw values.
+
+It runs with the rights of its owner (SECURITY DEFINER), so that a role that publishes needs no right on any table.
+Which role may publish to which topics is in `headrace_grants`; `headrace_grant` and `headrace_revoke` are for the owner
+of the schema. Whoever makes these functions sets `search_path` to the schema and then `pg_temp`, which they keep: left
+out, `pg_temp` would come first, and a caller's temporary table would be taken for ours. PUBLIC may use none of this.
 """
 
 from __future__ import annotations
@@ -58,16 +63,48 @@ BEGIN
     RETURN places;
 END $$;
 
+CREATE OR REPLACE FUNCTION headrace_matches(name text, pattern text) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT SET search_path FROM CURRENT AS $$
+    SELECT name LIKE replace(replace(replace(replace(pattern, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%')
+$$;
+
+CREATE OR REPLACE FUNCTION headrace_granted(topic text) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+-- The key of a topic, for a caller who may publish to it; others are refused, whether it exists or not.
+-- Called with the rights of the owner, who is `current_user` then: the caller is who logged in, or the role they have
+-- taken since, which PostgreSQL lets them do only with roles they belong to.
+DECLARE
+    caller name := coalesce(nullif(current_setting('role'), 'none'), session_user);
+    found_key text := coalesce((SELECT t.topickey FROM all_topics t
+        WHERE t.topickey IN (topic, lower(topic)) OR t.topicname = topic
+        ORDER BY t.topickey = topic DESC LIMIT 1), lower(topic));
+BEGIN
+    IF pg_has_role(caller, current_user, 'USAGE') THEN
+        RETURN found_key;
+    END IF;
+    PERFORM 1 FROM headrace_grants g
+        WHERE pg_has_role(caller, g.grantee, 'USAGE')
+        AND (headrace_matches(found_key, g.pattern) OR headrace_matches(found_key, lower(g.pattern)));
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'role % may not publish to topic %', quote_ident(caller), quote_literal(topic)
+            USING ERRCODE = 'insufficient_privilege',
+            HINT = 'The owner of the schema grants it: SELECT headrace_grant(role, pattern).';
+    END IF;
+    RETURN found_key;
+END $$;
+
 CREATE OR REPLACE FUNCTION headrace_publish(
     topic text, key bytea, value bytea, attributes bytea[] DEFAULT NULL,
     OUT partition integer, OUT "offset" bigint)
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     head record;
     size bigint;
     place bigint;
     now_us bigint;
     given bytea := nullif(key, ''::bytea);
+    -- Before the row is locked: who may not publish must not hold up those who may.
+    found_key text := headrace_granted(topic);
 BEGIN
     IF value IS NULL THEN
         RAISE EXCEPTION 'value is null: every message needs a value; it may be empty';
@@ -83,8 +120,7 @@ BEGIN
         PERFORM convert_from(attributes[2 * i - 1], 'UTF8');
     END LOOP;
     SELECT t.*, t.settings::jsonb AS rules INTO head FROM all_topics t
-        WHERE t.topickey IN (topic, lower(topic)) OR t.topicname = topic
-        ORDER BY t.topickey = topic DESC LIMIT 1 FOR NO KEY UPDATE;
+        WHERE t.topickey = found_key FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'topic % does not exist: create it first', quote_literal(topic);
     END IF;
@@ -150,4 +186,40 @@ BEGIN
     END LOOP;
     RETURN first;
 END $$;
+
+CREATE OR REPLACE FUNCTION headrace_grant(role regrole, pattern text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+-- Let a role publish to the topics that a pattern matches; `*` stands for any characters.
+BEGIN
+    IF role IS NULL OR coalesce(pattern, '') = '' THEN
+        RAISE EXCEPTION 'role and pattern are needed: such as headrace_grant(''app'', ''orders.*'')';
+    END IF;
+    INSERT INTO headrace_grants VALUES (role, pattern) ON CONFLICT DO NOTHING;
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', current_schema(), role);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION headrace_publish(text, bytea, bytea, bytea[]), '
+        'headrace_publish(text, text, text) TO %s', role);
+END $$;
+
+CREATE OR REPLACE FUNCTION headrace_revoke(role regrole, pattern text) RETURNS boolean
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+-- Take such a grant back; whether there was one. USAGE of the schema stays: it may be there for other reasons.
+DECLARE
+    is_found boolean;
+BEGIN
+    DELETE FROM headrace_grants g WHERE g.grantee = role AND g.pattern = headrace_revoke.pattern;
+    is_found := FOUND;
+    PERFORM 1 FROM headrace_grants g WHERE g.grantee = role;
+    IF NOT FOUND THEN
+        EXECUTE format('REVOKE EXECUTE ON FUNCTION headrace_publish(text, bytea, bytea, bytea[]), '
+            'headrace_publish(text, text, text) FROM %s', role);
+    END IF;
+    RETURN is_found;
+END $$;
+
+REVOKE ALL ON FUNCTION
+    headrace_text(bytea), headrace_json(bytea[]), headrace_partition(bytea, integer),
+    headrace_moved(bigint[], integer, bigint), headrace_matches(text, text), headrace_granted(text),
+    headrace_publish(text, bytea, bytea, bytea[]), headrace_publish(text, text, text),
+    headrace_first_at(regclass, integer, bigint, bigint, bigint),
+    headrace_grant(regrole, text), headrace_revoke(regrole, text) FROM PUBLIC;
 """

@@ -8,6 +8,7 @@
     topic_writers         the last commit key of each writer
     topic_payloads        the hashes of payloads written lately, a row per commit
     topic_stages          rows that wait to be published together
+    headrace_grants       which database role may publish to which topics by `headrace_publish`
 
 Inheritance and not declarative partitions: attaching and dropping a child locks nothing that publishers or readers of
 the parent hold. Names of topics are never names of tables: identifiers are cut at 63 bytes. Text is kept as bytes,
@@ -26,7 +27,8 @@ from headrace.core.errors import UnknownFormat
 from headrace.storage.postgres.pool import Connection
 from headrace.storage.postgres.sql.functions import FUNCTIONS
 
-VERSION: Final = 1
+# 2: publishing in SQL runs with the rights of the owner and asks for a grant.
+VERSION: Final = 2
 
 # Two numbers of our own, so that nobody else's advisory locks are met; the second is the hash of the schema.
 LOCK_SPACE: Final = 0x48454144
@@ -108,6 +110,19 @@ CREATE TABLE IF NOT EXISTS topic_stages (
 ALTER TABLE topic_stages ALTER COLUMN messages SET STORAGE EXTERNAL;
 """
 
+_GRANTS: Final = """
+CREATE TABLE IF NOT EXISTS headrace_grants (
+    grantee regrole NOT NULL,
+    pattern text NOT NULL,
+    PRIMARY KEY (grantee, pattern)
+);
+REVOKE ALL ON headrace_grants, headrace_postgres, headrace_catalog,
+    all_topics, all_consumers, all_groups, all_members, all_producers, all_queue_consumers, all_tokens,
+    topic_segments, topic_sources, topic_writers, topic_payloads, topic_stages FROM PUBLIC;
+-- What functions keep as their own: `pg_temp` comes first unless it is named.
+SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
+"""
+
 _MESSAGES: Final = """
 CREATE TABLE {table} (
     partition integer NOT NULL,
@@ -183,12 +198,17 @@ def _version(connection: Connection) -> int | None:
 
 
 def make_tables(connection: Connection) -> None:
-    """Make what is not there, once the catalog has made its tables."""
-    if _version(connection) is None:
-        with connection.transaction():
+    """Make what is not there, once the catalog has made its tables; replace what an earlier version made."""
+    version = _version(connection)
+    if version == VERSION:
+        return
+    with connection.transaction():
+        if version is None:
             connection.execute(_TABLES)
-            connection.execute(FUNCTIONS)
-            connection.execute("INSERT INTO headrace_postgres VALUES (%s)", [VERSION])
+        connection.execute(_GRANTS)
+        connection.execute(FUNCTIONS)
+        connection.execute("DELETE FROM headrace_postgres")
+        connection.execute("INSERT INTO headrace_postgres VALUES (%s)", [VERSION])
 
 
 def table_of(topic_id: int, segment: int | None = None) -> sql.Identifier:
