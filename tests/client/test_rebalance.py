@@ -47,5 +47,10 @@ def test_partitions_that_could_not_be_taken_up_are_taken_up_by_the_next_poll(bro
                 for partition in (0, 1):
                     producer.send(b"%d" % partition, partition=partition).result()
             seen: list[bytes] = []
-            eventually(lambda: len(seen) == 2 or bool(seen.extend(stays.poll(timeout=0.1).column("value").to_pylist())))
+
+            def has_both() -> bool:
+                seen.extend(stays.poll(timeout=0.1).column("value").to_pylist())
+                return len(seen) == 2
+
+            eventually(has_both)
             assert sorted(seen) == [b"0", b"1"]
