@@ -43,14 +43,14 @@ TOPICS: list[tuple[str, Call]] = [
     ("partitions", lambda broker: broker.create_topic("new", partitions=True)),
     ("partitions", lambda broker: broker.create_topic("new", partitions=1.5)),  # type: ignore[arg-type]
     ("partitions", lambda broker: broker.alter_topic("orders", partitions=-1)),
-    ("setting", lambda broker: broker.create_topic("new", colour="red")),
-    ("setting", lambda broker: broker.alter_topic("orders", colour="red")),
+    ("setting", lambda broker: broker.create_topic("new", colour="red")),  # type: ignore[call-arg]
+    ("setting", lambda broker: broker.alter_topic("orders", colour="red")),  # type: ignore[call-arg]
     ("retention_seconds", lambda broker: broker.create_topic("new", retention_seconds=-1)),
-    ("retention_seconds", lambda broker: broker.alter_topic("orders", retention_seconds="long")),
-    ("deduplication", lambda broker: broker.create_topic("new", deduplication="yes")),
+    ("retention_seconds", lambda broker: broker.alter_topic("orders", retention_seconds="long")),  # type: ignore[arg-type]
+    ("deduplication", lambda broker: broker.create_topic("new", deduplication="yes")),  # type: ignore[arg-type]
     ("codecs", lambda broker: broker.create_topic("new", codecs=["rar"])),
     ("codecs", lambda broker: broker.alter_topic("orders", codecs=[])),
-    ("message_bytes_max", lambda broker: broker.alter_topic("orders", message_bytes_max=None)),
+    ("message_bytes_max", lambda broker: broker.alter_topic("orders", message_bytes_max=None)),  # type: ignore[arg-type]
 ]
 
 BATCHES: list[tuple[str, Call]] = [

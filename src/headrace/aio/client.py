@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from headrace.aio.bridge import ThreadBridge, awaited, streamed, wrapping
+from headrace.aio.bridge import ThreadBridge, awaited, opening, streamed
 from headrace.aio.consumer import AsyncConsumer
 from headrace.aio.follow import AsyncFollowing
 from headrace.aio.producer import AsyncProducer
@@ -47,17 +47,17 @@ class AsyncClient(ThreadBridge[Client]):
     seek = awaited(Client.seek)
     read = awaited(Client.read)
     scan = streamed(Client.scan)
-    follow = wrapping(Client.follow, AsyncFollowing)
+    follow = opening(Client.follow, AsyncFollowing)
     stage = awaited(Client.stage)
     publish_staged = awaited(Client.publish_staged)
     drop_stages = awaited(Client.drop_stages)
     last_commit = awaited(Client.last_commit)
-    producer = wrapping(Client.producer, AsyncProducer)
-    consumer = wrapping(Client.consumer, AsyncConsumer)
+    producer = opening(Client.producer, AsyncProducer)
+    consumer = opening(Client.consumer, AsyncConsumer)
 
 
 def connect(
-    url: str | Sequence[str],
+    url: str | Sequence[str] | None = None,
     token: str | None = None,
     *,
     root_certificates: bytes | str | os.PathLike[str] | None = None,

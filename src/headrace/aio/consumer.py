@@ -38,6 +38,11 @@ class AsyncConsumer(ThreadBridge[Consumer]):
         return self._wrapped.assignment
 
     @property
+    def generation(self) -> int | None:
+        """The generation of the group in which `assignment` holds; none without a group."""
+        return self._wrapped.generation
+
+    @property
     def skipped(self) -> int:
         """How many messages were skipped since their values cannot be decoded."""
         return self._wrapped.skipped

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -75,6 +75,7 @@ from headrace.core.limits import (
 from headrace.core.messages import NO_MESSAGES, accept
 from headrace.core.names import check_group_name, check_id
 from headrace.core.publish.plan import DUPLICATE_COMMIT, CommitKey, Receipts, all_duplicates
+from headrace.core.settings import TopicOptions
 from headrace.storage.interface import Store
 from headrace.storage.open import open_store
 
@@ -151,16 +152,20 @@ class Broker:
 
     # Topics
 
-    def create_topic(self, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
+    def create_topic(
+        self, /, name: str, partitions: int | None = None, **settings: Unpack[TopicOptions]
+    ) -> TopicDescription:
         """Make a topic, of one partition unless told otherwise or set so for the store.
 
         One that is there stays as it is; more partitions are added, fewer are refused, other settings are refused.
         """
-        return describe_topic(self._topics.create(name, partitions, settings))
+        return describe_topic(self._topics.create(name, partitions, dict(settings)))
 
-    def alter_topic(self, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
+    def alter_topic(
+        self, /, name: str, partitions: int | None = None, **settings: Unpack[TopicOptions]
+    ) -> TopicDescription:
         """Change settings, or add partitions."""
-        return describe_topic(self._topics.alter(name, partitions, settings))
+        return describe_topic(self._topics.alter(name, partitions, dict(settings)))
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic and free its disk; whoever waits on it is told."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import Unpack
 
 import pyarrow as pa
 
@@ -39,6 +39,7 @@ from headrace.core.limits import (
     SOURCES_LISTED,
 )
 from headrace.core.positions import microseconds
+from headrace.core.settings import TopicOptions
 from headrace.wire import operations as wire
 from headrace.wire.tickets import Read
 
@@ -58,6 +59,9 @@ class Client:
         self._timeout_seconds = timeout_seconds
         self._calls = Calls(transport, timeout_seconds)
 
+    def __repr__(self) -> str:
+        return f"<headrace.Client of {self._transport!r}>"
+
     def whoami(self) -> Identity:
         """Who this client is to the server: the token's name, its end, and what it may do."""
         identity: Identity = self._calls(wire.Whoami())
@@ -65,14 +69,18 @@ class Client:
 
     # Topics
 
-    def create_topic(self, /, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
+    def create_topic(
+        self, /, name: str, partitions: int | None = None, **settings: Unpack[TopicOptions]
+    ) -> TopicDescription:
         """Make a topic, of one partition unless told otherwise; one that is there may get more partitions."""
-        created: TopicDescription = self._calls(wire.CreateTopic(name, partitions, settings))
+        created: TopicDescription = self._calls(wire.CreateTopic(name, partitions, dict(settings)))
         return created
 
-    def alter_topic(self, /, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
+    def alter_topic(
+        self, /, name: str, partitions: int | None = None, **settings: Unpack[TopicOptions]
+    ) -> TopicDescription:
         """Change settings, or add partitions."""
-        altered: TopicDescription = self._calls(wire.AlterTopic(name, partitions, settings))
+        altered: TopicDescription = self._calls(wire.AlterTopic(name, partitions, dict(settings)))
         return altered
 
     def delete_topic(self, name: str) -> None:

@@ -105,6 +105,11 @@ class Consumer:
         else:
             self._follow(positions_at(self._calls, topic, self._start))
 
+    def __repr__(self) -> str:
+        group = "" if self._group is None else f" in group {self._group!r}"
+        state = "closed" if self._closed else f"reading partitions {self.assignment}"
+        return f"<headrace.Consumer of topic {self._topic!r}{group} ({state})>"
+
     # Reading
 
     def poll(self, max_messages: int = FETCH_MESSAGES_DEFAULT, timeout: float | None = 1.0) -> pa.RecordBatch:
