@@ -45,7 +45,7 @@ def test_a_closed_broker_says_so_whatever_is_asked(site: Site) -> None:
         partial(broker.join_group, "orders", "g", "ann"),
         partial(broker.heartbeat, "orders", "g", "ann"),
         partial(broker.leave_group, "orders", "g", "ann"),
-        partial(broker.commit, "orders", "g", {}),
+        partial(broker.commit_offsets, "orders", "g", {}),
         partial(broker.committed, "orders", "g"),
         partial(broker.seek, "orders", "g", {}),
         partial(broker.delete_group, "orders", "g"),

@@ -429,11 +429,11 @@ def test_offsets_that_are_committed_at_the_same_time_share_a_transaction(
         broker.register_group("orders", name)
     broker.join_group("orders", "b", "ann")
     gate, groups = held_back(broker, monkeypatch)
-    first = Background(lambda: broker.commit("orders", "a", {0: 1}))
+    first = Background(lambda: broker.commit_offsets("orders", "a", {0: 1}))
     eventually(lambda: len(groups) == 1)
     wishes: list[tuple[str, dict[int, int]]] = [("a", {0: 4, 1: 1}), ("a", {0: 3, 1: 2}), ("b", {0: 5}), ("c", {1: 6})]
-    others = [Background(partial(broker.commit, "orders", *wish)) for wish in wishes]
-    missing = Background(lambda: broker.commit("orders", "missing", {0: 1}))
+    others = [Background(partial(broker.commit_offsets, "orders", *wish)) for wish in wishes]
+    missing = Background(lambda: broker.commit_offsets("orders", "missing", {0: 1}))
     until_committing(broker, 5)
     gate.set()
     for commit in (first, others[0], others[1], others[3]):
@@ -461,10 +461,10 @@ def test_if_a_shared_transaction_fails_each_commit_is_made_by_itself(
         raise StoreUnavailable("here", "no answer")
 
     monkeypatch.setattr(broker._store.catalog, "raise_offsets", fail)
-    broker.commit("orders", "a", {0: 1})
+    broker.commit_offsets("orders", "a", {0: 1})
     assert other.committed("orders", "a") == {0: 1}
     with pytest.raises(GroupSizeConflict):
-        broker.commit("orders", "b", {0: 1})
+        broker.commit_offsets("orders", "b", {0: 1})
 
 
 # Upkeep and how it is doing

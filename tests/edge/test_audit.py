@@ -62,7 +62,7 @@ def _over_http(place: Place) -> None:
         client.patch(topic, json={"partitions": 2}),
         client.put(group, json={}),
         client.put(group, json={"important": True}),
-        client.post(f"{group}/seek", json={"to": "start"}),
+        client.post(f"{group}/seek", json={"to": "earliest"}),
         client.delete(group),
         client.delete(topic),
     ]
@@ -75,7 +75,7 @@ def _over_flight(place: Place) -> None:
         client.alter_topic("t", 2)
         client.register_group("t", "g")
         client.register_group("t", "g", important=True)
-        client.seek("t", "g", "start")
+        client.seek("t", "g", "earliest")
         client.delete_group("t", "g")
         client.delete_topic("t")
 
@@ -119,7 +119,7 @@ def test_refusals_are_written_down(place: Place) -> None:
     assert place.site.new_client("hr_0123456789ab_wrong").get("/v1/topics").status_code == 401
     with connect(place.url, place.reader) as client:
         with pytest.raises(Forbidden):
-            client.seek("t", "theirs", "start")
+            client.seek("t", "theirs", "earliest")
         with pytest.raises(Forbidden), client.producer("t", producer_id="p") as producer:
             producer.send(b"secret payload")
     with connect(place.url, "nonsense", timeout_seconds=0.2) as client, pytest.raises(Unauthenticated):

@@ -180,7 +180,7 @@ class Load:
                 rows = self._broker.fetch("plain", partition, offset, wait_seconds=0.05).num_rows
                 offsets = {**self._committed(), partition: offset + rows}
                 self._tell(Committed(offsets, is_stored=False))
-                self._broker.commit("plain", "readers", {partition: offset + rows})
+                self._broker.commit_offsets("plain", "readers", {partition: offset + rows})
                 self._tell(Committed(offsets, is_stored=True))
 
     def _committed(self) -> dict[int, int]:

@@ -43,7 +43,8 @@ class AsyncClient(ThreadBridge[Client]):
     list_groups = awaited(Client.list_groups)
     delete_group = awaited(Client.delete_group)
     committed = awaited(Client.committed)
-    commit = awaited(Client.commit)
+    commit_offsets = awaited(Client.commit_offsets)
+    commit = awaited(Client.commit)  # the old name
     seek = awaited(Client.seek)
     read = awaited(Client.read)
     scan = streamed(Client.scan)

@@ -49,6 +49,7 @@ from headrace.broker.settings import BrokerSettings, QueueApiSettings, TopicDefa
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.broker.topics.topic import Topic
 from headrace.core.checks import check_index, check_seconds, check_whole
+from headrace.core.deprecation import warn_renamed
 from headrace.core.descriptions import (
     GroupDescription,
     Membership,
@@ -470,7 +471,7 @@ class Broker:
         name, member = check_group_name(group), check_id("member", member)
         self._topics.find(topic).groups.leave(name, member)
 
-    def commit(
+    def commit_offsets(
         self,
         topic: str,
         group: str,
@@ -485,6 +486,18 @@ class Broker:
         found, name = self._topics.find(topic), check_group_name(group)
         consumer = None if member is None else _consumer_name(member)
         found.groups.commit(name, check_offsets(offsets), consumer, generation)
+
+    def commit(
+        self,
+        topic: str,
+        group: str,
+        offsets: Mapping[int, int],
+        member: int | str | None = None,
+        generation: int | None = None,
+    ) -> None:
+        """The old name of `commit_offsets`."""
+        warn_renamed("Broker.commit()", "Broker.commit_offsets()")
+        self.commit_offsets(topic, group, offsets, member, generation)
 
     def committed(self, topic: str, group: str) -> dict[int, int]:
         """The committed offset of each partition that has one."""

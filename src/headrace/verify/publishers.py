@@ -26,6 +26,7 @@ from headrace.core.errors import (
     StoreUnavailable,
     Unreachable,
 )
+from headrace.core.publish.plan import CommitKey
 from headrace.verify.events import Outcome, Publish, Published
 from headrace.verify.history import Recorder
 
@@ -109,7 +110,7 @@ class BatchPublisher(_Sender):
         with connect() as client:
             while not stop.is_set():
                 try:
-                    producer = client.producer(self.topic, producer_id=self._source, timeout=patience_seconds)
+                    producer = client.producer(self.topic, producer_id=self._source, timeout_seconds=patience_seconds)
                 except HeadraceError:
                     stop.wait(_PAUSE_SECONDS)
                     continue
@@ -146,7 +147,7 @@ class MessagePublisher(_Sender):
         with connect() as client:
             while not stop.is_set():
                 try:
-                    producer = client.producer(self.topic, producer_id=self.name, timeout=patience_seconds)
+                    producer = client.producer(self.topic, producer_id=self.name, timeout_seconds=patience_seconds)
                 except HeadraceError:
                     stop.wait(_PAUSE_SECONDS)
                     continue
@@ -206,11 +207,11 @@ class StagePublisher(_Sender):
                 half = batch.num_rows // 2
                 parts = [part for part in (batch.slice(0, half), batch.slice(half)) if part.num_rows]
                 stages = [
-                    client.stage(self.topic, f"{self.name}-{commit}-{attempt}-{place}", [part])
+                    client.stage(self.topic, [part], f"{self.name}-{commit}-{attempt}-{place}")
                     for place, part in enumerate(parts)
                 ]
                 was_asked = True
-                client.publish_staged(self.topic, stages, writer=self.name, number=commit)
+                client.publish_staged(self.topic, stages, CommitKey(self.name, commit))
             except HeadraceError as error:
                 if stop.wait(_PAUSE_SECONDS):
                     self.end(number, "unknown" if was_asked else "failed", [], f"{error.code}: {error}")

@@ -17,7 +17,7 @@ from typing import Final
 from headrace.client.retry import Calls
 from headrace.core.descriptions import Membership
 from headrace.core.errors import HeadraceError, MemberNotFound, Unreachable
-from headrace.wire.operations import Heartbeat, Join, Leave
+from headrace.wire.operations import Heartbeat, JoinGroup, LeaveGroup
 
 logger = logging.getLogger(__name__)
 
@@ -70,12 +70,12 @@ class GroupSession:
         self._stop.set()
         try:
             with self._joining:
-                self._calls(Leave(self._topic, self._group, self.member))
+                self._calls(LeaveGroup(self._topic, self._group, self.member))
         except HeadraceError as error:
             logger.debug("leaving group %r: %s", self._group, error)
 
     def _join(self) -> Membership:
-        joined: Membership = self._calls(Join(self._topic, self._group, self.member, self._timeout_seconds))
+        joined: Membership = self._calls(JoinGroup(self._topic, self._group, self.member, self._timeout_seconds))
         return joined
 
     def _beat(self) -> Membership:
