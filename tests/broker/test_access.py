@@ -125,6 +125,15 @@ def test_the_last_use_is_stored_now_and_then(store: Store) -> None:
     assert access.version == before, "a use changes nothing for those who hold a lease"
 
 
+def test_tokens_of_a_broker_can_be_required(store: Store) -> None:
+    access = Access(store.catalog)
+    assert access.is_open()
+    access.require_tokens()
+    assert not access.is_open()
+    with pytest.raises(Unauthenticated):
+        access.authenticate(None)
+
+
 def test_a_store_that_cannot_be_told_of_uses_does_no_harm(store: Store) -> None:
     access = Access(store.catalog)
     _, token = access.create("till", [("*", ["read"])])

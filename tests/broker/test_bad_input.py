@@ -170,7 +170,7 @@ GROUPS: list[tuple[str, Call]] = [
     ("member", lambda broker: broker.subscribe("orders", "known", "")),
     ("buffer_messages", lambda broker: broker.subscribe("orders", "known", "ann", buffer_messages=0)),
     ("buffer_messages", lambda broker: broker.subscribe("orders", "known", "ann", buffer_messages="9")),  # type: ignore[arg-type]
-    ("session_timeout_seconds", lambda broker: broker.subscribe("orders", "known", "ann", None, -1)),
+    ("session_timeout_seconds", lambda broker: broker.subscribe("orders", "known", "ann", session_timeout_seconds=-1)),
 ]
 
 

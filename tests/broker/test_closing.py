@@ -225,7 +225,7 @@ def test_a_url_of_no_store_is_refused(url: Any) -> None:
     [
         ("queue_bytes", 0),
         ("queue_messages_per_partition", 1.5),
-        ("subscription_messages", "many"),
+        ("queue_bytes", "many"),
         ("publish_timeout_seconds", -1.0),
         ("publish_timeout_seconds", float("nan")),
         ("sources_max", True),

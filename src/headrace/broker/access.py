@@ -54,6 +54,10 @@ class Access:
         # Counts up whenever the tokens are not what they were.
         self.version = 0
 
+    def require_tokens(self) -> None:
+        """From now on let nobody in without a token, even if the last one is revoked."""
+        self._must_authenticate = True
+
     def is_open(self) -> bool:
         """Whether everyone may do everything, since there are no tokens."""
         self._known()

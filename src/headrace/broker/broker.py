@@ -71,6 +71,7 @@ from headrace.core.limits import (
     SOURCES_LISTED,
     SOURCES_LISTED_MAX,
     STOP_SECONDS,
+    SUBSCRIPTION_MESSAGES,
     TIME_US_MAX,
 )
 from headrace.core.messages import NO_MESSAGES, accept
@@ -528,13 +529,15 @@ class Broker:
         topic: str,
         group: str,
         consumer: int | str,
-        buffer_messages: int | None = None,
+        buffer_messages: int = SUBSCRIPTION_MESSAGES,
         session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS,
     ) -> Subscription:
-        """Have messages pushed: to a consumer of a fixed group by its index, or to a member by its name."""
+        """Have messages pushed: to a consumer of a fixed group by its index, or to a member by its name.
+
+        `buffer_messages` is how many wait at most for a subscriber that does not read.
+        """
         found, name, reader = self._topics.find(topic), check_group_name(group), _consumer_name(consumer)
-        limit = self.settings.subscription_messages if buffer_messages is None else buffer_messages
-        check_whole("buffer_messages", limit, 1, FETCH_MESSAGES_MAX)
+        limit = check_whole("buffer_messages", buffer_messages, 1, FETCH_MESSAGES_MAX)
         if isinstance(consumer, str):
             found.groups.join(name, reader, session_timeout_seconds)
         else:
