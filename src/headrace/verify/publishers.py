@@ -107,18 +107,7 @@ class BatchPublisher(_Sender):
 
     def run(self, connect: Connect, stop: threading.Event, patience_seconds: float) -> None:
         """Publish until told to stop; a producer that failed is replaced by one that takes its source over."""
-        with connect() as client:
-            while not stop.is_set():
-                try:
-                    producer = client.producer(self.topic, producer_id=self._source, timeout_seconds=patience_seconds)
-                except HeadraceError:
-                    stop.wait(_PAUSE_SECONDS)
-                    continue
-                try:
-                    while not stop.is_set() and self._send(producer):
-                        pass
-                finally:
-                    producer.close()
+        _produce(connect, stop, self.topic, self._source, patience_seconds, self._send)
 
     def _send(self, producer: Producer) -> bool:
         """Send one batch; whether the producer is still good."""
@@ -144,18 +133,7 @@ class MessagePublisher(_Sender):
 
     def run(self, connect: Connect, stop: threading.Event, patience_seconds: float) -> None:
         """Publish until told to stop."""
-        with connect() as client:
-            while not stop.is_set():
-                try:
-                    producer = client.producer(self.topic, producer_id=self.name, timeout_seconds=patience_seconds)
-                except HeadraceError:
-                    stop.wait(_PAUSE_SECONDS)
-                    continue
-                try:
-                    while not stop.is_set() and self._send(producer):
-                        pass
-                finally:
-                    producer.close()
+        _produce(connect, stop, self.topic, self.name, patience_seconds, self._send)
 
     def _send(self, producer: Producer) -> bool:
         messages = self.messages()
@@ -219,3 +197,26 @@ class StagePublisher(_Sender):
             else:
                 self.end(number, "ok", [])
                 return
+
+
+def _produce(
+    connect: Connect,
+    stop: threading.Event,
+    topic: str,
+    producer_id: str | None,
+    patience_seconds: float,
+    send: Callable[[Producer], bool],
+) -> None:
+    """Send by a producer until told to stop; one that is no good any more is replaced."""
+    with connect() as client:
+        while not stop.is_set():
+            try:
+                producer = client.producer(topic, producer_id=producer_id, timeout_seconds=patience_seconds)
+            except HeadraceError:
+                stop.wait(_PAUSE_SECONDS)
+                continue
+            try:
+                while not stop.is_set() and send(producer):
+                    pass
+            finally:
+                producer.close()
