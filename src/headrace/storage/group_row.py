@@ -39,7 +39,7 @@ ON CONFLICT (topicid, groupname, "partition") DO UPDATE SET queueoffset = exclud
 _IF_ABOVE: Final = "WHERE excluded.queueoffset > all_consumers.queueoffset"
 # A group and its offsets at one moment, without a lock.
 _FIND_STANDING: Final = """
-SELECT groupname, consumers, important, read_from, generation, members,
+SELECT groupname, consumers, important, read_from, generation, seek_generation, members,
     (SELECT array_agg(ARRAY["partition", queueoffset] ORDER BY "partition") FROM all_consumers AS stored
         WHERE stored.topicid = all_groups.topicid AND stored.groupname = all_groups.groupname) AS offsets
 FROM all_groups JOIN all_members USING (topicid, groupname) WHERE topicid = %s AND groupname = %s"""
