@@ -60,6 +60,8 @@ def _over_http(place: Place) -> None:
     answers = [
         client.post("/v1/topics", json={"name": "t"}),
         client.patch(topic, json={"partitions": 2}),
+        client.post(f"{topic}/messages", json={"messages": [{"value": "a", "producer_id": "till-7", "seqno": 1}]}),
+        client.delete(f"{topic}/sources/till-7"),
         client.put(group, json={}),
         client.put(group, json={"important": True}),
         client.post(f"{group}/seek", json={"to": "earliest"}),
@@ -73,6 +75,9 @@ def _over_flight(place: Place) -> None:
     with connect(place.url, place.root) as client:
         client.create_topic("t")
         client.alter_topic("t", 2)
+        with client.producer("t", producer_id="till-7") as producer:
+            producer.send(b"a")
+        client.reset_source("t", "till-7")
         client.register_group("t", "g")
         client.register_group("t", "g", important=True)
         client.seek("t", "g", "earliest")
@@ -87,6 +92,7 @@ def test_changes_are_written_down(place: Place, make_changes: Callable[[Place], 
     assert [line["operation"] for line in lines] == [
         "create_topic",
         "alter_topic",
+        "reset_source",
         "register_group",
         "change_group",
         "seek",
@@ -97,7 +103,7 @@ def test_changes_are_written_down(place: Place, make_changes: Callable[[Place], 
     told = {(line["event"], line["principal"], line["address"], line["topic"]) for line in lines}
     assert told == {("done", "root", "127.0.0.1", "t")}
     assert all(line["time"].endswith("+00:00") for line in lines)
-    assert [line.get("group") for line in lines] == [None, None, "g", "g", "g", "g", None]
+    assert [line.get("group") for line in lines] == [None, None, None, "g", "g", "g", "g", None]
 
 
 def test_the_queue_api_makes_topics_too(place: Place) -> None:

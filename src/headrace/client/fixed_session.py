@@ -56,7 +56,7 @@ class FixedSession(KnownMembership):
             rule = f"group {self._group!r} has {described.consumers} consumers: 0 to {described.consumers - 1}"
             raise InvalidInput("consumer_index", str(self._index), rule)
         partitions = described.members[self.member]
-        return Membership(self._group, self.member, described.generation, partitions)
+        return Membership(self._group, self.member, described.generation, partitions, described.seek_generation)
 
     def _run(self) -> None:
         """The top of the thread."""
