@@ -103,7 +103,7 @@ class Tellers:
 def pay(client: Client, victim: Server) -> int:
     """Publish all payments as one producer, whose server is killed half-way; their sum."""
     total = 0
-    with client.producer(TOPIC, producer_id="till-7", timeout=PATIENCE_SECONDS) as producer:
+    with client.producer(TOPIC, producer_id="till-7", timeout_seconds=PATIENCE_SECONDS) as producer:
         for first in range(0, PAYMENTS, BATCH):
             if first == PAYMENTS // 2:
                 victim.end(signal.SIGKILL)

@@ -12,10 +12,10 @@ import headrace.aio
 async def main(url: str) -> None:
     async with headrace.aio.connect(url) as client:
         await client.create_topic("visits")
-        async with await client.producer("visits") as producer:
+        async with client.producer("visits") as producer:
             receipts = await asyncio.gather(*(producer.send(b"page %d" % number) for number in range(100)))
         print("the last is at", receipts[-1])
-        async with await client.consumer("visits", group="counters") as consumer:
+        async with client.consumer("visits", group="counters") as consumer:
             seen = 0
             async for message in consumer:
                 seen += 1

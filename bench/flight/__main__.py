@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Unpack
 
 from bench.flight.processes import client, result
 from bench.memory import Watch, watching
 from bench.report import Report
-from headrace import connect
+from headrace import TopicOptions, connect
 from headrace.load.load import Load
 from headrace.load.run import run
 from headrace.load.server import ServerProcess, serving, temporary_store
@@ -23,7 +24,7 @@ MEMORY_BYTES = 400_000_000
 
 
 @contextmanager
-def topic(server: ServerProcess, name: str, **settings: int) -> Iterator[str]:
+def topic(server: ServerProcess, name: str, **settings: Unpack[TopicOptions]) -> Iterator[str]:
     """A topic of its own for a measurement, deleted afterwards."""
     with connect(server.url) as admin:
         admin.create_topic(name, partitions=PARTITIONS, **settings)

@@ -133,7 +133,7 @@ def committing(report: Report, server: PostgresServer, seconds: float) -> None:
 
         def run(place: int) -> None:
             while time.perf_counter() < stop:
-                broker.commit("bench", groups[place], {place % 8: counts[place] % 1_000})
+                broker.commit_offsets("bench", groups[place], {place % 8: counts[place] % 1_000})
                 counts[place] += 1
 
         _together(run, len(groups))
@@ -182,7 +182,7 @@ def beside_a_queue(report: Report, server: PostgresServer, messages: int) -> Non
         for place in range(0, messages, size):
             broker.publish("bench", values)
             assert broker.fetch("bench", 0, place, max_messages=size).num_rows == size
-            broker.commit("bench", "readers", {0: place + size})
+            broker.commit_offsets("bench", "readers", {0: place + size})
         ours = messages / (time.perf_counter() - began)
     with server.connect(database) as connection:
         queue_dead, queue_bytes = dead_rows(connection, "public")

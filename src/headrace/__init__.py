@@ -1,23 +1,90 @@
 """Headrace: a durable topic broker that brings message streams to Apache Spark.
 
-Names are imported when they are first asked for: the command line and Spark's workers need few of them, and should not
-wait for the rest.
+This is the public surface; `headrace.aio` is the client for asyncio, `headrace.errors` has all errors, and
+`headrace.testing` a broker for tests. Names are imported when they are first asked for: the command line and Spark's
+workers need few of them, and should not wait for the rest.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.broker import Broker
-    from headrace.client import Client, Consumer, Message, Producer, Receipt, connect
+    from headrace import aio, errors, testing
+    from headrace.broker import Broker, BrokerSettings, Subscription, TopicDefaults
+    from headrace.client import Client, Consumer, Following, Message, Producer, Receipt, Start, connect
+    from headrace.core.descriptions import (
+        GroupDescription,
+        Identity,
+        PartitionProgress,
+        SourceDescription,
+        Staged,
+        TopicDescription,
+    )
     from headrace.core.errors import HeadraceError
+    from headrace.core.publish.plan import CommitKey, Receipts
+    from headrace.core.settings import TopicOptions, TopicSettings
 
-__all__ = ["Broker", "Client", "Consumer", "HeadraceError", "Message", "Producer", "Receipt", "connect"]
+    __version__: str
 
-_HOMES = {"Broker": "headrace.broker", "HeadraceError": "headrace.core.errors"}
+__all__ = [
+    "Broker",
+    "BrokerSettings",
+    "Client",
+    "CommitKey",
+    "Consumer",
+    "Following",
+    "GroupDescription",
+    "HeadraceError",
+    "Identity",
+    "Message",
+    "PartitionProgress",
+    "Producer",
+    "Receipt",
+    "Receipts",
+    "SourceDescription",
+    "Staged",
+    "Start",
+    "Subscription",
+    "TopicDefaults",
+    "TopicDescription",
+    "TopicOptions",
+    "TopicSettings",
+    "__version__",
+    "aio",
+    "connect",
+    "errors",
+    "testing",
+]
+
+_MODULES = {
+    "headrace.broker": ["Broker", "BrokerSettings", "Subscription", "TopicDefaults"],
+    "headrace.client": ["Client", "Consumer", "Following", "Message", "Producer", "Receipt", "Start", "connect"],
+    "headrace.core.descriptions": [
+        "GroupDescription",
+        "Identity",
+        "PartitionProgress",
+        "SourceDescription",
+        "Staged",
+        "TopicDescription",
+    ],
+    "headrace.core.errors": ["HeadraceError"],
+    "headrace.core.publish.plan": ["CommitKey", "Receipts"],
+    "headrace.core.settings": ["TopicOptions", "TopicSettings"],
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+# Hidden from type checkers, which would take any name for one that is there.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name in ("aio", "errors", "testing"):
+            return import_module(f"{__name__}.{name}")
+        if name == "__version__":
+            return import_module("importlib.metadata").version(__name__)
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES.get(name, "headrace.client")), name)
+def __dir__() -> list[str]:
+    return __all__

@@ -51,7 +51,7 @@ def test_a_token_ends(store: Store) -> None:
     with pytest.raises(Unauthenticated, match="expired"):
         access.authenticate(token)
     # Whoever holds a lease learns of it, and the server does not open to everyone.
-    access._forget()
+    access.forget()
     access.refresh()
     assert access.version > before and not access.is_open()
     with pytest.raises(Unauthenticated):
@@ -120,9 +120,18 @@ def test_the_last_use_is_stored_now_and_then(store: Store) -> None:
     clock.step(1)
     access.authenticate(token)
     assert used_us() == clock.now_us()
-    access._forget()
+    access.forget()
     access.refresh()
     assert access.version == before, "a use changes nothing for those who hold a lease"
+
+
+def test_tokens_of_a_broker_can_be_required(store: Store) -> None:
+    access = Access(store.catalog)
+    assert access.is_open()
+    access.require_tokens()
+    assert not access.is_open()
+    with pytest.raises(Unauthenticated):
+        access.authenticate(None)
 
 
 def test_a_store_that_cannot_be_told_of_uses_does_no_harm(store: Store) -> None:

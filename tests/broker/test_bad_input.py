@@ -43,14 +43,14 @@ TOPICS: list[tuple[str, Call]] = [
     ("partitions", lambda broker: broker.create_topic("new", partitions=True)),
     ("partitions", lambda broker: broker.create_topic("new", partitions=1.5)),  # type: ignore[arg-type]
     ("partitions", lambda broker: broker.alter_topic("orders", partitions=-1)),
-    ("setting", lambda broker: broker.create_topic("new", colour="red")),
-    ("setting", lambda broker: broker.alter_topic("orders", colour="red")),
+    ("setting", lambda broker: broker.create_topic("new", colour="red")),  # type: ignore[call-arg]
+    ("setting", lambda broker: broker.alter_topic("orders", colour="red")),  # type: ignore[call-arg]
     ("retention_seconds", lambda broker: broker.create_topic("new", retention_seconds=-1)),
-    ("retention_seconds", lambda broker: broker.alter_topic("orders", retention_seconds="long")),
-    ("deduplication", lambda broker: broker.create_topic("new", deduplication="yes")),
+    ("retention_seconds", lambda broker: broker.alter_topic("orders", retention_seconds="long")),  # type: ignore[arg-type]
+    ("deduplication", lambda broker: broker.create_topic("new", deduplication="yes")),  # type: ignore[arg-type]
     ("codecs", lambda broker: broker.create_topic("new", codecs=["rar"])),
     ("codecs", lambda broker: broker.alter_topic("orders", codecs=[])),
-    ("message_bytes_max", lambda broker: broker.alter_topic("orders", message_bytes_max=None)),
+    ("message_bytes_max", lambda broker: broker.alter_topic("orders", message_bytes_max=None)),  # type: ignore[arg-type]
 ]
 
 BATCHES: list[tuple[str, Call]] = [
@@ -151,13 +151,13 @@ GROUPS: list[tuple[str, Call]] = [
     ("group name", lambda broker: broker.heartbeat("orders", 7, "ann")),  # type: ignore[arg-type]
     ("member", lambda broker: broker.leave_group("orders", "known", [])),  # type: ignore[arg-type]
     ("group name", lambda broker: broker.leave_group("orders", [], "ann")),  # type: ignore[arg-type]
-    ("offsets", lambda broker: broker.commit("orders", "known", None)),  # type: ignore[arg-type]
-    ("offsets", lambda broker: broker.commit("orders", "known", [0, 1])),  # type: ignore[arg-type]
-    ("partition", lambda broker: broker.commit("orders", "known", {"0": 1})),  # type: ignore[dict-item]
-    ("offset", lambda broker: broker.commit("orders", "known", {0: "1"})),  # type: ignore[dict-item]
-    ("offset", lambda broker: broker.commit("orders", "known", {0: 1.0})),  # type: ignore[dict-item]
-    ("consumer", lambda broker: broker.commit("orders", "known", {0: 0}, member=[])),  # type: ignore[arg-type]
-    ("group name", lambda broker: broker.commit("orders", {}, {0: 0})),  # type: ignore[arg-type]
+    ("offsets", lambda broker: broker.commit_offsets("orders", "known", None)),  # type: ignore[arg-type]
+    ("offsets", lambda broker: broker.commit_offsets("orders", "known", [0, 1])),  # type: ignore[arg-type]
+    ("partition", lambda broker: broker.commit_offsets("orders", "known", {"0": 1})),  # type: ignore[dict-item]
+    ("offset", lambda broker: broker.commit_offsets("orders", "known", {0: "1"})),  # type: ignore[dict-item]
+    ("offset", lambda broker: broker.commit_offsets("orders", "known", {0: 1.0})),  # type: ignore[dict-item]
+    ("consumer", lambda broker: broker.commit_offsets("orders", "known", {0: 0}, member=[])),  # type: ignore[arg-type]
+    ("group name", lambda broker: broker.commit_offsets("orders", {}, {0: 0})),  # type: ignore[arg-type]
     ("offset", lambda broker: broker.seek("orders", "known", {0: None})),  # type: ignore[dict-item]
     ("offsets", lambda broker: broker.seek("orders", "known", "start")),  # type: ignore[arg-type]
     ("group name", lambda broker: broker.committed("orders", "")),
@@ -170,7 +170,7 @@ GROUPS: list[tuple[str, Call]] = [
     ("member", lambda broker: broker.subscribe("orders", "known", "")),
     ("buffer_messages", lambda broker: broker.subscribe("orders", "known", "ann", buffer_messages=0)),
     ("buffer_messages", lambda broker: broker.subscribe("orders", "known", "ann", buffer_messages="9")),  # type: ignore[arg-type]
-    ("session_timeout_seconds", lambda broker: broker.subscribe("orders", "known", "ann", None, -1)),
+    ("session_timeout_seconds", lambda broker: broker.subscribe("orders", "known", "ann", session_timeout_seconds=-1)),
 ]
 
 

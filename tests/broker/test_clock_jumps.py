@@ -33,7 +33,7 @@ def test_living_member_stays_in_although_the_clock_went_ahead(broker: Broker, cl
     clock.jump(DAY_SECONDS)
     broker.maintenance.run_all()
     assert broker.heartbeat("orders", "g", "ann").generation == joined.generation
-    broker.commit("orders", "g", {0: 0}, "ann", joined.generation)
+    broker.commit_offsets("orders", "g", {0: 0}, "ann", joined.generation)
 
 
 def test_subscriber_stays_in_whatever_the_time_of_day_does(broker: Broker, clock: SettableClock) -> None:

@@ -45,7 +45,7 @@ def test_a_closed_broker_says_so_whatever_is_asked(site: Site) -> None:
         partial(broker.join_group, "orders", "g", "ann"),
         partial(broker.heartbeat, "orders", "g", "ann"),
         partial(broker.leave_group, "orders", "g", "ann"),
-        partial(broker.commit, "orders", "g", {}),
+        partial(broker.commit_offsets, "orders", "g", {}),
         partial(broker.committed, "orders", "g"),
         partial(broker.seek, "orders", "g", {}),
         partial(broker.delete_group, "orders", "g"),
@@ -225,7 +225,7 @@ def test_a_url_of_no_store_is_refused(url: Any) -> None:
     [
         ("queue_bytes", 0),
         ("queue_messages_per_partition", 1.5),
-        ("subscription_messages", "many"),
+        ("queue_bytes", "many"),
         ("publish_timeout_seconds", -1.0),
         ("publish_timeout_seconds", float("nan")),
         ("sources_max", True),

@@ -57,7 +57,7 @@ def test_a_fixed_group_is_assigned_by_modulo(broker: Broker) -> None:
 
 def test_registering_again_returns_the_group_as_it_is(broker: Broker, topic: str) -> None:
     first = broker.register_group(topic, "readers", consumers=2, important=True)
-    broker.commit(topic, "readers", {0: 4}, member=0)
+    broker.commit_offsets(topic, "readers", {0: 4}, member=0)
     again = broker.register_group(topic, "readers", consumers=2, read_from="latest")
     assert (again.generation, again.important, again.read_from) == (0, True, "earliest")
     assert broker.register_group(topic, "readers").consumers == 2
@@ -67,23 +67,23 @@ def test_registering_again_returns_the_group_as_it_is(broker: Broker, topic: str
 
 def test_another_size_takes_effect_at_once_and_keeps_the_offsets(broker: Broker, topic: str) -> None:
     broker.register_group(topic, "readers", consumers=2)
-    broker.commit(topic, "readers", {1: 3}, member="1", generation=0)
+    broker.commit_offsets(topic, "readers", {1: 3}, member="1", generation=0)
     resized = broker.register_group(topic, "readers", consumers=3)
     assert (resized.generation, resized.members) == (1, {"0": [0], "1": [1], "2": [2]})
     assert resized.progress[1].committed == 3
     with pytest.raises(StaleGeneration):
-        broker.commit(topic, "readers", {1: 4}, member="1", generation=0)
-    broker.commit(topic, "readers", {1: 4}, member="1", generation=1)
+        broker.commit_offsets(topic, "readers", {1: 4}, member="1", generation=0)
+    broker.commit_offsets(topic, "readers", {1: 4}, member="1", generation=1)
     assert broker.register_group(topic, "readers", consumers=1).members == {"0": [0, 1, 2]}
 
 
 def test_a_consumer_commits_only_to_its_own_partitions(broker: Broker, topic: str) -> None:
     broker.register_group(topic, "readers", consumers=2)
     with pytest.raises(PartitionNotOwned) as caught:
-        broker.commit(topic, "readers", {0: 1, 1: 1}, member=0)
+        broker.commit_offsets(topic, "readers", {0: 1, 1: 1}, member=0)
     assert (caught.value.group, caught.value.member, caught.value.partition) == ("readers", "0", 1)
     with pytest.raises(MemberNotFound):
-        broker.commit(topic, "readers", {0: 1}, member=2)
+        broker.commit_offsets(topic, "readers", {0: 1}, member=2)
     assert broker.committed(topic, "readers") == {}
 
 
@@ -171,14 +171,14 @@ def test_joining_again_renews_without_a_generation(broker: Broker, topic: str, c
 
 def test_a_commit_of_an_old_generation_is_refused(broker: Broker, topic: str) -> None:
     ann = broker.join_group(topic, "readers", "ann")
-    broker.commit(topic, "readers", {0: 2}, "ann", ann.generation)
+    broker.commit_offsets(topic, "readers", {0: 2}, "ann", ann.generation)
     broker.join_group(topic, "readers", "bob")
     with pytest.raises(StaleGeneration) as caught:
-        broker.commit(topic, "readers", {0: 3}, "ann", ann.generation)
+        broker.commit_offsets(topic, "readers", {0: 3}, "ann", ann.generation)
     assert (caught.value.generation, caught.value.current) == (1, 2)
     with pytest.raises(PartitionNotOwned):
-        broker.commit(topic, "readers", {1: 3}, "ann", 2)
-    broker.commit(topic, "readers", {0: 3}, "ann", 2)
+        broker.commit_offsets(topic, "readers", {1: 3}, "ann", 2)
+    broker.commit_offsets(topic, "readers", {0: 3}, "ann", 2)
     assert broker.committed(topic, "readers") == {0: 3}
 
 
@@ -188,15 +188,15 @@ def test_a_dead_member_cannot_commit_even_before_upkeep_noticed(
     ann = broker.join_group(topic, "readers", "ann", session_timeout_seconds=10)
     clock.step(10)
     with pytest.raises(MemberNotFound):
-        broker.commit(topic, "readers", {0: 1}, "ann", ann.generation)
+        broker.commit_offsets(topic, "readers", {0: 1}, "ann", ann.generation)
 
 
 def test_while_members_are_in_it_only_they_commit(broker: Broker, topic: str) -> None:
     broker.join_group(topic, "readers", "ann")
     with pytest.raises(GroupSizeConflict, match="commit as one of them"):
-        broker.commit(topic, "readers", {0: 1})
+        broker.commit_offsets(topic, "readers", {0: 1})
     broker.leave_group(topic, "readers", "ann")
-    broker.commit(topic, "readers", {0: 1})
+    broker.commit_offsets(topic, "readers", {0: 1})
 
 
 def test_an_open_group_gets_a_fixed_size_only_once_it_is_empty(broker: Broker, topic: str) -> None:
@@ -212,7 +212,7 @@ def test_names_in_composed_or_decomposed_letters_are_the_same(broker: Broker, to
     assert broker.register_group(topic, decomposed).name == composed
     joined = broker.join_group(topic, decomposed, decomposed)
     assert broker.heartbeat(topic, composed, decomposed) == joined
-    broker.commit(topic, decomposed, {0: 1}, decomposed, joined.generation)
+    broker.commit_offsets(topic, decomposed, {0: 1}, decomposed, joined.generation)
     assert broker.committed(topic, decomposed) == {0: 1}
     broker.leave_group(topic, decomposed, decomposed)
     broker.seek(topic, decomposed, {0: 0})
@@ -232,16 +232,16 @@ def test_names_of_groups_keep_their_case(broker: Broker, topic: str) -> None:
 def test_commits_are_kept_and_never_move_back(broker: Broker, topic: str) -> None:
     broker.register_group(topic, "readers")
     assert broker.committed(topic, "readers") == {}
-    broker.commit(topic, "readers", {0: 5, 1: 2})
-    broker.commit(topic, "readers", {0: 3, 1: 10})
-    broker.commit(topic, "readers", {})
+    broker.commit_offsets(topic, "readers", {0: 5, 1: 2})
+    broker.commit_offsets(topic, "readers", {0: 3, 1: 10})
+    broker.commit_offsets(topic, "readers", {})
     assert broker.committed(topic, "readers") == {0: 5, 1: 10}
     assert positions(broker, topic, "readers") == [5, 10, 0]
 
 
 def test_numbers_of_numpy_can_be_committed(broker: Broker, topic: str) -> None:
     broker.register_group(topic, "readers")
-    broker.commit(topic, "readers", {np.int32(0): np.int64(5)})  # type: ignore[dict-item]
+    broker.commit_offsets(topic, "readers", {np.int32(0): np.int64(5)})  # type: ignore[dict-item]
     assert broker.committed(topic, "readers") == {0: 5}
     broker.seek(topic, "readers", {np.int64(0): np.uint8(2)})  # type: ignore[dict-item]
     assert positions(broker, topic, "readers") == [2, 0, 0]
@@ -260,7 +260,7 @@ def test_offsets_that_are_not_there_are_refused_whole(
     broker: Broker, topic: str, offsets: dict[int, int], error: type[HeadraceError]
 ) -> None:
     broker.register_group(topic, "readers")
-    for move in (broker.commit, broker.seek):
+    for move in (broker.commit_offsets, broker.seek):
         with pytest.raises(error):
             move(topic, "readers", {0: 1, **offsets})
     assert broker.committed(topic, "readers") == {}
@@ -269,11 +269,11 @@ def test_offsets_that_are_not_there_are_refused_whole(
 
 def test_seeking_moves_a_group_anywhere_and_ends_its_generation(broker: Broker, topic: str) -> None:
     ann = broker.join_group(topic, "readers", "ann")
-    broker.commit(topic, "readers", {0: 8}, "ann", ann.generation)
+    broker.commit_offsets(topic, "readers", {0: 8}, "ann", ann.generation)
     broker.seek(topic, "readers", {0: 2, 1: 10})
     assert broker.committed(topic, "readers") == {0: 2, 1: 10}
     with pytest.raises(StaleGeneration):
-        broker.commit(topic, "readers", {0: 9}, "ann", ann.generation)
+        broker.commit_offsets(topic, "readers", {0: 9}, "ann", ann.generation)
     assert broker.heartbeat(topic, "readers", "ann").generation == ann.generation + 1
 
 
@@ -288,7 +288,7 @@ def test_a_seek_is_remembered_over_a_restart(durable_site: Site) -> None:
     assert after.generation >= after.seek_generation > before.generation
     assert broker.describe_group("orders", "readers").seek_generation == after.seek_generation
     with pytest.raises(StaleGeneration):
-        broker.commit("orders", "readers", {0: 3}, "ann", before.generation)
+        broker.commit_offsets("orders", "readers", {0: 3}, "ann", before.generation)
     assert broker.committed("orders", "readers") == {0: 1}
 
 
@@ -321,7 +321,7 @@ def test_a_group_reads_partitions_that_come_later_from_their_beginning(broker: B
 def test_groups_do_not_disturb_each_other(broker: Broker, topic: str) -> None:
     broker.register_group(topic, "a", consumers=2)
     broker.join_group(topic, "b", "ann")
-    broker.commit(topic, "a", {0: 4}, member=0, generation=0)
+    broker.commit_offsets(topic, "a", {0: 4}, member=0, generation=0)
     broker.seek(topic, "b", {0: 1})
     broker.join_group(topic, "b", "bob")
     assert positions(broker, topic, "a") == [4, 0, 0]
@@ -336,13 +336,13 @@ def test_groups_do_not_disturb_each_other(broker: Broker, topic: str) -> None:
 
 def test_a_deleted_group_is_forgotten(broker: Broker, topic: str) -> None:
     broker.join_group(topic, "readers", "ann")
-    broker.commit(topic, "readers", {0: 4}, "ann")
+    broker.commit_offsets(topic, "readers", {0: 4}, "ann")
     broker.delete_group(topic, "readers")
     assert broker.list_groups(topic) == []
     uses: list[Callable[[], object]] = [
         partial(broker.describe_group, topic, "readers"),
         partial(broker.committed, topic, "readers"),
-        partial(broker.commit, topic, "readers", {0: 1}),
+        partial(broker.commit_offsets, topic, "readers", {0: 1}),
         partial(broker.seek, topic, "readers", {0: 1}),
         partial(broker.heartbeat, topic, "readers", "ann"),
         partial(broker.leave_group, topic, "readers", "ann"),
@@ -360,7 +360,7 @@ def test_a_deleted_group_is_forgotten(broker: Broker, topic: str) -> None:
 
 def test_lag_is_told_in_messages_and_in_seconds(broker: Broker, topic: str, clock: SettableClock) -> None:
     broker.register_group(topic, "readers", consumers=1)
-    broker.commit(topic, "readers", {0: 10, 1: 4})
+    broker.commit_offsets(topic, "readers", {0: 10, 1: 4})
     clock.step(5)
     described = broker.describe_group(topic, "readers")
     # The message with offset 4 came in the fifth second, and it is the fifteenth now.
@@ -403,11 +403,11 @@ def test_retention_waits_for_an_important_group_and_for_no_other(
     clock.step(100)
     broker.maintenance.run_all()
     assert broker.offsets(topic)[0] == (0, 10)
-    broker.commit(topic, "audit", {0: 10, 1: 5})
+    broker.commit_offsets(topic, "audit", {0: 10, 1: 5})
     broker.maintenance.run_all()
     held = broker.offsets(topic)[1][0]
     assert 0 < held <= 5
-    broker.commit(topic, "audit", {1: 10})
+    broker.commit_offsets(topic, "audit", {1: 10})
     broker.maintenance.run_all()
     assert broker.offsets(topic) == {0: (10, 10), 1: (10, 10), 2: (0, 0)}
 
@@ -442,20 +442,20 @@ def test_groups_and_offsets_survive_a_restart_and_members_where_others_know_them
     broker.create_topic("orders", partitions=2)
     broker.publish("orders", batch(b"a", b"b", b"c"))
     broker.register_group("orders", "fixed", consumers=2, important=True, read_from=START_US)
-    broker.commit("orders", "fixed", {0: 2}, member=0)
+    broker.commit_offsets("orders", "fixed", {0: 2}, member=0)
     ann = broker.join_group("orders", "open", "ann")
-    broker.commit("orders", "open", {1: 1}, "ann", ann.generation)
+    broker.commit_offsets("orders", "open", {1: 1}, "ann", ann.generation)
     before = broker.describe_group("orders", "fixed")
     broker = durable_site.reopen(broker)
     assert broker.list_groups("orders") == ["fixed", "open"]
     assert broker.describe_group("orders", "fixed") == before
     assert broker.committed("orders", "open") == {1: 1}
     if durable_site.engine.is_shared:
-        broker.commit("orders", "open", {1: 1}, "ann", ann.generation)
+        broker.commit_offsets("orders", "open", {1: 1}, "ann", ann.generation)
         assert broker.join_group("orders", "open", "ann") == ann
     else:
         with pytest.raises(MemberNotFound):
-            broker.commit("orders", "open", {1: 1}, "ann", ann.generation)
+            broker.commit_offsets("orders", "open", {1: 1}, "ann", ann.generation)
         assert broker.join_group("orders", "open", "ann").generation == ann.generation + 1
 
 
@@ -464,7 +464,7 @@ def test_offsets_survive_a_crash(durable_site: Site, tmp_path: Path) -> None:
     broker.create_topic("orders", partitions=2)
     broker.publish("orders", batch(b"a", b"b", b"c"))
     broker.register_group("orders", "readers")
-    broker.commit("orders", "readers", {0: 2, 1: 1})
+    broker.commit_offsets("orders", "readers", {0: 2, 1: 1})
     after = durable_site.crashed(tmp_path / "after")
     assert after.open().committed("orders", "readers") == {0: 2, 1: 1}
     after.close()
@@ -491,7 +491,7 @@ def test_commits_of_threads_keep_the_highest(broker: Broker, topic: str) -> None
 
     def commit(start: int) -> None:
         for offset in range(start, 11, 3):
-            broker.commit(topic, "readers", {0: offset, 1: 10 - offset})
+            broker.commit_offsets(topic, "readers", {0: offset, 1: 10 - offset})
 
     together([partial(commit, start) for start in range(3)])
     assert broker.committed(topic, "readers") == {0: 10, 1: 10}

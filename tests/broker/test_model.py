@@ -268,7 +268,7 @@ class Life:
             partition = pick(own, share) if own and not is_foreign else pick(list(broker.offsets(topic)), share)
             generation = None if late is None else described.generation - late
             offset = round(reach * broker.offsets(topic)[partition][1])
-            broker.commit(topic, group, {partition: offset}, name, generation)
+            broker.commit_offsets(topic, group, {partition: offset}, name, generation)
 
         return commit
 

@@ -26,7 +26,7 @@ def commit_often(site: Site, postgres: PostgresServer, commits: int) -> None:
             broker.seek("orders", "readers", {0: 0, 1: 0})
             member = broker.heartbeat("orders", "readers", "ann")
         offset = number % MESSAGES + 1
-        broker.commit("orders", "readers", {0: offset, 1: offset}, "ann", member.generation)
+        broker.commit_offsets("orders", "readers", {0: offset, 1: offset}, "ann", member.generation)
         if number % 10 == 0:
             broker.heartbeat("orders", "readers", "ann")
     assert broker.committed("orders", "readers") == {0: offset, 1: offset}

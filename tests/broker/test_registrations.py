@@ -284,7 +284,7 @@ def test_a_seek_counts_from_the_next_read_on(broker: Broker) -> None:
     assert read(broker, "orders", consumer) == [b"6", b"8", b"9"]
     broker.seek("orders", group_name(consumer), {0: 0})
     assert broker.registrations.consume("orders", consumer) == Taken(b"0", None, 5)
-    broker.commit("orders", group_name(consumer), {0: 4})
+    broker.commit_offsets("orders", group_name(consumer), {0: 4})
     assert read(broker, "orders", consumer) == [b"8"]
 
 

@@ -269,12 +269,12 @@ def test_a_member_heartbeats_at_one_and_commits_at_the_other(two: tuple[Broker, 
     first.create_topic("orders", partitions=2)
     first.publish("orders", batch(b"a", b"b", b"c", b"d"))
     ann = first.join_group("orders", "g", "ann")
-    second.commit("orders", "g", {0: 1, 1: 2}, "ann", ann.generation)
+    second.commit_offsets("orders", "g", {0: 1, 1: 2}, "ann", ann.generation)
     bob = second.join_group("orders", "g", "bob")
     assert first.heartbeat("orders", "g", "ann").partitions == [0]
     assert bob.partitions == [1]
     with pytest.raises(StaleGeneration):
-        first.commit("orders", "g", {1: 1}, "ann", ann.generation)
+        first.commit_offsets("orders", "g", {1: 1}, "ann", ann.generation)
     first.leave_group("orders", "g", "bob")
     assert second.heartbeat("orders", "g", "ann").partitions == [0, 1]
     with pytest.raises(MemberNotFound):
@@ -319,12 +319,12 @@ def test_groups_are_moved_and_deleted_for_all(two: tuple[Broker, Broker]) -> Non
     second.seek("orders", "g", {0: 1})
     assert first.describe_group("orders", "g").progress[0].position == 1
     second.publish("orders", batch(b"d"))
-    first.commit("orders", "g", {0: 4})
+    first.commit_offsets("orders", "g", {0: 4})
     with pytest.raises(OffsetOutOfRange):
-        first.commit("orders", "g", {0: 5})
+        first.commit_offsets("orders", "g", {0: 5})
     second.delete_group("orders", "g")
     with pytest.raises(GroupNotFound):
-        first.commit("orders", "g", {0: 4})
+        first.commit_offsets("orders", "g", {0: 4})
     assert first.list_groups("orders") == []
 
 
@@ -335,7 +335,7 @@ def test_an_important_group_of_one_holds_what_the_other_would_drop(shared_site: 
     for number in range(12):
         first.publish("orders", batch(b"%d" % number))
     shared_site.clock.step(100)
-    second.commit("orders", "g", {0: 4})
+    second.commit_offsets("orders", "g", {0: 4})
     second.maintenance.run_all()
     start, end = first.offsets("orders")[0]
     assert 0 < start <= 4 and end == 12
@@ -429,11 +429,11 @@ def test_offsets_that_are_committed_at_the_same_time_share_a_transaction(
         broker.register_group("orders", name)
     broker.join_group("orders", "b", "ann")
     gate, groups = held_back(broker, monkeypatch)
-    first = Background(lambda: broker.commit("orders", "a", {0: 1}))
+    first = Background(lambda: broker.commit_offsets("orders", "a", {0: 1}))
     eventually(lambda: len(groups) == 1)
     wishes: list[tuple[str, dict[int, int]]] = [("a", {0: 4, 1: 1}), ("a", {0: 3, 1: 2}), ("b", {0: 5}), ("c", {1: 6})]
-    others = [Background(partial(broker.commit, "orders", *wish)) for wish in wishes]
-    missing = Background(lambda: broker.commit("orders", "missing", {0: 1}))
+    others = [Background(partial(broker.commit_offsets, "orders", *wish)) for wish in wishes]
+    missing = Background(lambda: broker.commit_offsets("orders", "missing", {0: 1}))
     until_committing(broker, 5)
     gate.set()
     for commit in (first, others[0], others[1], others[3]):
@@ -461,10 +461,10 @@ def test_if_a_shared_transaction_fails_each_commit_is_made_by_itself(
         raise StoreUnavailable("here", "no answer")
 
     monkeypatch.setattr(broker._store.catalog, "raise_offsets", fail)
-    broker.commit("orders", "a", {0: 1})
+    broker.commit_offsets("orders", "a", {0: 1})
     assert other.committed("orders", "a") == {0: 1}
     with pytest.raises(GroupSizeConflict):
-        broker.commit("orders", "b", {0: 1})
+        broker.commit_offsets("orders", "b", {0: 1})
 
 
 # Upkeep and how it is doing
@@ -517,4 +517,4 @@ def test_servers_whose_clocks_differ_agree_on_sessions_by_the_clock_of_the_datab
         # Neither of them takes the one that lives for dead, nor keeps the dead one for an hour.
         for broker in (ahead, behind):
             eventually(partial(_has_both, broker))
-        behind.commit("orders", "g", {0: 0, 1: 0}, "live", ahead.heartbeat("orders", "g", "live").generation)
+        behind.commit_offsets("orders", "g", {0: 0, 1: 0}, "live", ahead.heartbeat("orders", "g", "live").generation)

@@ -137,7 +137,7 @@ class Stress:
         for _ in range(3):
             ends = self.broker.offsets(topic)
             offsets = {partition: ends[partition][1] for partition in mine.partitions if partition in ends}
-            self.broker.commit(topic, group, offsets, name, mine.generation)
+            self.broker.commit_offsets(topic, group, offsets, name, mine.generation)
             mine = self.broker.heartbeat(topic, group, name)
         if chooser.random() < 0.1:
             self.broker.seek(topic, group, {0: 0})

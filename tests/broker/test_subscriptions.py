@@ -152,14 +152,6 @@ def test_the_buffer_is_never_fuller_than_it_may_be(broker: Broker) -> None:
         assert most == 5
 
 
-def test_the_size_of_the_buffer_is_a_setting(site: Site) -> None:
-    broker = site.open(subscription_messages=7)
-    broker.create_topic("orders")
-    broker.publish("orders", batch(*[b"x"] * 20))
-    with broker.subscribe("orders", "readers", "ann") as subscription:
-        until_buffered(subscription, 7)
-
-
 def test_no_partition_starves_behind_a_long_one(broker: Broker) -> None:
     broker.create_topic("orders", partitions=3)
     broker.publish("orders", batch(*[b"long"] * 100, partition=0))

@@ -189,7 +189,7 @@ def test_added_partitions_belong_to_the_members_of_existing_groups(broker: Broke
     assert broker.describe_group("orders", "fixed").members == {"0": [0, 2, 4], "1": [1, 3]}
     assert broker.heartbeat("orders", "open", "ann").partitions == [0, 1, 2, 3, 4]
     broker.publish("orders", batch(b"a", partition=4))
-    broker.commit("orders", "fixed", {4: 1}, member=0)
+    broker.commit_offsets("orders", "fixed", {4: 1}, member=0)
     assert broker.describe_group("orders", "fixed").progress[4].position == 1
 
 
@@ -230,7 +230,7 @@ def test_a_deleted_topic_is_gone_with_its_messages_and_groups(broker: Broker) ->
     first = broker.create_topic("orders")
     broker.publish("orders", batch(b"a", producer_id="p", seqno=5))
     broker.register_group("orders", "readers", consumers=1)
-    broker.commit("orders", "readers", {0: 1})
+    broker.commit_offsets("orders", "readers", {0: 1})
     broker.delete_topic("orders")
     assert broker.list_topics() == []
     for use in (

@@ -60,6 +60,18 @@ def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
     assert (settings.broker.queue_bytes, settings.broker.sources_max) == (3, 1)
 
 
+def test_a_setting_that_was_removed_is_named_and_does_no_harm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "headrace.toml"
+    file.write_text("[broker]\nsubscription_messages = 1_000\nqueue_bytes = 7\n")
+    settings = load({}, ["broker.subscription_messages=5"], {}, file)
+    assert settings.broker.queue_bytes == 7
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition(": ")[0] for line in told] == [str(file), "--set"]
+    assert all("broker.subscription_messages had no effect" in line for line in told)
+
+
 @pytest.mark.parametrize("name", list(names()))
 def test_every_setting_can_come_from_everywhere(tmp_path: Path, name: str) -> None:
     default = value_of(ServeSettings(), name)

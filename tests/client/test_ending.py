@@ -15,7 +15,7 @@ from headrace.client.transport.flight import deadline_seconds
 from headrace.core.errors import Closed, OutcomeUnknown, TopicNotFound
 from headrace.testing import EmbeddedTransport
 from headrace.testing.transport import EmbeddedUpload
-from headrace.wire.operations import AwaitOffsets, Commit, CreateTopic, Heartbeat, Leave, Operation
+from headrace.wire.operations import AwaitOffsets, CommitOffsets, CreateTopic, Heartbeat, LeaveGroup, Operation
 from tests.broker.background import eventually
 
 PATIENCE_SECONDS = 60.0
@@ -42,7 +42,7 @@ class SlowHeartbeat(EmbeddedTransport):
             self.beating.set()
             assert self.left.wait(PATIENCE_SECONDS)
         answer = super().call(operation)
-        if isinstance(operation, Leave):
+        if isinstance(operation, LeaveGroup):
             self.left.set()
         return answer
 
@@ -66,7 +66,7 @@ class FailingCommits(EmbeddedTransport):
     """A way on which no commit arrives."""
 
     def call(self, operation: Operation) -> Any:
-        if isinstance(operation, Commit):
+        if isinstance(operation, CommitOffsets):
             raise TopicNotFound(operation.topic)
         return super().call(operation)
 
@@ -126,7 +126,7 @@ def test_answers_that_come_after_the_end_do_no_harm(broker: Broker, caplog: pyte
     transport = SlowAnswers(broker)
     with Client(transport) as client:
         client.create_topic("orders")
-        producer = client.producer("orders", linger_seconds=0.0, timeout=0.0)
+        producer = client.producer("orders", linger_seconds=0.0, timeout_seconds=0.0)
         futures = [producer.send(b"%d" % number, timeout=PATIENCE_SECONDS) for number in range(40)]
         notifications = client.await_offsets("orders", {0: 0}, wait_seconds=PATIENCE_SECONDS)
         assert notifications[0][1] > 0, "the first message is written, and its answer is held back"
@@ -146,7 +146,7 @@ def test_a_message_that_waits_behind_answers_fails_at_the_end(broker: Broker) ->
     transport = SlowAnswers(broker)
     with Client(transport) as client:
         client.create_topic("orders")
-        producer = client.producer("orders", linger_seconds=0.0, timeout=0.0)
+        producer = client.producer("orders", linger_seconds=0.0, timeout_seconds=0.0)
         first = producer.submit_batch(pa.record_batch({"value": [b"1"]}), timeout=PATIENCE_SECONDS)
         client.await_offsets("orders", {0: 0}, wait_seconds=PATIENCE_SECONDS)
         # Other columns need another stream, which begins when everything on the first is answered.

@@ -50,12 +50,25 @@ def test_a_group_that_gets_another_size_moves_its_consumers(client: Client) -> N
         send(client, range(8))
         assert read(consumer, 8) == list(range(8))
         client.register_group("orders", "workers", consumers=2)
-        assert consumer.commit() == [1, 3]
+        assert consumer.commit() == [1, 3], "they are another consumer's now"
+        assert client.committed("orders", "workers").keys() == {0, 2}
         eventually(lambda: consumer.poll(timeout=0.0).num_rows == 0 and consumer.assignment == [0, 2])
         assert revoked == [[1, 3]]
         client.alter_topic("orders", partitions=6)
         eventually(lambda: consumer.poll(timeout=0.0).num_rows == 0 and consumer.assignment == [0, 2, 4])
     assert client.describe_group("orders", "workers").consumers == 2
+
+
+def test_a_seek_wins_over_a_consumer_that_has_read_on(client: Client) -> None:
+    client.create_topic("orders", partitions=4)
+    client.register_group("orders", "workers", consumers=1)
+    with client.consumer("orders", group="workers", consumer_index=0) as consumer:
+        send(client, range(8))
+        assert read(consumer, 8) == list(range(8))
+        client.seek("orders", "workers", 1)
+        assert consumer.commit() == [0, 1, 2, 3], "what was read before counts no more"
+        assert client.committed("orders", "workers") == dict.fromkeys(range(4), 1)
+        assert read(consumer, 4) == list(range(4, 8))
 
 
 @pytest.mark.parametrize("index", [-1, True, "0", 1.5])

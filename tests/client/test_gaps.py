@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from headrace.broker import Broker
 from headrace.client import Client, connect
 from headrace.core.errors import OffsetOutOfRange
 from headrace.protocols.flight.server import FlightServer
+from headrace.storage.open import open_store
 from headrace.testing import EmbeddedTransport
 
 
@@ -26,8 +28,9 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
             for number in range(3):
                 producer.send(b"%d" % number)
         topic_id = broker.describe_topic("t").id
-        # As after a power cut: what the group had read is gone.
-        broker._store.catalog.put_offsets(topic_id, "ahead", {0: 9})
+    # As after a power cut: what the group had read is gone.
+    with closing(open_store(url)) as store:
+        store.catalog.put_offsets(topic_id, "ahead", {0: 9})
     with Broker.open(url) as broker:
         with Client(EmbeddedTransport(broker)) as client, client.producer("t") as producer:
             for number in range(9, 12):

@@ -23,7 +23,7 @@ import sys
 import headrace
 
 client = headrace.connect(sys.argv[1], timeout_seconds=1)
-producer = client.producer("orders", timeout=1)
+producer = client.producer("orders", timeout_seconds=1)
 for number in range(int(sys.argv[2])):
     producer.send(b"%d" % number)
 """

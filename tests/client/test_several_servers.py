@@ -65,7 +65,7 @@ def test_a_server_that_stops_is_left_for_the_next(two: tuple[Served, Served], ho
     with connected(first, second) as client:
         client.create_topic("orders", partitions=2)
         with (
-            client.producer("orders", producer_id="till", timeout=PATIENCE_SECONDS) as producer,
+            client.producer("orders", producer_id="till", timeout_seconds=PATIENCE_SECONDS) as producer,
             client.consumer("orders", group="billing", session_timeout_seconds=PATIENCE_SECONDS) as consumer,
         ):
             assert producer.send(b"before").result(PATIENCE_SECONDS).status == "written"

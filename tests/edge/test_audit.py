@@ -60,11 +60,11 @@ def _over_http(place: Place) -> None:
     answers = [
         client.post("/v1/topics", json={"name": "t"}),
         client.patch(topic, json={"partitions": 2}),
-        client.post(f"{topic}/messages", json={"messages": [{"value": "a", "producer_id": "p", "seqno": 1}]}),
-        client.delete(f"{topic}/sources/p"),
+        client.post(f"{topic}/messages", json={"messages": [{"value": "a", "producer_id": "till-7", "seqno": 1}]}),
+        client.delete(f"{topic}/sources/till-7"),
         client.put(group, json={}),
         client.put(group, json={"important": True}),
-        client.post(f"{group}/seek", json={"to": "start"}),
+        client.post(f"{group}/seek", json={"to": "earliest"}),
         client.delete(group),
         client.delete(topic),
     ]
@@ -75,12 +75,12 @@ def _over_flight(place: Place) -> None:
     with connect(place.url, place.root) as client:
         client.create_topic("t")
         client.alter_topic("t", 2)
-        with client.producer("t", "p") as producer:
-            producer.send(b"a").result()
-        client.reset_source("t", "p")
+        with client.producer("t", producer_id="till-7") as producer:
+            producer.send(b"a")
+        client.reset_source("t", "till-7")
         client.register_group("t", "g")
         client.register_group("t", "g", important=True)
-        client.seek("t", "g", "start")
+        client.seek("t", "g", "earliest")
         client.delete_group("t", "g")
         client.delete_topic("t")
 
@@ -125,7 +125,7 @@ def test_refusals_are_written_down(place: Place) -> None:
     assert place.site.new_client("hr_0123456789ab_wrong").get("/v1/topics").status_code == 401
     with connect(place.url, place.reader) as client:
         with pytest.raises(Forbidden):
-            client.seek("t", "theirs", "start")
+            client.seek("t", "theirs", "earliest")
         with pytest.raises(Forbidden), client.producer("t", producer_id="p") as producer:
             producer.send(b"secret payload")
     with connect(place.url, "nonsense", timeout_seconds=0.2) as client, pytest.raises(Unauthenticated):

@@ -112,7 +112,7 @@ class Servers:
         with self.site.broker._store.catalog._engine.begin() as connection:
             for token_id, end_us in ends.items():
                 connection.exec_driver_sql("UPDATE all_tokens SET expires_us = ? WHERE tokenid = ?", (end_us, token_id))
-        self.site.access._forget()
+        self.site.access.forget()
 
     def headers(self, token: Token) -> dict[str, str]:
         text = self.texts[token.name]

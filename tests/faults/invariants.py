@@ -153,7 +153,7 @@ class Ledger:
         """Commit offsets of a group; while that is under way the ones before may stand."""
         known = self.committed.setdefault((topic, group), [{}])
         known.append({**known[-1], **offsets})
-        broker.commit(topic, group, offsets)
+        broker.commit_offsets(topic, group, offsets)
         self.committed[topic, group] = [known[-1]]
 
 

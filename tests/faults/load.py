@@ -22,6 +22,7 @@ from headrace.broker import (
 )
 from headrace.broker.publish import commit_builder as decision
 from headrace.core.publish.plan import CommitKey, Receipts
+from headrace.core.settings import TopicOptions
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.options import DiskOptions
 from tests.faults.invariants import Message, Place, batch_of
@@ -32,7 +33,7 @@ BUSY = BrokerSettings(retention_check_seconds=0.02, window_clean_seconds=0.05, s
 PARTITIONS = 3
 # Rows that one frame may hold here: the large commits take several.
 FRAME_ROWS = 8
-TOPICS: Mapping[str, Mapping[str, object]] = {
+TOPICS: Mapping[str, TopicOptions] = {
     "plain": {},
     "payload": {"deduplication": "payload"},
     "short": {"retention_bytes": 60_000},
@@ -179,7 +180,7 @@ class Load:
                 rows = self._broker.fetch("plain", partition, offset, wait_seconds=0.05).num_rows
                 offsets = {**self._committed(), partition: offset + rows}
                 self._tell(Committed(offsets, is_stored=False))
-                self._broker.commit("plain", "readers", {partition: offset + rows})
+                self._broker.commit_offsets("plain", "readers", {partition: offset + rows})
                 self._tell(Committed(offsets, is_stored=True))
 
     def _committed(self) -> dict[int, int]:

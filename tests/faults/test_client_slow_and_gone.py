@@ -159,7 +159,7 @@ class Stuck(EmbeddedTransport):
 def test_full_buffer_makes_senders_wait_and_then_refuses(broker: Broker) -> None:
     transport = Stuck(broker)
     with Client(transport) as client:
-        producer = client.producer("orders", producer_id="p", buffer_bytes_max=10_000, timeout=60)
+        producer = client.producer("orders", producer_id="p", buffer_bytes_max=10_000, timeout_seconds=60)
         accepted = []
         with pytest.raises(Overloaded) as full:
             for number in range(1_000):
@@ -179,7 +179,7 @@ def test_full_buffer_makes_senders_wait_and_then_refuses(broker: Broker) -> None
 def test_server_that_stops_ends_streams_and_tells_the_clients(broker: Broker) -> None:
     server = FlightServer(broker, broker.access, "grpc+tcp://127.0.0.1:0")
     with connect(f"headrace://127.0.0.1:{server.port}", timeout_seconds=0.3) as client:
-        producer = client.producer("orders", producer_id="p", timeout=0.3)
+        producer = client.producer("orders", producer_id="p", timeout_seconds=0.3)
         producer.send(b"1").result(PATIENCE_SECONDS)
         consumer = client.consumer("orders")
         began = time.monotonic()

@@ -24,7 +24,7 @@ def closed(tmp_path: Path) -> Path:
         broker.publish("t", batch_of([Message(b"%d" % n, partition=n % 4) for n in range(40)]))
         for number in range(60):
             broker.register_group("t", f"group-{number}-{'x' * 100}")
-            broker.commit("t", f"group-{number}-{'x' * 100}", {0: 9, 1: 8, 2: 7, 3: 6})
+            broker.commit_offsets("t", f"group-{number}-{'x' * 100}", {0: 9, 1: 8, 2: 7, 3: 6})
     return tmp_path / "store"
 
 

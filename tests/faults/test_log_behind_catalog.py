@@ -61,12 +61,12 @@ def cut_short(tmp_path: Path) -> Iterator[Path]:
     broker = Broker(store)
     make(broker)
     publish(broker, "kept", 5)
-    broker.commit("t", "late", {0: 3, 1: 3})
+    broker.commit_offsets("t", "late", {0: 3, 1: 3})
     # What the operating system has written by now is on the device, what comes after is not.
     for node in disk.folder(home / "store" / "topics" / "000000001").names.values():
         node.sync()
     publish(broker, "lost", 5)
-    broker.commit("t", "readers", {0: 10, 1: 8})
+    broker.commit_offsets("t", "readers", {0: 10, 1: 8})
     store.catalog.close()
     left = tmp_path / "left"
     disk.lay_out(PowerCut(), left)

@@ -12,6 +12,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from headrace.broker import Broker
 from headrace.client import Client
 from headrace.core.errors import Forbidden, InvalidInput, TopicNotFound, Unreachable
+from headrace.core.publish.plan import CommitKey
 from headrace.protocols.flight.server import FlightServer
 from headrace.spark.pipeline.description import Description
 from headrace.spark.pipeline.load import describe
@@ -87,7 +88,7 @@ def test_a_token_needs_no_more_than_to_read_the_source_and_to_publish() -> None:
 def test_an_id_that_has_published_from_another_checkpoint(url: str, client: Client, topic: str) -> None:
     client.create_topic(f"{topic}-out")
     check_sink_id(described(url, topic), "mine")
-    client.publish_staged(f"{topic}-out", [], "mine", 4)
+    client.publish_staged(f"{topic}-out", [], CommitKey("mine", 4))
     assert client.last_commit(f"{topic}-out", "mine") == 4
     with pytest.raises(InvalidInput) as refused:
         check_sink_id(described(url, topic), "mine")

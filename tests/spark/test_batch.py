@@ -174,7 +174,7 @@ def test_metadata_are_tables(spark: SparkSession, client: Client, url: str, topi
     client.create_topic(topic, partitions=2)
     publish(client, topic, numbers(0, 10))
     client.register_group(topic, "billing", important=True)
-    client.commit(topic, "billing", {0: 3})
+    client.commit_offsets(topic, "billing", {0: 3})
 
     def table(kind: str) -> list[dict[str, Any]]:
         loaded = spark.read.format("headrace").options(url=url, metadata=kind).load()

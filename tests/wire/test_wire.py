@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -10,10 +11,12 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import HeadraceError, ServerFailed, all_errors
+from headrace.core.messages import READ_SCHEMA
 from headrace.core.publish.plan import DUPLICATE_BY_SOURCE, RECEIPT_SCHEMA, all_duplicates
 from headrace.wire import operations, tickets
 from headrace.wire.answers import decode_answer, encode_receipts, encode_refusal
 from headrace.wire.errors import decode_error, encode_error
+from headrace.wire.json import Encoding, Messages, messages_of, table_of
 
 
 @pytest.mark.parametrize("kind", list(all_errors()))
@@ -60,3 +63,20 @@ def test_tickets_arrive(ticket: tickets.Reading) -> None:
 @pytest.mark.parametrize("command", [tickets.Publish("t", producer_id="p", epoch=3), tickets.Stage("t", "s")])
 def test_commands_arrive(command: tickets.Upload) -> None:
     assert tickets.decode_upload(tickets.encode(command)) == command
+
+
+@pytest.mark.parametrize("encoding", ["text", "base64"])
+def test_messages_of_json_are_the_rows_that_they_were(encoding: Encoding) -> None:
+    whole = {"key": b"k", "attributes": [("kind", b"sale")], "created_at": datetime(2026, 7, 1, tzinfo=UTC)}
+    names = {"codec": "raw", "producer_id": "till-7", "message_group_id": "g", "seqno": 7}
+    place = {"partition": 1, "timestamp": datetime(2026, 7, 1, 12, tzinfo=UTC)}
+    rows = [
+        {**place, "offset": 0, "value": "ж".encode(), **whole, **names},
+        {**place, "offset": 1, "value": b"\xff\x00"},
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, READ_SCHEMA)
+    given = messages_of(batch, 0, encoding)
+    assert [message.encoding for message in given.messages] == [encoding, "base64"]
+    assert given.next_offset == 2
+    arrived = msgspec.json.decode(msgspec.json.encode(given), type=Messages)
+    assert table_of(arrived.messages).to_pylist() == batch.to_pylist()

@@ -1,12 +1,14 @@
 """The client for asyncio: the same methods, awaited.
 
     async with headrace.aio.connect("headrace://127.0.0.1:7071") as client:
-        async with await client.producer("orders") as producer:
+        async with client.producer("orders") as producer:
             receipt = await producer.send(b"one loaf")
-        async with await client.consumer("orders", group="billing") as consumer:
+        async with client.consumer("orders", group="billing") as consumer:
             async for message in consumer: ...
-        async with await client.follow("orders") as batches:
+        async with client.follow("orders") as batches:
             async for batch in batches: ...
+
+What is opened may be awaited too, as in `producer = await client.producer("orders")`; then `await producer.close()`.
 
 Nothing is written twice: each method is the client's own, run in a thread, with its own types.
 """

@@ -7,7 +7,7 @@ used by one thread at a time has one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from types import TracebackType
@@ -28,7 +28,7 @@ class Closable(Protocol):
 Wrapped = TypeVar("Wrapped", bound=Closable)
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
-Wrapper = TypeVar("Wrapper")
+Wrapper = TypeVar("Wrapper", bound="ThreadBridge[Any]")
 
 
 class ThreadBridge(Generic[Wrapped]):
@@ -39,8 +39,10 @@ class ThreadBridge(Generic[Wrapped]):
     def __init__(self, wrapped: Wrapped) -> None:
         self._wrapped = wrapped
         self._threads = ThreadPoolExecutor(self._threads_max, f"headrace-aio-{type(wrapped).__name__.lower()}")
-
         self._is_over = False
+
+    def __repr__(self) -> str:
+        return f"<asyncio: {self._wrapped!r}>"
 
     def _submit(self, function: Callable[[], Result]) -> asyncio.Future[Result]:
         if self._is_over:
@@ -73,37 +75,63 @@ class ThreadBridge(Generic[Wrapped]):
         await self.close()
 
 
+class Opening(Generic[Wrapper]):
+    """Something that is being opened: await it, or use it in `async with`, which awaits it and closes it at the end."""
+
+    def __init__(self, opened: Coroutine[Any, Any, Wrapper]) -> None:
+        self._opened = opened
+        self._wrapper: Wrapper | None = None
+
+    def __await__(self) -> Generator[Any, None, Wrapper]:
+        return self._opened.__await__()
+
+    async def __aenter__(self) -> Wrapper:
+        self._wrapper = await self._opened
+        return await self._wrapper.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._wrapper is not None, "it was entered"
+        await self._wrapper.__aexit__(kind, error, trace)
+
+
 def awaited(
-    method: Callable[Concatenate[Any, Given], Result],
-) -> Callable[Concatenate[Any, Given], Awaitable[Result]]:
+    method: Callable[Concatenate[Wrapped, Given], Result],
+) -> Callable[Concatenate[ThreadBridge[Wrapped], Given], Coroutine[Any, Any, Result]]:
     """The method of the wrapped object, run in a thread."""
 
     @wraps(method)
-    async def bridge(self: ThreadBridge[Any], /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+    async def bridge(self: ThreadBridge[Wrapped], /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
         return await self._run(partial(method, self._wrapped, *args, **kwargs))
 
     return bridge
 
 
-def wrapping(
-    method: Callable[Concatenate[Any, Given], Result], kind: Callable[[Result], Wrapper]
-) -> Callable[Concatenate[Any, Given], Awaitable[Wrapper]]:
+def opening(
+    method: Callable[Concatenate[Wrapped, Given], Result], kind: Callable[[Result], Wrapper]
+) -> Callable[Concatenate[ThreadBridge[Wrapped], Given], Opening[Wrapper]]:
     """The method of the wrapped object, run in a thread, its result wrapped in turn."""
 
     @wraps(method)
-    async def bridge(self: ThreadBridge[Any], /, *args: Given.args, **kwargs: Given.kwargs) -> Wrapper:
-        return kind(await self._run(partial(method, self._wrapped, *args, **kwargs)))
+    def bridge(self: ThreadBridge[Wrapped], /, *args: Given.args, **kwargs: Given.kwargs) -> Opening[Wrapper]:
+        async def opened() -> Wrapper:
+            return kind(await self._run(partial(method, self._wrapped, *args, **kwargs)))
+
+        return Opening(opened())
 
     return bridge
 
 
 def streamed(
-    method: Callable[Concatenate[Any, Given], Iterator[Result]],
-) -> Callable[Concatenate[Any, Given], AsyncIterator[Result]]:
+    method: Callable[Concatenate[Wrapped, Given], Iterator[Result]],
+) -> Callable[Concatenate[ThreadBridge[Wrapped], Given], AsyncIterator[Result]]:
     """The iterator that a method of the wrapped object gives, each step of it run in a thread."""
 
     @wraps(method)
-    async def bridge(self: ThreadBridge[Any], /, *args: Given.args, **kwargs: Given.kwargs) -> AsyncIterator[Result]:
+    async def bridge(
+        self: ThreadBridge[Wrapped], /, *args: Given.args, **kwargs: Given.kwargs
+    ) -> AsyncIterator[Result]:
         steps = await self._run(partial(method, self._wrapped, *args, **kwargs))
         while (step := await self._run(partial(next, steps, _END))) is not _END:
             yield step

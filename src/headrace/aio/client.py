@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.aio.bridge import ThreadBridge, awaited, streamed, wrapping
+from headrace.aio.bridge import ThreadBridge, awaited, opening, streamed
 from headrace.aio.consumer import AsyncConsumer
 from headrace.aio.follow import AsyncFollowing
 from headrace.aio.producer import AsyncProducer
@@ -42,21 +42,22 @@ class AsyncClient(ThreadBridge[Client]):
     list_groups = awaited(Client.list_groups)
     delete_group = awaited(Client.delete_group)
     committed = awaited(Client.committed)
-    commit = awaited(Client.commit)
+    commit_offsets = awaited(Client.commit_offsets)
+    commit = awaited(Client.commit)  # the old name
     seek = awaited(Client.seek)
     read = awaited(Client.read)
     scan = streamed(Client.scan)
-    follow = wrapping(Client.follow, AsyncFollowing)
+    follow = opening(Client.follow, AsyncFollowing)
     stage = awaited(Client.stage)
     publish_staged = awaited(Client.publish_staged)
     drop_stages = awaited(Client.drop_stages)
     last_commit = awaited(Client.last_commit)
-    producer = wrapping(Client.producer, AsyncProducer)
-    consumer = wrapping(Client.consumer, AsyncConsumer)
+    producer = opening(Client.producer, AsyncProducer)
+    consumer = opening(Client.consumer, AsyncConsumer)
 
 
 def connect(
-    url: str | Sequence[str],
+    url: str | Sequence[str] | None = None,
     token: str | None = None,
     *,
     root_certificates: connecting.Pem | None = None,

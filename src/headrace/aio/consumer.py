@@ -39,7 +39,7 @@ class AsyncConsumer(ThreadBridge[Consumer]):
 
     @property
     def generation(self) -> int | None:
-        """The generation of the group in which these are read; none without a group."""
+        """The generation of the group in which `assignment` holds; none without a group."""
         return self._wrapped.generation
 
     @property

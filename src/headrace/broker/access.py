@@ -57,6 +57,10 @@ class Access:
         # Counts up whenever the tokens are not what they were.
         self.version = 0
 
+    def require_tokens(self) -> None:
+        """From now on let nobody in without a token, even if the last one is revoked."""
+        self._must_authenticate = True
+
     def is_open(self) -> bool:
         """Whether everyone may do everything, since there are no tokens."""
         self._known()
@@ -108,7 +112,7 @@ class Access:
         checked = check_grants(grants, groups, producers)
         record, text = self._new(check_id("token name", name), checked, life_seconds)
         self._catalog.add_token(record)
-        self._forget()
+        self.forget()
         return record, text
 
     def rotate(
@@ -132,7 +136,7 @@ class Access:
         record, text = self._new(newest.name, newest.grants, life_seconds)
         ends = {token.id: min(end_us, token.expires_us or end_us) for token in old}
         self._catalog.replace_tokens(record, ends)
-        self._forget()
+        self.forget()
         return record, text, old
 
     def _new(self, name: str, grants: tuple[Grant, ...], life_seconds: float | None) -> tuple[TokenRecord, str]:
@@ -145,7 +149,7 @@ class Access:
     def revoke(self, token_id: str) -> bool:
         """Let a token in no more; whether there was one."""
         removed = self._catalog.remove_token(token_id)
-        self._forget()
+        self.forget()
         return removed
 
     def list(self) -> list[TokenRecord]:
@@ -191,7 +195,7 @@ class Access:
             self.refresh()
         return self._tokens
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Have tokens looked up at the next call."""
         self._fresh_until = 0.0
 

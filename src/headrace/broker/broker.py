@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -49,6 +49,7 @@ from headrace.broker.settings import BrokerSettings, QueueApiSettings, TopicDefa
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.broker.topics.topic import Topic
 from headrace.core.checks import check_index, check_seconds, check_whole
+from headrace.core.deprecation import warn_renamed
 from headrace.core.descriptions import (
     GroupDescription,
     Membership,
@@ -70,11 +71,13 @@ from headrace.core.limits import (
     SOURCES_LISTED,
     SOURCES_LISTED_MAX,
     STOP_SECONDS,
+    SUBSCRIPTION_MESSAGES,
     TIME_US_MAX,
 )
 from headrace.core.messages import NO_MESSAGES, accept
 from headrace.core.names import check_group_name, check_id
 from headrace.core.publish.plan import DUPLICATE_COMMIT, CommitKey, Receipts, all_duplicates
+from headrace.core.settings import TopicOptions
 from headrace.storage.interface import Store
 from headrace.storage.open import open_store
 
@@ -151,16 +154,20 @@ class Broker:
 
     # Topics
 
-    def create_topic(self, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
+    def create_topic(
+        self, /, name: str, partitions: int | None = None, **settings: Unpack[TopicOptions]
+    ) -> TopicDescription:
         """Make a topic, of one partition unless told otherwise or set so for the store.
 
         One that is there stays as it is; more partitions are added, fewer are refused, other settings are refused.
         """
-        return describe_topic(self._topics.create(name, partitions, settings))
+        return describe_topic(self._topics.create(name, partitions, dict(settings)))
 
-    def alter_topic(self, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
+    def alter_topic(
+        self, /, name: str, partitions: int | None = None, **settings: Unpack[TopicOptions]
+    ) -> TopicDescription:
         """Change settings, or add partitions."""
-        return describe_topic(self._topics.alter(name, partitions, settings))
+        return describe_topic(self._topics.alter(name, partitions, dict(settings)))
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic and free its disk; whoever waits on it is told."""
@@ -465,7 +472,7 @@ class Broker:
         name, member = check_group_name(group), check_id("member", member)
         self._topics.find(topic).groups.leave(name, member)
 
-    def commit(
+    def commit_offsets(
         self,
         topic: str,
         group: str,
@@ -480,6 +487,18 @@ class Broker:
         found, name = self._topics.find(topic), check_group_name(group)
         consumer = None if member is None else _consumer_name(member)
         found.groups.commit(name, check_offsets(offsets), consumer, generation)
+
+    def commit(
+        self,
+        topic: str,
+        group: str,
+        offsets: Mapping[int, int],
+        member: int | str | None = None,
+        generation: int | None = None,
+    ) -> None:
+        """The old name of `commit_offsets`."""
+        warn_renamed("Broker.commit()", "Broker.commit_offsets()")
+        self.commit_offsets(topic, group, offsets, member, generation)
 
     def committed(self, topic: str, group: str) -> dict[int, int]:
         """The committed offset of each partition that has one."""
@@ -510,13 +529,15 @@ class Broker:
         topic: str,
         group: str,
         consumer: int | str,
-        buffer_messages: int | None = None,
+        buffer_messages: int = SUBSCRIPTION_MESSAGES,
         session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS,
     ) -> Subscription:
-        """Have messages pushed: to a consumer of a fixed group by its index, or to a member by its name."""
+        """Have messages pushed: to a consumer of a fixed group by its index, or to a member by its name.
+
+        `buffer_messages` is how many wait at most for a subscriber that does not read.
+        """
         found, name, reader = self._topics.find(topic), check_group_name(group), _consumer_name(consumer)
-        limit = self.settings.subscription_messages if buffer_messages is None else buffer_messages
-        check_whole("buffer_messages", limit, 1, FETCH_MESSAGES_MAX)
+        limit = check_whole("buffer_messages", buffer_messages, 1, FETCH_MESSAGES_MAX)
         if isinstance(consumer, str):
             found.groups.join(name, reader, session_timeout_seconds)
         else:

@@ -16,7 +16,6 @@ from headrace.core.limits import (
     RETENTION_CHECK_SECONDS,
     SOURCES_MAX,
     STAGE_IDLE_SECONDS,
-    SUBSCRIPTION_MESSAGES,
 )
 from headrace.core.settings import DEFAULT_SETTINGS, Deduplication, Scope, TopicSettings
 
@@ -66,7 +65,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     queue_messages_per_partition, queue_bytes: what may wait to be written to one topic; beyond it publishers wait.
     publish_timeout_seconds: how long a publisher waits for room in that queue before it is told to retry.
-    subscription_messages: what is buffered for one subscriber that does not read.
     stage_idle_seconds: staged rows that nobody adds to or publishes for so long are dropped.
     sources_max: above so many sources a topic forgets those that are idle longest and have lost their link.
     clock_check_seconds: how often maintenance looks whether the time of day was set.
@@ -79,7 +77,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     queue_messages_per_partition: int = QUEUE_MESSAGES_PER_PARTITION
     queue_bytes: int = QUEUE_BYTES
     publish_timeout_seconds: float = PUBLISH_TIMEOUT_SECONDS
-    subscription_messages: int = SUBSCRIPTION_MESSAGES
     stage_idle_seconds: float = STAGE_IDLE_SECONDS
     sources_max: int = SOURCES_MAX
     clock_check_seconds: float = 1.0

@@ -10,8 +10,10 @@ It stands on the wire and the core, and knows nothing of the broker's inside.
 from headrace.client.client import Client
 from headrace.client.connection import connect
 from headrace.client.consumer.consumer import Consumer
+from headrace.client.consumer.follow import Following
+from headrace.client.consumer.start import Start
 from headrace.client.message import Message
 from headrace.client.producer.producer import Producer
 from headrace.client.producer.receipt import Receipt
 
-__all__ = ["Client", "Consumer", "Message", "Producer", "Receipt", "connect"]
+__all__ = ["Client", "Consumer", "Following", "Message", "Producer", "Receipt", "Start", "connect"]

@@ -8,10 +8,11 @@ Safe for threads. Calls are tried again when the connection breaks, as far as th
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import Unpack
 
 import pyarrow as pa
 
@@ -26,6 +27,7 @@ from headrace.client.producer.staging import stage_batches
 from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings, ProducerSettings
 from headrace.client.transport.transport import Transport
+from headrace.core.deprecation import warn_renamed
 from headrace.core.descriptions import GroupDescription, Identity, SourceDescription, Staged, TopicDescription
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import (
@@ -39,6 +41,8 @@ from headrace.core.limits import (
     SOURCES_LISTED,
 )
 from headrace.core.positions import microseconds
+from headrace.core.publish.plan import CommitKey
+from headrace.core.settings import TopicOptions
 from headrace.wire import operations as wire
 from headrace.wire.tickets import Read
 
@@ -58,6 +62,9 @@ class Client:
         self._timeout_seconds = timeout_seconds
         self._calls = Calls(transport, timeout_seconds)
 
+    def __repr__(self) -> str:
+        return f"<headrace.Client of {self._transport!r}>"
+
     def whoami(self) -> Identity:
         """Who this client is to the server: the token's name, its end, and what it may do."""
         identity: Identity = self._calls(wire.Whoami())
@@ -65,14 +72,18 @@ class Client:
 
     # Topics
 
-    def create_topic(self, /, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
+    def create_topic(
+        self, /, name: str, partitions: int | None = None, **settings: Unpack[TopicOptions]
+    ) -> TopicDescription:
         """Make a topic, of one partition unless told otherwise; one that is there may get more partitions."""
-        created: TopicDescription = self._calls(wire.CreateTopic(name, partitions, settings))
+        created: TopicDescription = self._calls(wire.CreateTopic(name, partitions, dict(settings)))
         return created
 
-    def alter_topic(self, /, name: str, partitions: int | None = None, **settings: Any) -> TopicDescription:
+    def alter_topic(
+        self, /, name: str, partitions: int | None = None, **settings: Unpack[TopicOptions]
+    ) -> TopicDescription:
         """Change settings, or add partitions."""
-        altered: TopicDescription = self._calls(wire.AlterTopic(name, partitions, settings))
+        altered: TopicDescription = self._calls(wire.AlterTopic(name, partitions, dict(settings)))
         return altered
 
     def delete_topic(self, name: str) -> None:
@@ -158,12 +169,26 @@ class Client:
         offsets: dict[int, int] = self._calls(wire.Committed(topic, group))
         return offsets
 
-    def commit(self, topic: str, group: str, offsets: Mapping[int, int], generation: int | None = None) -> None:
-        """Commit for a group that has no members: for readers that divide the work by other means.
+    def commit_offsets(
+        self,
+        topic: str,
+        group: str,
+        offsets: Mapping[int, int],
+        member: int | str | None = None,
+        generation: int | None = None,
+    ) -> None:
+        """Store the next offset to read by partition; it never moves back, that is what `seek` is for.
 
-        With a generation, which `describe_group` tells, the commit is refused if the group was moved or changed since.
+        For readers that divide the work by other means: a member says its name, a consumer of a fixed group its index;
+        without either the group itself commits, which must have no members then. With a generation, which
+        `describe_group` tells, the commit is refused if the group was moved or changed since.
         """
-        self._calls(wire.Commit(topic, group, dict(offsets), generation=generation))
+        self._calls(wire.CommitOffsets(topic, group, dict(offsets), member, generation))
+
+    def commit(self, topic: str, group: str, offsets: Mapping[int, int], generation: int | None = None) -> None:
+        """The old name of `commit_offsets`."""
+        warn_renamed("Client.commit()", "Client.commit_offsets()")
+        self.commit_offsets(topic, group, offsets, generation=generation)
 
     def seek(self, topic: str, group: str, to: Start) -> None:
         """Move a group to "earliest", "latest", an offset, a time, or offsets by partition.
@@ -188,11 +213,19 @@ class Client:
         batch_bytes_max: int = PRODUCER_BATCH_BYTES,
         codec: str = "raw",
         buffer_bytes_max: int = PRODUCER_BUFFER_BYTES,
-        timeout: float = 30.0,
+        timeout_seconds: float = 30.0,
+        timeout: float | None = None,
     ) -> Producer:
-        """A producer; with an id it takes over from any other that has it, and never writes a message twice."""
+        """A producer; with an id it takes over from any other that has it, and never writes a message twice.
+
+        `timeout_seconds` is how long a sender waits for room, and an unreachable server is tried; `timeout` is its old
+        name.
+        """
+        if timeout is not None:
+            warn_renamed("producer(timeout=...)", "producer(timeout_seconds=...)")
+            timeout_seconds = timeout
         settings = ProducerSettings(
-            producer_id, message_group_id, linger_seconds, batch_bytes_max, codec, buffer_bytes_max, timeout
+            producer_id, message_group_id, linger_seconds, batch_bytes_max, codec, buffer_bytes_max, timeout_seconds
         )
         return Producer(self._transport, topic, settings, self._calls)
 
@@ -292,19 +325,36 @@ class Client:
 
     # Staging
 
-    def stage(self, topic: str, stage: str, batches: Iterable[pa.RecordBatch]) -> Staged:
-        """Put rows aside for a later commit, at the end of a stage; they are checked now and visible to nobody."""
-        return stage_batches(self._transport, topic, stage, batches)
+    def stage(self, topic: str, batches: Iterable[pa.RecordBatch], stage: str | None = None) -> Staged:
+        """Put rows aside for a later commit, in a new stage or at the end of one.
+
+        They are checked now and visible to nobody.
+        """
+        if isinstance(batches, str):
+            warn_renamed("stage(topic, stage, batches)", "stage(topic, batches, stage)")
+            return stage_batches(self._transport, topic, batches, stage or [])
+        return stage_batches(self._transport, topic, uuid.uuid4().hex if stage is None else stage, batches)
 
     def publish_staged(
-        self, topic: str, stages: Iterable[Staged], writer: str | None = None, number: int = 0
+        self,
+        topic: str,
+        stages: Iterable[Staged],
+        commit_key: CommitKey | None = None,
+        number: int | None = None,
+        *,
+        writer: str | None = None,
     ) -> tuple[int, int]:
         """Publish stages in one commit: how many messages were written, and how many were duplicates.
 
-        With a writer, a number at or below its last one publishes nothing, so that it may be asked again.
+        A commit key whose number is at or below the last one of its writer publishes nothing, so that it may be asked
+        again. A writer and a number in place of a key are the old form.
         """
+        if (old := _old_writer(commit_key, writer)) is not None:
+            warn_renamed("publish_staged(writer, number)", "publish_staged(commit_key=CommitKey(writer, number))")
+            commit_key = CommitKey(old, number or 0)
         named = [(staged.stage, staged.rows) for staged in stages]
-        outcome: tuple[int, int] = self._calls(wire.PublishStaged(topic, named, writer, number))
+        key = (None, 0) if commit_key is None else (commit_key.writer, commit_key.number)
+        outcome: tuple[int, int] = self._calls(wire.PublishStaged(topic, named, *key))
         return outcome
 
     def drop_stages(self, topic: str, stages: Iterable[str]) -> int:
@@ -328,3 +378,8 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _old_writer(commit_key: object, writer: str | None) -> str | None:
+    """The writer where a key is expected today, if one was given there or by its old name."""
+    return commit_key if isinstance(commit_key, str) else writer

@@ -7,20 +7,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from headrace.client.addresses import parse_addresses
+from headrace.client.addresses import PORT_DEFAULT, parse_addresses
 from headrace.client.client import Client
 from headrace.client.transport.flight import FlightTransport
 from headrace.core.errors import InvalidInput
 
+URL_VARIABLE: Final = "HEADRACE_URL"
 TOKEN_VARIABLE: Final = "HEADRACE_TOKEN"
 CERTIFICATE_VARIABLE: Final = "HEADRACE_CLIENT_CERTIFICATE"
 KEY_VARIABLE: Final = "HEADRACE_CLIENT_KEY"
 
 Pem = bytes | str | os.PathLike[str]
+# Where `headrace serve` listens unless it is told otherwise.
+URL_DEFAULT: Final = f"headrace://127.0.0.1:{PORT_DEFAULT}"
 
 
 def connect(
-    url: str | Sequence[str],
+    url: str | Sequence[str] | None = None,
     token: str | None = None,
     *,
     root_certificates: Pem | None = None,
@@ -32,7 +35,8 @@ def connect(
 
     Several servers of one shared store are given with commas between, or as a list: they are tried in turn, and when
     one dies or stops the client goes on with the next. The connection is made at the first use and again whenever it
-    breaks. Without a token that of the environment variable HEADRACE_TOKEN is sent, if there is one.
+    breaks. Without a URL that of the environment variable HEADRACE_URL is used, else the server of this machine;
+    without a token that of HEADRACE_TOKEN is sent, if there is one.
 
     root_certificates: whom to trust with TLS: PEM as bytes, or a file of it; without it, whom the system trusts.
     client_certificate, client_key: who you are, for a server that asks for certificates: PEM as bytes, or files of it;
@@ -45,8 +49,13 @@ def connect(
     """
     roots = None if root_certificates is None else _pem(root_certificates)
     pair = _client_pair(client_certificate, client_key)
+    named = os.environ.get(URL_VARIABLE)
+    if url is not None:
+        addresses = parse_addresses(url)
+    else:
+        addresses = parse_addresses(named, URL_VARIABLE) if named else parse_addresses(URL_DEFAULT)
     given = token if token is not None else os.environ.get(TOKEN_VARIABLE)
-    return Client(FlightTransport(parse_addresses(url), given, roots, pair), timeout_seconds)
+    return Client(FlightTransport(addresses, given, roots, pair), timeout_seconds)
 
 
 def _client_pair(certificate: Pem | None, key: Pem | None) -> tuple[bytes, bytes] | None:

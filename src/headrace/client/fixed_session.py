@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from headrace.client.consumer.known_membership import KnownMembership
 from headrace.client.retry import Calls
 from headrace.core.descriptions import GroupDescription, Membership
 from headrace.core.errors import GroupSizeConflict, HeadraceError, InvalidInput, Unreachable
@@ -22,7 +23,7 @@ logger = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 1.0
 
 
-class FixedSession:
+class FixedSession(KnownMembership):
     """One consumer of one fixed group, with the methods of a member's session."""
 
     def __init__(self, calls: Calls, topic: str, group: str, index: int, wake: Callable[[], None]) -> None:
@@ -33,24 +34,9 @@ class FixedSession:
         self._wake = wake
         self.member = str(index)
         self._stop = threading.Event()
-        self._failure: HeadraceError | None = None
-        self._present = self._look()
-        self.known = self._present
+        super().__init__(self._look())
         self._thread = threading.Thread(target=self._run, name="headrace-fixed-consumer", daemon=True)
         self._thread.start()
-
-    @property
-    def has_changed(self) -> bool:
-        """Whether the membership is another than the one taken up last."""
-        return self._failure is not None or self._present != self.known
-
-    def take_up(self) -> Membership:
-        """Continue with the present membership."""
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-        self.known = self._present
-        return self.known
 
     def renew(self) -> Membership:
         """Ask now, instead of at the next look."""
@@ -70,7 +56,7 @@ class FixedSession:
             rule = f"group {self._group!r} has {described.consumers} consumers: 0 to {described.consumers - 1}"
             raise InvalidInput("consumer_index", str(self._index), rule)
         partitions = described.members[self.member]
-        return Membership(self._group, self.member, described.generation, partitions)
+        return Membership(self._group, self.member, described.generation, partitions, described.seek_generation)
 
     def _run(self) -> None:
         """The top of the thread."""

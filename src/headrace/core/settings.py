@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from collections.abc import Sequence
+from typing import Any, Final, Literal, TypedDict
 
 import msgspec
 
@@ -23,6 +24,19 @@ CODECS: Final = ("raw", "gzip", "zstd", "lzop")
 
 Deduplication = Literal["producer", "payload", "off"]
 Scope = Literal["topic", "store"]
+
+
+class TopicOptions(TypedDict, total=False):
+    """The settings of a topic as keywords, for those who create or change one; `TopicSettings` says what each means."""
+
+    retention_seconds: int | None
+    retention_bytes: int | None
+    deduplication: Deduplication
+    deduplication_window_seconds: int
+    deduplication_window_messages: int
+    deduplication_scope: Scope
+    codecs: Sequence[str]
+    message_bytes_max: int
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

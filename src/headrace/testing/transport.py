@@ -31,6 +31,9 @@ class EmbeddedTransport:
         self._caller = caller
         self._closed = threading.Event()
 
+    def __repr__(self) -> str:
+        return "a broker in this process" + (" (closed)" if self._closed.is_set() else "")
+
     def call(self, operation: operations.Operation) -> Any:
         """Do an operation and give its answer, both by way of bytes as everywhere."""
         self._check_open()

@@ -26,6 +26,7 @@ from headrace.core.errors import (
     StoreUnavailable,
     Unreachable,
 )
+from headrace.core.publish.plan import CommitKey
 from headrace.verify.events import Outcome, Publish, Published
 from headrace.verify.history import Recorder
 
@@ -106,18 +107,7 @@ class BatchPublisher(_Sender):
 
     def run(self, connect: Connect, stop: threading.Event, patience_seconds: float) -> None:
         """Publish until told to stop; a producer that failed is replaced by one that takes its source over."""
-        with connect() as client:
-            while not stop.is_set():
-                try:
-                    producer = client.producer(self.topic, producer_id=self._source, timeout=patience_seconds)
-                except HeadraceError:
-                    stop.wait(_PAUSE_SECONDS)
-                    continue
-                try:
-                    while not stop.is_set() and self._send(producer):
-                        pass
-                finally:
-                    producer.close()
+        _produce(connect, stop, self.topic, self._source, patience_seconds, self._send)
 
     def _send(self, producer: Producer) -> bool:
         """Send one batch; whether the producer is still good."""
@@ -143,18 +133,7 @@ class MessagePublisher(_Sender):
 
     def run(self, connect: Connect, stop: threading.Event, patience_seconds: float) -> None:
         """Publish until told to stop."""
-        with connect() as client:
-            while not stop.is_set():
-                try:
-                    producer = client.producer(self.topic, producer_id=self.name, timeout=patience_seconds)
-                except HeadraceError:
-                    stop.wait(_PAUSE_SECONDS)
-                    continue
-                try:
-                    while not stop.is_set() and self._send(producer):
-                        pass
-                finally:
-                    producer.close()
+        _produce(connect, stop, self.topic, self.name, patience_seconds, self._send)
 
     def _send(self, producer: Producer) -> bool:
         messages = self.messages()
@@ -206,11 +185,11 @@ class StagePublisher(_Sender):
                 half = batch.num_rows // 2
                 parts = [part for part in (batch.slice(0, half), batch.slice(half)) if part.num_rows]
                 stages = [
-                    client.stage(self.topic, f"{self.name}-{commit}-{attempt}-{place}", [part])
+                    client.stage(self.topic, [part], f"{self.name}-{commit}-{attempt}-{place}")
                     for place, part in enumerate(parts)
                 ]
                 was_asked = True
-                client.publish_staged(self.topic, stages, writer=self.name, number=commit)
+                client.publish_staged(self.topic, stages, CommitKey(self.name, commit))
             except HeadraceError as error:
                 if stop.wait(_PAUSE_SECONDS):
                     self.end(number, "unknown" if was_asked else "failed", [], f"{error.code}: {error}")
@@ -218,3 +197,26 @@ class StagePublisher(_Sender):
             else:
                 self.end(number, "ok", [])
                 return
+
+
+def _produce(
+    connect: Connect,
+    stop: threading.Event,
+    topic: str,
+    producer_id: str | None,
+    patience_seconds: float,
+    send: Callable[[Producer], bool],
+) -> None:
+    """Send by a producer until told to stop; one that is no good any more is replaced."""
+    with connect() as client:
+        while not stop.is_set():
+            try:
+                producer = client.producer(topic, producer_id=producer_id, timeout_seconds=patience_seconds)
+            except HeadraceError:
+                stop.wait(_PAUSE_SECONDS)
+                continue
+            try:
+                while not stop.is_set() and send(producer):
+                    pass
+            finally:
+                producer.close()

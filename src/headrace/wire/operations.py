@@ -147,7 +147,7 @@ class DeleteGroup(Operation, tag="delete_group"):
     group: str
 
 
-class Join(Operation, tag="join"):
+class JoinGroup(Operation, tag="join"):
     """Become a member of a group, or renew it."""
 
     answer: ClassVar[Any] = Membership
@@ -164,19 +164,19 @@ class Heartbeat(Operation, tag="heartbeat"):
     member: str
 
 
-class Leave(Operation, tag="leave"):
+class LeaveGroup(Operation, tag="leave"):
     """Give one's partitions to the others at once."""
 
     group: str
     member: str
 
 
-class Commit(Operation, tag="commit"):
+class CommitOffsets(Operation, tag="commit"):
     """Store the next offset to read by partition."""
 
     group: str
     offsets: dict[int, int]
-    member: str | None = None
+    member: int | str | None = None
     generation: int | None = None
 
 

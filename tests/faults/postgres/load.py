@@ -82,7 +82,9 @@ class Load:
         def produce() -> None:
             with (
                 self.client(number) as client,
-                client.producer(TOPIC, f"p{number}", timeout=PATIENCE_SECONDS, linger_seconds=0.001) as producer,
+                client.producer(
+                    TOPIC, f"p{number}", timeout_seconds=PATIENCE_SECONDS, linger_seconds=0.001
+                ) as producer,
             ):
                 while not self._over.is_set():
                     first = self.sent[number]

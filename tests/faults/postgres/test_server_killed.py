@@ -58,7 +58,7 @@ def test_a_server_killed_in_a_commit_leaves_all_of_it_or_nothing(serve: Serve, p
         postgres.connect() as watcher,
     ):
         client.create_topic("orders")
-        with client.producer("orders", "till-7", timeout=PATIENCE_SECONDS) as producer:
+        with client.producer("orders", "till-7", timeout_seconds=PATIENCE_SECONDS) as producer:
             producer.send(b"0").result(PATIENCE_SECONDS)
             holder.execute("BEGIN")
             holder.execute(f'LOCK TABLE "{schema}".topic_sources IN SHARE MODE')

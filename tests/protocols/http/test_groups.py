@@ -137,7 +137,7 @@ def test_what_cannot_be_is_refused(client: httpx.Client) -> None:
     problem(seek(client, "groups-bad", "fixed", to="end", offsets=[]), 422, "invalid_input")
     problem(seek(client, "groups-bad", "fixed", offsets=[{"partition": 3, "offset": 0}]), 404, "partition_not_found")
     problem(seek(client, "groups-bad", "fixed", offsets=[{"partition": 0, "offset": 9}]), 422, "offset_out_of_range")
-    problem(seek(client, "groups-bad", "none", to="end"), 404, "group_not_found")
+    problem(seek(client, "groups-bad", "none", to="latest"), 404, "group_not_found")
     twice = [{"partition": 0, "offset": 0}, {"partition": 0, "offset": 0}]
     problem(seek(client, "groups-bad", "fixed", offsets=twice), 422, "invalid_input")
     problem(commit(client, "groups-bad", "fixed", {0: 1}), 422, "offset_out_of_range")

@@ -281,6 +281,6 @@ def test_a_member_that_waits_is_woken_by_a_seek(client: httpx.Client, shared_sit
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    checked(client.post(f"{group}/seek", json={"to": "start"}), 200)
+    checked(client.post(f"{group}/seek", json={"to": "earliest"}), 200)
     waiting.join(PATIENCE_SECONDS)
     assert [values(answer) for answer in answers] == [["a", "b"]]

@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.protocols.http.routes.metrics import scrape
 from headrace.protocols.http.settings import HttpSettings
+from headrace.storage.open import open_store
 from tests.broker.background import eventually
 from tests.protocols.http.site import Site, checked, create_topic
 
@@ -97,9 +99,10 @@ def test_a_topic_that_skips_offsets_is_ready_and_noted(tmp_path: Path) -> None:
     with Site(tmp_path) as site:
         create_topic(site.client, "orders")
         site.broker.register_group("orders", "ahead")
-        # As after a power cut of a store that does not sync.
         topic_id = site.broker.describe_topic("orders").id
-        site.broker._store.catalog.put_offsets(topic_id, "ahead", {0: 4})
+    # As after a power cut of a store that does not sync.
+    with closing(open_store(f"file:{tmp_path / 'store'}")) as store:
+        store.catalog.put_offsets(topic_id, "ahead", {0: 4})
     with Site(tmp_path) as site:
         noted = {"status": "ready", "failing_topics": 0, "topics_with_gaps": 1}
         assert checked(site.client.get("/health/ready"), 200) == noted

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -15,7 +13,7 @@ import pyarrow as pa
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.output import print_note
 from headrace.cli.remote.http import HttpClient, Refused, ServerUnreachable
-from headrace.core.messages import READ_SCHEMA
+from headrace.wire.json import Messages, table_of
 
 RECONNECT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.5
@@ -59,7 +57,7 @@ def _passes(failure: Failure) -> bool:
 
 def _messages(event: Event) -> Iterator[pa.Table]:
     if event.kind == "messages":
-        yield table_of(msgspec.json.decode(event.data)["messages"])
+        yield table_of(msgspec.json.decode(event.data, type=Messages).messages)
     elif event.kind == "gap":
         print_note(f"messages were dropped by retention before they were read: {event.data}")
     elif event.kind == "end":
@@ -85,23 +83,3 @@ def parse_events(lines: Iterable[str]) -> Iterator[Event]:
             data.append(value)
         elif field == "id":
             event_id = value
-
-
-def table_of(messages: list[dict[str, Any]]) -> pa.Table:
-    """Messages of JSON in base64 as a table like that of a fetch."""
-    return pa.Table.from_pylist([_row(message) for message in messages], READ_SCHEMA)
-
-
-def _row(message: dict[str, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = {name: message.get(name) for name in READ_SCHEMA.names}
-    for name in ("value", "key"):
-        row[name] = _bytes(row[name])
-    if row["attributes"] is not None:
-        row["attributes"] = [(name, _bytes(value)) for name, value in row["attributes"].items()]
-    for name in ("timestamp", "created_at"):
-        row[name] = None if row[name] is None else datetime.fromisoformat(row[name])
-    return row
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headrace.cli.commands.consume import FIELDS
 from headrace.cli.exits import Exit, Failure
-from headrace.protocols.http.formats import messages_of
+from headrace.wire.json import messages_of
 
 _PART: Final = re.compile(r"\{\{|\}\}|\{([a-z_]*)\}|[{}]")
 _ESCAPES: Final = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}

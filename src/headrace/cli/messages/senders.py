@@ -94,7 +94,7 @@ class FlightSender:
     has_sent_again = True
 
     def __init__(self, client: Client, topic: str, producer_id: str | None, retry_seconds: float) -> None:
-        self._producer = client.producer(topic, producer_id, linger_seconds=0.0, timeout=retry_seconds)
+        self._producer = client.producer(topic, producer_id, linger_seconds=0.0, timeout_seconds=retry_seconds)
 
     def last_seqno(self, producer_id: str) -> None:
         """A producer with an id knows it, and gives it to the rows."""

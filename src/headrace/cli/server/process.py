@@ -54,7 +54,9 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
         with _opened(settings) as (broker, catalog):
             must_authenticate = _must_authenticate(listeners, catalog, "http", settings)
             must_authenticate |= flight is not None and _must_authenticate(flight, catalog, "flight", settings)
-            access = Access(catalog, must_authenticate=must_authenticate)
+            access = broker.access
+            if must_authenticate:
+                access.require_tokens()
             draining = Draining()
             draining.tell(deadline.begin)
             app = make_app(broker, access, settings.rest, draining)

@@ -18,6 +18,7 @@ import msgspec
 
 from headrace.broker.settings import BrokerSettings, QueueApiSettings, TopicDefaults
 from headrace.cli.exits import Exit, Failure
+from headrace.cli.output import print_note
 from headrace.core.errors import HeadraceError
 from headrace.protocols.http.settings import HttpSettings
 
@@ -33,6 +34,9 @@ _OTHERS: Final = frozenset(
         "HEADRACE_CONFIG",
     }
 )
+
+# Settings of the last release that did nothing for a server: a file that has them still serves.
+_REMOVED: Final = frozenset({"broker.subscription_messages"})
 
 
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,7 +104,7 @@ def load(
     """The settings from all places; flags that are none were not given."""
     given = _from_file(file)
     given |= {name: environment[variable(name)] for name in names() if variable(name) in environment}
-    given |= dict(_assigned(assignment) for assignment in assignments)
+    given |= _kept(dict(_assigned(assignment) for assignment in assignments), "--set")
     given |= {name: value for name, value in flags.items() if value is not None}
     return _settings(given)
 
@@ -124,7 +128,14 @@ def _from_file(file: Path | None) -> dict[str, Any]:
     given = dict(_flat(content))
     for name in given:
         _check_name(name, str(file))
-    return given
+    return _kept(given, str(file))
+
+
+def _kept(given: dict[str, Any], place: str) -> dict[str, Any]:
+    """What is given without settings that were removed, which are named."""
+    for name in sorted(_REMOVED & given.keys()):
+        print_note(f"{place}: {name} had no effect and is no setting any more: leave it out before the next release")
+    return {name: value for name, value in given.items() if name not in _REMOVED}
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -145,7 +156,7 @@ def _assigned(assignment: str) -> tuple[str, str]:
 
 def _check_name(name: str, place: str) -> None:
     known = list(names())
-    if name not in known:
+    if name not in known and name not in _REMOVED:
         raise Failure(Exit.USAGE, f"{place}: there is no setting {name!r}{_hint(name, known)}")
 
 

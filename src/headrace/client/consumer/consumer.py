@@ -32,7 +32,7 @@ from headrace.core.descriptions import GroupDescription, Membership
 from headrace.core.errors import Closed, InvalidInput, MemberNotFound, PartitionNotOwned, StaleGeneration, again
 from headrace.core.limits import FETCH_MESSAGES_DEFAULT, SEQNO_MAX
 from headrace.core.positions import AtTime, Earliest, Latest, read_from
-from headrace.wire.operations import Commit, Committed, DescribeGroup, RegisterGroup
+from headrace.wire.operations import CommitOffsets, Committed, DescribeGroup, RegisterGroup
 
 _TOGETHER_MESSAGES: Final = 4_096
 # How often a commit is tried while the group changes under it.
@@ -104,6 +104,11 @@ class Consumer:
                 raise
         else:
             self._follow(positions_at(self._calls, topic, self._start))
+
+    def __repr__(self) -> str:
+        group = "" if self._group is None else f" in group {self._group!r}"
+        state = "closed" if self._closed else f"reading partitions {self.assignment}"
+        return f"<headrace.Consumer of topic {self._topic!r}{group} ({state})>"
 
     # Reading
 
@@ -294,7 +299,7 @@ class Consumer:
 
     def _commit(self, offsets: dict[int, int], generation: int) -> None:
         assert self._session is not None and self._group is not None, "only members commit"
-        self._calls(Commit(self._topic, self._group, offsets, self._session.member, generation))
+        self._calls(CommitOffsets(self._topic, self._group, offsets, self._session.member, generation))
         self._progress.committed(offsets)
 
     # Partitions

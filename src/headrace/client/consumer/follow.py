@@ -28,6 +28,9 @@ class Following:
         self._skipped = 0
         self._closed = False
 
+    def __repr__(self) -> str:
+        return f"<headrace.Following of topic {self._prefetch.topic!r}{' (closed)' if self._closed else ''}>"
+
     def __iter__(self) -> Following:
         return self
 

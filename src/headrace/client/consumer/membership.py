@@ -14,10 +14,11 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from headrace.client.consumer.known_membership import KnownMembership
 from headrace.client.retry import Calls
 from headrace.core.descriptions import Membership
 from headrace.core.errors import HeadraceError, MemberNotFound, Unreachable
-from headrace.wire.operations import Heartbeat, Join, Leave
+from headrace.wire.operations import Heartbeat, JoinGroup, LeaveGroup
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ _BEATS_PER_SESSION: Final = 3
 _BEAT_SECONDS_MAX: Final = 1.0
 
 
-class GroupSession:
+class GroupSession(KnownMembership):
     """One member in one group."""
 
     def __init__(
@@ -40,24 +41,9 @@ class GroupSession:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._joining = threading.Lock()
-        self._failure: HeadraceError | None = None
-        self._present = self._join()
-        self.known = self._present
+        super().__init__(self._join())
         self._thread = threading.Thread(target=self._run, name="headrace-heartbeat", daemon=True)
         self._thread.start()
-
-    @property
-    def has_changed(self) -> bool:
-        """Whether the membership is another than the one taken up last; a topic that grows changes no generation."""
-        return self._failure is not None or self._present != self.known
-
-    def take_up(self) -> Membership:
-        """Go on with the present membership."""
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-        self.known = self._present
-        return self.known
 
     def renew(self) -> Membership:
         """Ask now, instead of at the next heartbeat."""
@@ -70,12 +56,12 @@ class GroupSession:
         self._stop.set()
         try:
             with self._joining:
-                self._calls(Leave(self._topic, self._group, self.member))
+                self._calls(LeaveGroup(self._topic, self._group, self.member))
         except HeadraceError as error:
             logger.debug("leaving group %r: %s", self._group, error)
 
     def _join(self) -> Membership:
-        joined: Membership = self._calls(Join(self._topic, self._group, self.member, self._timeout_seconds))
+        joined: Membership = self._calls(JoinGroup(self._topic, self._group, self.member, self._timeout_seconds))
         return joined
 
     def _beat(self) -> Membership:

@@ -45,7 +45,7 @@ class Prefetch:
         growing: bool = False,
     ) -> None:
         self._transport = transport
-        self._topic = topic
+        self.topic = topic
         self._positions = dict(positions)
         self._bytes_max = bytes_max
         self._patience_seconds = patience_seconds
@@ -102,7 +102,7 @@ class Prefetch:
         except HeadraceError as error:
             self._fail(error)
         except Exception as error:
-            logger.exception("reading topic %r ahead failed", self._topic)
+            logger.exception("reading topic %r ahead failed", self.topic)
             self._fail(ServerFailed(f"reading ahead failed: {error!r}"))
 
     def _fail(self, error: HeadraceError) -> None:
@@ -133,7 +133,7 @@ class Prefetch:
     def _follow(self) -> bool:
         """Read one stream to its end; whether it gave anything."""
         share = max(1, min(FETCH_BYTES_DEFAULT, self._bytes_max // _SHARE))
-        follow = Follow(self._topic, self._positions, FETCH_MESSAGES_MAX, share, self._mixed, self._growing)
+        follow = Follow(self.topic, self._positions, FETCH_MESSAGES_MAX, share, self._mixed, self._growing)
         stream = self._transport.read(follow)
         with self._changed:
             self._stream = stream

@@ -59,6 +59,10 @@ class Producer:
             self.close()
             raise CodecNotAllowed("codec", repr(settings.codec), f"this topic allows {', '.join(opening.codecs)}", 0)
 
+    def __repr__(self) -> str:
+        name = "" if self._settings.producer_id is None else f" with producer id {self._settings.producer_id!r}"
+        return f"<headrace.Producer of topic {self._topic!r}{name}{'' if self._delivery.is_open else ' (closed)'}>"
+
     def send(
         self,
         value: bytes | bytearray | memoryview,
@@ -199,7 +203,8 @@ class Producer:
 def _plain(field: str, value: object) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    raise InvalidMessage(field, f"a {type(value).__name__}", "it must be bytes", 0)
+    cure = f": encode text first, as in {field}=text.encode()" if isinstance(value, str) else ""
+    raise InvalidMessage(field, f"a {type(value).__name__}", f"it must be bytes{cure}", 0)
 
 
 def _check_seqno(seqno: object) -> None:

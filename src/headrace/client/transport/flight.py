@@ -81,6 +81,10 @@ class FlightTransport:
         self._closed = False
         self.generation = fork.generation
 
+    def __repr__(self) -> str:
+        # The token is never shown.
+        return ",".join(address.url for address in self._addresses) + (" (closed)" if self._closed else "")
+
     def call(self, operation: operations.Operation) -> Any:
         """Do an operation and give its answer."""
         connection = self._connected()

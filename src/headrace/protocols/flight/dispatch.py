@@ -35,10 +35,12 @@ TABLE: Final[dict[type[wire.Operation], Does]] = {
     wire.DescribeGroup: lambda broker, op: broker.describe_group(op.topic, op.group),
     wire.ListGroups: lambda broker, op: broker.list_groups(op.topic),
     wire.DeleteGroup: lambda broker, op: broker.delete_group(op.topic, op.group),
-    wire.Join: lambda broker, op: broker.join_group(op.topic, op.group, op.member, op.session_timeout_seconds),
+    wire.JoinGroup: lambda broker, op: broker.join_group(op.topic, op.group, op.member, op.session_timeout_seconds),
     wire.Heartbeat: lambda broker, op: broker.heartbeat(op.topic, op.group, op.member),
-    wire.Leave: lambda broker, op: broker.leave_group(op.topic, op.group, op.member),
-    wire.Commit: lambda broker, op: broker.commit(op.topic, op.group, op.offsets, op.member, op.generation),
+    wire.LeaveGroup: lambda broker, op: broker.leave_group(op.topic, op.group, op.member),
+    wire.CommitOffsets: lambda broker, op: broker.commit_offsets(
+        op.topic, op.group, op.offsets, op.member, op.generation
+    ),
     wire.Committed: lambda broker, op: broker.committed(op.topic, op.group),
     wire.Seek: lambda broker, op: broker.seek(op.topic, op.group, op.offsets),
     wire.PublishStaged: lambda broker, op: _publish_staged(broker, op),

@@ -25,9 +25,9 @@ from headrace.edge.access import Lease, Leases
 from headrace.edge.bridge import Bridge
 from headrace.edge.waiting import LoopWakeups, left, wait
 from headrace.protocols.http.errors import problem_of
-from headrace.protocols.http.formats import Encoding, messages_of
 from headrace.protocols.http.requests.negotiation import EVENTS
 from headrace.protocols.http.requests.positions import format_event_id
+from headrace.wire.json import Encoding, messages_of
 
 # Small, since each subscriber that does not read holds what was read for it last, and there may be thousands of them.
 MESSAGES_PER_READ: Final = 1_000

@@ -1,7 +1,7 @@
 """Messages and receipts as JSON and as Arrow: what a body may be and what an answer looks like.
 
-JSON values are text, or base64 where the sender says so. In answers a message whose bytes are no text is given in
-base64 and says so. Arrow answers are IPC streams; Arrow bodies are read by `edge.arrow`.
+JSON values are text, or base64 where the sender says so; messages in answers are as `wire.json` has them. Arrow
+answers are IPC streams; Arrow bodies are read by `edge.arrow`.
 
 Large bodies and answers are for threads. A thread that decodes JSON keeps the interpreter to itself as long as one call
 into msgspec or Arrow takes, so that also there they are done in pieces, between which others get their turn.
@@ -24,11 +24,10 @@ from headrace.core.messages import PUBLISH_SCHEMA, join
 from headrace.core.publish.plan import WRITTEN, CommitKey, Receipts
 from headrace.core.settings import CODECS
 from headrace.protocols.http.requests.strict_json import decode
+from headrace.wire.json import Encoding, messages_of
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 JSON: Final = "application/json"
-
-Encoding = Literal["text", "base64"]
 
 # So many messages are decoded or encoded in one go: a few milliseconds. Their structs hold no cycles, and there may be
 # a million of them: the garbage collector, for which everyone waits, need not look at them.
@@ -89,30 +88,6 @@ class Published(msgspec.Struct):
     """Receipts in the order sent."""
 
     receipts: list[ReceiptOut]
-
-
-class MessageOut(msgspec.Struct, omit_defaults=True, gc=False):
-    """A message read. `encoding` says how `value`, `key` and the values of `attributes` are given."""
-
-    partition: int
-    offset: int
-    timestamp: datetime
-    value: str
-    encoding: Encoding = "text"
-    key: str | None = None
-    attributes: dict[str, str] | None = None
-    codec: str | None = None
-    created_at: datetime | None = None
-    producer_id: str | None = None
-    message_group_id: str | None = None
-    seqno: int | None = None
-
-
-class Messages(msgspec.Struct):
-    """Messages of one partition, and the offset to go on at."""
-
-    messages: list[MessageOut]
-    next_offset: int
 
 
 def publish_of_json(body: bytes) -> tuple[pa.RecordBatch, CommitKey | None]:
@@ -217,32 +192,6 @@ def _encode_list(values: Sequence[Any]) -> bytes:
 
 def _joined(pieces: Iterable[bytes]) -> msgspec.Raw:
     return msgspec.Raw(b"[" + b",".join(pieces) + b"]")
-
-
-def messages_of(batch: pa.RecordBatch, offset: int, encoding: Encoding) -> Messages:
-    """A batch read from `offset` on as JSON has it."""
-    return Messages([_message(row, encoding) for row in batch.to_pylist()], offset + int(batch.num_rows))
-
-
-def _message(row: dict[str, Any], encoding: Encoding) -> MessageOut:
-    attributes = row["attributes"]
-    items = None if attributes is None else dict(attributes)
-    if encoding == "text":
-        try:
-            row["value"] = row["value"].decode()
-            row["key"] = None if row["key"] is None else row["key"].decode()
-            row["attributes"] = None if items is None else {name: item.decode() for name, item in items.items()}
-            return MessageOut(**row)
-        except UnicodeDecodeError:
-            pass
-    row["value"] = _encoded(row["value"])
-    row["key"] = None if row["key"] is None else _encoded(row["key"])
-    row["attributes"] = None if items is None else {name: _encoded(item) for name, item in items.items()}
-    return MessageOut(**row, encoding="base64")
-
-
-def _encoded(value: bytes | str) -> str:
-    return base64.b64encode(value.encode() if isinstance(value, str) else value).decode()
 
 
 def stream_of(batch: pa.RecordBatch) -> bytes:

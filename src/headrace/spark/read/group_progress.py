@@ -53,7 +53,7 @@ class GroupProgress:
         """Commit, unless an operator moved the group."""
         call, topic, generation = self._options.connection.call, self._options.topic, self._generation
         try:
-            call(lambda client: client.commit(topic, group, offsets, generation))
+            call(lambda client: client.commit_offsets(topic, group, offsets, generation=generation))
         except StaleGeneration:
             present = call(lambda client: client.describe_group(topic, group))
             self._is_moved = present.seek_generation > generation
@@ -67,7 +67,7 @@ class GroupProgress:
                 return
             # Only its size or its members changed.
             self._generation = present.generation
-            call(lambda client: client.commit(topic, group, offsets, present.generation))
+            call(lambda client: client.commit_offsets(topic, group, offsets, generation=present.generation))
 
     def _register(self, group: str) -> None:
         options = self._options

@@ -21,6 +21,7 @@ import pyarrow as pa
 from headrace.client import Client
 from headrace.core.descriptions import Staged
 from headrace.core.errors import AnswerLost, HeadraceError, InvalidInput, ServerFailed, TopicExists, TopicNotFound
+from headrace.core.publish.plan import CommitKey
 from headrace.spark.connection import Connection
 from headrace.spark.options import WriteOptions
 from headrace.spark.start.worker_tuning import settle
@@ -72,7 +73,7 @@ def publish_stages(
                 f"sink. Give a new checkpoint a new {field}; nothing of this batch was written"
             )
             raise InvalidInput(field, repr(writer), rule)
-        _, duplicates = client.publish_staged(topic, stages, writer, number)
+        _, duplicates = client.publish_staged(topic, stages, CommitKey(writer, number))
         # A batch that is there already is one great duplicate, and means nothing.
         return 0 if last == number else duplicates
 
@@ -143,7 +144,7 @@ def _pieces(batches: Iterable[pa.RecordBatch], topic: str | None) -> Iterator[tu
 def _stage(client: Client, topic: str, rows: pa.RecordBatch) -> StagedPiece:
     name = f"spark-{uuid.uuid4().hex}"
     try:
-        staged = client.stage(topic, name, [rows]).rows
+        staged = client.stage(topic, [rows], name).rows
         if staged != rows.num_rows:
             raise ServerFailed(f"it staged {staged} rows of {rows.num_rows}")
         return StagedPiece(topic, name, staged)
@@ -154,5 +155,5 @@ def _stage(client: Client, topic: str, rows: pa.RecordBatch) -> StagedPiece:
 
 
 def _publish(client: Client, topic: str, rows: pa.RecordBatch) -> None:
-    with client.producer(topic, timeout=30.0) as producer:
+    with client.producer(topic, timeout_seconds=30.0) as producer:
         producer.send_batch(rows)

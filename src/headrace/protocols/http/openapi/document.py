@@ -23,8 +23,9 @@ from litestar.routes import HTTPRoute
 from headrace.core.limits import ID_CHARACTERS_MAX, NAME_CHARACTERS_MAX, PARTITIONS_MAX
 from headrace.edge.operations import OPERATIONS
 from headrace.protocols.http.errors import MEDIA_TYPE, Problem
-from headrace.protocols.http.formats import ARROW, JSON, MessageOut
+from headrace.protocols.http.formats import ARROW, JSON
 from headrace.protocols.http.requests.negotiation import EVENTS
+from headrace.wire.json import MessageOut
 
 SECURITY: Final[list[dict[str, list[str]]]] = [{"token": []}]
 COMPONENTS: Final = Components(

@@ -7,7 +7,7 @@ from typing import Annotated
 from litestar.params import QueryParameter
 
 from headrace.core.limits import FETCH_BYTES_MAX, FETCH_MESSAGES_MAX, FETCH_WAIT_SECONDS_MAX, SEQNO_MAX, TIME_US_MAX
-from headrace.protocols.http.formats import Encoding
+from headrace.wire.json import Encoding
 
 FirstOffset = Annotated[int | None, QueryParameter(description="the first offset to read", ge=0, le=SEQNO_MAX)]
 FirstTime = Annotated[

@@ -17,7 +17,6 @@ from headrace.edge.access import Leases
 from headrace.edge.bridge import Bridge
 from headrace.edge.waiting import LoopWakeups
 from headrace.protocols.http.event_stream import EventStream, Subscriber, event
-from headrace.protocols.http.formats import Messages
 from headrace.protocols.http.middleware.access import lease_of
 from headrace.protocols.http.openapi.document import MESSAGE, Docs
 from headrace.protocols.http.requests.negotiation import EVENTS, answer_type
@@ -25,6 +24,7 @@ from headrace.protocols.http.requests.parameters import EncodingParameter
 from headrace.protocols.http.requests.positions import parse_event_id
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.settings import HttpSettings
+from headrace.wire.json import Messages
 
 _EXAMPLE = event("messages", Messages([MESSAGE], 42), "12;0:42").decode()
 

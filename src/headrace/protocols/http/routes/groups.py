@@ -244,7 +244,7 @@ async def commit_offsets(
     """Store the next offset to read by partition; it never moves back, that is what seeking is for."""
     data = await read(request, CommitIn)
     offsets = mapped("offsets", data.offsets)
-    commit = bridge.broker.commit
+    commit = bridge.broker.commit_offsets
     await bridge.call(commit, unquoted(topic), unquoted(group), offsets, data.member, data.generation)
 
 
@@ -253,7 +253,7 @@ async def commit_offsets(
     status_code=200,
     opt={
         "operation": "seek",
-        "docs": Docs(body=SeekIn, given=SeekIn(to="start"), answer=CommittedOut, example=_OFFSETS, errors=(404,)),
+        "docs": Docs(body=SeekIn, given=SeekIn(to="earliest"), answer=CommittedOut, example=_OFFSETS, errors=(404,)),
     },
     tags=["groups"],
     summary="Move a group",

@@ -24,7 +24,7 @@ from headrace.core.positions import parse_pairs
 from headrace.edge.access import Leases
 from headrace.edge.bridge import Bridge
 from headrace.edge.waiting import LoopWakeups, attend, wait
-from headrace.protocols.http.formats import ARROW, JSON, Encoding, MessageOut, encode_messages, stream_of_all
+from headrace.protocols.http.formats import ARROW, JSON, encode_messages, stream_of_all
 from headrace.protocols.http.middleware.access import lease_of
 from headrace.protocols.http.middleware.limits import allow_seconds
 from headrace.protocols.http.openapi.document import MESSAGE, Docs
@@ -33,6 +33,7 @@ from headrace.protocols.http.requests.parameters import EncodingParameter, MaxBy
 from headrace.protocols.http.requests.positions import Position, listed
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.requests.strict_json import read
+from headrace.wire.json import Encoding, MessageOut
 
 GENERATION_HEADER = "headrace-generation"
 

@@ -19,9 +19,7 @@ from headrace.edge.waiting import attend
 from headrace.protocols.http.formats import (
     ARROW,
     JSON,
-    Encoding,
     MessageIn,
-    Messages,
     Published,
     PublishIn,
     ReceiptOut,
@@ -45,6 +43,7 @@ from headrace.protocols.http.requests.parameters import (
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.requests.strict_json import off_loop
 from headrace.protocols.http.settings import HttpSettings
+from headrace.wire.json import Encoding, Messages
 
 # About what a receipt takes as JSON.
 _RECEIPT_BYTES = 48

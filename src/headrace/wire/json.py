@@ -1,0 +1,88 @@
+"""Messages that were read, as JSON: what the HTTP server gives out, and what the command line prints and reads back.
+
+A message says how its bytes are given: as text, or in base64 where they are no text or the reader asked for it. Pure,
+and safe for threads.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+from headrace.core.messages import READ_SCHEMA
+
+Encoding = Literal["text", "base64"]
+
+
+class MessageOut(msgspec.Struct, omit_defaults=True, gc=False):
+    """A message read. `encoding` says how `value`, `key` and the values of `attributes` are given."""
+
+    partition: int
+    offset: int
+    timestamp: datetime
+    value: str
+    encoding: Encoding = "text"
+    key: str | None = None
+    attributes: dict[str, str] | None = None
+    codec: str | None = None
+    created_at: datetime | None = None
+    producer_id: str | None = None
+    message_group_id: str | None = None
+    seqno: int | None = None
+
+
+class Messages(msgspec.Struct):
+    """Messages of one partition, and the offset to go on at."""
+
+    messages: list[MessageOut]
+    next_offset: int
+
+
+def messages_of(batch: pa.RecordBatch, offset: int, encoding: Encoding) -> Messages:
+    """A batch read from `offset` on as JSON has it."""
+    return Messages([_message(row, encoding) for row in batch.to_pylist()], offset + int(batch.num_rows))
+
+
+def _message(row: dict[str, Any], encoding: Encoding) -> MessageOut:
+    attributes = row["attributes"]
+    items = None if attributes is None else dict(attributes)
+    if encoding == "text":
+        try:
+            row["value"] = row["value"].decode()
+            row["key"] = None if row["key"] is None else row["key"].decode()
+            row["attributes"] = None if items is None else {name: item.decode() for name, item in items.items()}
+            return MessageOut(**row)
+        except UnicodeDecodeError:
+            pass
+    row["value"] = _encoded(row["value"])
+    row["key"] = None if row["key"] is None else _encoded(row["key"])
+    row["attributes"] = None if items is None else {name: _encoded(item) for name, item in items.items()}
+    return MessageOut(**row, encoding="base64")
+
+
+def _encoded(value: bytes | str) -> str:
+    return base64.b64encode(value.encode() if isinstance(value, str) else value).decode()
+
+
+def table_of(messages: Iterable[MessageOut]) -> pa.Table:
+    """Messages of JSON as a table like that of a fetch."""
+    return pa.Table.from_pylist([_row(message) for message in messages], READ_SCHEMA)
+
+
+def _row(message: MessageOut) -> dict[str, Any]:
+    row: dict[str, Any] = {name: getattr(message, name) for name in READ_SCHEMA.names}
+    row["value"] = _decoded(message.value, message.encoding)
+    if message.key is not None:
+        row["key"] = _decoded(message.key, message.encoding)
+    if message.attributes is not None:
+        row["attributes"] = [(name, _decoded(item, message.encoding)) for name, item in message.attributes.items()]
+    return row
+
+
+def _decoded(text: str, encoding: Encoding) -> bytes:
+    return base64.b64decode(text) if encoding == "base64" else text.encode()

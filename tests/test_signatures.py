@@ -1,0 +1,202 @@
+"""One operation is called alike everywhere: the same name, fields, order and defaults in Broker, Client, wire and HTTP.
+
+What differs on purpose stands in the tables here, with its reason. Old names work for one release and warn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from headrace import Broker, Client, CommitKey
+from headrace.aio import AsyncClient
+from headrace.edge.operations import OPERATIONS
+from headrace.protocols.flight.dispatch import TABLE
+from headrace.protocols.http.routes import groups, members, topics
+from headrace.testing import embedded
+from headrace.wire import operations as wire
+
+# The parameter of the client by which a method of the broker goes, where one is the other made comfortable.
+COMFORT = {
+    # A client gives a time as a datetime, below it is microseconds.
+    ("offset_at", "time"): "time_us",
+    # A client says where to go in any way, and looks up the offsets.
+    ("seek", "to"): "offsets",
+    # A client stages a stream of batches, the broker one at a time.
+    ("stage", "batches"): "batch",
+}
+# Old parameters of the client, which warn.
+OLD = {("publish_staged", "number"), ("publish_staged", "writer")}
+OLD_METHODS = {"commit"}
+# A broker is closed with the threads it has, and waits for room that a client never sees.
+ONLY_IN_BROKER = {("close", "stop_seconds"), ("publish_staged", "timeout_seconds")}
+# How the wire spells a parameter of the broker: a topic is always `topic` there, and a commit key is two fields.
+ON_THE_WIRE = {"name": ["topic"], "commit_key": ["writer", "number"]}
+# An operation of the wire that is no method of the broker: who calls is known to servers alone.
+ONLY_ON_THE_WIRE = {"whoami"}
+# Rights are checked on a topic, so that also listing all has one.
+IGNORED_FIELDS = {("list_topics", "topic")}
+
+ROWS = pa.record_batch({"value": [b"a", b"b"]})
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    with embedded() as made:
+        made.create_topic("t")
+        yield made
+
+
+def methods_of(kind: type) -> set[str]:
+    return {name for name, member in vars(kind).items() if not name.startswith("_") and inspect.isfunction(member)}
+
+
+def parameters_of(method: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(method).parameters.values())[1:]
+
+
+SHARED = sorted((methods_of(Broker) & methods_of(Client)) - OLD_METHODS)
+
+
+def test_most_of_a_client_is_of_the_broker() -> None:
+    assert len(SHARED) >= 20
+    # It reads by streams, and makes what sends and receives.
+    assert methods_of(Client) - methods_of(Broker) == {"consumer", "follow", "producer", "read", "scan", "whoami"}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_client_and_broker_agree(name: str) -> None:
+    of_client = [
+        (COMFORT.get((name, each.name), each.name), each.default)
+        for each in parameters_of(getattr(Client, name))
+        if (name, each.name) not in OLD
+    ]
+    of_broker = [
+        (each.name, each.default)
+        for each in parameters_of(getattr(Broker, name))
+        if (name, each.name) not in ONLY_IN_BROKER
+    ]
+    assert of_client == of_broker
+
+
+@pytest.mark.parametrize("kind", wire.OPERATIONS.values(), ids=lambda kind: kind.__name__)
+def test_wire_and_broker_agree(kind: type[wire.Operation]) -> None:
+    name = re.sub(r"(?<!^)([A-Z])", r"_\1", kind.__name__).lower()
+    if name in ONLY_ON_THE_WIRE:
+        return
+    fields = {each.name: each.default for each in msgspec.structs.fields(kind)}
+    fields = {field: default for field, default in fields.items() if (name, field) not in IGNORED_FIELDS}
+    parameters = [each for each in parameters_of(getattr(Broker, name)) if (name, each.name) not in ONLY_IN_BROKER]
+    assert list(fields) == [field for each in parameters for field in ON_THE_WIRE.get(each.name, [each.name])]
+    defaults = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
+    for field, default in fields.items():
+        if default is not msgspec.NODEFAULT and field in defaults:
+            assert default == defaults[field], field
+
+
+def test_every_operation_of_the_wire_has_a_right_and_is_done() -> None:
+    assert set(wire.OPERATIONS) <= set(OPERATIONS)
+    assert set(wire.OPERATIONS.values()) - set(TABLE) == {wire.ListTopics, wire.Whoami, wire.AwaitOffsets}
+
+
+def test_tags_of_the_first_release_are_kept() -> None:
+    assert wire.OPERATIONS["commit"] is wire.CommitOffsets
+    assert wire.OPERATIONS["join"] is wire.JoinGroup
+    assert wire.OPERATIONS["leave"] is wire.LeaveGroup
+
+
+@pytest.mark.parametrize(
+    ("body", "method"),
+    [
+        (topics.TopicIn, Broker.create_topic),
+        (groups.GroupIn, Broker.register_group),
+        (groups.CommitIn, Broker.commit_offsets),
+        (members.JoinIn, Broker.join_group),
+    ],
+)
+def test_bodies_of_http_and_broker_agree(body: type[msgspec.Struct], method: Callable[..., Any]) -> None:
+    """What is in the path of a request (topic, group, member) need not be in its body."""
+    fields = {each.name: each.default for each in msgspec.structs.fields(body)}
+    parameters = {each.name: each.default for each in parameters_of(method)}
+    assert [name for name in parameters if name in fields] == list(fields)
+    assert set(parameters) - set(fields) <= {"topic", "group", "member"}
+    for name, default in fields.items():
+        if default is not msgspec.NODEFAULT:
+            assert default == parameters[name], name
+
+
+def test_commit_of_a_client_is_commit_offsets_now(client: Client) -> None:
+    generation = client.register_group("t", "g").generation
+    with pytest.warns(DeprecationWarning, match=r"Client.commit\(\) is now Client.commit_offsets\(\)"):
+        client.commit("t", "g", {0: 0}, generation)
+    assert client.committed("t", "g") == {0: 0}
+
+
+def test_commit_of_an_asyncio_client_is_commit_offsets_now(client: Client) -> None:
+    async def commit(aio: AsyncClient) -> None:
+        await aio.commit("t", "g", {0: 0})
+
+    client.register_group("t", "g")
+    with pytest.warns(DeprecationWarning, match="commit_offsets"):
+        asyncio.run(commit(AsyncClient(client)))
+    assert client.committed("t", "g") == {0: 0}
+
+
+def test_commit_of_a_broker_is_commit_offsets_now() -> None:
+    with Broker.open("memory:") as broker:
+        broker.create_topic("t")
+        broker.register_group("t", "g", consumers=1)
+        with pytest.warns(DeprecationWarning, match=r"Broker.commit\(\) is now Broker.commit_offsets\(\)"):
+            broker.commit("t", "g", {0: 0}, 0)
+        assert broker.committed("t", "g") == {0: 0}
+
+
+def test_consumer_of_a_fixed_group_commits_by_its_index(client: Client) -> None:
+    client.register_group("t", "g", consumers=1)
+    client.commit_offsets("t", "g", {0: 0}, member=0)
+    assert client.committed("t", "g") == {0: 0}
+
+
+def test_stage_takes_the_old_order(client: Client) -> None:
+    with pytest.warns(DeprecationWarning, match=r"now stage\(topic, batches, stage\)"):
+        staged = client.stage("t", "s", [ROWS])  # type: ignore[arg-type]
+    assert (staged.stage, staged.rows) == ("s", 2)
+
+
+def test_stage_makes_a_name(client: Client) -> None:
+    one, two = client.stage("t", [ROWS]), client.stage("t", [ROWS])
+    assert one.stage != two.stage
+    assert client.drop_stages("t", [one.stage, two.stage]) == 2
+
+
+def test_writer_and_number_are_a_commit_key_now(client: Client) -> None:
+    staged = [client.stage("t", [ROWS], "s")]
+    with pytest.warns(DeprecationWarning, match="CommitKey"):
+        assert client.publish_staged("t", staged, "sink", 7) == (2, 0)  # type: ignore[arg-type]
+    with pytest.warns(DeprecationWarning, match="CommitKey"):
+        assert client.publish_staged("t", staged, writer="sink", number=7) == (0, 2)
+    assert client.publish_staged("t", staged, CommitKey("sink", 7)) == (0, 2)
+    assert client.last_commit("t", "sink") == 7
+
+
+def test_timeout_of_a_producer_is_timeout_seconds_now(client: Client) -> None:
+    with pytest.warns(DeprecationWarning, match="timeout_seconds"):
+        producer = client.producer("t", timeout=1.0)
+    producer.close()
+
+
+@pytest.mark.parametrize(("old", "new", "offset"), [("start", "earliest", 0), ("end", "latest", 1)])
+def test_words_of_the_first_release_warn(client: Client, old: str, new: str, offset: int) -> None:
+    client.register_group("t", "g")
+    with client.producer("t") as producer:
+        producer.send(b"a")
+    with pytest.warns(DeprecationWarning, match=f"'{old}' is now '{new}'"):
+        client.seek("t", "g", old)
+    assert client.committed("t", "g") == {0: offset}
