@@ -23,6 +23,7 @@ from headrace.cli.stop_deadline import StopDeadline, leave
 from headrace.core.errors import HeadraceError
 from headrace.edge import audit
 from headrace.edge.draining import Draining
+from headrace.edge.limits import Limits
 from headrace.protocols.flight.server import FlightServer
 from headrace.protocols.http import server
 from headrace.protocols.http.app import make_app
@@ -56,9 +57,11 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
             access = Access(catalog, must_authenticate=must_authenticate)
             draining = Draining()
             draining.tell(deadline.begin)
-            app = make_app(broker, access, settings.rest, draining)
+            # One for both protocols: what a token has under way counts once.
+            limits = Limits(settings.limits)
+            app = make_app(broker, access, settings.rest, draining, limits)
             urls = [_url("http" if tls is None else "https", settings.http, server.port_of(listeners))]
-            with _flight(broker, access, settings, flight, tls, left_open) as flight_urls:
+            with _flight(broker, access, settings, flight, tls, left_open, limits) as flight_urls:
 
                 def say_ready() -> None:
                     where = " and ".join(urls + flight_urls)
@@ -89,6 +92,7 @@ def _flight(
     reserved: list[socket.socket] | None,
     tls: tuple[Path, Path] | None,
     left_open: list[str],
+    limits: Limits,
 ) -> Iterator[list[str]]:
     """The Flight server, if it is wanted, on the port that was reserved for it; the URL that clients connect to.
 
@@ -101,7 +105,8 @@ def _flight(
     # Flight binds by itself. Its library would share a port that another one has, so the port was tried before.
     server.close_all(reserved)
     certificates = [] if tls is None else [(tls[0].read_bytes(), tls[1].read_bytes())]
-    running = FlightServer(broker, access, _url("grpc+tls" if tls else "grpc", settings.flight, port), certificates)
+    location = _url("grpc+tls" if tls else "grpc", settings.flight, port)
+    running = FlightServer(broker, access, location, certificates, limits)
     url = _url("headrace+tls" if tls else "headrace", settings.flight, port)
     try:
         yield [url]
