@@ -168,9 +168,9 @@ class Slots:
         finally:
             self.give_back(principal, size)
 
-    def take(self, principal: str, size: int = 1) -> None:
-        """Take so much, or refuse at once."""
-        error = self._try(principal, size)
+    def take(self, principal: str, size: int = 1, own: int = 0) -> None:
+        """Take so much, or refuse at once; `own` is what the same request took before."""
+        error = self._try(principal, size, own)
         if error is not None:
             setting = self._setting if isinstance(error, LimitExceeded) else self._total_setting
             self._tell(principal, setting)
@@ -198,11 +198,11 @@ class Slots:
                 # A caller who has nothing under way takes no memory.
                 del self._held[principal]
 
-    def _try(self, principal: str, size: int) -> LimitExceeded | Overloaded | None:
+    def _try(self, principal: str, size: int, own: int = 0) -> LimitExceeded | Overloaded | None:
         with self._lock:
             held = self._held.get(principal, 0)
             # What is larger than the limit must be possible at all: alone.
-            if held and held + size > self._each_max:
+            if held > own and held + size > self._each_max:
                 return LimitExceeded(principal, self._what, self._setting, self._each_max, _RETRY_SECONDS)
             if self._total_max is not None and self.total + size > self._total_max:
                 return Overloaded(f"the number of {self._what} ({self._total_setting})", self._total_max, 0.0)

@@ -175,6 +175,6 @@ def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
     assert (found["status"], found["code"]) == (status, code), found
     assert found["type"] and found["title"] and found["detail"], found
     assert isinstance(found["retry"], bool)
-    if status in (429, 503):
+    if status == 503 or (status == 429 and found["retry"]):
         assert int(response.headers["retry-after"]) > 0
     return found

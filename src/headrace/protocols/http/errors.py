@@ -30,7 +30,6 @@ from headrace.core.errors import (
     Unauthenticated,
     exhausted,
 )
-
 from headrace.protocols.http.middleware.access import principal_of
 
 MEDIA_TYPE: Final = "application/problem+json"

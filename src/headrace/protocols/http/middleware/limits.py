@@ -1,11 +1,12 @@
 """Limits on the requests under way: how many they are, and how long each may take.
 
 Too many are refused at once, with 503. A request has so many seconds until its answer begins; long polls ask for the
-seconds they wait on top. Once it has begun, every part of it must be taken by the client in time. Large answers go out
-in parts, so that no more than one of them waits for a client that does not read. Bodies are read once there is room for
-them (`body_budget`), and if their sender's own limits allow it (`edge.limits`). What is given up before the answer began is answered with 408 if the body was not here yet, with
-503 if the request changes nothing, and otherwise with 504: whether it was carried out is unknown, so nobody is told to
-send it again. Whatever goes wrong in the application ends here, as an answer without a trace of it.
+seconds they wait on top. Once it has begun, every part of it must be taken by the client in time. Large answers go
+out in parts, so that no more than one of them waits for a client that does not read. Bodies are read once there is
+room for them (`body_budget`), and if their sender's own limits allow it (`edge.limits`). What is given up before the
+answer began is answered with 408 if the body was not here yet, with 503 if the request changes nothing, and otherwise
+with 504: whether it was carried out is unknown, so nobody is told to send it again. Whatever goes wrong in the
+application ends here, as an answer without a trace of it.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class _Exchange:
 
     def _take_share(self, size: int) -> None:
         if self._sender is not None and size:
-            self._sender.limits.bodies.take(self._sender.name, size)
+            self._sender.limits.bodies.take(self._sender.name, size, self._shared_bytes)
             self._shared_bytes += size
 
     async def _take_room(self) -> None:

@@ -1,8 +1,9 @@
 """What Prometheus sees: the broker's metrics, at most a second old.
 
-Names follow Prometheus' rules: base units, `_total` for counters. Labels are topics, groups and partitions; nothing of
-a message or a token ever is, and the name of a caller only where a limit refused it. Consumers of the queue API are counted, not listed. Series of single partitions
-are left out above `metrics_partitions_max` of them. Histograms of what never happened in a topic are left out, too.
+Names follow Prometheus' rules: base units, `_total` for counters. Labels are topics, groups and partitions; nothing
+of a message or a token ever is, and the name of a caller only where a limit refused it. Consumers of the queue API
+are counted, not listed. Series of single partitions are left out above `metrics_partitions_max` of them. Histograms
+of what never happened in a topic are left out, too.
 
 All of it is made in a thread, once a second at most, however many ask. The text is put together here and not by a
 library, which took seconds for thousands of topics or groups.
