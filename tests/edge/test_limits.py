@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -285,10 +286,10 @@ def test_uploads_wait_for_room_for_their_bytes(tmp_path: Path, command: tickets.
 def test_a_stream_that_waits_for_room_does_not_outlive_the_server(tmp_path: Path) -> None:
     place = Place(tmp_path, Limits(LimitSettings(bodies_bytes_max=1)))
     place.limits.bodies.take("greedy", 1)
-    for command in (tickets.Publish("t"), tickets.Stage("t", "s")):
-        writer, _ = place.put("greedy", command)
+    # Kept: letting go of a writer waits for the server.
+    streams = [place.put("greedy", command) for command in (tickets.Publish("t"), tickets.Stage("t", "s"))]
+    for writer, _ in streams:
         writer.write_batch(pa.record_batch({"value": [b"a"]}))
-        writer.done_writing()
     eventually(lambda: place.limits.limited().get(("greedy", "limits.bodies_bytes_max")) == 2)
     # Asserts that the server ended in time.
     place.close()
@@ -395,7 +396,7 @@ def test_what_a_store_may_have_is_refused_over_both_protocols(tmp_path: Path) ->
             wire.RegisterGroup("t", "h"),
             wire.Join("t", "g", "two"),
         ):
-            refused(lambda operation=operation: place.act("greedy", operation), QuotaExceeded)
+            refused(partial(place.act, "greedy", operation), QuotaExceeded)
         assert client.post("/producer/register", json={"topic": "u"}).status_code == 429
         assert place.broker.list_topics() == ["t"]
         counted = place.limits.limited()

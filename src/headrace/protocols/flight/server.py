@@ -72,13 +72,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 principal.require_producers(operation, command.topic, batch)
 
             with self._limits.flight_upload(principal.name):
-                paced = Pace(principal, self.stopping.is_set)
+                pace = Pace(principal, lambda: bool(self.stopping.is_set() or context.is_cancelled()))
                 batches = _checked(batches_of_flight(reader), check)
                 try:
                     if isinstance(command, tickets.Stage):
-                        stage(self._broker, command, batches, writer.write, lease.check, paced)
+                        stage(self._broker, command, batches, writer.write, lease.check, pace)
                     else:
-                        publish(self._broker, command, batches, writer.write, self.stopping.is_set, lease.check, paced)
+                        publish(self._broker, command, batches, writer.write, self.stopping.is_set, lease.check, pace)
                 except InvalidInput as error:
                     # The frames hold on to the batch, which may have been as large as its sender liked.
                     error.__traceback__ = None

@@ -51,11 +51,11 @@ class Pace:
         self._limits = principal.limits
         self._is_over = is_over
 
-    def take(self, size: int, is_over: Callable[[], bool] = lambda: False) -> bool:
+    def take(self, size: int, is_over: Callable[[], bool | None]) -> bool:
         """Wait until so many bytes may be taken in; whether that is so, rather than that nobody wants them."""
 
         def is_enough() -> bool:
-            return self._is_over() or is_over()
+            return self._is_over() or bool(is_over())
 
         self._limits.publish_bytes.wait(self._name, is_enough)
         if not self._limits.bodies.wait(self._name, size, is_enough):
@@ -81,7 +81,7 @@ def stage(
     rows = 0
     for batch in batches:
         size = batch.nbytes
-        if not pace.take(size):
+        if not pace.take(size, check_access):
             raise Closed("the server")
         try:
             check_access()
@@ -111,7 +111,7 @@ def publish(
             if isinstance(publishing.failure, AccessDenied):
                 # Nothing more is read of whoever may not be here.
                 break
-    except InvalidInput as error:
+    except (InvalidInput, Closed) as error:
         ahead.end()
         thread.join()
         publishing.tell(error)
@@ -224,7 +224,11 @@ class _Ahead:
                 self._changed.wait()
         # Only here are batches put, so there is still room.
         if not self._pace.take(size, lambda: self._refused):
-            return
+            if self._refused:
+                return
+            # What comes after a batch that was dropped must not be written: a retry would take it for a duplicate.
+            self.refuse()
+            raise Closed("the server")
         with self._changed:
             if self._refused:
                 self._pace.give_back(size)

@@ -146,7 +146,8 @@ def internal_problem() -> Problem:
 
 def retry_after_seconds(problem: Problem) -> int:
     """When to come back after a problem that passes, in whole seconds."""
-    return max(RETRY_AFTER_SECONDS, math.ceil(problem.fields.get("retry_after_seconds", 0.0)))
+    seconds = float(problem.fields.get("retry_after_seconds", 0.0))
+    return max(RETRY_AFTER_SECONDS, math.ceil(seconds))
 
 
 def respond(problem: Problem, more_headers: Mapping[str, str] | None = None) -> Response[Problem]:
