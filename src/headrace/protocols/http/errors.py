@@ -34,6 +34,7 @@ from headrace.protocols.http.middleware.access import principal_of
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 1
+RETRY_AFTER_SECONDS_MAX: Final = 3600
 
 # The first class that fits counts, so special cases stand before their parents.
 _STATUS: Final[tuple[tuple[type[HeadraceError], int], ...]] = (
@@ -147,7 +148,7 @@ def internal_problem() -> Problem:
 def retry_after_seconds(problem: Problem) -> int:
     """When to come back after a problem that passes, in whole seconds."""
     seconds = float(problem.fields.get("retry_after_seconds", 0.0))
-    return max(RETRY_AFTER_SECONDS, math.ceil(seconds))
+    return max(RETRY_AFTER_SECONDS, math.ceil(min(seconds, RETRY_AFTER_SECONDS_MAX)))
 
 
 def respond(problem: Problem, more_headers: Mapping[str, str] | None = None) -> Response[Problem]:
