@@ -20,6 +20,7 @@ from headrace.core.errors import (
     OffsetOutOfRange,
     PartitionNotFound,
     PartitionNotOwned,
+    QuotaExceeded,
     StaleGeneration,
 )
 from headrace.core.groups.group import ReadFrom
@@ -495,3 +496,31 @@ def test_commits_of_threads_keep_the_highest(broker: Broker, topic: str) -> None
 
     together([partial(commit, start) for start in range(3)])
     assert broker.committed(topic, "readers") == {0: 10, 1: 10}
+
+
+def test_a_topic_has_a_bounded_number_of_groups(site: Site) -> None:
+    broker = site.open(groups_per_topic_max=2)
+    broker.create_topic("orders")
+    broker.register_group("orders", "a")
+    broker.join_group("orders", "b", "one")
+    for make in (partial(broker.register_group, "orders", "c"), partial(broker.join_group, "orders", "c", "one")):
+        with pytest.raises(QuotaExceeded, match="there are 2 groups of topic 'orders'"):
+            make()
+    assert broker.list_groups("orders") == ["a", "b"]
+    # Those that exist go on.
+    broker.register_group("orders", "a", important=True)
+    broker.join_group("orders", "b", "two")
+    broker.delete_group("orders", "a")
+    broker.register_group("orders", "c")
+
+
+def test_a_group_has_a_bounded_number_of_members(site: Site) -> None:
+    broker = site.open(members_per_group_max=2)
+    broker.create_topic("orders", partitions=4)
+    for member in ("one", "two"):
+        broker.join_group("orders", "a", member)
+    with pytest.raises(QuotaExceeded, match="there are 2 members in group 'a'"):
+        broker.join_group("orders", "a", "three")
+    assert broker.join_group("orders", "a", "two").partitions == [1, 3]
+    broker.leave_group("orders", "a", "one")
+    assert broker.join_group("orders", "a", "three").partitions

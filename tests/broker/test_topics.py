@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from headrace.broker import Broker
+from headrace.broker import Broker, BrokerSettings
 from headrace.core.errors import (
     InvalidInput,
     PartitionNotFound,
     PartitionsCannotShrink,
+    QuotaExceeded,
     SettingsConflict,
     StoreUnavailable,
     TopicDeleted,
@@ -312,12 +313,35 @@ def test_a_deleted_topic_stays_deleted_after_a_restart(durable_site: Site) -> No
     assert durable_site.reopen(broker).list_topics() == []
 
 
-def test_a_store_holds_a_bounded_number_of_topics(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.broker.topics.registry.TOPICS_MAX", 2)
+def test_a_store_holds_a_bounded_number_of_topics(site: Site) -> None:
+    broker = site.open(topics_max=2)
     broker.create_topic("a")
     broker.create_topic("b")
-    with pytest.raises(InvalidInput, match="at most 2 topics"):
+    with pytest.raises(QuotaExceeded, match="there are 2 topics") as refused:
         broker.create_topic("c")
+    assert not refused.value.retry
     assert broker.create_topic("a").name == "a"
     broker.delete_topic("a")
     broker.create_topic("c")
+
+
+def test_a_store_holds_a_bounded_number_of_partitions(site: Site) -> None:
+    broker = site.open(partitions_max=5)
+    broker.create_topic("a", partitions=3)
+    with pytest.raises(QuotaExceeded, match="partitions of all topics"):
+        broker.create_topic("b", partitions=3)
+    broker.create_topic("b", partitions=2)
+    with pytest.raises(QuotaExceeded):
+        broker.alter_topic("a", partitions=4)
+    with pytest.raises(QuotaExceeded):
+        broker.create_topic("a", partitions=4)
+    assert broker.describe_topic("a").partitions == 3
+    # What changes nothing of their number is free.
+    broker.alter_topic("a", retention_seconds=60)
+    broker.delete_topic("b")
+    broker.alter_topic("a", partitions=5)
+
+
+def test_the_number_of_topics_has_a_hard_bound() -> None:
+    with pytest.raises(InvalidInput, match="topics_max"):
+        BrokerSettings(topics_max=100_001)

@@ -24,7 +24,15 @@ from headrace.core.errors import (
 )
 
 EVERY_ERROR = list(all_errors())
-RETRYABLE = {"overloaded", "store_unavailable", "disk_full", "outcome_unknown", "log_failed", "unreachable"} | {
+RETRYABLE = {
+    "overloaded",
+    "limit_exceeded",
+    "store_unavailable",
+    "disk_full",
+    "outcome_unknown",
+    "log_failed",
+    "unreachable",
+} | {
     "too_many_open_files",
     "out_of_memory",
 }

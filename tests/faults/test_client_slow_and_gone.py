@@ -15,6 +15,7 @@ import pytest
 from headrace.broker import Broker
 from headrace.client import Client, connect
 from headrace.core.errors import Closed, Overloaded, Unreachable
+from headrace.edge.limits import Limits, LimitSettings
 from headrace.protocols.flight.reads import _PATIENCE_SECONDS as LOOK_SECONDS
 from headrace.protocols.flight.server import FlightServer
 from headrace.testing import EmbeddedTransport
@@ -40,7 +41,8 @@ def broker(clock: SettableClock) -> Iterator[Broker]:
 
 @pytest.fixture
 def server(broker: Broker) -> Iterator[FlightServer]:
-    served = FlightServer(broker, broker.access, "grpc+tcp://127.0.0.1:0", streams_max=4)
+    limits = Limits(LimitSettings(flight_streams_total_max=4))
+    served = FlightServer(broker, broker.access, "grpc+tcp://127.0.0.1:0", limits=limits)
     yield served
     assert served.stop(PATIENCE_SECONDS)
 

@@ -8,7 +8,10 @@ import msgspec
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import (
+    GROUPS_PER_TOPIC,
     LINK_IDLE_SECONDS,
+    MEMBERS_PER_GROUP,
+    PARTITIONS_IN_STORE,
     PARTITIONS_MAX,
     PUBLISH_TIMEOUT_SECONDS,
     QUEUE_BYTES,
@@ -16,6 +19,8 @@ from headrace.core.limits import (
     RETENTION_CHECK_SECONDS,
     SOURCES_MAX,
     STAGE_IDLE_SECONDS,
+    TOPICS_IN_STORE,
+    TOPICS_MAX,
 )
 from headrace.core.settings import DEFAULT_SETTINGS, Deduplication, Scope, TopicSettings
 
@@ -67,6 +72,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     publish_timeout_seconds: how long a publisher waits for room in that queue before it is told to retry.
     stage_idle_seconds: staged rows that nobody adds to or publishes for so long are dropped.
     sources_max: above so many sources a topic forgets those that are idle longest and have lost their link.
+    topics_max, partitions_max, groups_per_topic_max, members_per_group_max: what the store may have: topics, partitions
+        of all topics together, groups of each topic (every consumer of the queue API is one), members of each group.
+        Making more is refused; what there is stays. How many bytes a topic may have is its retention's business.
     clock_check_seconds: how often maintenance looks whether the time of day was set.
     neighbours_check_seconds, topics_check_seconds: how late at most it is seen that another server of a shared store
         wrote messages, or made or changed a topic, if its word of it is lost.
@@ -79,6 +87,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     publish_timeout_seconds: float = PUBLISH_TIMEOUT_SECONDS
     stage_idle_seconds: float = STAGE_IDLE_SECONDS
     sources_max: int = SOURCES_MAX
+    topics_max: int = TOPICS_IN_STORE
+    partitions_max: int = PARTITIONS_IN_STORE
+    groups_per_topic_max: int = GROUPS_PER_TOPIC
+    members_per_group_max: int = MEMBERS_PER_GROUP
     clock_check_seconds: float = 1.0
     neighbours_check_seconds: float = 1.0
     topics_check_seconds: float = 10.0
@@ -98,3 +110,5 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             if not is_good:
                 kind = "a whole number" if field.type is int else "a number"
                 raise InvalidInput(field.name, repr(value)[:100], f"it must be {kind} above 0")
+        if self.topics_max > TOPICS_MAX:
+            raise InvalidInput("topics_max", str(self.topics_max), f"a store holds at most {TOPICS_MAX} topics")

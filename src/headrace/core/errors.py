@@ -29,6 +29,8 @@
     ├── MessagesLost            retention dropped what a reader had yet to read
     ├── Undecodable             the value of one message does not fit its codec; those before it were given out
     ├── Overloaded              nothing was accepted; try again later
+    ├── LimitExceeded           this caller has too much under way, or is too fast; try again later
+    ├── QuotaExceeded           the store has as many of something as its settings allow; delete some, or raise it
     ├── Gone                    what was waited for has ended
     │   ├── TopicDeleted
     │   └── Closed
@@ -444,6 +446,38 @@ class Overloaded(HeadraceError):
             f"{self.what} was full (limit {self.limit}) for {self.waited_seconds:g} s, nothing was accepted: "
             f"try again later"
         )
+
+
+@dataclass(eq=False)
+class LimitExceeded(HeadraceError):
+    """A caller is over one of its limits; nothing was done."""
+
+    code: ClassVar[str] = "limit_exceeded"
+    retry: ClassVar[bool] = True
+    principal: str
+    what: str
+    setting: str
+    limit: int
+    retry_after_seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.principal!r} is at its limit of {self.limit} {self.what} ({self.setting}), nothing was done: "
+            f"try again after {self.retry_after_seconds:g} s"
+        )
+
+
+@dataclass(eq=False)
+class QuotaExceeded(HeadraceError):
+    """The store has as many of something as its settings allow; nothing was made."""
+
+    code: ClassVar[str] = "quota_exceeded"
+    what: str
+    setting: str
+    limit: int
+
+    def __str__(self) -> str:
+        return f"there are {self.limit} {self.what}, more are not allowed ({self.setting}): delete some, or raise it"
 
 
 @dataclass(eq=False)

@@ -5,6 +5,7 @@
     principal.require("seek", topic, group)      Forbidden without the right that the table names
     lease = principal.lease("read", topic)       for what takes long: `lease.check()` refuses once the token is revoked,
                                                  has expired or lost the right
+    principal.stream()                           what takes long counts against the caller's limits (`limits`)
 
 Tokens are looked up again every second, so a lease ends within about a second. Threads call `check` while they wait.
 On an event loop `Leases` does it for all who wait there: one task looks once a second, and wakes those whose lease is
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from headrace.core.descriptions import Identity
 from headrace.core.errors import AccessDenied, Forbidden, HeadraceError
 from headrace.core.rights import Caller
 from headrace.edge import audit
+from headrace.edge.limits import Limits
 from headrace.edge.operations import OPERATIONS, check, check_producers
 
 LOOK_SECONDS: Final = 0.5
@@ -55,8 +57,14 @@ class Principal:
     """Who makes one call, from where."""
 
     def __init__(
-        self, caller: Caller, address: str, identify: Callable[[], Caller] | None = None, version: int = 0
+        self,
+        caller: Caller,
+        address: str,
+        identify: Callable[[], Caller] | None = None,
+        version: int = 0,
+        limits: Limits | None = None,
     ) -> None:
+        self.limits = limits or Limits()
         self.caller = caller
         self.address = address
         self._identify = identify or (lambda: caller)
@@ -85,6 +93,19 @@ class Principal:
         """A permission that is checked again while the call runs."""
         return Lease(self._identify, self._version, operation, topic, group)
 
+    @property
+    def name(self) -> str:
+        """What its limits are counted by."""
+        return self.caller.name
+
+    def stream(self) -> AbstractContextManager[None]:
+        """Hold one of the caller's streams and long polls for a while."""
+        return self.limits.stream(self.name)
+
+    def tell_limited(self, setting: str) -> None:
+        """Count that a setting refused the caller."""
+        self.limits.tell(self.name, setting)
+
     def record_changes(self) -> None:
         """Write down what was required and has been done by now, as far as it changes anything."""
         for (topic, group), operation in self._changes.items():
@@ -105,18 +126,22 @@ class Principal:
 class Gate:
     """The way in. Safe for threads."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, limits: Limits | None = None) -> None:
         self._access = access
+        self.limits = limits or Limits()
 
     def admit(self, token: str | None, address: str, operation: str, certificate_name: str | None = None) -> Principal:
-        """Who comes with this token, or with a verified client certificate of this name."""
+        """Who comes with this token, or a verified client certificate of this name; refused if it asks too often."""
         version = self._access.version
         try:
             caller = self._access.authenticate(token, certificate_name)
         except AccessDenied as error:
             audit.record("refused", operation, _UNKNOWN, address, reason=str(error))
             raise
-        return Principal(caller, address, lambda: self._access.authenticate(token, certificate_name), version)
+        self.limits.requests.take(caller.name)
+        return Principal(
+            caller, address, lambda: self._access.authenticate(token, certificate_name), version, self.limits
+        )
 
     @property
     def is_stale(self) -> bool:

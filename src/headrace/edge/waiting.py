@@ -17,7 +17,7 @@ from litestar.types import Receive
 
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.errors import Closed
-from headrace.edge.access import Lease, Leases
+from headrace.edge.access import Lease, Leases, Principal
 from headrace.edge.draining import Draining
 
 T = TypeVar("T")
@@ -82,8 +82,19 @@ async def wait(event: asyncio.Event, seconds: float) -> bool:
     return event.is_set()
 
 
-async def attend(request: Request[Any, Any, Any], work: Coroutine[Any, Any, T], lease: Lease, leases: Leases) -> T:
-    """Do work as long as its client is there, and may be: one that left holds nothing."""
+async def attend(
+    request: Request[Any, Any, Any], work: Coroutine[Any, Any, T], principal: Principal, lease: Lease, leases: Leases
+) -> T:
+    """Do work as long as its client is there, and may be: one that left holds nothing. Counts as a long poll."""
+    try:
+        with principal.stream():
+            return await _attend(request, work, lease, leases)
+    finally:
+        # If it was never begun, Python would complain.
+        work.close()
+
+
+async def _attend(request: Request[Any, Any, Any], work: Coroutine[Any, Any, T], lease: Lease, leases: Leases) -> T:
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(left(request.receive))
     ending = asyncio.create_task(leases.ended(lease))

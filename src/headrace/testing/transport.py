@@ -16,10 +16,11 @@ import pyarrow as pa
 from headrace.broker import Broker
 from headrace.core.errors import Closed, HeadraceError, again
 from headrace.core.rights import ANYONE, Caller
-from headrace.edge.access import Lease, Principal
+from headrace.edge.access import Principal
+from headrace.edge.limits import Limits
 from headrace.protocols.flight.dispatch import perform
 from headrace.protocols.flight.reads import batches_of, schema_of
-from headrace.protocols.flight.uploads import publish, stage
+from headrace.protocols.flight.uploads import Pace, publish, stage
 from headrace.wire import operations, tickets
 
 
@@ -29,6 +30,7 @@ class EmbeddedTransport:
     def __init__(self, broker: Broker, caller: Caller = ANYONE) -> None:
         self._broker = broker
         self._caller = caller
+        self._limits = Limits()
         self._closed = threading.Event()
 
     def __repr__(self) -> str:
@@ -40,27 +42,30 @@ class EmbeddedTransport:
         name, body = str(operation.__struct_config__.tag), operations.encode(operation)
         received = operations.decode_operation(name, body)
         assert received is not None, "the operation is known"
-        answer = perform(received, self._broker, Principal(self._caller, "local"))
+        answer = perform(received, self._broker, self._principal())
         return operations.decode_answer(operation, operations.encode(answer))
 
     def upload(self, command: tickets.Upload, schema: pa.Schema) -> EmbeddedUpload:
         """Begin to publish or to stage."""
         self._check_open()
-        principal, operation = Principal(self._caller, "local"), tickets.name_of(command)
+        principal, operation = self._principal(), tickets.name_of(command)
         for producer in tickets.producers_of(command):
             principal.require(operation, command.topic, producer=producer)
-        return EmbeddedUpload(self._broker, command, self._closed, principal.lease(operation, command.topic))
+        return EmbeddedUpload(self._broker, command, self._closed, principal)
 
     def read(self, ticket: tickets.Reading) -> EmbeddedReading:
         """Begin to read."""
         self._check_open()
-        Principal(self._caller, "local").require(tickets.name_of(ticket), ticket.topic)
+        self._principal().require(tickets.name_of(ticket), ticket.topic)
         schema_of(ticket)
         return EmbeddedReading(self._broker, ticket, self._closed)
 
     def close(self) -> None:
         """End all streams."""
         self._closed.set()
+
+    def _principal(self) -> Principal:
+        return Principal(self._caller, "local", limits=self._limits)
 
     def _check_open(self) -> None:
         if self._closed.is_set():
@@ -70,10 +75,11 @@ class EmbeddedTransport:
 class EmbeddedUpload:
     """An upload that a thread of its own takes in."""
 
-    def __init__(self, broker: Broker, command: tickets.Upload, closed: threading.Event, lease: Lease) -> None:
+    def __init__(self, broker: Broker, command: tickets.Upload, closed: threading.Event, principal: Principal) -> None:
         self._broker = broker
         self._command = command
-        self._lease = lease
+        self._lease = principal.lease(tickets.name_of(command), command.topic)
+        self._pace = Pace(principal, closed.is_set)
         self._closed = closed
         self._written: queue.SimpleQueue[pa.RecordBatch | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[pa.Buffer | HeadraceError | None] = queue.SimpleQueue()
@@ -98,10 +104,10 @@ class EmbeddedUpload:
         """The top of the thread."""
         try:
             if isinstance(self._command, tickets.Stage):
-                stage(self._broker, self._command, self._batches(), self._answers.put, self._lease.check)
+                stage(self._broker, self._command, self._batches(), self._answers.put, self._lease.check, self._pace)
             else:
                 is_over, check = self._closed.is_set, self._lease.check
-                publish(self._broker, self._command, self._batches(), self._answers.put, is_over, check)
+                publish(self._broker, self._command, self._batches(), self._answers.put, is_over, check, self._pace)
             self._answers.put(None)
         except HeadraceError as error:
             self._answers.put(error)

@@ -21,6 +21,7 @@ import uvicorn
 from headrace.broker import Broker, BrokerSettings, QueueApiSettings
 from headrace.broker.clock import Clock
 from headrace.edge.draining import Draining
+from headrace.edge.limits import Limits
 from headrace.protocols.http.app import make_app
 from headrace.protocols.http.connection import Connection
 from headrace.protocols.http.formats import ARROW, stream_of
@@ -40,7 +41,9 @@ class Site:
         clock: Clock | None = None,
         broker_settings: BrokerSettings | None = None,
         queue_api: QueueApiSettings | None = None,
+        limits: Limits | None = None,
     ) -> None:
+        self.limits = limits or Limits()
         self.settings = settings or HttpSettings()
         url = f"file:{directory / 'store'}?durability=os&segment_frames=3"
         self.broker = Broker.open(url, broker_settings, clock, queue_api)
@@ -51,7 +54,7 @@ class Site:
         self.client = self.new_client()
 
     def _start(self) -> _Server:
-        app = make_app(self.broker, self.access, self.settings, self._draining)
+        app = make_app(self.broker, self.access, self.settings, self._draining, self.limits)
         config = uvicorn.Config(
             cast(Any, app),
             http=cast(Any, partial(Connection, self.settings)),
@@ -172,6 +175,6 @@ def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
     assert (found["status"], found["code"]) == (status, code), found
     assert found["type"] and found["title"] and found["detail"], found
     assert isinstance(found["retry"], bool)
-    if status in (429, 503):
+    if status == 503 or (status == 429 and found["retry"]):
         assert int(response.headers["retry-after"]) > 0
     return found

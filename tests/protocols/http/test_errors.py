@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from headrace.core.errors import HeadraceError, TopicNotFound, all_errors
+from headrace.core.errors import HeadraceError, LimitExceeded, TopicNotFound, all_errors
 from headrace.protocols.http.errors import Problem, problem_of, respond, status_of
 from tests.protocols.http.site import JSON_BODY, checked, create_topic, path_of, problem
 
@@ -34,7 +34,7 @@ def test_every_error_is_a_problem_that_json_can_have(kind: type[HeadraceError]) 
     response = respond(problem_of(error))
     assert response.status_code == status_of(error)
     if kind.retry:
-        assert response.headers["Retry-After"] == "1"
+        assert response.headers["Retry-After"] == ("3600" if kind is LimitExceeded else "1")
 
 
 # What clients find out by themselves: no server answers with these.
@@ -44,7 +44,7 @@ RAISED = [kind for kind in all_errors() if not kind.__subclasses__() and kind.co
 
 @pytest.mark.parametrize("kind", RAISED, ids=lambda kind: kind.__name__)
 def test_every_error_that_is_raised_has_a_status_of_its_own(kind: type[HeadraceError]) -> None:
-    assert status_of(sample(kind)) in (401, 403, 404, 409, 413, 422, 503)
+    assert status_of(sample(kind)) in (401, 403, 404, 409, 413, 422, 429, 503)
 
 
 def test_fields_say_what_the_message_says() -> None:

@@ -12,8 +12,16 @@ from contextlib import suppress
 
 from headrace.broker.clock import Clock, DatabaseTime
 from headrace.broker.groups.store import GroupDraft, GroupStore
+from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics.topic import Topic
-from headrace.core.errors import GroupNotFound, OffsetOutOfRange, OutcomeUnknown, PartitionNotFound, StoreUnavailable
+from headrace.core.errors import (
+    GroupNotFound,
+    OffsetOutOfRange,
+    OutcomeUnknown,
+    PartitionNotFound,
+    QuotaExceeded,
+    StoreUnavailable,
+)
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, ReadFrom
 from headrace.core.hashing import Int64s
@@ -27,7 +35,15 @@ _Step = tuple[Group | None, Group]
 class Groups:
     """The groups of a topic. Safe for threads."""
 
-    def __init__(self, topic: Topic, book: GroupStore, announce: Callable[[], None], clock: Clock) -> None:
+    def __init__(
+        self,
+        topic: Topic,
+        book: GroupStore,
+        announce: Callable[[], None],
+        clock: Clock,
+        settings: BrokerSettings | None = None,
+    ) -> None:
+        self._settings = settings or BrokerSettings()
         self._topic = topic
         self._book = book
         self._announce = announce
@@ -69,6 +85,7 @@ class Groups:
 
     def register(self, name: str, consumers: int | None, important: bool | None, read_from: ReadFrom) -> Group:
         """Make a group, or change one that is there; where it begins is decided once, when it is made."""
+        self._check_groups(name)
 
         def step(draft: GroupDraft) -> _Step:
             if draft.group is not None:
@@ -76,6 +93,13 @@ class Groups:
             return _put(draft, Group(name, consumers, bool(important), read_from), self._beginning(read_from))
 
         return self._take(name, "back", step)
+
+    def _check_groups(self, name: str) -> None:
+        """Refuse to make one group too many. Those who do so at the same moment may both be let through."""
+        groups_max = self._settings.groups_per_topic_max
+        if self._book.known(name) is None and not self.has(name) and self._book.count() >= groups_max:
+            topic = self._topic.record.name
+            raise QuotaExceeded(f"groups of topic {topic!r}", "broker.groups_per_topic_max", groups_max)
 
     def _beginning(self, read_from: ReadFrom) -> dict[int, int]:
         """The offsets of a new group; a partition without one begins at its oldest message."""
@@ -89,10 +113,15 @@ class Groups:
 
     def join(self, name: str, member: str, session_timeout_seconds: float) -> Group:
         """Let a member in, or renew it; a group that is not there is made, unless the member is refused."""
-        seconds = session_timeout_seconds
+        self._check_groups(name)
+        seconds, members_max = session_timeout_seconds, self._settings.members_per_group_max
 
         def step(draft: GroupDraft) -> _Step:
-            return _put(draft, rules.join(draft.group or Group(name), member, seconds, self._now_us(draft)))
+            before = draft.group or Group(name)
+            after = rules.join(before, member, seconds, self._now_us(draft))
+            if member not in before.members and len(after.members) > members_max:
+                raise QuotaExceeded(f"members in group {name!r}", "broker.members_per_group_max", members_max)
+            return _put(draft, after)
 
         return self._take(name, "group", step)
 

@@ -59,6 +59,8 @@ class GroupStore(Protocol):
 
     def all(self) -> list[Group]: ...
 
+    def count(self) -> int: ...
+
     def find(self, name: str) -> Group | None: ...
 
     def known(self, name: str) -> Group | None: ...
@@ -96,6 +98,10 @@ class LocalGroupStore:
         """All groups by name."""
         groups = self._groups.copy()
         return [groups[name] for name in sorted(groups)]
+
+    def count(self) -> int:
+        """How many groups there are."""
+        return len(self._groups)
 
     def find(self, name: str) -> Group | None:
         """A group, or none."""
@@ -248,6 +254,10 @@ class SharedGroupStore:
         """All groups by name."""
         self._topic.check_alive()
         return self._catalog.groups(self._topic.record.id)
+
+    def count(self) -> int:
+        """How many groups there are now."""
+        return len(self.all())
 
     def find(self, name: str) -> Group | None:
         """A group as it is now, or none."""

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from headrace.broker.clock import Clock
@@ -27,8 +28,8 @@ from headrace.core.checks import check_partitions
 from headrace.core.errors import (
     Closed,
     HeadraceError,
-    InvalidInput,
     PartitionsCannotShrink,
+    QuotaExceeded,
     SettingsConflict,
     StorageError,
     StoreUnavailable,
@@ -37,7 +38,6 @@ from headrace.core.errors import (
     TopicNotFound,
     again,
 )
-from headrace.core.limits import TOPICS_MAX
 from headrace.core.names import check_topic_name, topic_key
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.settings import TopicSettings
@@ -187,14 +187,21 @@ class Topics:
             return found
 
     def _add(self, name: str, partitions: int, settings: TopicSettings) -> None:
-        if len(self._topics) >= TOPICS_MAX:
-            raise InvalidInput("topics", str(len(self._topics)), f"a store holds at most {TOPICS_MAX} topics")
+        if len(self._topics) >= self._settings.topics_max:
+            raise QuotaExceeded("topics", "broker.topics_max", self._settings.topics_max)
+        self._check_partitions(partitions)
         now_us = self._clock.now_us()
         record = self._store.catalog.add_topic(
             name, topic_key(name), partitions, settings, now_us, lambda made: self._store.create_log(made, now_us)
         )
         self._put(record.key, self._open(record))
         self._announce(TOPICS)
+
+    def _check_partitions(self, added: int) -> None:
+        """Refuse more partitions than the store may have; the caller holds the lock."""
+        partitions_max = self._settings.partitions_max
+        if sum(topic.record.partitions for topic in self._topics.values()) + added > partitions_max:
+            raise QuotaExceeded("partitions of all topics", "broker.partitions_max", partitions_max)
 
     def alter(self, name: str, partitions: int | None, settings: dict[str, Any]) -> OpenTopic:
         """Change settings, or add partitions."""
@@ -309,7 +316,8 @@ class Topics:
             self._is_shared,
         )
         book = (SharedGroupStore if self._is_shared else LocalGroupStore)(topic, self._store.catalog)
-        return topic, Groups(topic, book, lambda: self._announce(group_word(record.id)), self._clock)
+        announce = partial(self._announce, group_word(record.id))
+        return topic, Groups(topic, book, announce, self._clock, self._settings)
 
     def _other_windows(self, asking: Topic) -> Sequence[PayloadWindow]:
         """The windows of the other topics that share payloads with this one; the caller holds their common lock."""
@@ -322,7 +330,10 @@ class Topics:
         return windows
 
     def _store_change(self, found: OpenTopic, rule: Callable[[TopicRecord], TopicRecord]) -> None:
-        if rule(found.record) != found.record:
+        wanted = rule(found.record)
+        if wanted.partitions > found.record.partitions:
+            self._check_partitions(wanted.partitions - found.record.partitions)
+        if wanted != found.record:
             found.topic.change(self._store.catalog.change_topic(found.record, rule))
             self._announce(TOPICS)
 

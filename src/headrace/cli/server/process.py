@@ -23,6 +23,7 @@ from headrace.cli.stop_deadline import StopDeadline, leave
 from headrace.core.errors import HeadraceError
 from headrace.edge import audit
 from headrace.edge.draining import Draining
+from headrace.edge.limits import Limits
 from headrace.protocols.flight.listener import Certificates, FlightListener
 from headrace.protocols.flight.server import FlightServer
 from headrace.protocols.http import server
@@ -59,9 +60,11 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
                 access.require_tokens()
             draining = Draining()
             draining.tell(deadline.begin)
-            app = make_app(broker, access, settings.rest, draining)
+            # One for both protocols: what a token has under way counts once.
+            limits = Limits(settings.limits)
+            app = make_app(broker, access, settings.rest, draining, limits)
             urls = [_url("http" if tls is None else "https", settings.http, server.port_of(listeners))]
-            with _flight(broker, access, settings, flight, tls, left_open) as (flight_urls, reload):
+            with _flight(broker, access, settings, flight, tls, left_open, limits) as (flight_urls, reload):
 
                 def say_ready() -> None:
                     where = " and ".join(urls + flight_urls)
@@ -92,6 +95,7 @@ def _flight(
     reserved: list[socket.socket] | None,
     tls: server.TlsFiles | None,
     left_open: list[str],
+    limits: Limits,
 ) -> Iterator[tuple[list[str], Callable[[], None]]]:
     """The Flight server, if it is wanted, on the port that was reserved for it.
 
@@ -116,7 +120,7 @@ def _flight(
         return [] if tls is None else [(tls.certificate.read_bytes(), tls.key.read_bytes())]
 
     def make(location: str, certificates: Certificates) -> FlightServer:
-        return FlightServer(broker, access, location, certificates, client_ca=client_ca)
+        return FlightServer(broker, access, location, certificates, client_ca=client_ca, limits=limits)
 
     running = FlightListener(load, make, location)
     url = _url("headrace+tls" if tls else "headrace", settings.flight, port)

@@ -20,6 +20,7 @@ from headrace.broker.settings import BrokerSettings, QueueApiSettings, TopicDefa
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.output import print_note
 from headrace.core.errors import HeadraceError
+from headrace.edge.limits import LimitSettings
 from headrace.protocols.http.settings import HttpSettings
 
 PREFIX: Final = "HEADRACE_"
@@ -69,6 +70,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     require_tokens: bool = False
     broker: BrokerSettings = BrokerSettings()
     rest: HttpSettings = HttpSettings()
+    limits: LimitSettings = LimitSettings()
     queue_api: QueueApiSettings = QueueApiSettings()
     topic_defaults: TopicDefaults = TopicDefaults()
 

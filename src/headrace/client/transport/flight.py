@@ -27,6 +27,7 @@ from headrace.core.errors import (
     AnswerLost,
     Closed,
     HeadraceError,
+    LimitExceeded,
     Overloaded,
     StoreUnavailable,
     Unreachable,
@@ -152,7 +153,7 @@ class FlightTransport:
             fork.keep(client)
             with translated(address.url):
                 client.list_actions(self._options(_CONNECT_SECONDS))
-        except (AccessDenied, Overloaded):
+        except (AccessDenied, LimitExceeded, Overloaded):
             # It answers; whoever asks for something will be told so.
             return _Connection(address, client)
         except (HeadraceError, pa.ArrowException) as error:

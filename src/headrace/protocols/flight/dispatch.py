@@ -9,6 +9,7 @@ from typing import Any, Final
 from headrace.broker import Broker
 from headrace.core.checks import check_seconds
 from headrace.core.descriptions import Staged
+from headrace.core.errors import QuotaExceeded
 from headrace.core.limits import FETCH_WAIT_SECONDS_MAX
 from headrace.core.publish.plan import CommitKey
 from headrace.edge.access import LOOK_SECONDS, Lease, Principal
@@ -58,7 +59,11 @@ def perform(operation: wire.Operation, broker: Broker, principal: Principal) -> 
         return principal.identity
     if isinstance(operation, wire.AwaitOffsets):
         return _await_offsets(broker, operation, principal.lease(name, topic))
-    answer = TABLE[type(operation)](broker, operation)
+    try:
+        answer = TABLE[type(operation)](broker, operation)
+    except QuotaExceeded as error:
+        principal.tell_limited(error.setting)
+        raise
     principal.record_changes()
     return answer
 

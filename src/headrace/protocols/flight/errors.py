@@ -15,6 +15,7 @@ from headrace.core.errors import (
     Forbidden,
     HeadraceError,
     InvalidInput,
+    LimitExceeded,
     Overloaded,
     Unauthenticated,
     exhausted,
@@ -51,6 +52,6 @@ def carrying(error: HeadraceError) -> flight.FlightError:
         kind = flight.FlightUnauthenticatedError
     elif isinstance(error, Forbidden | AccessDenied):
         kind = flight.FlightUnauthorizedError
-    elif isinstance(error, Overloaded):
+    elif isinstance(error, Overloaded | LimitExceeded):
         kind = flight.FlightUnavailableError
     return kind(str(error), encode_error(error))

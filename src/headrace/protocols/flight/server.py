@@ -1,34 +1,35 @@
 """The Flight server: publish by DoPut, read by DoGet, everything else by DoAction.
 
-Every stream holds a thread of the server while it lives, so streams are limited; one more is told so. A follower that
-is cancelled or vanished is noticed within a second. Batches of the store go out as they are.
+Every call holds a thread of the server while it lives. pyarrow offers no way to bound those threads, so calls are
+bounded here, for each caller and in total, with room of its own for reading, for uploads and for everything else
+(`edge.limits`): one more is refused at once, and its thread is free again. A follower that is cancelled or vanished is
+noticed within a second. Batches of the store go out as they are.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import flight
 
 from headrace.broker import Broker
 from headrace.broker.access import Access
-from headrace.core.errors import InvalidInput, Overloaded, TopicNotFound
+from headrace.core.errors import InvalidInput, TopicNotFound
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.rights import Right
-from headrace.edge.access import Gate, Lease
+from headrace.edge.access import Gate, Lease, Principal
 from headrace.edge.arrow import batches_of_flight
+from headrace.edge.limits import Limits
 from headrace.protocols.flight.access import MIDDLEWARE, AccessMiddleware, principal_of
 from headrace.protocols.flight.dispatch import perform
 from headrace.protocols.flight.errors import translated
 from headrace.protocols.flight.reads import batches_of, schema_of, without_nulls
-from headrace.protocols.flight.uploads import publish, stage
+from headrace.protocols.flight.uploads import Pace, publish, stage
 from headrace.wire import operations, tickets
-
-STREAMS_MAX: Final = 256
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
@@ -40,21 +41,19 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         access: Access,
         location: str,
         tls_certificates: list[tuple[bytes, bytes]] | None = None,
-        streams_max: int = STREAMS_MAX,
+        limits: Limits | None = None,
         client_ca: bytes | None = None,
     ) -> None:
         """Serve at a location; with `client_ca`, PEM, only who has a certificate that it signed gets through."""
+        self._limits = limits or Limits()
         super().__init__(
             location,
             tls_certificates=tls_certificates or [],
             verify_client=client_ca is not None,
             root_certificates=client_ca,
-            middleware={MIDDLEWARE: AccessMiddleware(Gate(access), client_ca is not None)},
+            middleware={MIDDLEWARE: AccessMiddleware(Gate(access, self._limits), client_ca is not None)},
         )
         self._broker = broker
-        self._streams_max = streams_max
-        self._streams_open = 0
-        self._counting = threading.Lock()
         self.stopping = threading.Event()
         self._ending: threading.Thread | None = None
 
@@ -77,13 +76,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             def check(batch: pa.RecordBatch) -> None:
                 principal.require_producers(operation, command.topic, batch)
 
-            batches = _checked(batches_of_flight(reader), check)
-            with self._stream():
+            with self._limits.flight_upload(principal.name):
+                pace = Pace(principal, lambda: bool(self.stopping.is_set() or context.is_cancelled()))
+                batches = _checked(batches_of_flight(reader), check)
                 try:
                     if isinstance(command, tickets.Stage):
-                        stage(self._broker, command, batches, writer.write, lease.check)
+                        stage(self._broker, command, batches, writer.write, lease.check, pace)
                     else:
-                        publish(self._broker, command, batches, writer.write, self.stopping.is_set, lease.check)
+                        publish(self._broker, command, batches, writer.write, self.stopping.is_set, lease.check, pace)
                 except InvalidInput as error:
                     # The frames hold on to the batch, which may have been as large as its sender liked.
                     error.__traceback__ = None
@@ -101,7 +101,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             schema = schema_of(read)
             if isinstance(read, tickets.Read) and read.sparse and not read.follow:
                 schema, batches = without_nulls(schema, batches)
-            return flight.GeneratorStream(schema, self._guarded(batches))
+            return flight.GeneratorStream(schema, self._guarded(batches, principal))
 
     def _is_over(self, context: flight.ServerCallContext, lease: Lease) -> Callable[[], bool]:
         """Whether nobody wants more; raises once the caller may have no more."""
@@ -138,13 +138,16 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             principal = principal_of(context, "describe_topic")
             topic = _topic_of(descriptor)
             principal.require("describe_topic", topic)
-            return self._info(topic, descriptor)
+            with self._limits.flight_call(principal.name):
+                return self._info(topic, descriptor)
 
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
         """All topics that the caller may read."""
         with translated():
-            caller = principal_of(context, "list_topics").caller
-            return iter([*self._infos(topic for topic in self._broker.list_topics() if caller.may(Right.READ, topic))])
+            principal = principal_of(context, "list_topics")
+            with self._limits.flight_call(principal.name):
+                topics = [topic for topic in self._broker.list_topics() if principal.caller.may(Right.READ, topic)]
+                return iter([*self._infos(topics)])
 
     def do_exchange(self, context: flight.ServerCallContext, *_: Any) -> None:
         """Nothing is exchanged; strangers do not even learn that."""
@@ -173,7 +176,10 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             operation = operations.decode_operation(action.type, action.body.to_pybytes())
             if operation is None:
                 raise InvalidInput("action", repr(action.type)[:100], f"known are {', '.join(operations.OPERATIONS)}")
-            return [operations.encode(perform(operation, self._broker, principal))]
+            is_wait = isinstance(operation, operations.AwaitOffsets) and operation.wait_seconds > 0
+            limit = self._limits.flight_stream if is_wait else self._limits.flight_call
+            with limit(principal.name):
+                return [operations.encode(perform(operation, self._broker, principal))]
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
         """The operations and what they do."""
@@ -181,26 +187,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             principal_of(context, "list_actions")
         return [(name, (kind.__doc__ or "").strip()) for name, kind in operations.OPERATIONS.items()]
 
-    def _guarded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
-        with translated(), self._stream():
+    def _guarded(self, batches: Iterator[pa.RecordBatch], principal: Principal) -> Iterator[Any]:
+        with translated(), self._limits.flight_stream(principal.name):
             yield from batches
 
     @property
     def streams_open(self) -> int:
-        """How many streams there are."""
-        return self._streams_open
-
-    @contextmanager
-    def _stream(self) -> Iterator[None]:
-        with self._counting:
-            if self._streams_open >= self._streams_max:
-                raise Overloaded("the number of Flight streams", self._streams_max, 0.0)
-            self._streams_open += 1
-        try:
-            yield
-        finally:
-            with self._counting:
-                self._streams_open -= 1
+        """How many streams there are, of readers and of uploads."""
+        return self._limits.flight_streams.total + self._limits.flight_uploads.total
 
 
 def _topic_of(descriptor: flight.FlightDescriptor) -> str:

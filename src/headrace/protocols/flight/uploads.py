@@ -8,6 +8,9 @@ A batch that is refused for what is in it gets its error as its answer, and the 
 answered too and ends the publishing: nothing that comes after it is written, so that whoever sends with seqnos can
 begin again at that batch and loses none. The rest of such a stream is read and dropped.
 
+A caller that has too many bytes under way, or publishes too fast, is not refused: its stream is read on later, and the
+connection holds the sender back (`Pace`).
+
 Batches come validated from the edge (`edge.arrow`). One that is not valid Arrow ends the stream there: what came before
 it is published and answered, and its error is the last answer.
 """
@@ -25,6 +28,7 @@ from headrace.broker import Broker
 from headrace.core.errors import AccessDenied, Closed, HeadraceError, InvalidInput
 from headrace.core.limits import FRAME_ROWS
 from headrace.core.publish.plan import CommitKey, Receipts
+from headrace.edge.access import Principal
 from headrace.wire.answers import encode_receipts, encode_refusal
 from headrace.wire.tickets import Publish, Stage
 
@@ -39,14 +43,51 @@ _TOGETHER_BYTES: Final = 2 << 20
 _PATIENCE_SECONDS: Final = 0.5
 
 
+class Pace:
+    """How fast the stream of one caller may be read, by the caller's limits."""
+
+    def __init__(self, principal: Principal, is_over: Callable[[], bool]) -> None:
+        self._name = principal.name
+        self._limits = principal.limits
+        self._is_over = is_over
+
+    def take(self, size: int, is_over: Callable[[], bool | None]) -> bool:
+        """Wait until so many bytes may be taken in; whether that is so, rather than that nobody wants them."""
+
+        def is_enough() -> bool:
+            return self._is_over() or bool(is_over())
+
+        self._limits.publish_bytes.wait(self._name, is_enough)
+        if not self._limits.bodies.wait(self._name, size, is_enough):
+            return False
+        self._limits.publish_bytes.spend(self._name, size)
+        return True
+
+    def give_back(self, size: int) -> None:
+        """So many bytes were dealt with."""
+        if size:
+            self._limits.bodies.give_back(self._name, size)
+
+
 def stage(
-    broker: Broker, command: Stage, batches: Iterator[pa.RecordBatch], answer: Answer, check_access: CheckAccess
+    broker: Broker,
+    command: Stage,
+    batches: Iterator[pa.RecordBatch],
+    answer: Answer,
+    check_access: CheckAccess,
+    pace: Pace,
 ) -> None:
     """Put a whole stream into a stage, and say how many rows it has then."""
     rows = 0
     for batch in batches:
-        check_access()
-        rows = broker.stage(command.topic, batch, command.stage).rows
+        size = batch.nbytes
+        if not pace.take(size, check_access):
+            raise Closed("the server")
+        try:
+            check_access()
+            rows = broker.stage(command.topic, batch, command.stage).rows
+        finally:
+            pace.give_back(size)
     answer(pa.py_buffer(str(rows).encode()))
 
 
@@ -57,9 +98,10 @@ def publish(
     answer: Answer,
     is_over: Callable[[], bool],
     check_access: CheckAccess,
+    pace: Pace,
 ) -> None:
     """Publish a whole stream, as long as its caller may."""
-    ahead = _Ahead()
+    ahead = _Ahead(pace)
     publishing = _Publishing(broker, command, ahead, answer, is_over, check_access)
     thread = threading.Thread(target=publishing.run, name="headrace-flight-upload", daemon=True)
     thread.start()
@@ -69,7 +111,7 @@ def publish(
             if isinstance(publishing.failure, AccessDenied):
                 # Nothing more is read of whoever may not be here.
                 break
-    except InvalidInput as error:
+    except (InvalidInput, Closed) as error:
         ahead.end()
         thread.join()
         publishing.tell(error)
@@ -106,8 +148,11 @@ class _Publishing:
         """Publish until the stream ends or an error does; the top of a thread."""
         try:
             while (batches := self._ahead.take(self._has_ended)) is not None:
-                self._check_access()
-                self._publish(batches)
+                try:
+                    self._check_access()
+                    self._publish(batches)
+                finally:
+                    self._ahead.done(batches)
         except Exception as error:
             self.failure = error
             self.tell(error)
@@ -163,7 +208,8 @@ class _Publishing:
 class _Ahead:
     """Batches that were read and not yet published: a few, and few bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
         self._changed = threading.Condition()
         self._batches: deque[pa.RecordBatch] = deque()
         self._bytes = 0
@@ -176,10 +222,20 @@ class _Ahead:
         with self._changed:
             while self._is_full() and not self._refused:
                 self._changed.wait()
-            if not self._refused:
-                self._batches.append(batch)
-                self._bytes += size
-                self._changed.notify_all()
+        # Only here are batches put, so there is still room.
+        if not self._pace.take(size, lambda: self._refused):
+            if self._refused:
+                return
+            # What comes after a batch that was dropped must not be written: a retry would take it for a duplicate.
+            self.refuse()
+            raise Closed("the server")
+        with self._changed:
+            if self._refused:
+                self._pace.give_back(size)
+                return
+            self._batches.append(batch)
+            self._bytes += size
+            self._changed.notify_all()
 
     def take(self, is_over: Callable[[], bool]) -> list[pa.RecordBatch] | None:
         """The first batches, as many as are published together, at least one; none at the end of the stream."""
@@ -201,6 +257,10 @@ class _Ahead:
             self._changed.notify_all()
             return taken
 
+    def done(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """What was taken is dealt with."""
+        self._pace.give_back(sum(batch.nbytes for batch in batches))
+
     def end(self) -> None:
         """Nothing more comes."""
         with self._changed:
@@ -211,6 +271,7 @@ class _Ahead:
         """Nothing more is taken."""
         with self._changed:
             self._refused = True
+            self._pace.give_back(sum(batch.nbytes for batch in self._batches))
             self._batches.clear()
             self._changed.notify_all()
 

@@ -17,6 +17,7 @@ from headrace.core.errors import HeadraceError
 from headrace.edge.access import Gate, Leases
 from headrace.edge.bridge import Bridge
 from headrace.edge.draining import Draining
+from headrace.edge.limits import Limits
 from headrace.edge.waiting import LoopWakeups
 from headrace.protocols.http.errors import answer_anything, answer_headrace_error, answer_http_exception
 from headrace.protocols.http.middleware.access import guard
@@ -56,11 +57,15 @@ _HANDLERS: Final = [
 
 
 def make_app(
-    broker: Broker, access: Access, settings: HttpSettings | None = None, draining: Draining | None = None
+    broker: Broker,
+    access: Access,
+    settings: HttpSettings | None = None,
+    draining: Draining | None = None,
+    limits: Limits | None = None,
 ) -> ASGIApp:
     """The application over an open broker; it closes nothing but what it opened itself."""
     settings = settings or HttpSettings()
-    return with_edges(make_litestar(broker, access, settings, draining), access, settings)
+    return with_edges(make_litestar(broker, access, settings, draining, limits), access, settings)
 
 
 def with_edges(app: ASGIApp, access: Access, settings: HttpSettings) -> ASGIApp:
@@ -70,15 +75,21 @@ def with_edges(app: ASGIApp, access: Access, settings: HttpSettings) -> ASGIApp:
     return with_headers(with_limits(app, settings), pages.POLICIES)
 
 
-def make_litestar(broker: Broker, access: Access, settings: HttpSettings, draining: Draining | None = None) -> Litestar:
+def make_litestar(
+    broker: Broker,
+    access: Access,
+    settings: HttpSettings,
+    draining: Draining | None = None,
+    limits: Limits | None = None,
+) -> Litestar:
     """The same without the routing by raw paths, for those who look at its routes."""
-    bridge, gate = Bridge(broker, draining, settings.stop_seconds), Gate(access)
+    bridge, gate = Bridge(broker, draining, settings.stop_seconds), Gate(access, limits)
     parts = {
         "bridge": bridge,
         "wakes": LoopWakeups(bridge.draining),
         "leases": Leases(gate),
         "rest_settings": settings,
-        "scrapes": metrics.Scrapes(bridge, settings.metrics_partitions_max),
+        "scrapes": metrics.Scrapes(bridge, settings.metrics_partitions_max, gate.limits),
     }
 
     @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from numbers import Integral
@@ -18,18 +19,22 @@ from headrace.core.errors import (
     Gone,
     HeadraceError,
     InvalidInput,
+    LimitExceeded,
     MessageTooLarge,
     NotFound,
     OffsetOutOfRange,
     Overloaded,
+    QuotaExceeded,
     StorageError,
     TopicDeleted,
     Unauthenticated,
     exhausted,
 )
+from headrace.protocols.http.middleware.access import principal_of
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 1
+RETRY_AFTER_SECONDS_MAX: Final = 3600
 
 # The first class that fits counts, so special cases stand before their parents.
 _STATUS: Final[tuple[tuple[type[HeadraceError], int], ...]] = (
@@ -41,6 +46,8 @@ _STATUS: Final[tuple[tuple[type[HeadraceError], int], ...]] = (
     (Conflict, 409),
     (Unauthenticated, 401),
     (Forbidden, 403),
+    (LimitExceeded, 429),
+    (QuotaExceeded, 429),
     (Overloaded, 503),
     (Gone, 503),
     (StorageError, 503),
@@ -100,9 +107,16 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def answer_headrace_error(_: Request[Any, Any, Any], error: HeadraceError) -> Response[Problem]:
+def answer_headrace_error(request: Request[Any, Any, Any], error: HeadraceError) -> Response[Problem]:
     """Answer with an error of the core tree."""
+    count_quota(request, error)
     return respond(problem_of(error))
+
+
+def count_quota(request: Request[Any, Any, Any], error: HeadraceError) -> None:
+    """Let the metrics show who asked for more than the store may have."""
+    if isinstance(error, QuotaExceeded):
+        principal_of(request).tell_limited(error.setting)
 
 
 def answer_http_exception(_: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
@@ -131,11 +145,17 @@ def internal_problem() -> Problem:
     return Problem("about:blank", "Internal error", 500, detail, "internal_error", False)
 
 
+def retry_after_seconds(problem: Problem) -> int:
+    """When to come back after a problem that passes, in whole seconds."""
+    seconds = float(problem.fields.get("retry_after_seconds", 0.0))
+    return max(RETRY_AFTER_SECONDS, math.ceil(min(seconds, RETRY_AFTER_SECONDS_MAX)))
+
+
 def respond(problem: Problem, more_headers: Mapping[str, str] | None = None) -> Response[Problem]:
     """A problem as an answer; one that passes says when to come back."""
     headers = {**more_headers} if more_headers else {}
     if problem.retry or problem.status == 503:
-        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+        headers["Retry-After"] = str(retry_after_seconds(problem))
     if problem.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return Response(problem, status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)

@@ -21,7 +21,7 @@ from litestar.types import Receive, Scope, Send
 
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.errors import Closed, HeadraceError, OffsetOutOfRange
-from headrace.edge.access import Lease, Leases
+from headrace.edge.access import Lease, Leases, Principal
 from headrace.edge.bridge import Bridge
 from headrace.edge.waiting import LoopWakeups, left, wait
 from headrace.protocols.http.errors import problem_of
@@ -90,13 +90,21 @@ class Subscriber:
 class EventStream:
     """The answer to a subscription, as an ASGI application."""
 
-    def __init__(self, subscriber: Subscriber, bridge: Bridge, wakes: LoopWakeups, leases: Leases) -> None:
+    def __init__(
+        self, subscriber: Subscriber, principal: Principal, bridge: Bridge, wakes: LoopWakeups, leases: Leases
+    ) -> None:
         self._subscriber = subscriber
+        self._principal = principal
         self._bridge = bridge
         self._wakes = wakes
         self._leases = leases
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Refused here, before anything is sent, is answered as everywhere.
+        with self._principal.stream():
+            await self._run(receive, send)
+
+    async def _run(self, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send_all(send))
         leaving = asyncio.create_task(left(receive))
         try:

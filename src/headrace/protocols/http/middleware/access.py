@@ -21,7 +21,7 @@ from headrace.edge.operations import OPERATIONS
 from headrace.protocols.http.requests.raw_paths import unquoted
 
 _SCHEME: Final = "bearer "
-_PRINCIPAL: Final = "headrace_principal"
+PRINCIPAL: Final = "headrace_principal"
 # Set by the connection: the name of the client's verified certificate.
 CERTIFICATE_NAME: Final = "headrace_certificate_name"
 
@@ -42,7 +42,7 @@ async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
     principal = gate.admit(_token(connection), _address(connection), called, certificate_name)
     if gate.has_uses:
         loop.run_in_executor(None, gate.store_uses)
-    connection.scope[_PRINCIPAL] = principal  # type: ignore[typeddict-unknown-key]
+    connection.scope[PRINCIPAL] = principal  # type: ignore[typeddict-unknown-key]
     if operation is None or need is None:
         raise Forbidden(principal.caller.name, "call", connection.url.path)
     if not handler.opt.get("checked_inside"):
@@ -54,7 +54,7 @@ async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
 
 def principal_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Principal:
     """Who the guard let in."""
-    principal: Principal = connection.scope[_PRINCIPAL]  # type: ignore[typeddict-item]
+    principal: Principal = connection.scope[PRINCIPAL]  # type: ignore[typeddict-item]
     return principal
 
 

@@ -1,11 +1,12 @@
 """Limits on the requests under way: how many they are, and how long each may take.
 
 Too many are refused at once, with 503. A request has so many seconds until its answer begins; long polls ask for the
-seconds they wait on top. Once it has begun, every part of it must be taken by the client in time. Large answers go out
-in parts, so that no more than one of them waits for a client that does not read. Bodies are read once there is room for
-them (`body_budget`). What is given up before the answer began is answered with 408 if the body was not here yet, with
-503 if the request changes nothing, and otherwise with 504: whether it was carried out is unknown, so nobody is told to
-send it again. Whatever goes wrong in the application ends here, as an answer without a trace of it.
+seconds they wait on top. Once it has begun, every part of it must be taken by the client in time. Large answers go
+out in parts, so that no more than one of them waits for a client that does not read. Bodies are read once there is
+room for them (`body_budget`), and if their sender's own limits allow it (`edge.limits`). What is given up before the
+answer began is answered with 408 if the body was not here yet, with 503 if the request changes nothing, and otherwise
+with 504: whether it was carried out is unknown, so nobody is told to send it again. Whatever goes wrong in the
+application ends here, as an answer without a trace of it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPResponseBodyEvent, HTTPScope, Message, Receive, Scope, Send
 
 from headrace.core.errors import Overloaded
+from headrace.edge.access import Principal
 from headrace.protocols.http.errors import Problem, internal_problem, problem_of
+from headrace.protocols.http.middleware.access import PRINCIPAL
 from headrace.protocols.http.middleware.body_budget import BodyBudget
 from headrace.protocols.http.middleware.refusals import send_refusal
 from headrace.protocols.http.routes import queue_api
@@ -28,6 +31,8 @@ from headrace.protocols.http.settings import HttpSettings
 
 PART_BYTES: Final = 64 << 10
 
+# Operations whose bodies are messages.
+_PUBLISHING: Final = frozenset({"publish", "produce"})
 _CHANGING_NOTHING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 logger = logging.getLogger(__name__)
@@ -77,6 +82,10 @@ class _Exchange:
         # Room that was taken for the body; its size is unknown as long as not all of it is here.
         self._taken_bytes = 0
         self._is_unsized = False
+        # Who sends it, once the guard has let them in, and the room taken of what they may have.
+        self._sender: Principal | None = None
+        self._shared_bytes = 0
+        self._is_publishing = False
         self._loop = asyncio.get_running_loop()
         self._timeout = asyncio.timeout(settings.request_seconds_max)
         self._awaits_body = False
@@ -89,12 +98,16 @@ class _Exchange:
             nonlocal is_first
             if is_first:
                 is_first = False
+                self._know_sender()
                 await self._take_room()
             self._awaits_body = True
             message = await receive()
             self._awaits_body = bool(message.get("more_body", False))
+            size = len(cast(bytes, message.get("body", b"")))
             if self._is_unsized:
-                self._add_room(len(cast(bytes, message.get("body", b""))))
+                self._add_room(size)
+            if self._sender is not None and self._is_publishing:
+                self._sender.limits.publish_bytes.spend(self._sender.name, size)
             return message
 
         self._scope["headrace_exchange"] = self  # type: ignore[typeddict-unknown-key]
@@ -114,6 +127,21 @@ class _Exchange:
         finally:
             if self._taken_bytes:
                 self._budget.give_back(self._taken_bytes)
+            if self._sender is not None and self._shared_bytes:
+                self._sender.limits.bodies.give_back(self._sender.name, self._shared_bytes)
+
+    def _know_sender(self) -> None:
+        """Refuse whoever publishes too fast before any of the body is read."""
+        self._sender = self._scope.get(PRINCIPAL)  # type: ignore[assignment]
+        handler = self._scope.get("route_handler")
+        self._is_publishing = handler is not None and handler.opt.get("operation") in _PUBLISHING
+        if self._sender is not None and self._is_publishing:
+            self._sender.limits.publish_bytes.check(self._sender.name)
+
+    def _take_share(self, size: int) -> None:
+        if self._sender is not None and size:
+            self._sender.limits.bodies.take(self._sender.name, size, self._shared_bytes)
+            self._shared_bytes += size
 
     async def _take_room(self) -> None:
         """Take room for the whole body before any of it is read; one that is too large is refused anyway."""
@@ -121,6 +149,7 @@ class _Exchange:
             if name == b"content-length":
                 size = int(value)
                 if 0 < size <= self._settings.body_bytes_max:
+                    self._take_share(size)
                     await self._budget.take(size)
                     self._taken_bytes = size
                 return
@@ -130,6 +159,7 @@ class _Exchange:
 
     def _add_room(self, size: int) -> None:
         if self._taken_bytes + size <= self._settings.body_bytes_max:
+            self._take_share(size)
             self._budget.add(size)
             self._taken_bytes += size
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from litestar.types import Send
 
-from headrace.protocols.http.errors import MEDIA_TYPE, RETRY_AFTER_SECONDS, Problem
+from headrace.protocols.http.errors import MEDIA_TYPE, Problem, retry_after_seconds
 from headrace.protocols.http.routes import queue_api
 
 _JSON: Final = "application/json"
@@ -29,7 +29,7 @@ def refusal(path: str, problem: Problem) -> tuple[list[tuple[bytes, bytes]], byt
         (b"connection", b"close"),
     ]
     if problem.retry:
-        headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
+        headers.append((b"retry-after", b"%d" % retry_after_seconds(problem)))
     return headers, body
 
 

@@ -53,7 +53,7 @@ MESSAGE: Final = MessageOut(
 _REFS: Final = "#/components/schemas/"
 _NAME: Final = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029]+$"
 _ALWAYS: Final = (422, 503)
-_WITH_TOKENS: Final = (401, 403)
+_WITH_TOKENS: Final = (401, 403, 429)
 _WITH_BODY: Final = (408, 413, 415)
 _REASONS: Final = {
     401: "No token was sent, or one that is unknown or revoked.",
@@ -65,6 +65,7 @@ _REASONS: Final = {
     413: "The body, or a message in it, is too large.",
     415: "The body is of a type that is not taken here.",
     422: "A value breaks a rule; `fields` says which.",
+    429: "The caller is over one of its limits: try again after the seconds in Retry-After, if there are any.",
     503: "It cannot be done now: try again after the seconds in Retry-After.",
 }
 
@@ -203,7 +204,7 @@ def _problem(status: int) -> dict[str, Any]:
         "description": _REASONS.get(status, HTTPStatus(status).phrase),
         "content": {MEDIA_TYPE: {"schema": {"$ref": f"{_REFS}Problem"}}},
     }
-    if status == 503:
+    if status in (429, 503):
         schema = {"type": "string", "pattern": "^[0-9]+$"}
         response["headers"] = {"Retry-After": {"description": "seconds", "schema": schema}}
     return response

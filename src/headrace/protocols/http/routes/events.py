@@ -17,7 +17,7 @@ from headrace.edge.access import Leases
 from headrace.edge.bridge import Bridge
 from headrace.edge.waiting import LoopWakeups
 from headrace.protocols.http.event_stream import EventStream, Subscriber, event
-from headrace.protocols.http.middleware.access import lease_of
+from headrace.protocols.http.middleware.access import lease_of, principal_of
 from headrace.protocols.http.openapi.document import MESSAGE, Docs
 from headrace.protocols.http.requests.negotiation import EVENTS, answer_type
 from headrace.protocols.http.requests.parameters import EncodingParameter
@@ -79,7 +79,7 @@ async def subscribe(
         raise InvalidInput("partitions", f"{len(positions)} partitions", rule)
     lease, idle_seconds = lease_of(request, name), rest_settings.heartbeat_seconds
     subscriber = Subscriber(reader, positions, chosen is None, encoding, idle_seconds, lease)
-    return EventStream(subscriber, bridge, wakes, leases)
+    return EventStream(subscriber, principal_of(request), bridge, wakes, leases)
 
 
 def _positions(reader: TopicReader, start: str, chosen: list[int] | None, last_event_id: str | None) -> dict[int, int]:

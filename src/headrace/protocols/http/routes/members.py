@@ -25,7 +25,7 @@ from headrace.edge.access import Leases
 from headrace.edge.bridge import Bridge
 from headrace.edge.waiting import LoopWakeups, attend, wait
 from headrace.protocols.http.formats import ARROW, JSON, encode_messages, stream_of_all
-from headrace.protocols.http.middleware.access import lease_of
+from headrace.protocols.http.middleware.access import lease_of, principal_of
 from headrace.protocols.http.middleware.limits import allow_seconds
 from headrace.protocols.http.openapi.document import MESSAGE, Docs
 from headrace.protocols.http.requests.negotiation import wants_arrow
@@ -179,7 +179,9 @@ async def fetch_as_member(
     allow_seconds(request, wait_seconds)
     work = _fetch(asked, bridge, wakes, wait_seconds)
     lease = lease_of(request, unquoted(topic), unquoted(group))
-    found = await (attend(request, work, lease, leases) if wait_seconds > 0 else work)
+    if wait_seconds > 0:
+        work = attend(request, work, principal_of(request), lease, leases)
+    found = await work
     return await bridge.call(_answer, found, is_arrow, encoding)
 
 

@@ -140,7 +140,9 @@ async def fetch(
     assert offset is not None
     allow_seconds(request, wait_seconds)
     work = bridge.fetch(name, partition, offset, max_messages, max_bytes, wait_seconds)
-    batch = await (attend(request, work, lease_of(request, name), leases) if wait_seconds > 0 else work)
+    if wait_seconds > 0:
+        work = attend(request, work, principal_of(request), lease_of(request, name), leases)
+    batch = await work
     # In a thread: the answer may be large, and others wait for the event loop.
     body = await bridge.call(_encoded, batch, offset, encoding, is_arrow)
     return Response(body, media_type=ARROW if is_arrow else JSON)

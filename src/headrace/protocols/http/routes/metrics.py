@@ -1,8 +1,9 @@
 """What Prometheus sees: the broker's metrics, at most a second old.
 
-Names follow Prometheus' rules: base units, `_total` for counters. Labels are topics, groups and partitions; nothing of
-a message, a token or a caller ever is. Consumers of the queue API are counted, not listed. Series of single partitions
-are left out above `metrics_partitions_max` of them. Histograms of what never happened in a topic are left out, too.
+Names follow Prometheus' rules: base units, `_total` for counters. Labels are topics, groups and partitions; nothing
+of a message or a token ever is, and the name of a caller only where a limit refused it. Consumers of the queue API
+are counted, not listed. Series of single partitions are left out above `metrics_partitions_max` of them. Histograms
+of what never happened in a topic are left out, too.
 
 All of it is made in a thread, once a second at most, however many ask. The text is put together here and not by a
 library, which took seconds for thousands of topics or groups.
@@ -24,6 +25,7 @@ from headrace.broker import Broker
 from headrace.broker.metrics import TopicMetrics
 from headrace.core.histogram import Histogram
 from headrace.edge.bridge import Bridge
+from headrace.edge.limits import Limits
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 FRESH_SECONDS: Final = 1.0
@@ -82,8 +84,9 @@ async def metrics(scrapes: NamedDependency[Scrapes]) -> Response[bytes]:
 class Scrapes:
     """The metrics as they were made last; everyone who asks within a second gets the same. On the event loop."""
 
-    def __init__(self, bridge: Bridge, partitions_max: int) -> None:
+    def __init__(self, bridge: Bridge, partitions_max: int, limits: Limits) -> None:
         self._bridge = bridge
+        self._limits = limits
         self._partitions_max = partitions_max
         self._made: asyncio.Task[bytes] | None = None
         self._fresh_until = 0.0
@@ -99,6 +102,7 @@ class Scrapes:
 
     async def _make(self) -> bytes:
         text = await self._bridge.call(scrape, self._bridge.broker, self._partitions_max)
+        text += "".join(_limited(self._limits)).encode()
         self._fresh_until = asyncio.get_running_loop().time() + FRESH_SECONDS
         return text
 
@@ -127,6 +131,15 @@ def _lines(topics: Sequence[TopicMetrics], counters: dict[str, int], partitions_
     if partitions_max is None or sum(len(topic.offsets) for topic in topics) <= partitions_max:
         yield from _offsets(topics, names)
     yield from _groups(topics, names)
+
+
+def _limited(limits: Limits) -> Iterator[str]:
+    counted = limits.limited().items()
+    samples = ((f'{{principal="{_escaped(name)}",limit="{setting}"}}', count) for (name, setting), count in counted)
+    yield from _family("headrace_limited_total", "counter", "Times a limit refused a caller or held it back", samples)
+    slots = (("read", limits.flight_streams), ("upload", limits.flight_uploads), ("call", limits.flight_calls))
+    open_now = ((f'{{kind="{kind}"}}', slot.total) for kind, slot in slots)
+    yield from _family("headrace_flight_calls", "gauge", "Flight calls and streams under way", open_now)
 
 
 def _family(name: str, kind: str, text: str, samples: Iterable[tuple[str, float]]) -> Iterator[str]:

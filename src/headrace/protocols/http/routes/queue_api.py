@@ -22,11 +22,26 @@ from litestar.response.base import ASGIResponse
 from headrace.broker.queue_api.ordered_reader import Taken
 from headrace.broker.queue_api.registrations import group_name
 from headrace.core.codecs import columns as codecs
-from headrace.core.errors import AccessDenied, GroupNotFound, HeadraceError, IdNotFound, InvalidInput, TopicNotFound
+from headrace.core.errors import (
+    AccessDenied,
+    GroupNotFound,
+    HeadraceError,
+    IdNotFound,
+    InvalidInput,
+    LimitExceeded,
+    QuotaExceeded,
+    TopicNotFound,
+)
 from headrace.core.limits import LOOP_BYTES_MAX, PARTITIONS_MAX, SEQNO_MAX
 from headrace.core.rights import Right
 from headrace.edge.bridge import Bridge
-from headrace.protocols.http.errors import answer_http_exception, status_of
+from headrace.protocols.http.errors import (
+    answer_http_exception,
+    count_quota,
+    problem_of,
+    retry_after_seconds,
+    status_of,
+)
 from headrace.protocols.http.middleware.access import principal_of
 from headrace.protocols.http.openapi.queue_api import described
 from headrace.protocols.http.requests.strict_json import off_loop
@@ -374,10 +389,15 @@ def _refused(status: int, why: str, headers: dict[str, str] | None = None) -> Re
     return Response(_failed(why), status_code=status, media_type="application/json", headers=headers)
 
 
-def _answer_headrace_error(_: Request[Any, Any, Any], error: HeadraceError) -> Response[bytes]:
+def _answer_headrace_error(request: Request[Any, Any, Any], error: HeadraceError) -> Response[bytes]:
     if isinstance(error, AccessDenied):
         status = status_of(error)
         return _refused(status, str(error), {"WWW-Authenticate": "Bearer"} if status == 401 else None)
+    if isinstance(error, LimitExceeded | QuotaExceeded):
+        count_quota(request, error)
+        problem = problem_of(error)
+        headers = {"Retry-After": str(retry_after_seconds(problem))} if problem.retry else None
+        return _refused(problem.status, str(error), headers)
     return _refused(400 if isinstance(error, InvalidInput) else 500, str(error))
 
 

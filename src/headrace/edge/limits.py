@@ -1,0 +1,280 @@
+"""Limits of each caller: how much one principal may have under way, and how fast it may go.
+
+    limits = Limits(LimitSettings(streams_max=100))
+    with limits.stream(name): ...              a stream or long poll; LimitExceeded beyond the limit
+    with limits.flight_upload(name): ...       the same for what holds threads of the Flight server
+    limits.requests.take(name)                 a request against its rate
+    limits.bodies.take(name, size)             room for a body, until `give_back`
+
+Callers are counted by the name of their token, over all protocols of a server together; all who come without a token
+count as one. What holds threads is bounded in total too, in pools of its own for readers, uploads and short calls, so
+that many readers never stop publishing. One caller over its own limit gets `LimitExceeded`; a pool that all callers
+together have filled is `Overloaded`. Nobody waits here, except `Slots.wait`, which holds a stream of uploads back.
+
+How often each caller was refused or held back is counted, in a bounded number of series. Safe for threads: each lock is
+held for moments, and calls nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Annotated, Final
+
+import msgspec
+
+from headrace.core.errors import LimitExceeded, Overloaded
+
+# Callers beyond so many series are counted together.
+SERIES_MAX: Final = 1_000
+OTHERS: Final = "(others)"
+# Rates of callers that are remembered; beyond it those who have been still for a while are forgotten.
+CALLERS_MAX: Final = 10_000
+
+_RETRY_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 0.02
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+# 0 for no limit.
+PerSecond = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+# Counts that a caller was refused or held back: the caller, and the setting that did it.
+Tell = Callable[[str, str], None]
+
+
+class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of each token, and of what holds threads in total. Callers without a token count as one.
+
+    streams_max: streams and long polls of one token under way over HTTP and Flight together: subscriptions, fetches
+        and member reads that wait, Flight reads and follows, `await_offsets`. More are refused with 429.
+    flight_streams_max: of these, those over Flight, each of which holds a thread.
+    flight_uploads_max: publish and stage streams of one token over Flight, each of which holds two threads.
+    flight_calls_max: other Flight calls of one token under way.
+    flight_streams_total_max, flight_uploads_total_max, flight_calls_total_max: the same of all tokens together; beyond
+        them callers are told that the server is overloaded.
+    bodies_bytes_max: bytes of bodies of one token under way. Over HTTP one more body is refused with 429; streams of
+        Flight are not read on until there is room. One body alone is always taken, as far as other limits allow it.
+    publish_bytes_per_second: bytes of bodies that one token publishes, averaged over a second; over HTTP a request
+        beyond it is refused with 429, streams of Flight are slowed down. 0 for no limit.
+    requests_per_second: HTTP requests and Flight calls of one token; batches in a stream are not counted. 0 for no
+        limit.
+    """
+
+    streams_max: Count = 4_000
+    flight_streams_max: Count = 256
+    flight_uploads_max: Count = 256
+    flight_calls_max: Count = 256
+    flight_streams_total_max: Count = 1_024
+    flight_uploads_total_max: Count = 1_024
+    flight_calls_total_max: Count = 1_024
+    bodies_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] = 256 << 20
+    publish_bytes_per_second: PerSecond = 0
+    requests_per_second: PerSecond = 0
+
+
+class Limits:
+    """All limits of one server. Safe for threads."""
+
+    def __init__(self, settings: LimitSettings | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        settings = settings or LimitSettings()
+        self._counting = threading.Lock()
+        self._limited: dict[tuple[str, str], int] = {}
+
+        def slots(what: str, name: str, has_total: bool = False) -> Slots:
+            total_name = name.replace("_max", "_total_max")
+            total_max = getattr(settings, total_name) if has_total else None
+            return Slots(what, f"limits.{name}", getattr(settings, name), self.tell, f"limits.{total_name}", total_max)
+
+        self.streams = slots("streams and long polls", "streams_max")
+        self.flight_streams = slots("Flight streams", "flight_streams_max", has_total=True)
+        self.flight_uploads = slots("Flight uploads", "flight_uploads_max", has_total=True)
+        self.flight_calls = slots("Flight calls", "flight_calls_max", has_total=True)
+        self.bodies = slots("bytes of bodies under way", "bodies_bytes_max")
+        self.publish_bytes = Rate(
+            "bytes published per second",
+            "limits.publish_bytes_per_second",
+            settings.publish_bytes_per_second,
+            self.tell,
+            clock,
+        )
+        self.requests = Rate(
+            "requests per second", "limits.requests_per_second", settings.requests_per_second, self.tell, clock
+        )
+
+    @contextmanager
+    def stream(self, principal: str) -> Iterator[None]:
+        """A stream or long poll that holds no thread."""
+        with self.streams.taken(principal):
+            yield
+
+    @contextmanager
+    def flight_stream(self, principal: str) -> Iterator[None]:
+        """A read, a follow or a wait over Flight."""
+        with ExitStack() as taken:
+            taken.enter_context(self.streams.taken(principal))
+            taken.enter_context(self.flight_streams.taken(principal))
+            yield
+
+    @contextmanager
+    def flight_upload(self, principal: str) -> Iterator[None]:
+        """A publish or stage stream over Flight."""
+        with self.flight_uploads.taken(principal):
+            yield
+
+    @contextmanager
+    def flight_call(self, principal: str) -> Iterator[None]:
+        """Any other Flight call."""
+        with self.flight_calls.taken(principal):
+            yield
+
+    def tell(self, principal: str, setting: str) -> None:
+        """Count that a limit refused a caller or held it back."""
+        with self._counting:
+            key = (principal, setting)
+            if key not in self._limited and len(self._limited) >= SERIES_MAX:
+                key = (OTHERS, setting)
+            self._limited[key] = self._limited.get(key, 0) + 1
+
+    def limited(self) -> dict[tuple[str, str], int]:
+        """How often each caller met each limit."""
+        with self._counting:
+            return dict(sorted(self._limited.items()))
+
+
+class Slots:
+    """What callers may have under way: so much each, and so much together if there is a total."""
+
+    def __init__(
+        self, what: str, setting: str, each_max: int, tell: Tell, total_setting: str = "", total_max: int | None = None
+    ) -> None:
+        self._what = what
+        self._setting = setting
+        self._each_max = each_max
+        self._tell = tell
+        self._total_setting = total_setting
+        self._total_max = total_max
+        self._lock = threading.Lock()
+        self._held: dict[str, int] = {}
+        self.total = 0
+
+    @contextmanager
+    def taken(self, principal: str, size: int = 1) -> Iterator[None]:
+        """Hold so much for a while."""
+        self.take(principal, size)
+        try:
+            yield
+        finally:
+            self.give_back(principal, size)
+
+    def take(self, principal: str, size: int = 1, own: int = 0) -> None:
+        """Take so much, or refuse at once; `own` is what the same request took before."""
+        error = self._try(principal, size, own)
+        if error is not None:
+            setting = self._setting if isinstance(error, LimitExceeded) else self._total_setting
+            self._tell(principal, setting)
+            raise error
+
+    def wait(self, principal: str, size: int, is_over: Callable[[], bool]) -> bool:
+        """Take so much once there is room; whether it was taken, rather than that the waiting was over."""
+        if self._try(principal, size) is None:
+            return True
+        self._tell(principal, self._setting)
+        while not is_over():
+            time.sleep(_LOOK_SECONDS)
+            if self._try(principal, size) is None:
+                return True
+        return False
+
+    def give_back(self, principal: str, size: int = 1) -> None:
+        """Let it be taken again."""
+        with self._lock:
+            self.total -= size
+            left = self._held[principal] - size
+            if left:
+                self._held[principal] = left
+            else:
+                # A caller who has nothing under way takes no memory.
+                del self._held[principal]
+
+    def _try(self, principal: str, size: int, own: int = 0) -> LimitExceeded | Overloaded | None:
+        with self._lock:
+            held = self._held.get(principal, 0)
+            # What is larger than the limit must be possible at all: alone.
+            if held > own and held + size > self._each_max:
+                return LimitExceeded(principal, self._what, self._setting, self._each_max, _RETRY_SECONDS)
+            if self._total_max is not None and self.total + size > self._total_max:
+                return Overloaded(f"the number of {self._what} ({self._total_setting})", self._total_max, 0.0)
+            if size:
+                self._held[principal] = held + size
+                self.total += size
+            return None
+
+
+class Rate:
+    """So much per second for each caller, saved up for a second at most (a token bucket); 0 for no limit.
+
+    Whoever has anything left may spend more than that, and comes back once the debt is paid off: so what is larger than
+    a second's worth gets through too, and the average holds.
+    """
+
+    def __init__(
+        self, what: str, setting: str, per_second: int, tell: Tell, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._what = what
+        self._setting = setting
+        self._per_second = per_second
+        self._tell = tell
+        self._clock = clock
+        self._lock = threading.Lock()
+        # What each caller has left, and when that was.
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def take(self, principal: str, size: int = 1) -> None:
+        """Spend, or refuse at once."""
+        self.check(principal)
+        self.spend(principal, size)
+
+    def check(self, principal: str) -> None:
+        """Refuse whoever has nothing left."""
+        seconds = self.seconds_until_free(principal)
+        if seconds > 0:
+            self._tell(principal, self._setting)
+            raise LimitExceeded(principal, self._what, self._setting, self._per_second, seconds)
+
+    def seconds_until_free(self, principal: str) -> float:
+        """How long until a caller may spend again; 0 if it may now."""
+        if not self._per_second:
+            return 0.0
+        with self._lock:
+            left = self._now(principal, self._clock())
+        # At least a bit, so that whoever waits as long finds something.
+        return 0.0 if left > 0 else (1e-3 * self._per_second - left) / self._per_second
+
+    def spend(self, principal: str, size: int) -> None:
+        """Spend, even more than is left."""
+        if not self._per_second:
+            return
+        with self._lock:
+            now = self._clock()
+            if principal not in self._left and len(self._left) >= CALLERS_MAX:
+                self._forget(now)
+            self._left[principal] = (self._now(principal, now) - size, now)
+
+    def wait(self, principal: str, is_over: Callable[[], bool]) -> None:
+        """Hold a stream back until its caller may spend again, or the waiting is over."""
+        seconds = self.seconds_until_free(principal)
+        if seconds > 0:
+            self._tell(principal, self._setting)
+        while seconds > 0 and not is_over():
+            time.sleep(min(seconds, _LOOK_SECONDS))
+            seconds = self.seconds_until_free(principal)
+
+    def _now(self, principal: str, now: float) -> float:
+        left, at = self._left.get(principal, (math.inf, now))
+        return min(float(self._per_second), left + (now - at) * self._per_second)
+
+    def _forget(self, now: float) -> None:
+        """Forget those who have a second's worth again: nothing is lost."""
+        self._left = {name: left for name, left in self._left.items() if self._now(name, now) < self._per_second}
