@@ -17,6 +17,7 @@ from headrace.broker import Broker
 from headrace.broker.publish import commit_builder as decision
 from headrace.broker.publish.combiner import AT_ONCE_COMMITS
 from headrace.broker.publish.commit_queue import CommitQueue, Request
+from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import Closed, DiskFull, InvalidMessage, OutcomeUnknown, OutOfMemory, Overloaded, StorageError
 from headrace.core.limits import FRAME_ROWS
 from headrace.core.publish.plan import WRITTEN, CommitKey, all_duplicates, plan
@@ -61,9 +62,8 @@ def test_busy_threads_need_fewer_commits_than_messages(site: Site) -> None:
     assert broker.counters["commits_written"] < 400
 
 
-def test_what_one_frame_cannot_hold_waits_for_the_next(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.broker.publish.commit_queue.FRAME_ROWS", 4)
-    broker, store = open_gated(site)
+def test_what_one_frame_cannot_hold_waits_for_the_next(site: Site) -> None:
+    broker, store = open_gated(site, frame_rows=4)
     broker.create_topic("orders")
     store.gate.clear()
     publishers = []
@@ -387,7 +387,7 @@ class Writes:
 
 
 def queue_of(writes: Writes) -> CommitQueue:
-    return CommitQueue("orders", writes, messages_max=100, bytes_max=1 << 20)
+    return CommitQueue("orders", writes, 100, BrokerSettings(queue_bytes=1 << 20))
 
 
 def request_of(rows: int) -> Request:
@@ -427,7 +427,9 @@ def test_an_interrupted_publisher_that_was_handed_the_lead_passes_it_on() -> Non
     leading = taken_together(queue, gone)
     for request in (mine, other):
         queue._append(request, [])
-    queue._hand_over(leading)
+    with queue._lock:
+        queue.forget([gone])
+        queue._hand_over(leading)
     queue._wake_next(gone)
     assert mine.leads
     queue.abandon([mine])
@@ -456,7 +458,7 @@ def test_publishers_wake_one_another_and_the_last_passes_the_lead_on() -> None:
     queue = queue_of(Writes())
     first, second, waiting = request_of(1), request_of(2), request_of(3)
     queue._hand_over(taken_together(queue, first, second))
-    queue._waiting.append(waiting)
+    queue._append(waiting, [])
     assert [is_woken(request) for request in (first, second, waiting)] == [True, False, False]
     queue._wake_next(first)
     assert [is_woken(request) for request in (second, waiting)] == [True, False]
@@ -564,7 +566,7 @@ def test_a_follower_of_an_interrupted_leader_is_told_that_the_outcome_is_unknown
 
 def test_publishing_waits_for_nobody_once_the_queue_is_closed() -> None:
     writes = Writes()
-    queue = CommitQueue("orders", writes, messages_max=1, bytes_max=1 << 20)
+    queue = CommitQueue("orders", writes, 1, BrokerSettings(queue_bytes=1 << 20))
     leader = Background(lambda: queue.publish(request_of(1), 60))
     eventually(lambda: queue.depth == 1)
     waiting = Background(lambda: queue.publish(request_of(1), 60))
@@ -581,10 +583,8 @@ def test_publishing_waits_for_nobody_once_the_queue_is_closed() -> None:
 
 
 @pytest.mark.parametrize("frame_rows", [1, 3, 1000])
-def test_many_threads_through_a_real_queue_are_all_answered(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, frame_rows: int
-) -> None:
-    monkeypatch.setattr("headrace.broker.publish.commit_queue.FRAME_ROWS", frame_rows)
+def test_many_threads_through_a_real_queue_are_all_answered(site: Site, frame_rows: int) -> None:
+    broker = site.open(frame_rows=frame_rows)
     broker.create_topic("orders", partitions=2)
 
     def publish(thread: int) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-import time
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
-from headrace.broker.publish import producers as producers_module
-from headrace.broker.publish.producers import Producers
-from headrace.core.errors import InvalidInput, Overloaded, ProducerFenced
-
-SOURCE = (1, "p", "")
+from headrace.core.errors import InvalidInput, ProducerFenced
+from tests.broker.background import Background, open_gated, until_queued
+from tests.broker.messages import batch, content, numbered
+from tests.broker.sites import Site
 
 
 def test_opening_tells_what_the_topic_takes_and_where_the_source_is() -> None:
@@ -41,45 +39,65 @@ def test_an_epoch_that_is_none_is_refused_before_it_meets_others(broker: Broker,
         broker.open_producer("orders", "p", epoch=epoch)
 
 
-def test_epochs_grow_even_if_the_clock_stands_still() -> None:
-    producers = Producers()
-    first = producers.open("t", SOURCE, None, 1000, 1.0)
-    second = producers.open("t", SOURCE, None, 1000, 1.0)
+def test_epochs_grow_even_if_the_clock_stands_still(site: Site) -> None:
+    broker = site.open()
+    broker.create_topic("orders")
+    first = broker.open_producer("orders", "p").epoch
+    second = broker.open_producer("orders", "p").epoch
     assert second > first
-    assert producers.open("t", SOURCE, second, 1000, 1.0) == second
+    assert broker.open_producer("orders", "p", epoch=second).epoch == second
     with pytest.raises(ProducerFenced) as fenced:
-        producers.open("t", SOURCE, first, 1000, 1.0)
+        broker.open_producer("orders", "p", epoch=first)
     assert (fenced.value.epoch, fenced.value.current) == (first, second)
 
 
-def test_after_a_restart_the_newest_that_comes_is_the_producer() -> None:
-    producers = Producers()
-    assert producers.open("t", SOURCE, 500, 1000, 1.0) == 500
-    with producers.writing("t", SOURCE, 700):
-        pass
-    with pytest.raises(ProducerFenced), producers.writing("t", SOURCE, 500):
-        pass
+def test_a_producer_that_is_not_known_is_taken_at_its_word(broker: Broker) -> None:
+    """As after a restart of a store that one server owns, which keeps no epochs."""
+    broker.create_topic("orders")
+    assert broker.open_producer("orders", "p", epoch=500).epoch == 500
+    broker.publish_as("orders", batch(b"newer"), "p", "", 700)
+    with pytest.raises(ProducerFenced):
+        broker.publish_as("orders", batch(b"older"), "p", "", 500)
+    assert broker.publish_as("orders", batch(b"other group"), "p", "g", 500).written == 1
 
 
-def test_opening_waits_for_what_is_being_written() -> None:
-    producers = Producers()
-    first = producers.open("t", SOURCE, None, 1000, 1.0)
-    opened: list[float] = []
-    with producers.writing("t", SOURCE, first):
-        with pytest.raises(Overloaded):
-            producers.open("t", SOURCE, None, 1000, 0.05)
-        thread = threading.Thread(
-            target=lambda: opened.append(producers.open("t", SOURCE, None, 1000, 60.0) and time.monotonic())
-        )
-        thread.start()
-        time.sleep(0.1)
-        ended = time.monotonic()
-    thread.join(60)
-    assert opened[0] >= ended
+def test_opening_waits_for_what_is_being_written_and_what_comes_later_is_refused(site: Site) -> None:
+    broker, store = open_gated(site)
+    broker.create_topic("orders", partitions=1)
+    epoch = broker.open_producer("orders", "p").epoch
+    store.gate.clear()
+    writing = Background(partial(broker.publish_as, "orders", numbered(b"1"), "p", "", epoch))
+    until_queued(broker, "orders", 1)
+    opening = Background(partial(broker.open_producer, "orders", "p"))
+    store.gate.set()
+    opened = opening.result()
+    # One of them came first: either the new producer knows what the old one wrote, or that was refused.
+    try:
+        assert writing.result().written == 1
+        written = 1
+    except ProducerFenced:
+        written = 0
+    assert opened.last_seqno == (1 if written else None)
+    with pytest.raises(ProducerFenced):
+        broker.publish_as("orders", numbered(b"2", first=2), "p", "", epoch)
+    assert broker.publish_as("orders", numbered(b"2", first=2), "p", "", opened.epoch).written == 1
 
 
-def test_the_one_opened_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producers_module, "PRODUCERS_MAX", 2)
-    producers = Producers()
-    epochs = [producers.open("t", (1, name, ""), None, 1000, 1.0) for name in "abc"]
-    assert producers.open("t", (1, "a", ""), epochs[0] - 5, 1000, 1.0) == epochs[0] - 5
+def test_a_fenced_producer_in_a_group_commit_fails_alone(site: Site) -> None:
+    broker, store = open_gated(site)
+    broker.create_topic("orders", partitions=1)
+    epochs = {name: broker.open_producer("orders", name).epoch for name in "abc"}
+    broker.open_producer("orders", "b")
+    store.gate.clear()
+    first = Background(partial(broker.publish, "orders", batch(b"first")))
+    until_queued(broker, "orders", 1)
+    publishers = []
+    for place, (name, epoch) in enumerate(epochs.items()):
+        publishers.append(Background(partial(broker.publish_as, "orders", batch(name.encode()), name, "", epoch)))
+        until_queued(broker, "orders", place + 2)
+    store.gate.set()
+    assert first.result().written == 1
+    with pytest.raises(ProducerFenced):
+        publishers[1].result()
+    assert [publishers[place].result().offset.tolist() for place in (0, 2)] == [[1], [2]]
+    assert content(broker, "orders") == {0: [b"first", b"a", b"c"]}

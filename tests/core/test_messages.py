@@ -631,39 +631,43 @@ def test_broken_layout_is_refused_before_anything_reads_it(name: str, column: pa
 
 def test_good_batches_that_look_alike_become_one() -> None:
     batches = [publish_batch(value=[b"x"], key=[None]), publish_batch(value=[b"y", b"z"], key=[b"k", None])]
-    (together,) = accept_all(batches, DEFAULT_SETTINGS, 4)
-    assert isinstance(together, pa.RecordBatch)
+    (together,), errors = accept_all(batches, DEFAULT_SETTINGS, 4)
+    assert errors == []
     assert together.equals(accept(pa.concat_batches(batches), DEFAULT_SETTINGS, 4))
 
 
 def test_batches_that_look_different_are_checked_one_by_one() -> None:
     batches = [publish_batch(value=[b"x"]), publish_batch(value=[b"y"], key=[b"k"])]
-    assert accept_all(batches, DEFAULT_SETTINGS, 4) == [accept(batch, DEFAULT_SETTINGS, 4) for batch in batches]
-    assert accept_all(batches[:1], DEFAULT_SETTINGS, 4) == [accept(batches[0], DEFAULT_SETTINGS, 4)]
+    alone = [accept(batch, DEFAULT_SETTINGS, 4) for batch in batches]
+    assert accept_all(batches, DEFAULT_SETTINGS, 4) == (alone, [])
+    assert accept_all(batches[:1], DEFAULT_SETTINGS, 4) == (alone[:1], [])
 
 
 def test_wrong_batch_gets_its_error_and_leaves_the_others_alone() -> None:
     batches = [publish_batch(value=[b"x", b"y"], partition=[0, partition]) for partition in (1, 9, 3)]
-    first, second, third = accept_all(batches, DEFAULT_SETTINGS, 4)
+    accepted, (first, second, third) = accept_all(batches, DEFAULT_SETTINGS, 4)
     assert isinstance(second, InvalidMessage)
     assert (second.field, second.value, second.row) == ("partition", "9", 1)
-    assert [first, third] == [accept(batch, DEFAULT_SETTINGS, 4) for batch in (batches[0], batches[2])]
+    assert first is third is None
+    assert accepted == [accept(batch, DEFAULT_SETTINGS, 4) for batch in (batches[0], batches[2])]
 
 
 def test_broken_layout_of_one_batch_leaves_the_others_alone() -> None:
     good = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", "b"]))
     broken = pa.DictionaryArray.from_arrays(pa.array([0, 99]), pa.array(["c"]), safe=False)
     batches = [publish_batch(value=[b"", b""], producer_id=ids) for ids in (good, broken)]
-    first, second = accept_all(batches, DEFAULT_SETTINGS, 4)
-    assert first == accept(batches[0], DEFAULT_SETTINGS, 4)
+    accepted, (first, second) = accept_all(batches, DEFAULT_SETTINGS, 4)
+    assert accepted == [accept(batches[0], DEFAULT_SETTINGS, 4)]
+    assert first is None
     assert isinstance(second, InvalidInput)
     assert second.value == "not valid Arrow"
 
 
 def test_batches_too_large_to_be_put_together_are_checked_one_by_one() -> None:
     batches = [publish_batch(value=sparse_values(1200, 1 << 20))] * 2
-    errors = [outcome for outcome in accept_all(batches, DEFAULT_SETTINGS, 4) if isinstance(outcome, InvalidInput)]
-    assert [error.value for error in errors] == [f"{1200 << 20} bytes"] * 2
+    accepted, errors = accept_all(batches, DEFAULT_SETTINGS, 4)
+    assert accepted == []
+    assert [error.value for error in errors if isinstance(error, InvalidInput)] == [f"{1200 << 20} bytes"] * 2
 
 
 # What readers get
@@ -688,8 +692,9 @@ def test_name_of_a_column_that_is_no_text_is_refused() -> None:
 def test_name_that_is_no_text_leaves_the_other_batches_alone() -> None:
     good, wrong = publish_batch(value=[b"a"]), unnamed(b"b")
     for batches in ([good, wrong, good], [wrong, good], [wrong, wrong]):
-        outcomes = accept_all(batches, DEFAULT_SETTINGS, 4)
-        assert [isinstance(outcome, InvalidInput) for outcome in outcomes] == [batch is wrong for batch in batches]
+        accepted, errors = accept_all(batches, DEFAULT_SETTINGS, 4)
+        assert [isinstance(error, InvalidInput) for error in errors] == [batch is wrong for batch in batches]
+        assert len(accepted) == errors.count(None)
 
 
 @pytest.mark.parametrize("trouble", [MemoryError, RuntimeError, pa.ArrowMemoryError])
@@ -702,9 +707,9 @@ def test_failure_that_nobody_expected_is_that_of_one_batch(
     # Only the wrong batch has partitions.
     monkeypatch.setattr(messages, "_check_partitions", fail_on_two)
     good, wrong = publish_batch(value=[b"a"]), publish_batch(value=[b"b"], partition=[1])
-    first, second, third = accept_all([good, wrong, good], DEFAULT_SETTINGS, 4)
+    accepted, (first, second, third) = accept_all([good, wrong, good], DEFAULT_SETTINGS, 4)
     assert isinstance(second, trouble)
-    assert isinstance(first, pa.RecordBatch) and isinstance(third, pa.RecordBatch)
+    assert first is third is None and accepted == [accept(good, DEFAULT_SETTINGS, 4)] * 2
 
 
 DAY_US = 86_400 * 1_000_000

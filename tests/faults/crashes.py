@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.broker import Broker
+from headrace.broker.settings import BrokerSettings
 from headrace.core.limits import MICROSECONDS
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.options import DiskOptions
@@ -93,6 +94,7 @@ class Scenario:
     options: DiskOptions = TINY
     seeds: int = 2
     segments_made: int = 0
+    settings: BrokerSettings | None = None
 
 
 @dataclass
@@ -156,7 +158,7 @@ def prepare(scenario: Scenario, directory: Path) -> Template:
     clock, ledger = ManualClock(), Ledger()
     if scenario.is_new:
         return Template(directory, ledger, clock)
-    broker = Broker(DiskStore(directory, scenario.options), clock=clock)
+    broker = Broker(DiskStore(directory, scenario.options), scenario.settings, clock)
     scenario.prepare(Session(broker, ledger, clock))
     broker.close()
     scenario.spoil(directory)
@@ -178,7 +180,7 @@ def run(scenario: Scenario, template: Template, home: Path, crash_at: int) -> De
     store = None
     try:
         store = DiskStore(home / "store", scenario.options, files)
-        session = Session(Broker(store, clock=death.clock), death.ledger, death.clock)
+        session = Session(Broker(store, scenario.settings, death.clock), death.ledger, death.clock)
         scenario.warm_up(session)
         if not scenario.opens:
             files.arm(crash_at)

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from headrace.broker import Broker
 from headrace.broker.clock import Clock
+from headrace.broker.settings import BrokerSettings
 from headrace.core.descriptions import Staged
 from headrace.core.errors import StageNotFound, TopicNotFound
 from headrace.core.messages import PUBLISH_SCHEMA
@@ -342,10 +343,14 @@ def publish_left_stages(broker: Broker, ledger: Ledger) -> int:
 
 @contextmanager
 def opened(
-    directory: Path, options: DiskOptions = TINY, files: FileSystem | None = None, clock: Clock | None = None
+    directory: Path,
+    options: DiskOptions = TINY,
+    files: FileSystem | None = None,
+    clock: Clock | None = None,
+    settings: BrokerSettings | None = None,
 ) -> Iterator[Broker]:
     """A broker on a directory, closed at the end."""
-    with Broker(DiskStore(directory, options, files), clock=clock) as broker:
+    with Broker(DiskStore(directory, options, files), settings, clock) as broker:
         yield broker
 
 

@@ -20,7 +20,6 @@ from headrace.broker import (
     Broker,
     BrokerSettings,
 )
-from headrace.broker.publish import commit_builder as decision
 from headrace.core.publish.plan import CommitKey, Receipts
 from headrace.core.settings import TopicOptions
 from headrace.storage.disk.engine import DiskStore
@@ -29,10 +28,8 @@ from tests.faults.invariants import Message, Place, batch_of
 
 SMALL = DiskOptions(segment_bytes=20_000, segment_frames=30)
 # Upkeep has work to do all the time.
-BUSY = BrokerSettings(retention_check_seconds=0.02, window_clean_seconds=0.05, sources_check_seconds=0.05)
+BUSY = BrokerSettings(frame_rows=8, retention_check_seconds=0.02, window_clean_seconds=0.05, sources_check_seconds=0.05)
 PARTITIONS = 3
-# Rows that one frame may hold here: the large commits take several.
-FRAME_ROWS = 8
 TOPICS: Mapping[str, TopicOptions] = {
     "plain": {},
     "payload": {"deduplication": "payload"},
@@ -196,5 +193,4 @@ class Load:
 
 def run(directory: Path, parent: Connection, begin: Mapping[str, int]) -> None:
     """The body of the process that is killed."""
-    setattr(decision, "FRAME_ROWS", FRAME_ROWS)  # noqa: B010
     Load(directory, parent, begin).run()

@@ -8,12 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import Damaged
+from headrace.core.limits import FRAME_ROWS
 from headrace.core.messages import accept
 from headrace.core.publish.plan import Commit, TopicState, plan
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.log import DiskLog
+from headrace.storage.interface import Fences
 from tests.faults.invariants import TINY, Message, Place, batch_of, opened
 
 NOW_US = 1_700_000_000_000_000
@@ -43,12 +46,14 @@ class Prepared:
         return {p: 1 + max(o for q, o in self.messages if q == p) for p in {p for p, _ in self.messages}}
 
 
-def prepare(directory: Path, partitions: int, commits: list[list[Message]], closed: bool) -> Prepared:
+def prepare(
+    directory: Path, partitions: int, commits: list[list[Message]], closed: bool, frame_rows: int = FRAME_ROWS
+) -> Prepared:
     """Publish some commits; take the files as they are after a clean close, or before it."""
     work = directory.with_name(directory.name + "-work")
     content: dict[Place, Message] = {}
     seqnos: dict[str, int] = {}
-    with opened(work, TINY) as broker:
+    with opened(work, TINY, settings=BrokerSettings(frame_rows=frame_rows)) as broker:
         broker.create_topic("t", partitions)
         for messages in commits:
             receipts = broker.publish("t", batch_of(messages))
@@ -107,7 +112,7 @@ def append(log: DiskLog, topic: TopicRecord, value: bytes, partition: int) -> in
     rows = accept(batch_of([Message(value, partition=partition)]), topic.settings, topic.partitions)
     offsets: list[int] = []
 
-    def decide(state: TopicState) -> list[Commit]:
+    def decide(state: TopicState, fences: Fences) -> list[Commit]:
         commit, receipts = plan(rows, state, topic.settings, NOW_US)
         offsets.extend(receipts.offset.tolist())
         return [commit]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from headrace.broker.settings import BrokerSettings
 from headrace.core.publish.plan import CommitKey
 from headrace.storage.disk.options import DiskOptions
 from tests.faults.crashes import DAY_US, Scenario, Session
 from tests.faults.invariants import TINY, Message
 
 ONE_SEGMENT = DiskOptions()
+SMALL_FRAMES = BrokerSettings(frame_rows=4)
 UNSYNCED = DiskOptions(durability="os", segment_bytes=TINY.segment_bytes, segment_frames=TINY.segment_frames)
 
 # Zeros are written ahead of the third small commit, and of those after it.
@@ -196,9 +198,22 @@ SCENARIOS = [
     Scenario("publish to many partitions", three_partitions, live, publish_over_partitions, options=ONE_SEGMENT),
     Scenario("publish from sources", three_partitions, live, publish_sources, options=ONE_SEGMENT),
     Scenario("publish with a commit key", three_partitions, live, publish_with_key, options=ONE_SEGMENT),
-    Scenario("publish more than a frame", three_partitions, live, publish_many_frames, options=ONE_SEGMENT, seeds=20),
     Scenario(
-        "publish more than a frame into a new segment", three_partitions, fill, publish_many_frames, segments_made=1
+        "publish more than a frame",
+        three_partitions,
+        live,
+        publish_many_frames,
+        options=ONE_SEGMENT,
+        seeds=20,
+        settings=SMALL_FRAMES,
+    ),
+    Scenario(
+        "publish more than a frame into a new segment",
+        three_partitions,
+        fill,
+        publish_many_frames,
+        segments_made=1,
+        settings=SMALL_FRAMES,
     ),
     Scenario("publish by payload", by_payload, live, publish_payloads),
     Scenario("roll", three_partitions, fill, publish_and_roll, segments_made=1),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.broker import Broker
+from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import DiskFull, StoreUnavailable
 from headrace.storage.disk.engine import DiskStore
 from tests.faults.crashes import Death, ManualClock, verify_in
@@ -153,14 +154,13 @@ def test_a_full_disk_can_be_opened_and_read(site: Site) -> None:
     verify(site.directory, site.ledger)
 
 
-def test_what_was_cut_off_stays_cut_off_after_a_power_cut(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_cut_off_stays_cut_off_after_a_power_cut(place: Path) -> None:
     """The first frames of a large commit were synced when the last did not fit; then the log rolled."""
-    monkeypatch.setattr("headrace.broker.publish.commit_builder.FRAME_ROWS", 2)
     (place / "home" / "store").mkdir(parents=True)
     files = SimulatedFileSystem(SimulatedDisk(place / "home"))
     death = Death(place / "home", files, Ledger(), ManualClock(), crashed=True)
     store = DiskStore(place / "home" / "store", TINY, files)
-    broker = Broker(store, clock=death.clock)
+    broker = Broker(store, BrokerSettings(frame_rows=2), clock=death.clock)
     death.ledger.create_topic(broker, "t", 2)
     for number in range(3):
         death.ledger.publish(broker, "t", [Message(b"v%d" % number, None, "a", None, number)])

@@ -58,7 +58,7 @@ def fail_at(
     shutil.rmtree(home, ignore_errors=True)
     shutil.copytree(template.directory, home)
     ledger, clock = copy.deepcopy(template.ledger), copy.copy(template.clock)
-    broker = Broker(DiskStore(home, scenario.options, files), clock=clock)
+    broker = Broker(DiskStore(home, scenario.options, files), scenario.settings, clock)
     session = Session(broker, ledger, clock)
     scenario.warm_up(session)
     outcome = None
@@ -112,20 +112,14 @@ def check_going_on(session: Session, outcome: HeadraceError | None) -> None:
 
 
 @pytest.mark.parametrize(("scenario", "times"), CASES, ids=IDS)
-def test_disk_full_at_every_call(scenario: Scenario, times: int, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "more than a frame" in scenario.name:
-        monkeypatch.setattr("headrace.broker.publish.commit_builder.FRAME_ROWS", 4)
+def test_disk_full_at_every_call(scenario: Scenario, times: int, place: Path) -> None:
     outcomes = set(fail_everywhere(scenario, place, errno.ENOSPC, NEEDS_ROOM, times))
     assert outcomes <= {"NoneType", "DiskFull", "StoreUnavailable"}
     assert scenario.name.startswith("publish") <= ("DiskFull" in outcomes)
 
 
 @pytest.mark.parametrize(("scenario", "times"), CASES, ids=IDS)
-def test_input_output_error_at_every_call(
-    scenario: Scenario, times: int, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if "more than a frame" in scenario.name:
-        monkeypatch.setattr("headrace.broker.publish.commit_builder.FRAME_ROWS", 4)
+def test_input_output_error_at_every_call(scenario: Scenario, times: int, place: Path) -> None:
     outcomes = set(fail_everywhere(scenario, place, errno.EIO, EVERY_CHANGE, times))
     assert scenario.name.startswith("publish") <= ("OutcomeUnknown" in outcomes)
 
@@ -158,7 +152,7 @@ def test_retention_that_could_not_remove_a_segment_removes_it_later(place: Path)
     for skip in range(6):
         home = place / f"home{skip}"
         files, clock, ledger = FailingFileSystem(), ManualClock(), Ledger()
-        broker = Broker(DiskStore(home, scenario.options, files), clock=clock)
+        broker = Broker(DiskStore(home, scenario.options, files), scenario.settings, clock)
         session = Session(broker, ledger, clock)
         scenario.prepare(session)
         scenario.warm_up(session)

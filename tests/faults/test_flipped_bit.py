@@ -160,10 +160,9 @@ def test_flipped_bit_in_the_last_frame_of_a_crashed_store_is_a_torn_tail(place: 
 
 
 @pytest.mark.parametrize("number", [10, 11, 12])
-def test_flipped_bit_in_a_frame_of_a_large_commit(place: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.broker.publish.commit_builder.FRAME_ROWS", 2)
+def test_flipped_bit_in_a_frame_of_a_large_commit(place: Path, number: int) -> None:
     large = [[Message(b"v%d-%d" % (n, p), partition=p) for n in (10, 11, 12) for p in (0, 1)]]
-    prepared = prepare(place / "store", PARTITIONS, commits()[:10] + large, closed=True)
+    prepared = prepare(place / "store", PARTITIONS, commits()[:10] + large, closed=True, frame_rows=2)
     path = prepared.logs[-1]
     start, header = frames_of(path)[number - 8]
     assert header.continues == (number < 12)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.core.limits import FRAME_ROWS
 from headrace.storage.disk.files import frame
 from tests.faults.invariants import Attempt, Ledger, Message, verify
 from tests.faults.logs import Prepared, opened_log, prepare, read_rows, topic_of
@@ -52,10 +53,9 @@ def last_commit(log: Path) -> tuple[int, int]:
 
 
 @pytest.fixture(params=[1, 3], ids=["one frame", "three frames"])
-def prepared(request: pytest.FixtureRequest, place: Path, monkeypatch: pytest.MonkeyPatch) -> Prepared:
-    if request.param > 1:
-        monkeypatch.setattr("headrace.broker.publish.commit_builder.FRAME_ROWS", 3)
-    prepared = prepare(place / "store", 3, commits(), closed=False)
+def prepared(request: pytest.FixtureRequest, place: Path) -> Prepared:
+    frame_rows = 3 if request.param > 1 else FRAME_ROWS
+    prepared = prepare(place / "store", 3, commits(), closed=False, frame_rows=frame_rows)
     assert last_commit(prepared.logs[-1])[1] == request.param
     return prepared
 

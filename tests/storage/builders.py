@@ -19,7 +19,7 @@ from headrace.core.names import topic_key
 from headrace.core.publish.plan import Commit, CommitKey, Receipts, TopicState, plan
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.interface import Store, TopicLog
+from headrace.storage.interface import Fences, Store, TopicLog
 from headrace.storage.open import open_store
 
 NOW_US = 1_700_000_000 * MICROSECONDS
@@ -83,7 +83,7 @@ def publish(
     """Write one commit with a frame for each batch; the receipts of each."""
     answers: list[Receipts] = []
 
-    def decide(state: TopicState) -> Sequence[Commit]:
+    def decide(state: TopicState, fences: Fences) -> Sequence[Commit]:
         commits, answers[:] = commit_of(batches, state, now_us, settings, keys)
         return commits
 

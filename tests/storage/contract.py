@@ -27,7 +27,7 @@ from headrace.core.publish.plan import Commit, CommitKey, TopicState, plan_reset
 from headrace.core.rights import Grant, Right
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
 from headrace.storage.catalog import TokenRecord, TopicRecord
-from headrace.storage.interface import TopicLog
+from headrace.storage.interface import Fences, TopicLog
 from tests.storage.builders import (
     CREATED_US,
     EVERYTHING,
@@ -447,7 +447,7 @@ class LogContract:
         topic = Topic(place)
         topic.publish(values(b"a"))
         before = state_of(topic.log)
-        topic.log.commit(lambda state: [])
+        topic.log.commit(lambda state, fences: [])
         assert state_of(topic.log) == before
         place.reopen()
         assert values_in(topic.log) == [b"a"]
@@ -455,7 +455,7 @@ class LogContract:
     def test_a_decision_that_fails_writes_nothing(self, place: Place) -> None:
         topic = Topic(place)
 
-        def fail(state: TopicState) -> Sequence[Commit]:
+        def fail(state: TopicState, fences: Fences) -> Sequence[Commit]:
             raise ValueError("undecided")
 
         with pytest.raises(ValueError, match="undecided"):
@@ -467,7 +467,9 @@ class LogContract:
     def test_frames_may_be_planned_one_by_one(self, place: Place) -> None:
         topic = Topic(place)
         topic.publish(values(b"a"))
-        topic.log.commit(lambda state: iter(commit_of([values(b"b"), values(b"c", b"d"), values(b"e")], state)[0]))
+        topic.log.commit(
+            lambda state, fences: iter(commit_of([values(b"b"), values(b"c", b"d"), values(b"e")], state)[0])
+        )
         assert values_in(topic.log) == [b"a", b"b", b"c", b"d", b"e"]
         place.reopen()
         assert values_in(topic.log) == [b"a", b"b", b"c", b"d", b"e"]
@@ -478,7 +480,7 @@ class LogContract:
         topic.publish(values(b"a"))
         before = state_of(topic.log)
 
-        def fail(state: TopicState) -> Iterator[Commit]:
+        def fail(state: TopicState, fences: Fences) -> Iterator[Commit]:
             yield from commit_of([values(b"x"), values(b"y"), values(b"z")], state)[0][:planned]
             raise ValueError("undecided")
 
@@ -745,7 +747,7 @@ class RetentionContract:
         topic = Topic(place)
         rows = [{"producer_id": name, "seqno": 9} for name in ("p", "q")]
         topic.publish(batch_of(rows), keys=(CommitKey("w", 1),))
-        topic.log.commit(lambda state: [plan_reset(state, [("p", "")], NOW_US)])
+        topic.log.commit(lambda state, fences: [plan_reset(state, [("p", "")], NOW_US)])
         before = state_of(topic.log)
         place.reopen()
         assert state_of(topic.log) == before

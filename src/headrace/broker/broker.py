@@ -40,8 +40,7 @@ from headrace.broker.maintenance import Maintenance
 from headrace.broker.maintenance_tasks import MaintenanceTasks
 from headrace.broker.metrics import TopicMetrics, groups_of, topic_metrics_of
 from headrace.broker.publish.commit_queue import Fence, Request
-from headrace.broker.publish.producers import Producers
-from headrace.broker.publish.shared_producers import open_shared_producer
+from headrace.broker.publish.producers import open_producer
 from headrace.broker.queue_api.registrations import Registrations
 from headrace.broker.read.subscription import Dispatcher, Subscription
 from headrace.broker.read.topic_reader import TopicReader
@@ -103,7 +102,6 @@ class Broker:
         self.access = Access(store.catalog, self._clock)
         self.registrations = Registrations(self._topics, store.catalog, self._clock, queue_api)
         self.admissions = Admissions(self._topics, self.settings)
-        self._producers = Producers()
         self._delivery = Dispatcher()
         chores = MaintenanceTasks(store, self._topics, self.registrations, self.settings, self._clock, self.counters)
         self.maintenance = Maintenance(chores.tasks())
@@ -231,9 +229,8 @@ class Broker:
         With a commit key whose number is at or below the last one of its writer nothing is written, and every
         receipt says `duplicate`.
         """
-        found = self._topics.find(topic).topic
-        request = Request([check_batch(batch)], check_commit_key(commit_key))
-        return found.queue.publish(request, self._patience(timeout_seconds))
+        patience, found = self._patience(timeout_seconds), self._topics.find(topic).topic
+        return found.queue.publish(Request([check_batch(batch)], check_commit_key(commit_key)), patience)
 
     def publish_many(
         self, topic: str, batches: Sequence[pa.RecordBatch], timeout_seconds: float | None = None
@@ -287,13 +284,8 @@ class Broker:
         if epoch is not None:
             check_epoch(epoch)
         if check_text("producer_id", producer_id):
-            source = (found.record.id, producer_id, check_text("message_group_id", message_group_id))
-            patience, now_us = self._patience(None), self._clock.now_us()
-            if found.is_shared:
-                opened, last_seqno = open_shared_producer(found, source[1:], epoch, now_us)
-            else:
-                opened = self._producers.open(found.record.name, source, epoch, now_us, patience)
-                last_seqno = self.last_seqno(topic, producer_id, message_group_id)
+            source = (producer_id, check_text("message_group_id", message_group_id))
+            opened, last_seqno = open_producer(found, source, epoch, self._clock.now_us())
         settings = found.record.settings
         return ProducerOpening(
             opened,
@@ -308,13 +300,8 @@ class Broker:
         self, topic: str, batch: pa.RecordBatch, producer_id: str, message_group_id: str, epoch: int
     ) -> Receipts:
         """Publish as the producer that was opened with an epoch, unless another was opened since."""
-        found, epoch = self._topics.find(topic).topic, check_epoch(epoch)
-        if found.is_shared:
-            fence = Fence((producer_id, message_group_id), epoch)
-            return found.queue.publish(Request([check_batch(batch)], fence=fence), self._patience(None))
-        source = (found.record.id, producer_id, message_group_id)
-        with self._producers.writing(found.record.name, source, epoch):
-            return self.publish(topic, batch)
+        found, fence = self._topics.find(topic).topic, Fence((producer_id, message_group_id), check_epoch(epoch))
+        return found.queue.publish(Request([check_batch(batch)], fence=fence), self._patience(None))
 
     def last_commit(self, topic: str, writer: str) -> int | None:
         """The number of the last commit of a writer of commit keys, or none."""
@@ -373,8 +360,9 @@ class Broker:
         return sum(self._store.stages.drop(topic.record.id, stage) for stage in stages)
 
     def _patience(self, timeout_seconds: float | None) -> float:
-        patience = self.settings.publish_timeout_seconds if timeout_seconds is None else timeout_seconds
-        return check_seconds("timeout_seconds", patience)
+        if timeout_seconds is None:
+            return self.settings.publish_timeout_seconds
+        return check_seconds("timeout_seconds", timeout_seconds)
 
     # Reading
 

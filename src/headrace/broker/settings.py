@@ -8,6 +8,8 @@ import msgspec
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import (
+    FRAME_BYTES,
+    FRAME_ROWS,
     GROUPS_PER_TOPIC,
     LINK_IDLE_SECONDS,
     MEMBERS_PER_GROUP,
@@ -70,6 +72,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     queue_messages_per_partition, queue_bytes: what may wait to be written to one topic; beyond it publishers wait.
     publish_timeout_seconds: how long a publisher waits for room in that queue before it is told to retry.
+    frame_rows, frame_bytes: what one frame of the log holds, and what one group commit collects. A larger publish is
+        written as several frames that become visible together; smaller frames take less memory and more syncs.
     stage_idle_seconds: staged rows that nobody adds to or publishes for so long are dropped.
     sources_max: above so many sources a topic forgets those that are idle longest and have lost their link.
     topics_max, partitions_max, groups_per_topic_max, members_per_group_max: what the store may have: topics, partitions
@@ -85,6 +89,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     queue_messages_per_partition: int = QUEUE_MESSAGES_PER_PARTITION
     queue_bytes: int = QUEUE_BYTES
     publish_timeout_seconds: float = PUBLISH_TIMEOUT_SECONDS
+    frame_rows: int = FRAME_ROWS
+    frame_bytes: int = FRAME_BYTES
     stage_idle_seconds: float = STAGE_IDLE_SECONDS
     sources_max: int = SOURCES_MAX
     topics_max: int = TOPICS_IN_STORE

@@ -56,6 +56,11 @@ def partition_of(key: bytes, partitions: int) -> int:
     return fnv1a64_of(key) % partitions
 
 
+def partition_rows(data: Bytes, starts: Int64s, lengths: Int64s, partitions: int) -> npt.NDArray[np.int32]:
+    """The partition of every key that `byte_rows` gave."""
+    return (fnv1a64_rows(data, starts, lengths) % np.uint64(partitions)).astype(np.int32)
+
+
 def fnv1a64(column: pa.Array) -> UInt64s:
     """The hash of every row; a null hashes as empty bytes."""
     return fnv1a64_rows(*byte_rows(column))

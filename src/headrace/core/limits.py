@@ -70,7 +70,7 @@ WINDOW_MESSAGES_MAX = 100_000_000
 QUEUE_MESSAGES_PER_PARTITION = 10_000
 QUEUE_BYTES = 256 << 20
 PUBLISH_TIMEOUT_SECONDS = 30.0
-# What one frame may hold; a larger commit is written as several frames that become visible together.
+# What one frame holds unless set otherwise; a larger commit is written as several frames that become visible together.
 FRAME_BYTES = 16 << 20
 FRAME_ROWS = 1 << 18
 

@@ -108,12 +108,12 @@ def _schema_of(names: tuple[str, ...]) -> pa.Schema:
 
 def accept_all(
     batches: Sequence[pa.RecordBatch], settings: TopicSettings, partitions: int
-) -> list[pa.RecordBatch | Exception]:
+) -> tuple[list[pa.RecordBatch], list[Exception | None]]:
     """`accept` for the batches of several publishers: one check for all, since most of the time all are good.
 
-    If they do not look alike, or anything is wrong with one, each is checked by itself. What comes back is either
-    one batch with the rows of all, or for each its batch or its error. Also what nobody expected, a lack of memory
-    among it, is the error of the one whose batch met it.
+    If they do not look alike, or anything is wrong with one, each is checked by itself. What comes back is one batch
+    with the rows of all, or one for each that is good; and for each its error or none, unless all are good. Also what
+    nobody expected, a lack of memory among it, is the error of the one whose batch met it.
     """
     first = batches[0]
     if len(batches) > 1 and all(batch.schema.equals(first.schema) for batch in batches[1:]):
@@ -121,18 +121,19 @@ def accept_all(
             # Concatenating trusts offsets and indices, so they are checked before.
             for batch in batches:
                 _check_layout(batch)
-            return [accept(pa.concat_batches(batches), settings, partitions)]
+            return [accept(pa.concat_batches(batches), settings, partitions)], []
         except Exception:
             # Whose it is shows when each is checked by itself.
             pass
-    return [_accepted_or_error(batch, settings, partitions) for batch in batches]
-
-
-def _accepted_or_error(batch: pa.RecordBatch, settings: TopicSettings, partitions: int) -> pa.RecordBatch | Exception:
-    try:
-        return accept(batch, settings, partitions)
-    except Exception as error:
-        return error
+    accepted: list[pa.RecordBatch] = []
+    errors: list[Exception | None] = []
+    for batch in batches:
+        try:
+            accepted.append(accept(batch, settings, partitions))
+            errors.append(None)
+        except Exception as error:
+            errors.append(error)
+    return accepted, errors if len(accepted) < len(batches) else []
 
 
 def message_sizes(value: pa.Array, key: pa.Array | None, attributes: pa.Array | None) -> Int64s:

@@ -19,17 +19,31 @@ from headrace.core.hashing import Int64s
 from headrace.core.histogram import Histogram
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import Commit, TopicState
+from headrace.core.publish.sources import Source
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import Catalog, TopicRecord
 from headrace.storage.ranges import Gap, OffsetRange
 
-__all__ = ["Decide", "Gap", "OffsetRange", "SharedLog", "Signals", "Stages", "Store", "TopicLog"]
+__all__ = ["Decide", "Fences", "Gap", "OffsetRange", "Signals", "Stages", "Store", "TopicLog"]
 
-# Given the state of the topic, what is to be written: one commit as one or more frames, or nothing. It changes nothing
-# of the state but may let it forget what has expired, since forgetting needs no record. A shared store may ask again,
-# if another server committed before the first answer was written: the last answer counts. Frames of a large commit may
-# be planned only when they are asked for: whoever writes each before it asks for the next holds one in memory, not all.
-Decide = Callable[[TopicState], Iterable[Commit]]
+
+class Fences(Protocol):
+    """The newest epoch of each producer that was opened for a source of a topic.
+
+    It belongs to a decision: what is put counts with its commit, and nobody opens a producer meanwhile.
+    """
+
+    def epochs(self, sources: Sequence[Source]) -> dict[Source, int]: ...
+
+    def put(self, source: Source, epoch: int) -> None: ...
+
+
+# Given the state of the topic and its producers, what is to be written: one commit as one or more frames, or nothing.
+# It changes nothing of the state but may let it forget what has expired, since forgetting needs no record. A shared
+# store may ask again, if another server committed before the first answer was written: the last answer counts. Frames
+# of a large commit may be planned only when they are asked for: whoever writes each before it asks for the next holds
+# one in memory, not all.
+Decide = Callable[[TopicState, Fences], Iterable[Commit]]
 
 
 class TopicLog(Protocol):
@@ -77,17 +91,6 @@ class TopicLog(Protocol):
     def bytes_stored(self) -> int: ...
 
     def close(self) -> None: ...
-
-
-class SharedLog(TopicLog, Protocol):
-    """The log of a shared store, which knows the newest epoch of each producer that was opened for a source.
-
-    Both are for a decision only: they belong to its commit, so no other server opens a producer meanwhile.
-    """
-
-    def epochs(self, sources: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]: ...
-
-    def put_epoch(self, source: tuple[str, str], epoch: int) -> None: ...
 
 
 class Stages(Protocol):

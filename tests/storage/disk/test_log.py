@@ -29,6 +29,7 @@ from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.segment import file_name
 from headrace.storage.disk.log import MAPPED_SEGMENTS_MAX
 from headrace.storage.disk.options import DiskOptions
+from headrace.storage.interface import Fences
 from tests.storage.builders import (
     EVERYTHING,
     NOW_US,
@@ -306,7 +307,7 @@ class TestFailures:
         topic = DiskTopic(tmp_path / "store")
         topic.publish(values(b"0"))
 
-        def decide(state: TopicState) -> Iterator[Commit]:
+        def decide(state: TopicState, fences: Fences) -> Iterator[Commit]:
             commits, _ = commit_of([values(b"x")], state, NOW_US, DEFAULT_SETTINGS, ())
             yield replace(commits[0], continues=True)
             raise MemoryError
@@ -409,7 +410,7 @@ class TestFailures:
         topic = DiskTopic(tmp_path / "store", files=files)
         topic.publish(values(b"0"))
 
-        def fail(state: TopicState) -> Iterator[Commit]:
+        def fail(state: TopicState, fences: Fences) -> Iterator[Commit]:
             yield from commit_of([values(b"x"), values(b"y")], state)[0][:1]
             raise MemoryError
 

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.core.publish.plan import TopicState
 from headrace.storage.disk.files import frame
-from headrace.storage.disk.tail_cache import BYTES_MAX, COMMIT_BYTES_MAX, COMMITS_MAX, PIECES_MAX, TailCache
+from headrace.storage.disk.tail_cache import BYTES_MAX, COMMITS_MAX, PIECES_MAX, TAIL_COMMIT_BYTES_MAX, TailCache
 from tests.storage.builders import EVERYTHING, NOW_US, batch_of, commit_of, values
 from tests.storage.disk.builders import ROOMY_OPTIONS, DiskTopic, FailingFiles
 
@@ -59,7 +59,7 @@ def test_a_partition_that_has_nothing_here_is_read_elsewhere() -> None:
 def test_a_large_commit_empties_it_and_the_next_small_one_begins_anew() -> None:
     written = Written()
     written.write((0, b"a0"))
-    written.write((1, bytes(COMMIT_BYTES_MAX)))
+    written.write((1, bytes(TAIL_COMMIT_BYTES_MAX)))
     assert written.read(0, 0, 1) is written.read(1, 0, 1) is None
     written.write((0, b"a1"))
     assert written.read(0, 1, 2) == [(b"a1", 2)]
@@ -80,7 +80,7 @@ def test_so_many_commits_are_kept_and_no_more() -> None:
 
 def test_so_many_bytes_are_kept_and_no_more() -> None:
     written = Written()
-    size = COMMIT_BYTES_MAX // 2
+    size = TAIL_COMMIT_BYTES_MAX // 2
     count = BYTES_MAX // size
     for number in range(count):
         written.write((0, b"%d" % number + bytes(size)))

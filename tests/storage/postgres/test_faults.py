@@ -15,7 +15,8 @@ from psycopg import errors
 from headrace.core.errors import Closed, DiskFull, OutcomeUnknown, StoreUnavailable
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import Commit, CommitKey, Receipts, TopicState
-from headrace.storage.interface import TopicLog
+from headrace.core.settings import TopicSettings
+from headrace.storage.interface import Fences, TopicLog
 from headrace.storage.postgres.engine import PostgresStore
 from headrace.storage.postgres.errors import failure_of, is_lost
 from headrace.storage.postgres.log.commit import INSERT_ROWS_MAX
@@ -143,7 +144,7 @@ class TestLostConnections:
             proxy.come_back()
             with pytest.raises(OutcomeUnknown, match="no trace"):
                 publishing.result(60)
-        log.commit(lambda state: [])
+        log.commit(lambda state, fences: [])
         assert log.state.is_repeated(CommitKey("w", 1))
 
     def test_an_outcome_that_cannot_be_found_out_in_time_is_unknown(self, site: Site, proxy: Proxy) -> None:
@@ -217,7 +218,7 @@ class TestLostConnections:
         with monkeypatch.context() as broken:
             broken.setattr(PayloadWindow, "add", add)
             with pytest.raises(OutcomeUnknown, match="after COMMIT: MemoryError"):
-                publish(log, values(b"a"), keys=(key,))
+                publish(log, values(b"a"), settings=TopicSettings(deduplication="payload"), keys=(key,))
         assert log.state.is_repeated(key)
         publish(log, values(b"b"))
         assert values_in(log) == [b"a", b"b"]
@@ -228,7 +229,7 @@ class TestLostConnections:
         log = log_of(store, topic)
         looked: list[int] = []
         proxy.cut_at(b"COMMIT", "after")
-        log.commit(lambda state: looked.append(state.next_number) or [])  # type: ignore[func-returns-value]
+        log.commit(lambda state, fences: looked.append(state.next_number) or [])  # type: ignore[func-returns-value]
         assert looked == [0, 0]
 
     def test_a_commit_is_decided_anew_although_others_only_opened_a_producer(self, site: Site, proxy: Proxy) -> None:
@@ -238,12 +239,12 @@ class TestLostConnections:
         source = ("p", "p")
         epochs: list[dict[tuple[str, str], int]] = []
 
-        def open_producer(state: TopicState) -> list[Commit]:
-            theirs.put_epoch(source, 7)
+        def open_producer(state: TopicState, fences: Fences) -> list[Commit]:
+            fences.put(source, 7)
             return []
 
-        def decide(state: TopicState) -> list[Commit]:
-            epochs.append(dict(log.epochs([source])))
+        def decide(state: TopicState, fences: Fences) -> list[Commit]:
+            epochs.append(dict(fences.epochs([source])))
             return commit_of([values(b"a")], state)[0]
 
         proxy.cut_at(b"INSERT INTO", "before", stays_down=True)
@@ -322,7 +323,7 @@ class TestHeldLocks:
         entered, leave = threading.Event(), threading.Event()
 
         def hold() -> None:
-            def decide(state: object) -> list[object]:
+            def decide(state: object, fences: object) -> list[object]:
                 # The thread that has the only connection may ask again.
                 assert other.offsets().end.tolist() == [0, 0]
                 entered.set()
@@ -374,7 +375,7 @@ class TestConnections:
         topic = create(store)
         log, other = log_of(store, topic), log_of(store, topic)
 
-        def decide(state: object) -> list[object]:
+        def decide(state: object, fences: object) -> list[object]:
             proxy.cut()
             other.offsets()
             return []
@@ -410,7 +411,7 @@ class TestConnections:
         waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'headrace'"
         with ThreadPoolExecutor(1) as threads:
 
-            def decide(state: TopicState) -> list[Commit]:
+            def decide(state: TopicState, fences: Fences) -> list[Commit]:
                 later.append(threads.submit(publish, theirs, values(b"b")))
                 wait_until(lambda: bool(site.ask(waiting)), "the other publisher")
                 return commit_of([values(b"a")], state)[0]

@@ -14,6 +14,7 @@ from headrace.core.errors import LogFailed, StoreUnavailable, TopicDeleted, Unkn
 from headrace.core.publish.plan import Commit, CommitKey, TopicState, plan_reset
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import TokenRecord
+from headrace.storage.interface import Fences
 from headrace.storage.open import open_catalog, open_store
 from headrace.storage.postgres.engine import PostgresStore
 from headrace.storage.postgres.log import topic_state as knowledge
@@ -40,7 +41,7 @@ class TestState:
             key = CommitKey(f"w{number % 3}", number)
             publish(logs[number // 2 % 2], batch_of(rows), now_us=NOW_US, settings=PAYLOAD, keys=(key,))
         for log in logs:
-            log.commit(lambda state: [])
+            log.commit(lambda state, fences: [])
         assert state_of(logs[0]) == state_of(logs[1]) == state_of(log_of(site.open(), topic))
         assert sum(len(values_in(logs[0], partition)) for partition in range(3)) == 36
         assert [values_in(logs[0], partition) for partition in range(3)] == [
@@ -65,7 +66,7 @@ class TestState:
         rows = batch_of([{"producer_id": name, "seqno": 9} for name in ("p", "q")])
         assert publish(here, rows)[0].outcome.tolist() == [0, 0]
         assert publish(there, rows)[0].outcome.tolist() == [1, 1]
-        here.commit(lambda state: [plan_reset(state, [("p", "")], NOW_US)])
+        here.commit(lambda state, fences: [plan_reset(state, [("p", "")], NOW_US)])
         assert publish(there, rows)[0].outcome.tolist() == [0, 1]
         assert publish(here, rows)[0].outcome.tolist() == [1, 1]
 
@@ -120,7 +121,7 @@ class TestState:
         stores = [site.open(), site.open()]
         topic = create(stores[0], settings=PAYLOAD)
         log, other = (log_of(store, topic) for store in stores)
-        log.commit(lambda state: [])
+        log.commit(lambda state, fences: [])
         for number in range(9):
             rows = batch_of([{"value": b"v%d" % number, "producer_id": f"p{number}", "seqno": 1}])
             now_us = NOW_US + number * 20 * 86_400 * SECOND_US
@@ -129,7 +130,7 @@ class TestState:
         assert site.ask("SELECT count(*) FROM topic_payloads") == [(2,)]
         assert site.ask("SELECT count(*) FROM topic_writers") == [(4,)]
         assert site.ask("SELECT count(*) FROM topic_sources") == [(4,)]
-        other.commit(lambda state: [])
+        other.commit(lambda state, fences: [])
         assert list(other.state.writers) == ["w6", "w7", "w8"]
 
     def test_where_there_is_nothing_to_trim_nothing_is_asked(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +156,9 @@ class TestStoreWide:
             for number in range(12):
                 log, other = logs[server][number % 2], logs[server][1 - number % 2]
 
-                def decide(state: TopicState, other: Any = other, number: int = number) -> Sequence[Commit]:
+                def decide(
+                    state: TopicState, fences: Fences, other: Any = other, number: int = number
+                ) -> Sequence[Commit]:
                     from headrace.core.publish.plan import plan
 
                     rows = values(b"%d" % (number // 2), partition=0)

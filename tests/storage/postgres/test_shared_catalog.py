@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, text
@@ -19,7 +19,7 @@ from headrace.core.groups.group import Group, Member
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import Catalog
 from headrace.storage.group_row import GroupRow
-from headrace.storage.interface import SharedLog
+from headrace.storage.interface import Fences, TopicLog
 from headrace.storage.postgres.engine import PostgresStore
 from tests.broker.background import together
 from tests.postgres_server import PASSWORD, PostgresServer
@@ -253,13 +253,13 @@ class TestTopics:
             second.add_topic(topic.name, topic.key, 1, DEFAULT_SETTINGS, 0, lambda record: None)
 
 
-def epochs(log: SharedLog, source: tuple[str, str], put: int | None = None) -> dict[tuple[str, str], int]:
+def epochs(log: TopicLog, source: tuple[str, str], put: int | None = None) -> dict[tuple[str, str], int]:
     found: dict[tuple[str, str], int] = {}
 
-    def decide(state: Any) -> list[Any]:
-        found.update(log.epochs([source]))
+    def decide(state: Any, fences: Fences) -> list[Any]:
+        found.update(fences.epochs([source]))
         if put is not None:
-            log.put_epoch(source, put)
+            fences.put(source, put)
         return []
 
     log.commit(decide)
@@ -271,7 +271,7 @@ class TestEpochs:
         self, two: tuple[PostgresStore, PostgresStore]
     ) -> None:
         topic = create(two[0])
-        first, second = (cast(SharedLog, log_of(store, topic)) for store in two)
+        first, second = (log_of(store, topic) for store in two)
         source, other = ("p\0" + "x" * 5000, ""), ("p", "\0")
         assert epochs(first, source, put=5) == {}
         assert epochs(second, source, put=3) == {source: 5}
@@ -280,7 +280,7 @@ class TestEpochs:
 
     def test_the_oldest_producers_are_forgotten_above_the_limit(self, two: tuple[PostgresStore, PostgresStore]) -> None:
         for name in ("one", "two"):
-            log = cast(SharedLog, log_of(two[0], create(two[0], name)))
+            log = log_of(two[0], create(two[0], name))
             for number in range(5):
                 epochs(log, (f"p{number}", ""), put=10 - number)
         assert two[1].catalog.forget_producers(5) == 0

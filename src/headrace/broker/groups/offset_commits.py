@@ -1,7 +1,7 @@
 """Offsets that several groups of a shared topic commit at the same time, in one transaction.
 
 Consumers of many groups commit through one server, each a moment after the other: those that wait share a transaction
-(`crowd`). Every commit is checked by itself under the lock of its group, and one that is refused leaves the others
+(`combiner`). Every commit is checked by itself under the lock of its group, and one that is refused leaves the others
 alone. What cannot be done together is left to its own thread, so that it holds up nobody: a commit whose group is not
 there or is being changed at this moment, and all of them if the transaction fails for whatever reason.
 """

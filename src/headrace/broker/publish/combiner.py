@@ -30,12 +30,6 @@ STEP_SECONDS_MAX: Final = 0.001
 AT_ONCE_COMMITS: Final = 64
 
 
-def _locked() -> threading.Lock:
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
-
-
 @dataclass(slots=True, eq=False)
 class Waiter:
     """What one thread wants done, and how it is woken."""
@@ -45,7 +39,8 @@ class Waiter:
     # Whom its thread wakes once it was woken itself; or else whose lead it passes on.
     next: Waiter | None = field(default=None, init=False)
     passes: Waiter | None = field(default=None, init=False)
-    decided: threading.Lock = field(default_factory=_locked, init=False)
+    # Held from when it is put among those waiting until it is decided.
+    decided: threading.Lock = field(default_factory=threading.Lock, init=False)
 
 
 Job = TypeVar("Job", bound=Waiter)
@@ -84,6 +79,7 @@ class Combiner(Generic[Job]):
         """Have one's wish done, by this thread or by another."""
         try:
             with self._lock:
+                wish.decided.acquire()
                 self._waiting.append(wish)
                 self.come(wish)
             self.wait([wish])
@@ -128,25 +124,28 @@ class Combiner(Generic[Job]):
         try:
             self.work(self._taken)
         finally:
-            self._hand_over(leading)
+            with self._lock:
+                self.forget(self._taken)
+                self._hand_over(leading)
 
     def _hand_over(self, leading: Job) -> None:
-        """Wake the first whose wish is done, which wakes the next, and so on; the last passes the lead on."""
-        with self._lock:
-            taken = self._taken
-            self.forget(taken)
-            following: Waiter | None = None
-            if self._at_once:
-                self._at_once -= 1
-            else:
-                for wish in reversed(taken):
-                    if not wish.is_abandoned:
-                        wish.next, wish.passes, following = following, leading if following is None else None, wish
-                self._waking_until = time.monotonic() + len(taken) * STEP_SECONDS_MAX
-            if following is not None:
-                _wake(following)
-            else:
-                self._wake_all(leading)
+        """Wake the first whose wish is done, which wakes the next, and so on; the last passes the lead on.
+
+        The caller holds the lock.
+        """
+        taken = self._taken
+        following: Waiter | None = None
+        if self._at_once:
+            self._at_once -= 1
+        else:
+            for wish in reversed(taken):
+                if not wish.is_abandoned:
+                    wish.next, wish.passes, following = following, leading if following is None else None, wish
+            self._waking_until = time.monotonic() + len(taken) * STEP_SECONDS_MAX
+        if following is not None:
+            _wake(following)
+        else:
+            self._wake_all(leading)
 
     def _wake_next(self, waiter: Waiter) -> None:
         """After a thread was woken, or will not wait any more."""

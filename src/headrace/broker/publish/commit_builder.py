@@ -1,29 +1,37 @@
-"""Deciding on the requests of a group commit together: checked in one go, planned as one batch, answered one by one.
+"""Building a group commit: its requests are checked in one go, planned as one batch, answered one by one.
+
+    CommitBuilder(requests, topic)   checks the rows of the requests
+      .build(state, fences)          plans what is written; the log calls it, and writes and applies what it gives
+      .answer()                      gives each request its receipts, and says what was done
 
 A request that breaks a rule gets its error and leaves the others alone, and so does one whose rows make checking or
 planning fail in a way that nobody expected, a lack of memory among them. A request whose commit key was used before
-publishes nothing, nor does one of a producer that was fenced off. A store may ask twice, if its connection broke.
-What is too large for one frame is planned in pieces on a copy of the state; the frames become visible together. Each
-piece is planned when it is asked for, so that its rows are written and gone before the next one needs memory.
+publishes nothing, nor does one of a producer that was fenced off. A log may build twice, if its connection broke: the
+last time counts. What is too large for one frame is planned in pieces on a copy of the state; the frames become visible
+together. Each piece is planned when it is asked for, so that its rows are written and gone before the next one needs
+memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.broker.publish.commit_queue import Fence, Request
+from headrace.broker.clock import Clock
+from headrace.broker.publish.commit_queue import Request
+from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import HeadraceError, ProducerFenced
-from headrace.core.limits import FRAME_BYTES, FRAME_ROWS
 from headrace.core.messages import accept_all, content_bytes, join
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import (
+    DUPLICATE_BY_PAYLOAD,
+    DUPLICATE_BY_SOURCE,
     DUPLICATE_COMMIT,
-    WRITTEN,
     Commit,
     CommitKey,
     Directory,
@@ -35,78 +43,115 @@ from headrace.core.publish.plan import (
     may_jump,
     plan,
 )
-from headrace.core.settings import TopicSettings
-from headrace.storage.interface import SharedLog
+from headrace.storage.catalog import TopicRecord
+from headrace.storage.interface import Fences
+
+DUPLICATE_COUNTERS: Final = {
+    DUPLICATE_BY_SOURCE: "duplicates_by_source",
+    DUPLICATE_BY_PAYLOAD: "duplicates_by_payload",
+    DUPLICATE_COMMIT: "duplicates_by_commit_key",
+}
+
+
+class Summary(NamedTuple):
+    """What a commit did, beside the receipts: where the rows of each frame are, how many, and what is counted."""
+
+    frames: Sequence[Directory]
+    messages: int
+    counts: Mapping[str, int]
 
 
 class CommitBuilder:
-    """What is written of some requests, in one commit."""
+    """What is written of some requests, in one commit. One thread at a time."""
 
-    def __init__(self, requests: Sequence[Request], settings: TopicSettings, partitions: int) -> None:
-        # Of what was decided: where the rows of each frame are, how many messages they are, and the bytes
-        # of their values, keys and attributes.
-        self.frames: list[Directory] = []
-        self.written = 0
-        self.bytes_written = 0
+    def __init__(self, requests: Sequence[Request], topic: TopicRecord, limits: BrokerSettings, clock: Clock) -> None:
         self._requests = requests
-        self._settings = settings
+        self._topic = topic
+        self._limits = limits
+        self._clock = clock
+        # Of what was built last: the requests in it and their receipts, where the rows of each frame are, how many
+        # messages these are and the bytes of their values, keys and attributes.
         self._fresh: list[Request] = []
         self._receipts: list[Receipts] = []
+        self._frames: list[Directory] = []
+        self._messages = self._bytes = 0
+        # The payload window that it was built on, and how many payloads this had forgotten early before.
+        self._window: PayloadWindow | None = None
+        self._forgotten_before = 0
+        # The requests with a commit key, and those that were staged, each with its rows.
+        self._keyed = [(each, self._check_alone(each)) for each in requests if not _is_plain(each)]
+        # The others that passed their checks, and their rows: in one batch, or in one for each.
         self._plain = [request for request in requests if _is_plain(request)]
-        self._plain_batches = self._check(self._plain, partitions) if self._plain else []
-        self._keyed = [request for request in requests if not _is_plain(request)]
-        self._keyed_batches = [self._check_alone(request, partitions) for request in self._keyed]
-        self._may_jump = any(map(may_jump, chain(self._plain_batches, *self._keyed_batches)))
+        self._plain_batches: Sequence[pa.RecordBatch] = ()
+        if self._plain:
+            self._plain, self._plain_batches = self._check(self._plain)
 
-    def decide(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> Iterable[Commit]:
-        """Plan what is good and fresh of the requests."""
+    def build(self, state: TopicState, fences: Fences, windows: Sequence[PayloadWindow] = ()) -> Iterable[Commit]:
+        """Plan what is good and fresh of the requests; payloads must not repeat in other windows that are given."""
+        if any(request.fence is not None for request in self._requests):
+            self._check_fences(fences)
+        now_us = self._clock.now_us()
         try:
-            return self._decide(state, now_us, windows)
+            return self._build(state, now_us, windows)
         except HeadraceError:
             raise
         except Exception:
             # Planning changes nothing, so each can be tried by itself.
             if not self._refuse_at_fault(state, now_us, windows):
                 raise
-            return self._decide(state, now_us, windows)
+            return self._build(state, now_us, windows)
 
-    def _refuse_at_fault(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> bool:
-        """Give each request that cannot be planned alone its error; whether some others are left."""
-        rows = dict(zip(self._keyed, self._keyed_batches, strict=True)) | self._plain_rows()
-        for request in self._fresh:
-            try:
-                plan(join(rows[request]), state, self._settings, now_us, (), windows)
-            except Exception as error:
-                request.error = error
-        good = [request for request in self._fresh if request.error is None]
-        self._plain_batches = [batch for request in good if _is_plain(request) for batch in rows[request]]
-        return 0 < len(good) < len(self._fresh)
+    def answer(self) -> Summary:
+        """Give each request its receipts, in the order sent, and say what was done."""
+        for request, _ in self._keyed:
+            if request.error is None:
+                request.receipts = all_duplicates(request.rows, DUPLICATE_COMMIT)
+        if len(self._receipts) == len(self._fresh) == 1:
+            self._fresh[0].receipts = self._receipts[0]
+        elif self._fresh:
+            receipts, start = join_receipts(self._receipts), 0
+            for request in self._fresh:
+                request.receipts = receipts.slice(start, start + request.rows)
+                start += request.rows
+        return Summary(self._frames, self._messages, self._counts())
 
-    def _plain_rows(self) -> dict[Request, Sequence[pa.RecordBatch]]:
-        """The rows of each plain request that is good; they may have been put together."""
-        good = [request for request in self._plain if request.error is None]
-        if len(self._plain_batches) == len(good):
-            return {request: [batch] for request, batch in zip(good, self._plain_batches, strict=True)}
-        rows: dict[Request, Sequence[pa.RecordBatch]] = {}
-        (together,), start = self._plain_batches, 0
-        for request in good:
-            rows[request] = [together.slice(start, request.rows)]
-            start += request.rows
-        return rows
+    def _counts(self) -> Mapping[str, int]:
+        counts: dict[str, int] = {}
+        if self._frames:
+            counts["commits_written"] = 1
+            counts["frames_written"] = len(self._frames)
+            counts["messages_written"] = self._messages
+            counts["bytes_written"] = self._bytes
+        if self._messages < sum(request.rows for request in self._requests):
+            answered = [request.receipts.outcome for request in self._requests if request.receipts is not None]
+            outcomes = np.bincount(np.concatenate(answered)) if answered else ()
+            for outcome, count in enumerate(outcomes):
+                if count and outcome in DUPLICATE_COUNTERS:
+                    counts[DUPLICATE_COUNTERS[outcome]] = int(count)
+        if self._window is not None and self._window.forgotten_early > self._forgotten_before:
+            counts["payloads_forgotten_early"] = self._window.forgotten_early - self._forgotten_before
+        return counts
 
-    def _decide(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> Iterable[Commit]:
-        self.frames, self.written, self.bytes_written, self._receipts = [], 0, 0, []
-        plain, batches = self._without_jumps(state, now_us)
-        self._fresh = plain
+    def _build(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> Iterable[Commit]:
+        self._receipts, self._frames, self._messages, self._bytes = [], [], 0, 0
+        settings = self._topic.settings
+        self._window, self._forgotten_before = state.window, state.window.forgotten_early
         # A bound, not content: it counts from the next payload on.
-        state.window.messages_max = self._settings.deduplication_window_messages
-        keys = self._take_fresh_keyed(state, batches)
+        state.window.messages_max = settings.deduplication_window_messages
+        if settings.deduplication == "payload":
+            state.window.date_back(now_us)
+        if settings.deduplication != "off":
+            self._refuse_jumps(state, now_us)
+        batches = self._take_fresh_plain()
+        keys = self._take_fresh_keyed(state, batches) if self._keyed else ()
         if not batches:
-            return []
-        if sum(request.rows for request in self._fresh) <= FRAME_ROWS and self.bytes <= FRAME_BYTES:
-            commit = self._planned(join(batches), state, now_us, keys, windows)
-            return [] if commit.is_empty else [commit]
-        return self._in_pieces(_pieces(batches), state.copy(), now_us, keys, windows)
+            return ()
+        size = sum(request.bytes for request in self._requests)
+        if sum(request.rows for request in self._fresh) <= self._limits.frame_rows and size <= self._limits.frame_bytes:
+            rows = batches[0] if len(batches) == 1 else join(batches)
+            commit = self._planned(rows, state, now_us, keys, windows)
+            return () if commit is None else (commit,)
+        return self._in_pieces(self._pieces(batches), state.copy(), now_us, keys, windows)
 
     def _in_pieces(
         self,
@@ -120,7 +165,7 @@ class CommitBuilder:
         before: Commit | None = None
         for place, piece in enumerate(pieces, 1):
             commit = self._planned(join(piece), draft, now_us, keys if place == len(pieces) else (), windows)
-            if commit.is_empty:
+            if commit is None:
                 continue
             draft.apply(commit)
             if before is not None:
@@ -136,103 +181,87 @@ class CommitBuilder:
         now_us: int,
         keys: tuple[CommitKey, ...],
         windows: Sequence[PayloadWindow],
-    ) -> Commit:
-        commit, receipts = plan(rows, state, self._settings, now_us, keys, windows)
+    ) -> Commit | None:
+        """The commit of some rows, unless there is nothing to write."""
+        commit, receipts = plan(rows, state, self._topic.settings, now_us, keys, windows)
         self._receipts.append(receipts)
-        if not commit.is_empty:
-            self.frames.append(commit.directory)
-            self.written += commit.rows.num_rows
-            self.bytes_written += content_bytes(commit.rows)
+        if commit.is_empty:
+            return None
+        self._frames.append(commit.directory)
+        self._messages += commit.rows.num_rows
+        self._bytes += content_bytes(commit.rows)
         return commit
 
-    @property
-    def fences(self) -> list[Fence]:
-        """The producers among the publishers."""
-        return [request.fence for request in self._requests if request.fence is not None]
+    def _check(self, requests: list[Request]) -> tuple[list[Request], Sequence[pa.RecordBatch]]:
+        """The requests that are good, and their canonical rows, in their order; the others get their error."""
+        sent = [batch for request in requests for batch in request.batches]
+        accepted, errors = accept_all(sent, self._topic.settings, self._topic.partitions)
+        if errors:
+            for request, error in zip(requests, errors, strict=True):
+                request.error = error
+            requests = [request for request in requests if request.error is None]
+        return requests, accepted
 
-    def check_fences(self, topic: str, log: SharedLog) -> None:
+    def _check_alone(self, request: Request) -> Sequence[pa.RecordBatch]:
+        return request.batches if request.is_checked else self._check([request])[1]
+
+    def _check_fences(self, fences: Fences) -> None:
         """Refuse what comes from producers that were taken over; one that is not known is taken at its word."""
-        newest = log.epochs([fence.source for fence in self.fences])
+        newest = fences.epochs([request.fence.source for request in self._requests if request.fence is not None])
         for request in self._requests:
             fence = request.fence
             if fence is None or request.error is not None:
                 continue
             current = newest.get(fence.source, -1)
             if fence.epoch < current:
-                request.error = ProducerFenced(topic, fence.source[0], fence.epoch, current)
+                request.error = ProducerFenced(self._topic.name, fence.source[0], fence.epoch, current)
             elif fence.epoch > current:
                 newest[fence.source] = fence.epoch
-                log.put_epoch(fence.source, fence.epoch)
+                fences.put(fence.source, fence.epoch)
 
-    @property
-    def bytes(self) -> int:
-        """The bytes of what the requests hold, as they came."""
-        return sum(request.bytes for request in self._requests)
-
-    def answer(self) -> None:
-        """Give each request its receipts, in the order sent."""
-        for request in self._keyed:
-            if request.error is None:
-                request.receipts = all_duplicates(request.rows, DUPLICATE_COMMIT)
-        if not self._fresh:
+    def _refuse_jumps(self, state: TopicState, now_us: int) -> None:
+        """Give each request whose seqnos jump its error."""
+        numbered = chain(self._plain_batches, *(rows for _, rows in self._keyed))
+        if not any(may_jump(batch) for batch in numbered if "seqno" in batch.schema.names):
             return
-        receipts = self._receipts[0] if len(self._receipts) == 1 else join_receipts(self._receipts)
-        start = 0
-        for request in self._fresh:
-            request.receipts = receipts.slice(start, start + request.rows)
-            start += request.rows
-
-    def duplicates(self) -> dict[int, int]:
-        """How many messages were not written, by the reason."""
-        if self.written == sum(request.rows for request in self._requests):
-            return {}
-        answered = [request.receipts.outcome for request in self._requests if request.receipts is not None]
-        counts = np.bincount(np.concatenate(answered)) if answered else np.zeros(0, np.int64)
-        return {outcome: int(count) for outcome, count in enumerate(counts) if outcome != WRITTEN}
-
-    def _check(self, requests: Sequence[Request], partitions: int) -> list[pa.RecordBatch]:
-        """The canonical rows of the requests that are good, in their order; the others get their error."""
-        checked = accept_all([batch for request in requests for batch in request.batches], self._settings, partitions)
-        good = [batch for batch in checked if not isinstance(batch, Exception)]
-        if len(good) < len(checked):
-            for request, outcome in zip(requests, checked, strict=True):
-                request.error = outcome if isinstance(outcome, Exception) else None
-        return good
-
-    def _check_alone(self, request: Request, partitions: int) -> Sequence[pa.RecordBatch]:
-        return request.batches if request.is_checked else self._check([request], partitions)
-
-    def _without_jumps(self, state: TopicState, now_us: int) -> tuple[list[Request], list[pa.RecordBatch]]:
-        """The plain requests to write, and their rows; requests whose seqnos jump get their error, keyed ones too."""
-        fresh = [request for request in self._plain if request.error is None]
-        if self._settings.deduplication == "off" or not self._may_jump:
-            return fresh, list(self._plain_batches)
         watch = SeqnoWatch(state.sources, now_us)
-        kept: list[Request] = []
-        batches: list[pa.RecordBatch] = []
-        for request, batch in zip(fresh, self._plain_by_request(fresh), strict=True):
-            request.error = watch.check([batch])
+        for request, batch in self._plain_rows():
             if request.error is None:
-                kept.append(request)
-                batches.append(batch)
-        for request, rows in zip(self._keyed, self._keyed_batches, strict=True):
+                request.error = watch.check([batch])
+        for request, rows in self._keyed:
             is_repeated = request.key is not None and state.is_repeated(request.key)
             if request.error is None and not is_repeated:
                 request.error = watch.check(rows)
-        return kept, batches
 
-    def _plain_by_request(self, fresh: Sequence[Request]) -> Iterator[pa.RecordBatch]:
+    def _refuse_at_fault(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> bool:
+        """Give each request that cannot be planned alone its error; whether some others are left."""
+        rows = dict(self._keyed) | {request: [batch] for request, batch in self._plain_rows()}
+        for request in self._fresh:
+            try:
+                plan(join(rows[request]), state, self._topic.settings, now_us, (), windows)
+            except Exception as error:
+                request.error = error
+        return 0 < sum(request.error is None for request in self._fresh) < len(self._fresh)
+
+    def _plain_rows(self) -> Iterator[tuple[Request, pa.RecordBatch]]:
         """The rows of each plain request: those of all that were checked together are in one batch."""
         start = 0
-        rows = self._plain_batches[0] if len(self._plain_batches) == 1 else None
-        for place, request in enumerate(fresh):
-            yield self._plain_batches[place] if rows is None else rows.slice(start, request.rows)
+        together = self._plain_batches[0] if len(self._plain_batches) == 1 else None
+        for place, request in enumerate(self._plain):
+            yield request, self._plain_batches[place] if together is None else together.slice(start, request.rows)
             start += request.rows
+
+    def _take_fresh_plain(self) -> list[pa.RecordBatch]:
+        """The rows of the plain requests that nothing speaks against."""
+        self._fresh = [request for request in self._plain if request.error is None]
+        if len(self._fresh) == len(self._plain):
+            return list(self._plain_batches)
+        return [batch for request, batch in self._plain_rows() if request.error is None]
 
     def _take_fresh_keyed(self, state: TopicState, batches: list[pa.RecordBatch]) -> tuple[CommitKey, ...]:
         """Add the requests whose commit key was not used before, neither in the log nor by one before it here."""
         keys: dict[str, CommitKey] = {}
-        for request, rows in zip(self._keyed, self._keyed_batches, strict=True):
+        for request, rows in self._keyed:
             key = request.key
             if request.error is not None:
                 continue
@@ -245,30 +274,29 @@ class CommitBuilder:
             batches += rows
         return tuple(keys.values())
 
+    def _pieces(self, batches: Sequence[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
+        """Batches to be put together, some of them cut, so that each piece fits a frame."""
+        pieces: list[list[pa.RecordBatch]] = []
+        rows = size = 0
+        for part, part_size in chain.from_iterable(map(self._cut, batches)):
+            is_full = rows + part.num_rows > self._limits.frame_rows or size + part_size > self._limits.frame_bytes
+            if not pieces or is_full:
+                pieces.append([])
+                rows = size = 0
+            pieces[-1].append(part)
+            rows, size = rows + part.num_rows, size + part_size
+        return pieces
+
+    def _cut(self, batch: pa.RecordBatch) -> list[tuple[pa.RecordBatch, int]]:
+        """Parts of a batch that each fit a frame, as far as rows of like size allow, and their sizes."""
+        size = batch.nbytes
+        count = max(1, -(-size // self._limits.frame_bytes), -(-batch.num_rows // self._limits.frame_rows))
+        if count == 1:
+            return [(batch, size)]
+        step = -(-batch.num_rows // count)
+        parts = [batch.slice(start, step) for start in range(0, batch.num_rows, step)]
+        return [(part, part.nbytes) for part in parts]
+
 
 def _is_plain(request: Request) -> bool:
-    return request.key is None and request.fence is None and not request.is_checked
-
-
-def _pieces(batches: Sequence[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
-    """Batches to be put together, some of them cut, so that each piece fits a frame."""
-    pieces: list[list[pa.RecordBatch]] = []
-    rows = size = 0
-    for part, part_size in chain.from_iterable(map(_cut, batches)):
-        if not pieces or rows + part.num_rows > FRAME_ROWS or size + part_size > FRAME_BYTES:
-            pieces.append([])
-            rows = size = 0
-        pieces[-1].append(part)
-        rows, size = rows + part.num_rows, size + part_size
-    return pieces
-
-
-def _cut(batch: pa.RecordBatch) -> list[tuple[pa.RecordBatch, int]]:
-    """Parts of a batch that each fit a frame, as far as rows of like size allow, and their sizes."""
-    size = batch.nbytes
-    count = max(1, -(-size // FRAME_BYTES), -(-batch.num_rows // FRAME_ROWS))
-    if count == 1:
-        return [(batch, size)]
-    step = -(-batch.num_rows // count)
-    parts = [batch.slice(start, step) for start in range(0, batch.num_rows, step)]
-    return [(part, part.nbytes) for part in parts]
+    return request.key is None and not request.is_checked

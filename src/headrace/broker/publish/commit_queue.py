@@ -1,6 +1,19 @@
 """Group commit: publishers that wait at the same time share one commit and one sync.
 
-There is no writing thread: the publishers of a topic are a crowd, of which one commits for all (`crowd`).
+A request goes one way, and each step hands a value to the next:
+
+    Broker.publish          checks what was given, makes a Request
+    CommitQueue.publish     waits for room and for a turn (Combiner); the one that leads takes the requests that fit
+    Topic._commit             a frame, and does the rest for all of them
+      CommitBuilder           checks their rows
+      TopicLog.commit         asks the builder once the log is this thread's, and its state is the present one
+        CommitBuilder.build     state, fences -> commits, as values: deciding changes nothing
+        write, sync             the commits, as frames or rows of the engine
+        TopicState.apply        what is written, the same way as recovery does
+      CommitBuilder.answer    receipts to each request, a summary to count
+    Combiner                wakes the others, one after another
+
+There is no writing thread: of the publishers of a topic that wait at the same time one commits for all (`combiner`).
 
 The queue is bounded. A publisher that finds it full waits in line for room, so that small requests do not keep a
 large one out; if there is none in time it gets an error and nothing of its request was accepted. Once a request is in
@@ -22,9 +35,9 @@ from typing import Final
 import pyarrow as pa
 
 from headrace.broker.publish.combiner import Combiner, Waiter
+from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import HeadraceError, OutcomeUnknown, Overloaded, again
 from headrace.core.histogram import SECONDS, Histogram
-from headrace.core.limits import FRAME_BYTES, FRAME_ROWS
 from headrace.core.publish.plan import CommitKey, Receipts
 
 _SMALL_BYTES: Final = 4096
@@ -81,12 +94,12 @@ class CommitQueue(Combiner[Request]):
     """The publishers of one topic that wait. Safe for threads."""
 
     def __init__(
-        self, topic: str, commit: Callable[[Sequence[Request]], None], messages_max: int, bytes_max: int
+        self, topic: str, commit: Callable[[Sequence[Request]], None], messages_max: int, settings: BrokerSettings
     ) -> None:
         super().__init__()
         self.topic = topic
         self.messages_max = messages_max
-        self.bytes_max = bytes_max
+        self._settings = settings
         self.seconds = Histogram(SECONDS)
         self._commit = commit
         self._room = threading.Condition(self._lock)
@@ -103,10 +116,10 @@ class CommitQueue(Combiner[Request]):
     def publish(self, request: Request, timeout_seconds: float) -> Receipts:
         """Wait until the request is written, or raise what prevented it."""
         self.publish_many([request], timeout_seconds)
-        outcome = request.outcome
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
+        if request.error is not None:
+            raise request.error
+        assert request.receipts is not None, "the request was decided"
+        return request.receipts
 
     def publish_many(self, requests: Sequence[Request], timeout_seconds: float) -> None:
         """Wait until every request is written or refused, which each says itself; together they may share a commit.
@@ -188,6 +201,7 @@ class CommitQueue(Combiner[Request]):
 
     def _append(self, request: Request, entered: list[Request]) -> None:
         entered.append(request)
+        request.decided.acquire()
         if not request.is_counted:
             self._count(request)
         self._waiting.append(request)
@@ -222,7 +236,8 @@ class CommitQueue(Combiner[Request]):
 
     def _is_full(self, request: Request) -> bool:
         """A request that is larger than the queue may enter when nobody else is in it."""
-        too_many = self._messages + request.rows > self.messages_max or self._bytes + request.bytes > self.bytes_max
+        bytes_max = self._settings.queue_bytes
+        too_many = self._messages + request.rows > self.messages_max or self._bytes + request.bytes > bytes_max
         return too_many and self._messages > 0
 
     def work(self, taken: Sequence[Request]) -> None:
@@ -241,7 +256,7 @@ class CommitQueue(Combiner[Request]):
         while self._waiting:
             first = self._waiting[0]
             rows, size = rows + first.rows, size + first.bytes
-            if taken and (rows > FRAME_ROWS or size > FRAME_BYTES):
+            if taken and (rows > self._settings.frame_rows or size > self._settings.frame_bytes):
                 break
             taken.append(first)
             self._waiting.popleft()

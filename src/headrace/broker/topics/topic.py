@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Final, TypeVar, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,23 +35,10 @@ from headrace.core.hashing import Int64s
 from headrace.core.histogram import COUNTS, SECONDS, Histogram
 from headrace.core.messages import content_bytes
 from headrace.core.publish.payload_window import PayloadWindow
-from headrace.core.publish.plan import (
-    DUPLICATE_BY_PAYLOAD,
-    DUPLICATE_BY_SOURCE,
-    DUPLICATE_COMMIT,
-    Commit,
-    Directory,
-    TopicState,
-    plan_reset,
-)
+from headrace.core.publish.plan import Commit, Directory, TopicState, plan_reset
+from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.interface import OffsetRange, SharedLog, TopicLog
-
-DUPLICATE_COUNTERS: Final = {
-    DUPLICATE_BY_SOURCE: "duplicates_by_source",
-    DUPLICATE_BY_PAYLOAD: "duplicates_by_payload",
-    DUPLICATE_COMMIT: "duplicates_by_commit_key",
-}
+from headrace.storage.interface import Fences, OffsetRange, TopicLog
 
 logger = logging.getLogger(__name__)
 
@@ -82,8 +69,8 @@ class Topic:
         self.watches = Wakeups()
         self.ended: HeadraceError | None = None
         messages_max = settings.queue_messages_per_partition * record.partitions
-        self.queue = CommitQueue(record.name, self._commit, messages_max, settings.queue_bytes)
-        self._messages_per_partition = settings.queue_messages_per_partition
+        self.queue = CommitQueue(record.name, self._commit, messages_max, settings)
+        self._settings = settings
         self._clock = clock
         self.counters = Counters(counters)
         self.fetch_seconds = Histogram(SECONDS)
@@ -94,14 +81,13 @@ class Topic:
     @property
     def shares_window(self) -> bool:
         """Whether payloads must not repeat across the topics of the store that say so."""
-        settings = self.record.settings
-        return settings.deduplication == "payload" and settings.deduplication_scope == "store"
+        return _shares_window(self.record.settings)
 
     def change(self, record: TopicRecord) -> None:
         """Take in other settings or more partitions, and let all who wait look again."""
         if record.partitions > self.record.partitions:
             self.log.add_partitions(record.partitions)
-            self.queue.messages_max = self._messages_per_partition * record.partitions
+            self.queue.messages_max = self._settings.queue_messages_per_partition * record.partitions
         self.record = record
         self.watches.wake_all()
 
@@ -201,10 +187,14 @@ class Topic:
 
     def between_commits(self, look: Callable[[TopicState], Result]) -> Result:
         """What a function says of the state while no commit changes it; it may let the state forget what expired."""
+        return self.between_fences(lambda state, _: look(state))
+
+    def between_fences(self, look: Callable[[TopicState, Fences], Result]) -> Result:
+        """The same of the state and of the epochs of producers, which it may change."""
         results: list[Result] = []
 
-        def decide(state: TopicState) -> Sequence[Commit]:
-            results.append(look(state))
+        def decide(state: TopicState, fences: Fences) -> Sequence[Commit]:
+            results.append(look(state, fences))
             return ()
 
         with self.using() as log:
@@ -216,7 +206,7 @@ class Topic:
         """Let a source begin anew, durably; the highest seqno that was forgotten."""
         forgotten: list[int | None] = []
 
-        def decide(state: TopicState) -> Sequence[Commit]:
+        def decide(state: TopicState, fences: Fences) -> Sequence[Commit]:
             if source not in state.sources:
                 raise SourceNotFound(self.record.name, *source)
             forgotten.append(state.sources.last_seqno(source))
@@ -227,66 +217,43 @@ class Topic:
         # The last: what was decided on a connection that broke is decided again.
         return forgotten[-1]
 
-    def fencing(self) -> SharedLog:
-        """What is known of the epochs of producers; only inside a commit, and only in a shared store."""
-        return cast(SharedLog, self.log)
-
     def _commit(self, requests: Sequence[Request]) -> None:
-        """Plan, persist and apply what some publishers want, and give each its receipts."""
-        decision = CommitBuilder(requests, self.record.settings, self.record.partitions)
+        """Build, persist and apply what some publishers want; each gets its receipts, and whoever waits is woken."""
         # Asked once: the settings may change at any time.
-        shares_window = self.shares_window
-        guard: AbstractContextManager[object] = self._store_window_lock if shares_window else nullcontext()
-
-        def decide(state: TopicState) -> Iterable[Commit]:
-            windows = self._other_windows(self) if shares_window else ()
-            if decision.fences:
-                decision.check_fences(self.record.name, self.fencing())
-            now_us = self._clock.now_us()
-            state.window.date_back(now_us)
-            return decision.decide(state, now_us, windows)
-
-        forgotten_before = self._forgotten_early()
+        record = self.record
+        shares_window = _shares_window(record.settings)
+        builder = CommitBuilder(requests, record, self._settings, self._clock)
         try:
-            with guard:
-                self.log.commit(decide, store_wide=shares_window)
+            if shares_window:
+                with self._store_window_lock:
+                    self.log.commit(
+                        lambda state, fences: builder.build(state, fences, self._other_windows(self)), store_wide=True
+                    )
+            else:
+                self.log.commit(builder.build)
         except MemoryError as error:
             short = OutOfMemory(f"publishing to topic {self.record.name!r}", str(error) or "allocation failed")
             logger.error("%s", short)
             raise short from error
-        self.counters.add("payloads_forgotten_early", max(0, self._forgotten_early() - forgotten_before))
-        decision.answer()
-        self._count(decision)
-        self._see(decision.frames)
-        for directory in decision.frames:
-            self.watches.wake(directory.partition.tolist())
-
-    def _forgotten_early(self) -> int:
-        state = self.log.peek()
-        return 0 if state is None else state.window.forgotten_early
+        summary = builder.answer()
+        self.counters.add_all(summary.counts)
+        if summary.frames:
+            self.commit_messages.observe(summary.messages)
+            if self.is_shared:
+                self._see(summary.frames)
+            for frame in summary.frames:
+                self.watches.wake(frame.partition.tolist())
 
     def _see(self, frames: Sequence[Directory]) -> None:
         """Remember what this server has just written, of which it wakes those who wait by itself."""
-        if not self.is_shared:
-            return
         if self._seen is not None:
             self._seen = OffsetRange(self._seen.start, _moved(self._seen.end, frames))
         if self._heeded is not None:
             self._heeded = _moved(self._heeded, frames)
 
-    def _count(self, decision: CommitBuilder) -> None:
-        duplicates = decision.duplicates()
-        if decision.frames:
-            counts = {
-                "commits_written": 1,
-                "frames_written": len(decision.frames),
-                "messages_written": decision.written,
-                "bytes_written": decision.bytes_written,
-            }
-            self.counters.add_all(counts)
-            self.commit_messages.observe(counts["messages_written"])
-        for outcome, count in duplicates.items():
-            self.counters.add(DUPLICATE_COUNTERS[outcome], count)
+
+def _shares_window(settings: TopicSettings) -> bool:
+    return settings.deduplication == "payload" and settings.deduplication_scope == "store"
 
 
 def _moved(ends: Int64s, frames: Sequence[Directory]) -> Int64s:

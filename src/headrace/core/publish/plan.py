@@ -78,10 +78,10 @@ class Directory:
     partition: Int32s
     first_offset: Int64s
     rows: Int64s
+    first_row: Int64s = field(init=False)
 
-    @property
-    def first_row(self) -> Int64s:
-        return np.cumsum(self.rows) - self.rows
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "first_row", np.cumsum(self.rows) - self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +179,7 @@ class TopicState:
 
     @property
     def partitions(self) -> int:
+        """How many partitions the topic has."""
         return len(self.end_offsets)
 
     def apply(self, commit: Commit) -> None:
@@ -189,8 +190,10 @@ class TopicState:
         self.round_robin = commit.round_robin
         for source in commit.resets:
             self.sources.reset(source)
-        self.sources.apply(commit.sources, commit.time_us)
-        self.window.add(commit.payloads)
+        if commit.sources is not NO_UPDATES:
+            self.sources.apply(commit.sources, commit.time_us)
+        if commit.payloads is not NO_PAYLOADS:
+            self.window.add(commit.payloads)
         for key in commit.keys:
             # Taken out and put in again, so that the dictionary's order is that of last use.
             self.writers[key.writer] = max(key.number, self.writers.pop(key.writer, key.number))
@@ -232,7 +235,7 @@ def plan(
     # Strictly rising, so that a time belongs to one commit and orders messages across partitions.
     time_us = max(now_us, state.last_time_us + 1)
     outcome = np.zeros(batch.num_rows, np.uint8)
-    sources = row_sources(batch)
+    sources = row_sources(batch) if "producer_id" in batch.schema.names else None
     seqno = _seqnos(batch) if sources is not None else _NO_SEQNOS
     if sources is not None and settings.deduplication != "off":
         outcome[_repeated_seqnos(sources, seqno, state.sources, time_us)] = DUPLICATE_BY_SOURCE
@@ -246,15 +249,14 @@ def plan(
         batch = batch.take(pa.array(kept))
         if sources is not None:
             sources, seqno = RowSources(sources.code[kept], sources.sources), seqno[kept]
-    keys_given = KeyRows.of(batch)
-    partition, round_robin = choose_partitions(batch, keys_given, seqno, sources, state, time_us)
+    partition, round_robin, keyed = choose_partitions(batch, seqno, sources, state, time_us)
     order, directory = _sort(partition, state.end_offsets)
     receipts = _receipts(outcome, kept, partition, order, directory)
     updates = NO_UPDATES
     if sources is not None:
         in_order = slice(None) if order is None else order
         placed = RowSources(sources.code[in_order], sources.sources)
-        updates = updates_of(placed, seqno[in_order], partition[in_order], ~keys_given.keyed[in_order])
+        updates = updates_of(placed, seqno[in_order], partition[in_order], ~keyed[in_order])
     rows = stored_rows(batch, order)
     commit = Commit(state.next_number, time_us, rows, directory, round_robin, keys, updates, payloads)
     return commit, receipts

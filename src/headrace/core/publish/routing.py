@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.hashing import Bytes, Int64s, byte_rows, fnv1a64_rows
+from headrace.core.hashing import Bytes, Int64s, byte_rows, partition_rows
 from headrace.core.publish.payload_window import Bools
 from headrace.core.publish.sources import NO_LINK, NO_SOURCE, Int32s, RowSources, SourceTable, links_of
 
@@ -25,7 +25,7 @@ class RoutingState(Protocol):
     """What routing needs to know of a topic."""
 
     @property
-    def partitions(self) -> int: ...
+    def end_offsets(self) -> Int64s: ...
 
     @property
     def round_robin(self) -> int: ...
@@ -52,35 +52,27 @@ class KeyRows:
         data, starts, lengths = byte_rows(batch.column("key"))
         return cls(data, starts, lengths, lengths > 0)
 
-    def partitions(self, partitions: int) -> Int32s:
-        """The partition that each key chooses."""
-        return (fnv1a64_rows(self.data, self.starts, self.lengths) % np.uint64(partitions)).astype(np.int32)
-
-    def pick(self, rows: Bools) -> KeyRows:
-        """The keys of some rows."""
-        return KeyRows(self.data, self.starts[rows], self.lengths[rows], self.keyed[rows])
-
 
 def choose_partitions(
     batch: pa.RecordBatch,
-    keys: KeyRows,
     seqno: Int64s,
     sources: RowSources | None,
     state: RoutingState,
     now_us: int,
-) -> tuple[Int32s, int]:
-    """The partition of every row, and the round-robin counter after it."""
-    partitions, round_robin = state.partitions, state.round_robin
+) -> tuple[Int32s, int, Bools]:
+    """The partition of every row, the round-robin counter after it, and which rows have a key."""
+    keys = KeyRows.of(batch)
+    partitions, round_robin = len(state.end_offsets), state.round_robin
     is_explicit = "partition" in batch.schema.names
     if not is_explicit and batch.num_rows and keys.keyed.all():
-        return keys.partitions(partitions), round_robin
+        return partition_rows(keys.data, keys.starts, keys.lengths, partitions), round_robin, keys.keyed
     partition = _explicit(batch) if is_explicit else np.full(batch.num_rows, NOWHERE, np.int32)
     by_key = keys.keyed & (partition == NOWHERE)
     if by_key.any():
-        partition[by_key] = keys.pick(by_key).partitions(partitions)
+        partition[by_key] = partition_rows(keys.data, keys.starts[by_key], keys.lengths[by_key], partitions)
     ticking = partition == NOWHERE
     if sources is None:
-        return partition, _take_turns(partition, ticking, partitions, round_robin)
+        return partition, _take_turns(partition, ticking, partitions, round_robin), keys.keyed
     _, link = state.sources.lookup(sources.sources, now_us)
     if is_explicit:
         link = _with_explicit_links(link, sources, seqno, partition, ~keys.keyed)
@@ -94,7 +86,7 @@ def choose_partitions(
     round_robin = _take_turns(partition, ticking, partitions, round_robin)
     link[sources.code[first_of_source]] = partition[first_of_source]
     partition[unlinked] = link[sources.code[unlinked]]
-    return partition, round_robin
+    return partition, round_robin, keys.keyed
 
 
 def _explicit(batch: pa.RecordBatch) -> Int32s:

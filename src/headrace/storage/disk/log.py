@@ -42,7 +42,8 @@ from headrace.storage.disk.opening.recovery import Recovered
 from headrace.storage.disk.options import DiskOptions
 from headrace.storage.disk.plan_ahead import planned_ahead
 from headrace.storage.disk.preallocation import Preallocation
-from headrace.storage.disk.tail_cache import TailCache, is_small
+from headrace.storage.disk.tail_cache import TAIL_COMMIT_BYTES_MAX, TailCache
+from headrace.storage.fences import LocalFences
 from headrace.storage.interface import Decide, OffsetRange
 from headrace.storage.ranges import check_range, offsets_past
 
@@ -57,7 +58,10 @@ logger = logging.getLogger(__name__)
 
 
 class _Written(NamedTuple):
-    """A frame in the file: where it begins, its commit without the rows, and its record batch if that is small."""
+    """A frame in the file: where it begins, its commit, and its record batch if that is small enough for the tail.
+
+    The commit of a frame that others follow has no rows any more: those of one frame are in memory at a time.
+    """
 
     position: int
     header: frame.Header
@@ -75,8 +79,8 @@ class DiskLog:
         self._directory = directory
         self._topic = topic
         self._options = options
-        # As retention saw them last.
-        self._settings = topic.settings
+        # As retention saw the settings last.
+        self._segment_bytes_max = piece_bytes_max(topic.settings, options.segment_bytes)
         self._state = recovered.state
         self._segments = tuple(recovered.segments)
         self._visible_end = recovered.state.end_offsets.copy()
@@ -89,6 +93,7 @@ class DiskLog:
         self.sync_seconds = Histogram(SECONDS)
         self._write_lock = threading.Lock()
         self._sightings = Sightings()
+        self._fences = LocalFences()
         self._tail = TailCache()
         self._room = Preallocation(files, options)
         self._mapped: OrderedDict[Segment, None] = OrderedDict()
@@ -125,7 +130,7 @@ class DiskLog:
         with self._write_lock:
             if self._failure is not None:
                 raise LogFailed(self._topic.name, self._failure)
-            written = self._write(decide(self._state))
+            written = self._write(decide(self._state, self._fences))
             if written:
                 self._take(written)
             self._visible_end = self._state.end_offsets.copy()
@@ -247,7 +252,7 @@ class DiskLog:
         with self._write_lock:
             if self._failure is not None:
                 raise LogFailed(self._topic.name, self._failure)
-            self._settings = settings
+            self._segment_bytes_max = piece_bytes_max(settings, self._options.segment_bytes)
             pieces = self._sightings.dated(self._pieces(), now_us)
             begun_us = self._segments[-1].header.created_us
             if self._end > self._header_bytes() and should_complete(pieces, begun_us, settings, held, now_us):
@@ -354,9 +359,10 @@ class DiskLog:
                     self._sync()
                 header, buffers = frame.encode(commit, self._topic.id, position)
                 self._files.write(self._handle, position, buffers)
-                written.append(_Written(position, header, commit.bare(), buffers[1] if is_small(header) else None))
+                body = buffers[1] if header.body_bytes <= TAIL_COMMIT_BYTES_MAX else None
+                written.append(_Written(position, header, commit.bare() if commit.continues else commit, body))
                 position += header.bytes
-            if written:
+            if written and position >= self._room.due:
                 self._room.extend(self._handle, position, position - self._end)
         except OSError as error:
             self._undo(error)
@@ -374,9 +380,9 @@ class DiskLog:
 
     def _take(self, written: Sequence[_Written]) -> None:
         """Sync and apply; whatever breaks in between, an interrupt too, leaves file and state apart for good."""
+        index = self._growing()
         try:
             self._sync()
-            index = self._growing()
             for position, header, commit, body in written:
                 index.append(position, header, commit.directory)
                 self._tail.append(header, commit.directory, body)
@@ -424,9 +430,8 @@ class DiskLog:
         return index
 
     def _is_full(self) -> bool:
-        frames = len(self._growing())
-        bytes_max = piece_bytes_max(self._settings, self._options.segment_bytes)
-        return frames > 0 and (self._end >= bytes_max or frames >= self._options.segment_frames)
+        frames = self._growing().frame_count
+        return frames > 0 and (self._end >= self._segment_bytes_max or frames >= self._options.segment_frames)
 
     def _roll(self) -> None:
         """Begin a new segment, then seal the old one; a seal that fails is made up for when the index is needed."""

@@ -13,6 +13,7 @@ Room that cannot be had is done without: no commit fails for it. One thread writ
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from typing import Final
 
@@ -29,18 +30,17 @@ class Preallocation:
     def __init__(self, files: FileSystem, options: DiskOptions) -> None:
         self._files = files
         self._bytes = options.room_bytes if options.durability == "sync" else 0
+        self._small = self._bytes // _SMALL_PART
         self._segment_bytes = options.segment_bytes
-        self._end = 0
+        self.forget()
 
     def extend(self, handle: int, end: int, commit_bytes: int) -> None:
-        """Make room behind `end`, where a commit of so many bytes ended that found no more of it."""
-        small = self._bytes // _SMALL_PART
-        if end <= self._end or end < small or commit_bytes > small:
-            return
+        """Make room behind `end`, where a commit of so many bytes ended that found no more of it: at `due` or later."""
         ahead = min(self._bytes, end, self._segment_bytes - end)
-        if ahead > 0:
+        if ahead > 0 and commit_bytes <= self._small:
             # If this fails it is tried again once so much more was written.
             self._end = end + ahead
+            self.due = self._end + 1
             try:
                 self._files.write(handle, end, [bytes(ahead)])
             except OSError:
@@ -57,3 +57,5 @@ class Preallocation:
     def forget(self) -> None:
         """There is none: the file was cut, or is another."""
         self._end = 0
+        # A commit that ends before this needs no room yet, or has some.
+        self.due = self._small if self._bytes else sys.maxsize

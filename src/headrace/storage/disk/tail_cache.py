@@ -28,7 +28,7 @@ from headrace.storage.disk.files import frame
 COMMITS_MAX: Final = 128
 BYTES_MAX: Final = 128 << 10
 # A commit of more bytes than this is not kept: mapping its frame costs little beside its rows.
-COMMIT_BYTES_MAX: Final = 16 << 10
+TAIL_COMMIT_BYTES_MAX: Final = 16 << 10
 # From more commits than this, decoding the frames of a segment together is quicker.
 PIECES_MAX: Final = 16
 
@@ -60,11 +60,6 @@ class _Piece(NamedTuple):
     commit: _Commit
 
 
-def is_small(header: frame.Header) -> bool:
-    """Whether the tail keeps the record batch of a frame."""
-    return header.body_bytes <= COMMIT_BYTES_MAX
-
-
 class TailCache:
     """The newest small commits of a topic."""
 
@@ -75,8 +70,8 @@ class TailCache:
         self._bytes = 0
 
     def append(self, header: frame.Header, directory: Directory, body: Any) -> None:
-        """Take in a frame that is on the device; a large one empties the tail."""
-        if not is_small(header):
+        """Take in a frame that is on the device; a large one, which needs no body, empties the tail."""
+        if header.body_bytes > TAIL_COMMIT_BYTES_MAX:
             self.clear()
             return
         partitions = directory.partition.tolist()

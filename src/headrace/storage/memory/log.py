@@ -18,6 +18,7 @@ from headrace.core.publish.plan import Commit, TopicState
 from headrace.core.retention import Piece, Sightings, droppable
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
+from headrace.storage.fences import LocalFences
 from headrace.storage.interface import Decide, OffsetRange
 from headrace.storage.ranges import check_range
 from headrace.storage.shares import read_each
@@ -48,6 +49,7 @@ class MemoryLog:
         self._pieces: list[Piece] = []
         self._lock = threading.RLock()
         self._sightings = Sightings()
+        self._fences = LocalFences()
         self.sync_seconds = Histogram(SECONDS)
         self.failure: str | None = None
 
@@ -67,7 +69,7 @@ class MemoryLog:
     def commit(self, decide: Decide, store_wide: bool = False) -> None:
         """Decide, keep, apply."""
         with self._lock:
-            for commit in list(decide(self._state)):
+            for commit in list(decide(self._state, self._fences)):
                 self._keep(commit)
                 self._state.apply(commit)
                 ends = self._state.end_offsets.copy()

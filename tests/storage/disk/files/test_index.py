@@ -39,7 +39,7 @@ FRAMES = st.lists(
 
 
 def header_of(number: int, rows: int, length: int) -> Header:
-    return Header(0, 1, 0, 1, length, number, 100 + 10 * (number // 2), 0, rows, 0, 0, length - 64)
+    return Header(0, 1, 0, 1, length, number, 100 + 10 * (number // 2), 0, rows, 0, 0, length - 64, 64)
 
 
 def build(frames: Frames, damaged: bool = False) -> tuple[GrowingIndex, list[Entry]]:
@@ -54,7 +54,7 @@ def build(frames: Frames, damaged: bool = False) -> tuple[GrowingIndex, list[Ent
         offsets = np.array([ends[partition] for partition in partitions], np.int64)
         directory = Directory(np.array(partitions, np.int32), offsets, counts)
         if not (damaged and is_lost):
-            frame = len(index)
+            frame = index.frame_count
             index.append(position, header_of(number, int(counts.sum()), 128), directory)
             entries += [
                 Entry(partition, ends[partition], frame, int(first_row), rows[partition])
@@ -120,7 +120,7 @@ def test_growing_and_sealed_find_what_brute_force_finds(frames: Frames, damaged:
 def test_sealing_keeps_the_frames(frames: Frames) -> None:
     growing, _ = build(frames)
     sealed = sealed_of(growing)
-    assert len(growing) == len(frames)
+    assert growing.frame_count == len(frames)
     assert sealed.covered_bytes == growing.covered_bytes == (64 + 128 * len(frames) if frames else 0)
     for name, column in growing.frames.items():
         assert sealed.frames[name].tolist() == column.tolist()

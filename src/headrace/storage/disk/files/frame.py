@@ -62,6 +62,8 @@ class Header:
     entries: int
     key_bytes: int
     body_bytes: int
+    # Where the record batch begins, counted from the frame's first byte.
+    body: int
 
     @property
     def continues(self) -> bool:
@@ -72,11 +74,6 @@ class Header:
     def remembered(self) -> bool:
         """Whether the values went into the payload window; the topic's settings of now do not say."""
         return bool(self.flags & REMEMBERED)
-
-    @property
-    def body(self) -> int:
-        """Where the record batch begins, counted from the frame's first byte."""
-        return aligned(_HEADER.size + self.entries * _ENTRY.itemsize + self.key_bytes)
 
 
 def aligned(length: int) -> int:
@@ -96,7 +93,7 @@ def encode(commit: Commit, topic_id: int, position: int) -> tuple[Header, list[A
     body_position = aligned(_HEADER.size + len(prefix))
     total = aligned(body_position + body.size)
     columns = sum(_COLUMN_BITS[name] for name in commit.rows.schema.names)
-    flags = (CONTINUES if commit.continues else 0) | (REMEMBERED if len(commit.payloads) else 0)
+    flags = (CONTINUES if commit.continues else 0) | (REMEMBERED if len(commit.payloads.first) else 0)
     flags |= RESETS if commit.resets else 0
     version = VERSION if commit.resets else _PLAIN_VERSION
     values = (flags, columns, total, commit.number, commit.time_us, commit.round_robin)
@@ -108,7 +105,7 @@ def encode(commit: Commit, topic_id: int, position: int) -> tuple[Header, list[A
     for part in (unchecked[_CHECKED_FROM:] + prefix, body, padding):
         checksum = crc32c(part, checksum)
     head = _HEADER.pack(MAGIC, checksum, version, *values, *counts)
-    return Header(checksum, version, *values, *counts), [head + prefix, body, padding]
+    return Header(checksum, version, *values, *counts, body_position), [head + prefix, body, padding]
 
 
 def _keys_of(commit: Commit) -> bytes:
@@ -136,6 +133,8 @@ def _decode_header(view: memoryview, position: int) -> Header | None:
     if position + _HEADER.size > len(view):
         return None
     magic, *values = _HEADER.unpack_from(view, position)
+    *_, entries, key_bytes, _ = values
+    values.append(aligned(_HEADER.size + entries * _ENTRY.itemsize + key_bytes))
     header = Header(*values)
     fits = _HEADER.size <= header.bytes <= len(view) - position
     return header if magic == MAGIC and fits and header.bytes % ALIGNMENT == 0 else None

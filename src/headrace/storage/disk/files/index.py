@@ -88,10 +88,8 @@ class GrowingIndex:
     def __init__(self) -> None:
         self._frames = _Table(FRAME_COLUMNS)
         self._entries = _Table(ENTRY_COLUMNS)
+        self.frame_count = 0
         self.covered_bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._frames)
 
     @property
     def frames(self) -> Mapping[str, Column]:
@@ -99,8 +97,7 @@ class GrowingIndex:
 
     def append(self, position: int, header: Header, directory: Directory) -> None:
         """Add a frame that was written."""
-        frame = len(self._frames)
-        entries = len(directory.partition)
+        frame, entries = self.frame_count, len(directory.partition)
         # The frame comes first: a reader that sees an entry must find its frame.
         self._frames.append(
             1,
@@ -120,6 +117,7 @@ class GrowingIndex:
             first_row=directory.first_row,
             rows=directory.rows,
         )
+        self.frame_count = frame + 1
         self.covered_bytes = position + header.bytes
 
     def run(self, partition: int, offset: int) -> FrameRun:
@@ -154,9 +152,9 @@ class GrowingIndex:
         order = np.argsort(entries["partition"].astype(np.uint16), kind="stable")
         columns = [*self.frames.values(), *(column[order] for column in entries.values())]
         content = b"".join(_padded(column) for column in columns)
-        unchecked = _HEADER.pack(MAGIC, 0, VERSION, 0, len(self._frames), len(order), self.covered_bytes)
+        unchecked = _HEADER.pack(MAGIC, 0, VERSION, 0, self.frame_count, len(order), self.covered_bytes)
         checksum = crc32c(content, crc32c(unchecked[_CHECKED_FROM:]))
-        return [_HEADER.pack(MAGIC, checksum, VERSION, 0, len(self._frames), len(order), self.covered_bytes), content]
+        return [_HEADER.pack(MAGIC, checksum, VERSION, 0, self.frame_count, len(order), self.covered_bytes), content]
 
 
 class SealedIndex:
@@ -204,9 +202,6 @@ class _Table:
     def __init__(self, kinds: dict[str, str]) -> None:
         self._columns: dict[str, Column] = {name: np.zeros(0, kind) for name, kind in kinds.items()}
         self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
 
     def columns(self) -> dict[str, Column]:
         count = self._count

@@ -56,7 +56,7 @@ from headrace.storage.postgres.errors import failure_of, has_ended_connection, i
 from headrace.storage.postgres.log import topic_row as heads
 from headrace.storage.postgres.log import topic_state as knowledge
 from headrace.storage.postgres.log.commit import CommitWriter, find_out, persist
-from headrace.storage.postgres.log.producers import Source, find_epochs, put_epochs
+from headrace.storage.postgres.log.producers import TransactionFences
 from headrace.storage.postgres.log.retention import Retention
 from headrace.storage.postgres.log.segments import Segments, begin_segment, is_full, look, segments_of
 from headrace.storage.postgres.log.topic_row import TopicRow
@@ -108,8 +108,6 @@ class PostgresLog:
         self._write_lock = threading.RLock()
         self._retention_lock = threading.Lock()
         self._sightings = Sightings()
-        # The connection of the decision under way, and the epochs that it puts.
-        self._deciding: tuple[Connection, dict[Source, int]] | None = None
         self.sync_seconds = Histogram(SECONDS)
         self.failure: str | None = None
 
@@ -148,16 +146,6 @@ class PostgresLog:
         except Exception as error:
             raise OutcomeUnknown(self._topic.name, f"after COMMIT: {error!r}") from error
         self._state = state
-
-    def epochs(self, sources: Sequence[Source]) -> dict[Source, int]:
-        """The newest epochs of the producers of some sources; only inside a decision."""
-        assert self._deciding is not None, "a decision is under way"
-        return find_epochs(self._deciding[0], self._topic.id, sources)
-
-    def put_epoch(self, source: Source, epoch: int) -> None:
-        """Let only producers of this epoch or newer ones write; only inside a decision, and with its commit."""
-        assert self._deciding is not None, "a decision is under way"
-        self._deciding[1][source] = epoch
 
     def offsets(self) -> OffsetRange:
         """Start and end of every partition, as the database has them now."""
@@ -304,10 +292,9 @@ class PostgresLog:
         if writing.is_written:
             return sight, []
         state = self._known(connection, head)
-        epochs: dict[Source, int] = {}
-        self._deciding = connection, epochs
-        writing.commits, writing.base = list(writing.decide(state)), head.commits
-        put_epochs(connection, topic.id, epochs)
+        fences = TransactionFences(connection, topic.id)
+        writing.commits, writing.base = list(writing.decide(state, fences)), head.commits
+        fences.save()
         writing.transaction = transaction
         if not writing.commits:
             return sight, []

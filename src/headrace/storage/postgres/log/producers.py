@@ -18,6 +18,27 @@ SELECT %s, sourcehash, epoch FROM unnest(%s::bytea[], %s::bigint[]) AS given(sou
 ON CONFLICT (topicid, sourcehash) DO UPDATE SET epoch = greatest(all_producers.epoch, excluded.epoch)"""
 
 
+class TransactionFences:
+    """The epochs of a topic's producers, as one transaction sees and changes them."""
+
+    def __init__(self, connection: Connection, topic_id: int) -> None:
+        self._connection = connection
+        self._topic_id = topic_id
+        self._changed: dict[Source, int] = {}
+
+    def epochs(self, sources: Sequence[Source]) -> dict[Source, int]:
+        """The newest epoch of each source that has one."""
+        return find_epochs(self._connection, self._topic_id, sources)
+
+    def put(self, source: Source, epoch: int) -> None:
+        """Let only producers of this epoch or newer ones write, once the transaction commits."""
+        self._changed[source] = epoch
+
+    def save(self) -> None:
+        """Store what was put."""
+        put_epochs(self._connection, self._topic_id, self._changed)
+
+
 def find_epochs(connection: Connection, topic_id: int, sources: Sequence[Source]) -> dict[Source, int]:
     """The newest epoch of each source that has one."""
     by_hash = {_hash(source): source for source in sources}
