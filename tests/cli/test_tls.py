@@ -99,4 +99,4 @@ def test_files_that_are_refused(tmp_path: Path, certificates: Certificates) -> N
     for certificate, key in pairs:
         files = ("--tls-certificate", str(certificate), "--tls-key", str(key))
         line = headrace("serve", "--store", f"file:{tmp_path}/store", "--http", "127.0.0.1:0", *files).refused(2)
-        assert line.startswith(f"TLS with {certificate} and {key} is not possible: "), line
+        assert line.startswith(f"cannot use TLS with {certificate} and {key}: "), line

@@ -152,7 +152,7 @@ def test_refusals(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
     make_store(tmp_path / "store")
     assert "no tokens" in headrace("token", "list", *store).out
-    assert "there is no token" in headrace("token", "revoke", "nobody", *store).refused(1)
+    assert "does not exist" in headrace("token", "revoke", "nobody", *store).refused(1)
     assert "name" in headrace("token", "create", "", *store).refused(2)
     assert "characters" in headrace("token", "create", "x", "--read", "", *store).refused(2)
     assert "file:" in headrace("token", "list", "--store", "memory:").refused(2)
