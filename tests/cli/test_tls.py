@@ -68,7 +68,7 @@ def test_a_renewed_certificate_is_taken_without_a_stop(tmp_path: Path) -> None:
             httpx.get(f"{renamed}/health/live", verify=trusted, timeout=PATIENCE_SECONDS)
         certificates.key.write_text("nothing good")
         server.process.send_signal(signal.SIGHUP)
-        eventually(lambda: "stays as it was" in server.err)
+        eventually(lambda: "the old one stays in use" in server.err)
         assert server.get("/health/live", verify=trusted).status_code == 200
         certificates.issue("localhost")
         server.process.send_signal(signal.SIGHUP)

@@ -230,7 +230,7 @@ def _set_offset(servers: Servers, token: Token, topic: str) -> Outcome:
     body = {"consumer_id": servers.site.broker.registrations.register_consumer(topic), "offset": -1}
     answer = servers.http.post("/consumer/set_offset", json=body, headers=servers.headers(token))
     # Whoever has no right on the topic is not told that it is there.
-    return "forbidden" if "there is no topic that gave it out" in answer.text else _http_outcome(answer)
+    return "forbidden" if "no topic has a consumer with this id" in answer.text else _http_outcome(answer)
 
 
 # Flight

@@ -1,4 +1,4 @@
-"""What can be set for a broker."""
+"""The settings of a broker, of the queue API, and the defaults of new topics."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from headrace.core.settings import DEFAULT_SETTINGS, Deduplication, Scope, Topic
 class QueueApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the PgQueue HTTP API.
 
-    created_status: the HTTP status that answers the creation of a topic, 200 or 201; clients expect one or the other.
-    consumer_idle_days: a consumer that asks for nothing this long is forgotten, and must register again.
+    created_status: the HTTP status of a successful topic creation, 200 or 201; clients expect one or the other.
+    consumer_idle_days: a consumer that is idle this long is deleted, and must register again.
     """
 
     created_status: Literal[200, 201] = 200
@@ -33,9 +33,9 @@ class QueueApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a topic has unless whoever creates it says otherwise; topics that exist stay as they are.
+    """Defaults for new topics; existing topics stay unchanged.
 
-    partitions: how many.
+    partitions: number of partitions.
     retention_seconds, retention_bytes: as in a topic's settings; 0 keeps everything.
     The others are as in a topic's settings; codecs are separated by commas.
     """
@@ -54,7 +54,7 @@ class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         self.settings()
 
     def settings(self) -> TopicSettings:
-        """The settings of a topic that nobody says anything about."""
+        """The settings of a topic that is created without any."""
         given = {field: getattr(self, field) for field in self.__struct_fields__ if field != "partitions"}
         for unbounded in ("retention_seconds", "retention_bytes"):
             given[unbounded] = given[unbounded] or None
@@ -64,16 +64,16 @@ class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a broker.
 
-    queue_messages_per_partition, queue_bytes: what may wait to be written to one topic; beyond it publishers wait.
-    publish_timeout_seconds: how long a publisher waits for room in that queue before it is told to retry.
-    subscription_messages: what is buffered for one subscriber that does not read.
-    stage_idle_seconds: staged rows that nobody adds to or publishes for so long are dropped.
-    sources_max: above so many sources a topic forgets those that are idle longest and have lost their link.
-    clock_check_seconds: how often maintenance looks whether the time of day was set.
-    neighbours_check_seconds, topics_check_seconds: how late at most it is seen that another server of a shared store
-        wrote messages, or made or changed a topic, if its word of it is lost.
+    queue_messages_per_partition, queue_bytes: limits of the publish queue of one topic; above them publishers wait.
+    publish_timeout_seconds: how long a publisher waits for space in that queue before it gets `Overloaded`.
+    subscription_messages: number of messages buffered for a subscriber that does not read.
+    stage_idle_seconds: stages that are neither extended nor published for this long are dropped.
+    sources_max: above this number of sources a topic forgets those that are idle longest and have lost their link.
+    clock_check_seconds: how often maintenance checks whether the system clock jumped.
+    neighbours_check_seconds, topics_check_seconds: how often to poll for messages and topics of other servers on a
+        shared store, in case a notification was lost.
     members_check_seconds, retention_check_seconds, window_clean_seconds, stages_check_seconds, sources_check_seconds:
-        how often maintenance looks; window cleaning every 60 s is what seed 000 has.
+        how often maintenance runs each task.
     """
 
     queue_messages_per_partition: int = QUEUE_MESSAGES_PER_PARTITION

@@ -14,7 +14,7 @@ from headrace.core.errors import InvalidInput
 
 PORT_DEFAULT: Final = 7071
 _SCHEMES: Final = {"headrace": "grpc+tcp", "headrace+tls": "grpc+tls"}
-_RULE: Final = "it must be headrace://HOST:PORT or headrace+tls://HOST:PORT, several with commas between"
+_RULE: Final = "it must be headrace://HOST:PORT or headrace+tls://HOST:PORT; separate several by commas"
 
 
 @dataclass(frozen=True, slots=True)

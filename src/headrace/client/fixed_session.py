@@ -64,7 +64,7 @@ class FixedSession:
     def _look(self) -> Membership:
         described: GroupDescription = self._calls(DescribeGroup(self._topic, self._group))
         if described.consumers is None:
-            rule = "it has no fixed size: leave consumer_index out, or register the group with consumers"
+            rule = "it has no fixed size: omit consumer_index, or register the group with consumers"
             raise GroupSizeConflict(self._group, rule)
         if self._index >= described.consumers:
             rule = f"group {self._group!r} has {described.consumers} consumers: 0 to {described.consumers - 1}"
@@ -78,7 +78,12 @@ class FixedSession:
             try:
                 self._present = self._look()
             except Unreachable as error:
-                logger.warning("consumer %s of group %r cannot ask: %s", self.member, self._group, error)
+                logger.warning(
+                    "consumer %s of group %r cannot refresh its partitions, will retry: %s",
+                    self.member,
+                    self._group,
+                    error,
+                )
             except HeadraceError as error:
                 self._failure = error
             if self.has_changed:

@@ -46,7 +46,7 @@ class ProducerSettings:
         if self.codec not in CODECS:
             raise InvalidInput("codec", repr(self.codec)[:100], f"known codecs are {', '.join(CODECS)}")
         if self.producer_id == "" or (self.message_group_id and self.producer_id is None):
-            raise InvalidInput("producer_id", repr(self.producer_id), "it must be text that is not empty")
+            raise InvalidInput("producer_id", repr(self.producer_id), "it must be non-empty text")
 
 
 @dataclass(frozen=True, slots=True)

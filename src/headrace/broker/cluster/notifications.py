@@ -51,7 +51,7 @@ class Notifications:
         try:
             self._topics.sync()
         except HeadraceError as error:
-            logger.warning("the topics of other servers could not be looked at: %s", error)
+            logger.warning("cannot check the topics of other servers, will retry: %s", error)
 
     def _look(self, opened: OpenTopic, is_group: bool) -> None:
         if is_group:
@@ -62,4 +62,4 @@ class Notifications:
             self.compare_topics()
         except HeadraceError as error:
             if opened.topic.ended is None:
-                logger.warning("topic %r could not be looked at: %s", opened.record.name, error)
+                logger.warning("cannot check topic %r, will retry: %s", opened.record.name, error)

@@ -134,7 +134,7 @@ class Registrations:
             self._topics.sync()
             opened = self._topics.of_id(topic_id)
         if opened is None:
-            raise IdNotFound("consumer", str(consumer_id)[:100], "there is no topic that gave it out")
+            raise IdNotFound("consumer", str(consumer_id)[:100], "no topic has a consumer with this id: register first")
         return opened.record.name
 
     def forget_idle(self) -> int:

@@ -142,7 +142,7 @@ class Subscription:
             if self._groups.get(self.group).consumers is None:
                 self._groups.leave(self.group, self.consumer)
         except HeadraceError as error:
-            logger.debug("%r had left group %r before: %s", self.consumer, self.group, error)
+            logger.debug("%r had already left group %r: %s", self.consumer, self.group, error)
 
     def __enter__(self) -> Subscription:
         return self
@@ -195,7 +195,12 @@ class Subscription:
             behind = offsets.readable(partition, offset)
             if behind > offset:
                 lost = f"offsets {offset} to {behind - 1} of partition {partition}"
-                logger.warning("%s are lost: delivery to %r of group %r skips them", lost, self.consumer, self.group)
+                logger.warning(
+                    "%s were deleted before they were read: delivery to %r of group %r skips them",
+                    lost,
+                    self.consumer,
+                    self.group,
+                )
                 self._next[partition] = behind
             if behind < offsets.end[partition]:
                 self._fill_from(partition)
@@ -266,7 +271,7 @@ class Dispatcher:
         if self._thread is not None:
             self._thread.join(stop_seconds)
             if self._thread.is_alive():
-                logger.warning("delivery did not end within %g s and is left behind", stop_seconds)
+                logger.warning("delivery did not stop within %g s and was abandoned", stop_seconds)
 
     def _run(self) -> None:
         while True:

@@ -338,6 +338,6 @@ def _grown(record: TopicRecord, partitions: int | None) -> TopicRecord:
     """The record with so many partitions, which cannot be fewer than it has."""
     count = record.partitions if partitions is None else check_partitions(partitions)
     if count < record.partitions:
-        rule = f"topic {record.name!r} has {record.partitions} partitions: they can be added, not removed"
+        rule = f"topic {record.name!r} has {record.partitions} partitions: partitions can be added, not removed"
         raise PartitionsCannotShrink("partitions", str(count), rule)
     return replace(record, partitions=count)

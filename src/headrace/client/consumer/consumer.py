@@ -406,7 +406,7 @@ def _check_index(index: object, group: str | None, member_id: str | None) -> Non
     if isinstance(index, bool) or not isinstance(index, int) or index < 0:
         raise InvalidInput("consumer_index", repr(index)[:100], "it must be 0 or more")
     if group is None or member_id is not None:
-        rule = "it names the consumer of a group of a fixed size: give a group, and no member_id"
+        rule = "it selects the consumer of a group with a fixed size: give a group, and no member_id"
         raise InvalidInput("consumer_index", str(index), rule)
 
 

@@ -95,7 +95,9 @@ class GroupSession:
                         return
                     self._present = self._beat()
             except Unreachable as error:
-                logger.warning("no heartbeat of %r in group %r: %s", self.member, self._group, error)
+                logger.warning(
+                    "the heartbeat of %r in group %r failed, will retry: %s", self.member, self._group, error
+                )
             except HeadraceError as error:
                 self._failure = error
             if self.has_changed:

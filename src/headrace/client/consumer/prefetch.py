@@ -102,8 +102,8 @@ class Prefetch:
         except HeadraceError as error:
             self._fail(error)
         except Exception as error:
-            logger.exception("reading topic %r ahead failed", self._topic)
-            self._fail(ServerFailed(f"reading ahead failed: {error!r}"))
+            logger.exception("prefetch of topic %r failed", self._topic)
+            self._fail(ServerFailed(f"prefetch failed: {error!r}"))
 
     def _fail(self, error: HeadraceError) -> None:
         with self._changed:
@@ -159,5 +159,5 @@ class Prefetch:
     def _skip(self, late: OffsetOutOfRange) -> None:
         if late.offset >= late.start:
             raise late
-        logger.warning("%s; reading goes on at the oldest kept", late)
+        logger.warning("%s; reading continues at the oldest message kept", late)
         self._positions[late.partition] = late.start

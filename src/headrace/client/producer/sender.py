@@ -383,8 +383,8 @@ class _Stream:
         except HeadraceError as error:
             self.failure = error
         except Exception as error:
-            logger.exception("the answers of a producer could not be read")
-            self.failure = ServerFailed(f"its answers could not be read: {error!r}")
+            logger.exception("cannot read the answers to a producer")
+            self.failure = ServerFailed(f"its answers cannot be read: {error!r}")
         finally:
             self.is_over = True
             with self._answered:

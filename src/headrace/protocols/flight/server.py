@@ -1,7 +1,7 @@
 """The Flight server: publish by DoPut, read by DoGet, everything else by DoAction.
 
-Every stream holds a thread of the server while it lives, so streams are limited; one more is told so. A follower that
-is cancelled or vanished is noticed within a second. Batches of the store go out as they are.
+Every stream occupies a server thread, so their number is limited; one more gets `Overloaded`. A cancelled or
+disconnected follower is noticed within a second. Batches of the store are sent as they are.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                     else:
                         publish(self._broker, command, batches, writer.write, self.stopping.is_set, lease.check)
                 except InvalidInput as error:
-                    # The frames hold on to the batch, which may have been as large as its sender liked.
+                    # The traceback frames keep the batch alive, which may be large.
                     error.__traceback__ = None
                     pa.default_memory_pool().release_unused()
                     raise
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
-        """Read one partition: a range, or from an offset on for ever."""
+        """Read one partition: a range, or from an offset on without end."""
         with translated():
             principal = principal_of(context, "do_get")
             read = tickets.decode_read(ticket.ticket)
@@ -97,7 +97,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             return flight.GeneratorStream(schema, self._guarded(batches))
 
     def _is_over(self, context: flight.ServerCallContext, lease: Lease) -> Callable[[], bool]:
-        """Whether nobody wants more; raises once the caller may have no more."""
+        """Whether the stream should end; raises once the caller loses the right."""
 
         def is_over() -> bool:
             lease.check()
@@ -106,7 +106,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return is_over
 
     def stop(self, timeout_seconds: float = 5.0) -> bool:
-        """End all streams and stop; whether all ended in time. One that its client holds open may outlive this."""
+        """End all streams and stop; returns whether all ended in time. A client may keep a stream open longer."""
         self.stopping.set()
         ending = threading.Thread(target=self.shutdown, name="headrace-flight-stop", daemon=True)
         ending.start()
@@ -130,13 +130,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             return iter([*self._infos(topic for topic in self._broker.list_topics() if caller.may(Right.READ, topic))])
 
     def do_exchange(self, context: flight.ServerCallContext, *_: Any) -> None:
-        """Nothing is exchanged; strangers do not even learn that."""
+        """Not supported; unauthenticated callers get the access error first."""
         with translated():
             principal_of(context, "do_exchange").require("do_exchange")
 
     def _infos(self, topics: Iterable[str]) -> Iterator[flight.FlightInfo]:
         for topic in topics:
-            # One that is deleted meanwhile is not there any more.
+            # A topic may be deleted meanwhile.
             with suppress(TopicNotFound):
                 yield self._info(topic, flight.FlightDescriptor.for_path(topic))
 
@@ -150,12 +150,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return flight.FlightInfo(READ_SCHEMA, descriptor, endpoints, messages, described.bytes_stored)
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
-        """Everything else."""
+        """Run any other operation."""
         with translated():
             principal = principal_of(context, str(action.type))
             operation = operations.decode_operation(action.type, action.body.to_pybytes())
             if operation is None:
-                raise InvalidInput("action", repr(action.type)[:100], f"known are {', '.join(operations.OPERATIONS)}")
+                raise InvalidInput(
+                    "action", repr(action.type)[:100], f"known actions are {', '.join(operations.OPERATIONS)}"
+                )
             return [operations.encode(perform(operation, self._broker, principal))]
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
@@ -170,7 +172,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     @property
     def streams_open(self) -> int:
-        """How many streams there are."""
+        """The number of open streams."""
         return self._streams_open
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""The application: routes, errors, access and limits put together."""
+"""The ASGI application: assembles routes, errors, access and limits."""
 
 from __future__ import annotations
 
@@ -58,20 +58,20 @@ _HANDLERS: Final = [
 def make_app(
     broker: Broker, access: Access, settings: HttpSettings | None = None, draining: Draining | None = None
 ) -> ASGIApp:
-    """The application over an open broker; it closes nothing but what it opened itself."""
+    """The application for an open broker; it closes only what it opened itself."""
     settings = settings or HttpSettings()
     return with_edges(make_litestar(broker, access, settings, draining), access, settings)
 
 
 def with_edges(app: ASGIApp, access: Access, settings: HttpSettings) -> ASGIApp:
-    """The application with all that stands before it, outermost last."""
+    """The application with its middleware, outermost last."""
     app = with_raw_paths(app, API)
     app = with_origin_checks(app, access, settings, [path for path, _ in pages.POLICIES])
     return with_headers(with_limits(app, settings), pages.POLICIES)
 
 
 def make_litestar(broker: Broker, access: Access, settings: HttpSettings, draining: Draining | None = None) -> Litestar:
-    """The same without the routing by raw paths, for those who look at its routes."""
+    """The same without the routing by raw paths, to inspect its routes."""
     bridge, gate = Bridge(broker, draining, settings.stop_seconds), Gate(access)
     parts = {
         "bridge": bridge,
@@ -106,7 +106,7 @@ def make_litestar(broker: Broker, access: Access, settings: HttpSettings, draini
         },
         request_max_body_size=settings.body_bytes_max,
         lifespan=[lifespan],
-        # Whoever starts the server says where logs go; the framework would say otherwise.
+        # The server process configures logging; the framework must not override it.
         logging_config=None,
         openapi_config=openapi_config(),
     )

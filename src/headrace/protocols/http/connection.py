@@ -1,10 +1,11 @@
-"""A connection before there is a request: what its head may weigh, and how long it may take.
+"""Limits on the head of a request: its size and how long it may take to arrive.
 
-Uvicorn takes headers without end and waits for them without end, from anyone, before anything is authenticated. Here
-request line and headers have a size, a number and a time, and so has whatever else the parser swallows without giving
-it on (trailers, chunk extensions). What is too much is answered with 431, too slow with 408, malformed with 400, and
-the connection is closed once the client has seen that. If another answer is under way on the connection, it is closed
-at once instead: two answers must not be mixed. Too many connections are refused with 503. Runs on the event loop.
+Uvicorn accepts any amount of headers and waits for them without a timeout, before authentication. This module limits
+the size, number and arrival time of request line and headers, and of everything else that the parser consumes
+internally (trailers, chunk extensions). A head that is too large gets 431, too slow 408, malformed
+400, and the connection is closed once the client has read the answer. If another answer is being sent on the
+connection, it is closed at once instead: two answers must not be mixed. Too many connections are refused with 503. Runs
+on the event loop.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from headrace.protocols.http.middleware.limits import too_many_requests
 from headrace.protocols.http.middleware.refusals import refusal, send_refusal
 from headrace.protocols.http.settings import HttpSettings
 
-# Connections beyond those that may have a request under way.
+# Connections in addition to those with a running request.
 SPARE_CONNECTIONS: Final = 1_000
 HEADERS_MAX: Final = 256
-# Requests that a client may send before the first of them is answered.
+# Pipelined requests: sent before the first of them is answered.
 PIPELINED_MAX: Final = 64
-# After a refusal a client may go on sending for a while, so that it gets to read the answer.
+# After an error the client may continue to send for a while, so that it can read the answer.
 _LINGER_SECONDS: Final = 2.0
 _LINGER_BYTES: Final = 4 << 20
 
@@ -43,7 +44,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(*arguments, **named)
         self._settings = settings
         self._served_app = self.app
-        # What came since the parser last gave something on, and the part of a head that it has given on.
+        # Bytes received since the parser last reported something, and the part of a head that it has reported.
         self._swallowed_bytes = 0
         self._head_bytes = 0
         self._is_in_head = False
@@ -61,7 +62,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        # Uvicorn's own timer ends with the first byte: who sends headers byte by byte would be safe from it.
+        # Uvicorn's timer stops at the first byte, so it does not cover headers that are sent byte by byte.
         self._wait_for_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -79,7 +80,7 @@ class Connection(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         seconds = self._settings.head_seconds_max
-        detail = f"request line and headers were not here after {seconds:g} seconds (rest.head_seconds_max)"
+        detail = f"request line and headers did not arrive within {seconds:g} seconds (rest.head_seconds_max)"
         self._refuse(Problem("about:blank", "The head took too long", 408, detail, "head_too_slow", True))
 
     def _stop_timers(self) -> None:
@@ -89,7 +90,7 @@ class Connection(HttpToolsProtocol):
         self._head_timer = self._idle_timer = None
 
     def _is_free(self) -> bool:
-        """Whether no answer is under way."""
+        """Whether no answer is being sent."""
         return self.cycle is None or self.cycle.response_complete
 
     # Size
@@ -126,7 +127,7 @@ class Connection(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._is_in_head:
-            # A trailer: it must not pass for a header, which were checked before.
+            # A trailer must not be mistaken for a header: headers were checked before.
             return
         self._weigh(len(name) + len(value) + 4)
         if len(self.headers) >= HEADERS_MAX:
@@ -157,7 +158,7 @@ class Connection(HttpToolsProtocol):
     # Refusals
 
     async def _refuse_connection(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """An application that refuses whatever is asked."""
+        """An application that rejects every request."""
         await send_refusal(send, str(scope.get("path")), too_many_requests(self._settings))
 
     def _too_large(self) -> Problem:
@@ -172,16 +173,16 @@ class Connection(HttpToolsProtocol):
         raise _TooMuch
 
     def send_400_response(self, msg: str) -> None:
-        """Called when the parser stopped: what it got is no HTTP, or it was told to stop."""
+        """Called when the parser stopped: the input is not HTTP, or parsing was aborted."""
         detail = "the request is not valid HTTP"
         malformed = Problem("about:blank", "Bad request", 400, detail, "bad_request", False)
         self._refuse(self._problem or malformed)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Nothing: a request to upgrade is answered as if it had not asked for that."""
+        """Does nothing: an upgrade request is answered as a normal one."""
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer, and close once the client has had time to read that."""
+        """Answer, and close once the client has had time to read the answer."""
         self._is_refused = True
         self._stop_timers()
         self._unset_keepalive_if_required()

@@ -1,11 +1,11 @@
-"""The HTTP server as a whole: sockets, TLS, limits, and a stop that finishes what was accepted.
+"""The HTTP server: sockets, TLS, limits, and a stop that finishes accepted requests.
 
     listeners = bind("127.0.0.1", 0)
     serve(app, listeners, settings, draining, on_ready=lambda: print("ready"))
 
-`serve` runs until SIGTERM or SIGINT. Then it takes no more connections, lets long polls and subscriptions go, waits for
-the requests under way, at most `stop_seconds`, and returns; a second signal ends the waiting. It owns neither broker
-nor store: whoever opened them closes them afterwards. SIGHUP loads the certificate again.
+`serve` runs until SIGTERM or SIGINT. Then it accepts no more connections, ends long polls and subscriptions, waits for
+running requests, at most `stop_seconds`, and returns; a second signal ends the waiting. It owns neither broker nor
+store: the caller closes them afterwards. SIGHUP reloads the certificate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """A socket for every address of the host, all on one port; port 0 takes any that is free."""
+    """A socket for every address of the host, all on one port; port 0 picks a free port."""
     listeners: list[socket.socket] = []
     try:
         for family, kind, protocol, _, address in socket.getaddrinfo(
@@ -76,8 +76,8 @@ def load_tls(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    # Without this OpenSSL would ask on the terminal, and a server would wait there for ever.
-    raise ValueError("the key is encrypted: give one without a password")
+    # Without this OpenSSL would prompt on the terminal, and the server would hang.
+    raise ValueError("the key is encrypted: use a key without a password")
 
 
 def serve(
@@ -89,7 +89,7 @@ def serve(
     tls: tuple[Path, Path] | None = None,
     access_log: bool = False,
 ) -> None:
-    """Serve until a signal says stop."""
+    """Serve until a signal arrives."""
     context = None if tls is None else load_tls(*tls)
     config = uvicorn.Config(
         cast(Any, app),
@@ -110,7 +110,7 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn's server, saying when it is ready, and ending long polls before it waits for requests."""
+    """Uvicorn's server; it reports when it is ready, and ends long polls before it waits for requests."""
 
     def __init__(self, config: uvicorn.Config, draining: Draining, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -128,7 +128,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Nothing: uvicorn would raise the signals again at its end, before the store is closed."""
+        """Does nothing: uvicorn would raise the signals again at its end, before the store is closed."""
         yield
 
     @contextmanager
@@ -152,13 +152,13 @@ class _Server(uvicorn.Server):
 
 
 def _reload(context: ssl.SSLContext | None, tls: tuple[Path, Path] | None) -> None:
-    """Take a renewed certificate for the connections to come; a bad one changes nothing."""
+    """Reload the certificate for new connections; an invalid one changes nothing."""
     if context is None or tls is None:
-        logger.info("nothing to load again: TLS is not configured")
+        logger.info("SIGHUP ignored: TLS is not configured, there is no certificate to reload")
         return
     try:
         load_tls(*tls)
         context.load_cert_chain(*tls, password=_no_password)
-        logger.info("the certificate %s was loaded again", tls[0])
+        logger.info("reloaded the certificate %s", tls[0])
     except (OSError, ValueError) as error:
-        logger.error("the certificate %s stays as it was: %s", tls[0], error)
+        logger.error("cannot reload the certificate %s, the old one stays in use: %s", tls[0], error)
