@@ -1,6 +1,6 @@
 """Addresses of servers, as URLs: `headrace://HOST:PORT`, `headrace+tls://HOST:PORT`.
 
-Several have commas between, or are a list; those after the first need not say `headrace://` again.
+Several are separated by commas, or given as a list; the scheme may be omitted after the first.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _RULE: Final = "it must be headrace://HOST:PORT or headrace+tls://HOST:PORT; sep
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One server: its URL as it was given, and as Flight wants it."""
+    """One server: its URL as given, and its Flight location."""
 
     url: str
     location: str
 
 
 def parse_addresses(urls: str | Sequence[str]) -> list[Address]:
-    """The addresses in a text, or in a list of such.
+    """Parse the addresses in a text, or in a list of texts.
 
     >>> [address.location for address in parse_addresses("headrace://one:7071, two:7072, headrace+tls://three")]
     ['grpc+tcp://one:7071', 'grpc+tcp://two:7072', 'grpc+tls://three:7071']

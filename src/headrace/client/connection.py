@@ -1,4 +1,4 @@
-"""Connecting: from a URL to a client."""
+"""`connect`: from a URL to a client."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def connect(
 ) -> Client:
     """A client of the server at `headrace://HOST:PORT` or `headrace+tls://HOST:PORT`.
 
-    Several servers of one shared store are given with commas between, or as a list: they are tried in turn, and when
-    one dies or stops the client goes on with the next. The connection is made at the first use and again whenever it
-    breaks. Without a token that of the environment variable HEADRACE_TOKEN is sent, if there is one.
+    Separate several servers of one shared store by commas, or give a list: they are tried in turn, and when one fails
+    or stops, the client continues with the next. The connection is opened at the first use and again whenever it
+    breaks. If `token` is omitted, `HEADRACE_TOKEN` is used when set.
 
-    root_certificates: whom to trust with TLS: PEM as bytes, or a file of it; without it, whom the system trusts.
-    timeout_seconds: how long a server that does not answer is tried.
+    root_certificates: trusted CAs for TLS: PEM as bytes, or a PEM file; default: those of the system.
+    timeout_seconds: how long to retry a server that does not answer.
 
     >>> client = connect("headrace://127.0.0.1:7071,127.0.0.1:7081")
     >>> client.close()

@@ -1,8 +1,8 @@
-"""A consumer of a group of a fixed size: its index says which partitions it reads, whoever else is there.
+"""The session of a consumer in a group with a fixed size: its index decides which partitions it reads.
 
-Nobody joins such a group, so nothing expires: a consumer that ended leaves its partitions unread until one with its
-index starts again. A thread asks now and then whether the group or the topic has changed, and tells by a wake; whoever
-polls takes the new membership up. Safe for threads.
+Such a group has no sessions that expire: the partitions of a stopped consumer stay unread until one with its index
+starts again. A thread polls whether the group or the topic has changed, and wakes the consumer, which applies the new
+membership when it polls. Thread-safe.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class FixedSession:
 
     @property
     def has_changed(self) -> bool:
-        """Whether the membership is another than the one taken up last."""
+        """Whether the membership differs from the one applied last."""
         return self._failure is not None or self._present != self.known
 
     def take_up(self) -> Membership:
-        """Continue with the present membership."""
+        """Apply the current membership."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -53,12 +53,12 @@ class FixedSession:
         return self.known
 
     def renew(self) -> Membership:
-        """Ask now, instead of at the next look."""
+        """Refresh now, instead of at the next poll."""
         self._present = self._look()
         return self._present
 
     def close(self) -> None:
-        """Ask no more; the group keeps its size."""
+        """Stop refreshing; the group keeps its size."""
         self._stop.set()
 
     def _look(self) -> Membership:

@@ -1,9 +1,9 @@
-"""A member's session in a group: joined, kept by heartbeats of a thread of its own, joined again when it was lost.
+"""A member's session in a group: a thread sends heartbeats, and joins again when the session was lost.
 
-The thread only learns: that the generation has changed, or that the session ran out. It tells by a wake, and whoever
-polls takes the new membership up, so that a consumer's partitions change under nobody's hands.
+The thread only detects that the generation has changed, or that the session expired. It wakes the consumer, which
+applies the new membership when it polls, so that its partitions never change during processing.
 
-Joining again and leaving exclude each other: a heartbeat that is answered after the member left must not bring it back.
+Rejoining and leaving exclude each other: a heartbeat that is answered after the member left must not bring it back.
 Locks: `_lock` (one heartbeat at a time), then `_joining`.
 """
 
@@ -48,11 +48,11 @@ class GroupSession:
 
     @property
     def has_changed(self) -> bool:
-        """Whether the membership is another than the one taken up last; a topic that grows changes no generation."""
+        """Whether the membership differs from the one applied last; new partitions do not change the generation."""
         return self._failure is not None or self._present != self.known
 
     def take_up(self) -> Membership:
-        """Go on with the present membership."""
+        """Apply the current membership."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -60,13 +60,13 @@ class GroupSession:
         return self.known
 
     def renew(self) -> Membership:
-        """Ask now, instead of at the next heartbeat."""
+        """Refresh now, instead of at the next heartbeat."""
         with self._lock:
             self._present = self._beat()
         return self._present
 
     def close(self) -> None:
-        """Leave, so that others get the partitions at once."""
+        """Leave the group, so that other members get the partitions at once."""
         self._stop.set()
         try:
             with self._joining:
