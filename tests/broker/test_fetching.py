@@ -95,7 +95,7 @@ def test_an_offset_out_of_range_is_refused_with_the_valid_range(broker: Broker, 
         broker.fetch("orders", 0, offset, wait_seconds=60)
     error = caught.value
     assert (error.topic, error.partition, error.offset, error.start, error.end) == ("orders", 0, offset, 0, 20)
-    assert "valid are 0 (the oldest kept) to 20 (the next to be written)" in str(error)
+    assert "it must be 0 (the oldest kept) to 20 (the next to be written)" in str(error)
 
 
 def test_below_the_oldest_message_kept_is_out_of_range(broker: Broker, clock: SettableClock) -> None:
@@ -117,7 +117,7 @@ def test_below_the_oldest_message_kept_is_out_of_range(broker: Broker, clock: Se
 def test_a_partition_that_is_not_there_is_refused(broker: Broker, partition: int) -> None:
     broker.create_topic("orders")
     for read in (partial(broker.fetch, "orders", partition, 0), partial(broker.offset_at, "orders", partition, 0)):
-        with pytest.raises(PartitionNotFound, match="it has partitions 0 to 0"):
+        with pytest.raises(PartitionNotFound, match="the topic has partitions 0 to 0"):
             read()
 
 

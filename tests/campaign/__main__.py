@@ -53,7 +53,7 @@ class Figures:
         broken = ", ".join(f"{count} {name}" for name, count in self.violations.most_common()) or "none"
         return (
             f"{self.rounds} rounds, {self.acknowledged:,} messages acknowledged, {self.unknown:,} of unknown outcome, "
-            f"{self.read:,} given to members, {self.dropped:,} dropped by retention, {self.seeks:,} seeks\n"
+            f"{self.read:,} delivered to members, {self.dropped:,} dropped by retention, {self.seeks:,} seeks\n"
             f"  faults: {faults}\n  violations: {broken}"
         )
 

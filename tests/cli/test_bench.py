@@ -78,7 +78,7 @@ def test_messages_of_others_are_found(server: Server, client: Client) -> None:
         with client.producer(client.list_topics()[0]) as producer:
             producer.send(b"not of this load").result()
         assert running.wait() == 1
-        assert "group 0: 0 missing, 0 doubled, 0 out of order, 1 of others" in running.err
+        assert "group 0: 0 missing, 0 duplicated, 0 out of order, 1 foreign" in running.err
         assert "verified" not in running.out.read()
 
 

@@ -117,7 +117,7 @@ def test_a_new_group_may_begin_elsewhere(server: Server, numbers: str) -> None:
     server.run("produce", numbers, stdin="new\n")
     again = server.run("consume", numbers, "--group", "late", "--from", "earliest")
     assert again.lines() == ["new"]
-    assert "goes on where it was" in again.err
+    assert "continues at its committed offsets" in again.err
     assert server.run("consume", numbers, "--group", "timed", "--from", "1h").lines() != []
     assert "group seek" in server.run("consume", numbers, "--group", "x", "--from", "-5").refused(2)
     assert "--partition" in server.run("consume", numbers, "--group", "x", "--partition", "0").refused(2)

@@ -38,9 +38,7 @@ def test_seeking(server: Server, billing: str) -> None:
 
 def test_seeking_wrongly(server: Server, billing: str) -> None:
     assert "does not exist" in server.run("group", "seek", billing, "other", "earliest").refused(1)
-    assert "leave --partition out" in server.run("group", "seek", billing, "billing", "1h", "--partition", "0").refused(
-        2
-    )
+    assert "omit --partition" in server.run("group", "seek", billing, "billing", "1h", "--partition", "0").refused(2)
     assert "partition 9" in server.run("group", "seek", billing, "billing", "1", "--partition", "9").refused(1)
     assert "the position is" in server.run("group", "seek", billing, "billing", "somewhere").refused(2)
 
@@ -57,7 +55,7 @@ def test_lag(server: Server, billing: str) -> None:
 
 
 def test_deleting(server: Server, billing: str) -> None:
-    assert "say --yes" in server.run("group", "delete", billing, "billing").refused(2)
+    assert "add --yes" in server.run("group", "delete", billing, "billing").refused(2)
     assert server.run("group", "delete", billing, "billing", "--yes").code == 0
     assert "no groups yet" in server.run("group", "list", billing).out
     assert "does not exist" in server.run("group", "delete", billing, "billing", "-y").refused(1)

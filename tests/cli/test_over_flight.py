@@ -75,7 +75,7 @@ def test_servers_that_are_none() -> None:
     assert "127.0.0.1:1" in away
     assert "--url is" in headrace("consume", "x", "--url", "headrace://a:b").refused(2)
     assert "--ca" in headrace("consume", "x", "--url", "headrace+tls://a", "--ca", "/nowhere").refused(2)
-    assert "for produce, consume and bench" in headrace("topic", "list", "--url", "headrace://a").refused(2)
+    assert "with produce, consume and bench" in headrace("topic", "list", "--url", "headrace://a").refused(2)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_new_group_may_begin_elsewhere(server: Server, numbers: str) -> None:
     run(server, "produce", numbers, stdin="new\n")
     again = run(server, "consume", numbers, "--group", "late", "--from", "earliest")
     assert again.lines() == ["new"]
-    assert "goes on where it was" in again.err
+    assert "continues at its committed offsets" in again.err
     assert len(run(server, "consume", numbers, "--group", "timed", "--from", "1h").lines()) == 11
 
 

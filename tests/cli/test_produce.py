@@ -66,8 +66,8 @@ def test_lines_are_not_dropped_when_another_writes_with_the_same_id(server: Serv
         os.write(sink, b"second\n")
         os.close(sink)
         assert producer.wait() == 1
-        assert "another producer writes as till-7 at the same time" in producer.err
-        assert "line 2: 1 of 1 lines were taken for repeats and not written" in producer.err
+        assert "another producer uses the id till-7 at the same time" in producer.err
+        assert "line 2: 1 of 1 lines were treated as duplicates and not written" in producer.err
 
 
 def test_a_file_that_is_sent_again_is_written_once(server: Server, topic: str) -> None:
@@ -79,8 +79,8 @@ def test_a_file_that_is_sent_again_is_written_once(server: Server, topic: str) -
     assert (again["written"], again["duplicates"]) == (10, 15)
     assert values(server, topic) == sorted(lines)
     told = server.run("produce", topic, "--producer-id", "till-7", "--resume", "monday", stdin="x\n")
-    assert told.out == f"{topic}: 0 of 1 lines written, 1 were there before\n"
-    assert "all 1 lines were written before by till-7 as monday: nothing is new" in told.err
+    assert told.out == f"{topic}: 0 of 1 lines written, 1 already there\n"
+    assert "all 1 lines were already written by till-7 as monday: nothing is new" in told.err
     assert told.code == 6
     other = server.run("produce", topic, "--producer-id", "till-7", "--resume", "tuesday", stdin="x\n")
     assert other.lines() == [f"{topic}: 1 of 1 lines written"]
@@ -89,7 +89,9 @@ def test_a_file_that_is_sent_again_is_written_once(server: Server, topic: str) -
 def test_a_chosen_partition(server: Server, topic: str) -> None:
     server.run("produce", topic, "--partition", "1", stdin="a\nb\n")
     assert {message["partition"] for message in messages(server, topic)} == {1}
-    assert "this topic has 0 to 1" in server.run("produce", topic, "--partition", "7", stdin="a\n").refused(1)
+    assert "this topic has partitions 0 to 1" in server.run("produce", topic, "--partition", "7", stdin="a\n").refused(
+        1
+    )
 
 
 def test_attributes_and_a_codec(server: Server, topic: str) -> None:

@@ -46,7 +46,7 @@ def test_coming_up_and_going_down(tmp_path: Path) -> None:
         assert server.stop() == 0
         assert server.out.read() == ""
         logged = [json.loads(line) for line in server.err.splitlines()]
-    assert [entry["message"] for entry in logged] == ["every request is finished, closing the store", "stopped"]
+    assert [entry["message"] for entry in logged] == ["all requests finished, closing the store", "stopped"]
     assert set(logged[0]) == {"time", "level", "logger", "message"}
     assert examine(tmp_path / "store").findings == []
 
@@ -88,7 +88,7 @@ def test_reasons_not_to_start(tmp_path: Path) -> None:
         (("serve", "--store", "mysql:x", "--http", "127.0.0.1:0"), "it must begin with file:, postgresql: or memory:"),
         (("serve", "--store", f"file:{tmp_path}/x?colour=red", "--http", "127.0.0.1:0"), "colour"),
         (("serve", *store, "--log-level", "loud"), "log_level"),
-        (("serve", *store, "--set", "broker.size=1"), "there is no setting 'broker.size'"),
+        (("serve", *store, "--set", "broker.size=1"), "unknown setting 'broker.size'"),
         (("serve", *store, "--config", f"{tmp_path}/none.toml"), "cannot be read"),
         (("serve", *store, "--colour", "red"), "--colour"),
         (("serve", *store, "--tls-key", "key.pem", "--http", "127.0.0.1:0"), "TLS needs both"),
@@ -129,7 +129,7 @@ def test_environment_and_file(tmp_path: Path) -> None:
         ("GET", "/v1/topics/hr_0123456789ab_***", 404),
     ]
     warnings = [entry["message"] for entry in logged if entry["level"] == "warning"]
-    assert warnings == ["HEADRACE_STROE is no setting and was ignored: did you mean HEADRACE_STORE?"]
+    assert warnings == ["HEADRACE_STROE is not a setting and was ignored: did you mean HEADRACE_STORE?"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -102,10 +102,10 @@ def test_every_setting_can_come_from_everywhere(tmp_path: Path, name: str) -> No
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("stoer = 'x'", "there is no setting 'stoer': did you mean store?"),
-        ("[brokre]\nqueue_bytes = 1", "there is no setting 'brokre.queue_bytes': did you mean broker.queue_bytes?"),
-        ("zzz = {}", "there is no setting 'zzz'"),
-        ("broker = 1", "there is no setting 'broker'"),
+        ("stoer = 'x'", "unknown setting 'stoer': did you mean store?"),
+        ("[brokre]\nqueue_bytes = 1", "unknown setting 'brokre.queue_bytes': did you mean broker.queue_bytes?"),
+        ("zzz = {}", "unknown setting 'zzz'"),
+        ("broker = 1", "unknown setting 'broker'"),
         ("log_level = 'loud'", "log_level"),
         ("[rest]\nstop_seconds = 0", "stop_seconds"),
         ("[rest]\nallowed_origins = ['*']", "allowed_origins is '*'"),
@@ -113,7 +113,7 @@ def test_every_setting_can_come_from_everywhere(tmp_path: Path, name: str) -> No
         ("[rest]\nbodies_bytes_max = 5", "bodies_bytes_max is 5: it must be at least body_bytes_max"),
         ("[broker]\nqueue_bytes = -1", "queue_bytes is -1"),
         ("[broker]\nqueue_bytes = 'many'", "queue_bytes"),
-        ("store = ", "is no TOML"),
+        ("store = ", "is not valid TOML"),
     ],
 )
 def test_a_file_that_is_refused(tmp_path: Path, text: str, told: str) -> None:
@@ -146,8 +146,8 @@ def test_unknown_variables_are_reported_and_not_refused() -> None:
         "OTHER": "x",
     }
     assert unknown_variables(environment) == [
-        "HEADRACE_SERVICE_HOST is no setting and was ignored",
-        "HEADRACE_STROE is no setting and was ignored: did you mean HEADRACE_STORE?",
+        "HEADRACE_SERVICE_HOST is not a setting and was ignored",
+        "HEADRACE_STROE is not a setting and was ignored: did you mean HEADRACE_STORE?",
     ]
 
 

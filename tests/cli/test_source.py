@@ -31,10 +31,10 @@ def test_listing(server: Server, topic: str) -> None:
 def test_resetting(server: Server, topic: str) -> None:
     send(server, topic, 5, 9)
     arguments = ("source", "reset", topic, "--producer-id", "till 7/a")
-    assert "say --yes" in server.run(*arguments).refused(2)
+    assert "add --yes" in server.run(*arguments).refused(2)
     assert send(server, topic, 6) == ["duplicate"]
     assert "last seqno was 9" in server.run(*arguments, "--yes").out
-    assert "no seqno to forget" in server.run(*arguments, "--yes").out
+    assert "no seqno to reset" in server.run(*arguments, "--yes").out
     assert send(server, topic, 6) == ["written"]
     reset = server.run(*arguments, "--yes", "--json").json()
     assert reset == {"producer_id": "till 7/a", "message_group_id": "", "forgotten_seqno": 6}

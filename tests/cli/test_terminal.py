@@ -74,7 +74,7 @@ def test_deleting_asks_first(server: Server, topic: str) -> None:
         terminal.read_until(lambda seen: "?" in seen)
         terminal.write("y\n")
         code, seen = terminal.end()
-    assert code == 0 and "is deleted" in seen
+    assert code == 0 and "deleted" in seen
     assert topic not in server.run("topic", "list", "--json").json()
 
 
@@ -101,7 +101,7 @@ def test_a_progress_bar_with_a_rate(server: Server, topic: str, tmp_path: Path) 
 
 def test_typing_messages(server: Server, topic: str) -> None:
     with Terminal("produce", topic, "--url", server.url) as terminal:
-        terminal.read_until(lambda seen: "Ctrl-D ends" in seen)
+        terminal.read_until(lambda seen: "end with Ctrl-D" in seen)
         terminal.write("hello\n")
         terminal.write("\x04")
         code, seen = terminal.end()

@@ -70,7 +70,7 @@ def test_a_renewed_certificate_is_taken_without_a_stop(tmp_path: Path) -> None:
             httpx.get(f"{renamed}/health/live", verify=trusted, timeout=PATIENCE_SECONDS)
         certificates.key.write_text("nothing good")
         server.process.send_signal(signal.SIGHUP)
-        eventually(lambda: "stays as it was" in server.err)
+        eventually(lambda: "the old one stays in use" in server.err)
         assert server.get("/health/live", verify=trusted).status_code == 200
         certificates.issue("localhost")
         server.process.send_signal(signal.SIGHUP)
@@ -142,4 +142,4 @@ def test_files_that_are_refused(tmp_path: Path, certificates: Certificates) -> N
     for certificate, key in pairs:
         files = ("--tls-certificate", str(certificate), "--tls-key", str(key))
         line = headrace("serve", "--store", f"file:{tmp_path}/store", "--http", "127.0.0.1:0", *files).refused(2)
-        assert line.startswith(f"TLS with {certificate} and {key} is not possible: "), line
+        assert line.startswith(f"cannot use TLS with {certificate} and {key}: "), line

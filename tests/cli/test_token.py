@@ -129,7 +129,7 @@ def test_the_last_token_of_a_server_that_others_can_reach(tmp_path: Path) -> Non
         headers = {"Authorization": f"Bearer {made['token']}"}
         assert httpx.get(f"{url}/v1/topics", headers=headers, timeout=PATIENCE_SECONDS).status_code == 200
         gone = headrace("token", "revoke", made["id"], "--store", f"file:{store}")
-        assert gone.code == 0 and "the last one" in gone.err
+        assert gone.code == 0 and "the last token" in gone.err
         time.sleep(1.3)
         # It does not open to everyone.
         assert httpx.get(f"{url}/v1/topics", timeout=PATIENCE_SECONDS).status_code == 401
@@ -152,7 +152,7 @@ def test_refusals(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
     make_store(tmp_path / "store")
     assert "no tokens" in headrace("token", "list", *store).out
-    assert "there is no token" in headrace("token", "revoke", "nobody", *store).refused(1)
+    assert "does not exist" in headrace("token", "revoke", "nobody", *store).refused(1)
     assert "name" in headrace("token", "create", "", *store).refused(2)
     assert "characters" in headrace("token", "create", "x", "--read", "", *store).refused(2)
     assert "file:" in headrace("token", "list", "--store", "memory:").refused(2)

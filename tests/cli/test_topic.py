@@ -11,7 +11,7 @@ from tests.cli.processes import Server
 
 def test_the_life_of_a_topic(server: Server) -> None:
     made = server.run("topic", "create", "Orders/2026 ü", "--partitions", "3", "--retention", "7d")
-    assert made.lines() == ["topic Orders/2026 ü is there, with 3 partitions"]
+    assert made.lines() == ["created topic Orders/2026 ü (3 partitions)"]
     found = server.run("topic", "describe", "orders/2026 Ü", "--json").json()
     assert found["name"] == "Orders/2026 ü"
     assert found["settings"]["retention_seconds"] == 7 * 86_400
@@ -36,8 +36,8 @@ def test_the_life_of_a_topic(server: Server) -> None:
     }
     assert "Orders/2026 ü" in server.run("topic", "list", "--json").json()
 
-    assert "say --yes" in server.run("topic", "delete", "orders/2026 ü").refused(2)
-    assert server.run("topic", "delete", "orders/2026 ü", "--yes").lines() == ["topic orders/2026 ü is deleted"]
+    assert "add --yes" in server.run("topic", "delete", "orders/2026 ü").refused(2)
+    assert server.run("topic", "delete", "orders/2026 ü", "--yes").lines() == ["deleted topic orders/2026 ü"]
     assert server.run("topic", "list", "--json").json() == []
     assert "no topics yet" in server.run("topic", "list").out
     assert "does not exist" in server.run("topic", "describe", "orders/2026 ü").refused(1)

@@ -42,7 +42,7 @@ def test_wrong_usage(tmp_path: Path) -> None:
     assert "--producers is 0: it must be 1 to 100" in headrace("verify", "--producers", "0").refused(2)
     assert "No such file" in headrace("verify", "check", str(tmp_path / "nothing")).refused(2)
     (tmp_path / "other").write_text("{}\n")
-    assert "it is no event" in headrace("verify", "check", str(tmp_path / "other")).refused(2)
+    assert "it is not an event" in headrace("verify", "check", str(tmp_path / "other")).refused(2)
 
 
 def test_no_server() -> None:

@@ -74,7 +74,7 @@ def test_poll_skips_what_it_may_and_the_group_has_no_lag_at_the_end(
         assert consumer.skipped == len(poison.BAD)
     assert found == poison.VALUES
     assert client.describe_group("orders", "billing").lag_messages == 0
-    assert "skipped 9 messages that cannot be decoded, the first one: the message at offset 2" in caplog.text
+    assert "skipped 9 messages that cannot be decoded; the first one: the message at offset 2" in caplog.text
 
 
 def test_poll_gives_what_it_may_raw_with_its_codec(client: Client) -> None:

@@ -284,7 +284,7 @@ def test_unknown_column_is_refused_with_the_known_ones() -> None:
 
 def test_column_given_twice_is_refused() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([b"x"])] * 2, names=["value", "value"])
-    assert refused(batch).details() == {"field": "column", "value": "'value'", "rule": "it is there more than once"}
+    assert refused(batch).details() == {"field": "column", "value": "'value'", "rule": "it is given more than once"}
 
 
 def test_batch_without_values_is_refused() -> None:
@@ -300,7 +300,7 @@ def test_null_value_is_refused_by_row(values: pa.Array) -> None:
     assert refused_row(value=values) == {
         "field": "value",
         "value": "null",
-        "rule": "every message needs a value; it may be empty",
+        "rule": "every message needs a value, which may be empty",
         "row": 1,
     }
 
@@ -403,7 +403,7 @@ def test_oversized_message_is_refused_by_row(columns: dict[str, Any], row: int, 
     assert error.details() == {
         "field": "message",
         "value": f"{size} bytes",
-        "rule": "this topic takes at most 10 bytes",
+        "rule": "this topic allows at most 10 bytes",
         "row": row,
     }
 
@@ -568,7 +568,7 @@ def test_partition_that_the_topic_does_not_have_is_refused_by_row(partitions: in
     assert refused_row(partitions, value=[b""] * 3, partition=[0, None, wrong]) == {
         "field": "partition",
         "value": str(wrong),
-        "rule": f"this topic has 0 to {partitions - 1}",
+        "rule": f"this topic has partitions 0 to {partitions - 1}",
         "row": 2,
     }
 

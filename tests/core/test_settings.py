@@ -102,7 +102,7 @@ def test_codecs_must_be_known_and_named_once(codecs: tuple[str, ...]) -> None:
     assert caught.value.details() == {
         "field": "codecs",
         "value": repr(codecs),
-        "rule": "one or more of raw, gzip, zstd, lzop, each once",
+        "rule": "it must be one or more of raw, gzip, zstd, lzop, each once",
     }
 
 

@@ -89,7 +89,7 @@ def test_files_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:
     assert sorted(dead["reason"].to_pylist())[0] == "the field id is missing"
     assert all(origin.endswith("rows.csv") for origin in dead["origin"].to_pylist())
 
-    with pytest.raises(PipelineFailed, match=r"does not fit source\.schema"):
+    with pytest.raises(PipelineFailed, match=r"does not match source\.schema"):
         run(spark, {"source": source, "sink": {"format": "noop"}})
     assert (
         run(spark, {"source": {**source, "schema": "id STRING, name STRING"}, "sink": {"format": "noop"}}).messages == 5

@@ -76,7 +76,7 @@ def test_a_report_as_json_lines(url: str, client: Client, topic: str) -> None:
     )
     result = Result(ended.returncode, ended.stdout, ended.stderr)
     assert result.code == 1, result
-    assert "headrace: the report of audit has rows that must not be there" in result.err
+    assert "headrace: the report of audit has rows, and it must be empty" in result.err
     report, done = (json.loads(line) for line in result.out.splitlines())
     assert report["event"] == "report"
     assert {row["check"]: row["wrong"] for row in report["rows"]}["no payload twice in the window"] == 1

@@ -122,11 +122,11 @@ def test_one_run_at_a_time_writes_as_a_writer(tmp_path: Path) -> None:
 
 def test_files_that_are_gone_are_not_counted_as_written(tmp_path: Path) -> None:
     landing = opened(tmp_path)
-    with pytest.raises(StoreUnavailable, match="is gone"):
+    with pytest.raises(StoreUnavailable, match="deleted by someone else"):
         landing.land(landing.new_stage(), 0, nothing)
     stage = stage_of(landing, one="a", two="b")
     moves = [(landing.relative(stage / name), name) for name in ("one", "missing", "two")]
-    with pytest.raises(StoreUnavailable, match="is gone"):
+    with pytest.raises(StoreUnavailable, match="deleted by someone else"):
         landing.replace(Manifest(0, moves, []), nothing)
     assert landing.last == -1
 

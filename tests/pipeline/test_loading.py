@@ -104,7 +104,7 @@ def test_variables() -> None:
         ({"steps": [{"sql": "x"}]}, "steps.0", "name"),
         ({"source": {"group": ""}}, "source.group", "1 to"),
         ({"source": {"topic": "x\n"}}, "source.topic", "control"),
-        ({"source": {"important": True, "group": None}}, "source.important", "name the group"),
+        ({"source": {"important": True, "group": None}}, "source.important", "set source.group"),
         ({"sink": {"settings": {"retention_seconds": 5}}}, "sink.settings", "sink.partitions"),
         ({"sink": {"partitions": 1, "settings": {"retention": 5}}}, "sink.settings.setting", "known settings are"),
         ({"sink": {"partitions": 1, "settings": {"retention_seconds": 0}}}, "sink.settings.retention_seconds", "1 to"),
@@ -119,9 +119,9 @@ def test_variables() -> None:
         ({"deduplicate": {"by": []}}, "deduplicate.by", "at least one"),
         ({"deduplicate": {"by": "payload", "window_seconds": 0}}, "deduplicate.window_seconds", "more than 0"),
         ({"deduplicate": {"by": "key"}}, "deduplicate.by", "key"),
-        ({"run": {"checkpoint": "s3://bucket/x"}}, "run.checkpoint", "this machine"),
+        ({"run": {"checkpoint": "s3://bucket/x"}}, "run.checkpoint", "a local path"),
         ({"run": {"trigger_seconds": -1}}, "run.trigger_seconds", "negative"),
-        ({"run": None}, "run.checkpoint", "name a directory"),
+        ({"run": None}, "run.checkpoint", "set a directory"),
         ({"source": {"schema": "a INT", "columns": ["key"]}}, "source.columns", "value"),
         ({"sink": {"sink_id": ""}}, "sink.sink_id", "1 to"),
         ({"name": 7}, "name", "text"),
@@ -193,7 +193,7 @@ def test_files_have_no_payload_and_typed_formats_only_have_dead_letters() -> Non
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    for content, told in ((b"x = ", "no TOML"), (b"\xff", "cannot be read"), (b"[source]\ntopic='x'", "[sink]")):
+    for content, told in ((b"x = ", "not valid TOML"), (b"\xff", "cannot be read"), (b"[source]\ntopic='x'", "[sink]")):
         file = tmp_path / "pipeline.toml"
         file.write_bytes(content)
         with pytest.raises(InvalidInput) as refused:

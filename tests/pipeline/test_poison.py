@@ -55,7 +55,7 @@ def test_they_are_dead_letters_of_a_stream(
     assert sorted(told) == list(range(len(poison.ROWS)))
     for offset in poison.BAD:
         name = str(poison.ROWS[offset].codec)
-        assert told[offset]["headrace.reason"].decode() == f"the value does not fit its codec {name}"
+        assert told[offset]["headrace.reason"].decode() == f"the value cannot be decoded by its codec {name}"
     found = {int(dict(row["attributes"])["headrace.offset"]): row["value"] for row in dead}
     assert [found[offset] for offset in poison.BAD] == STORED
 

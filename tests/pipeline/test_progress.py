@@ -71,7 +71,7 @@ def test_a_source_without_offsets_has_no_lag() -> None:
 
 def test_lines_for_people() -> None:
     line = Progress(pipeline="p", batch=3, messages=12345, rate=99.6, lag=7, batch_seconds=0.5, dead_letters=2).line()
-    assert line == "p: batch 3, 12,345 messages, 100/s, lag 7, 0.50 s a batch, 2 dead letters"
+    assert line == "p: batch 3, 12,345 messages, 100/s, lag 7, 0.50 s per batch, 2 dead letters"
     assert Summary(pipeline="p", batches=2, messages=5, dead_letters=0).line() == "p: done, 5 messages in 2 batches"
     dropped = Summary(pipeline="p", batches=2, messages=5, dead_letters=1, duplicates=3).line()
     assert dropped == "p: done, 5 messages in 2 batches, 1 dead letters, 3 dropped as duplicates"
@@ -93,7 +93,7 @@ def test_what_spark_says_itself_is_one_line() -> None:
     text = "Job aborted\n[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== SQL ==\nSELECT 1 / 0\n\tat org…"
     failure = failure_of(text)
     assert failure.kind is None and str(failure) == "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"
-    assert str(failure_of("")) == "no reason was given"
+    assert str(failure_of("")) == "no reason given"
 
 
 def test_what_java_says_is_told_and_not_that_it_was_called() -> None:

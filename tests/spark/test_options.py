@@ -61,9 +61,9 @@ def test_values_become_what_they_mean() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"maxMesagesPerTrigger": "5"}, "there is maxMessagesPerTrigger"),
-        ({"kafka.bootstrap.servers": "x"}, "it is not known here"),
-        ({"path": "orders"}, "it is not known here"),
+        ({"maxMesagesPerTrigger": "5"}, "similar options are maxMessagesPerTrigger"),
+        ({"kafka.bootstrap.servers": "x"}, "it is unknown"),
+        ({"path": "orders"}, "it is unknown"),
         ({"maxMessagesPerTrigger": "0"}, "whole number from 1"),
         ({"maxMessagesPerTrigger": "many"}, "whole number from 1"),
         ({"minPartitions": "-1"}, "whole number from 1"),
@@ -71,8 +71,8 @@ def test_values_become_what_they_mean() -> None:
         ({"columns": "value,colour"}, "known columns are key, value"),
         ({"columns": "value,value"}, "more than once"),
         ({"columns": " "}, "it is empty"),
-        ({"startingOffsets": "earliest", "startingTimestamp": "0"}, "together with startingTimestamp"),
-        ({"endingOffsets": "latest", "endingTimestamp": "0"}, "together with endingTimestamp"),
+        ({"startingOffsets": "earliest", "startingTimestamp": "0"}, "combined with startingTimestamp"),
+        ({"endingOffsets": "latest", "endingTimestamp": "0"}, "combined with endingTimestamp"),
         ({"url": "http://127.0.0.1"}, "headrace://HOST:PORT"),
         ({"metadata": "brokers"}, "topics, partitions, groups"),
         ({"rootCertificates": "/no/such/file.pem"}, "cannot be read"),
@@ -86,7 +86,7 @@ def test_what_is_wrong_is_named(options: dict[str, str], said: str) -> None:
 
 
 def test_a_topic_must_be_named_except_for_metadata() -> None:
-    with pytest.raises(InvalidInput, match="name the topic to read"):
+    with pytest.raises(InvalidInput, match="set the topic to read"):
         read_options({})
     assert read_options({"metadata": "Topics"}).metadata == "topics"
 
@@ -95,7 +95,7 @@ def test_a_topic_must_be_named_except_for_metadata() -> None:
     "options", [{"group": "g"}, {"important": "true"}, {"maxMessagesPerTrigger": "1"}, {"maxBytesPerTrigger": "1"}]
 )
 def test_a_batch_refuses_what_is_of_streams(options: dict[str, str]) -> None:
-    with pytest.raises(InvalidInput, match="of streams"):
+    with pytest.raises(InvalidInput, match="streams only"):
         check_batch(reading(**options))
 
 
@@ -135,16 +135,16 @@ def test_a_sink_is_exactly_once_unless_told_otherwise() -> None:
 @pytest.mark.parametrize(
     ("options", "is_stream", "said"),
     [
-        ({"sinkId": "a"}, False, "together, or neither"),
-        ({"batchId": "1"}, False, "together, or neither"),
+        ({"sinkId": "a"}, False, "or neither"),
+        ({"batchId": "1"}, False, "or neither"),
         ({"batchId": "1"}, True, "numbers the batches of a stream itself"),
-        ({"sinkId": "a", "delivery": "at-least-once"}, True, "nothing remembers it"),
+        ({"sinkId": "a", "delivery": "at-least-once"}, True, "it has no effect"),
         ({"delivery": "at-most-once"}, True, "exactly-once, at-least-once"),
         ({"partitions": "3"}, False, "createTopic=true"),
         ({"topicSettings": '{"retention_seconds": 5}'}, False, "createTopic=true"),
         ({"topicSettings": "5", "createTopic": "true"}, False, "it must be JSON"),
         ({"topicSettings": '{"retention": 5}', "createTopic": "true"}, False, "known settings are"),
-        ({"startingOffsets": "earliest"}, False, "it is not known here"),
+        ({"startingOffsets": "earliest"}, False, "it is unknown"),
     ],
 )
 def test_a_sink_names_what_is_wrong(options: dict[str, str], is_stream: bool, said: str) -> None:

@@ -144,7 +144,7 @@ def test_losses_name_every_range_or_are_counted(caplog: pytest.LogCaptureFixture
     assert shown in str(failed.value)
     assert "failOnDataLoss=false" in str(failed.value)
     losses.face("orders", fails=False)
-    assert f"skipped 15 messages of topic 'orders' that are gone: {shown}" in caplog.text
+    assert f"skipped 15 messages of topic 'orders' that were deleted before they were read: {shown}" in caplog.text
     DataLoss({}).face("orders", fails=True)
 
 

@@ -197,7 +197,7 @@ def test_without_a_sink_id_the_query_is_the_sink(client: Client, url: str, topic
     pieces = writer.write(iter([batch([b"a"])])).pieces
     writer.commit([Written((), "query-1"), Written(pieces, "query-1")], 3)
     assert client.last_commit(topic, "query-1") == 3
-    with pytest.raises(InvalidInput, match="give a sinkId"):
+    with pytest.raises(InvalidInput, match="set the option sinkId"):
         writer.commit([writer.write(iter([batch([b"b"])]))], 4)
 
 

@@ -58,8 +58,8 @@ def test_a_path_without_a_root_is_meant_from_here(tmp_path: Path, monkeypatch: p
         ("file", "begin with file:, postgresql: or memory:"),
         ("/var/lib/headrace", "begin with file:, postgresql: or memory:"),
         ("FILE:/x", "begin with file:, postgresql: or memory:"),
-        ("memory:x", "takes no path and no options"),
-        ("memory:?durability=os", "takes no path and no options"),
+        ("memory:x", "has no path and no options"),
+        ("memory:?durability=os", "has no path and no options"),
         ("file:", "write it as file:DIRECTORY"),
         ("file:?durability=os", "write it as file:DIRECTORY"),
         ("file://host/path", "write it as file:DIRECTORY"),
@@ -108,5 +108,5 @@ class TestCatalogAlone:
 
 def test_the_directory_of_a_disk_store(tmp_path: Path) -> None:
     assert disk_directory(f"file:{tmp_path}/store?durability=os") == tmp_path / "store"
-    with pytest.raises(InvalidInput, match="only a store that begins with file:"):
+    with pytest.raises(InvalidInput, match="it must be a store with file:"):
         disk_directory("memory:")

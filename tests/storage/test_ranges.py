@@ -28,7 +28,7 @@ def test_an_offset_outside_is_refused_with_the_range(partition: int, offset: int
 def test_a_partition_outside_is_refused(partition: int) -> None:
     with pytest.raises(PartitionNotFound) as caught:
         check_range("t", OFFSETS, partition, 0)
-    assert str(caught.value) == f"partition {partition} of topic 't' does not exist: it has partitions 0 to 1"
+    assert str(caught.value) == f"partition {partition} of topic 't' does not exist: the topic has partitions 0 to 1"
 
 
 GAPPY = offsets_past(np.array([0, 3]), np.array([9, 12]), [Gap(0, 2, 4), Gap(0, 7, 9), Gap(1, 0, 2), Gap(1, 3, 5)])

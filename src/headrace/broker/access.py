@@ -1,15 +1,15 @@
-"""Who may come in: tokens, checked in one place for every protocol.
+"""Access tokens, checked in one place for every protocol.
 
-A token is `hr_<id>_<secret>`. Only a hash of the secret is kept, in the catalog; the token itself is shown once, when
-it is made. As long as there are no tokens everyone may do everything, which is why a server without tokens listens on
-loopback only, and one that others can reach lets nobody in once its last token is revoked. Tokens are looked up again
-every second: one that another process made or revoked counts within that time.
+A token is `hr_<id>_<secret>`. Only a hash of the secret is stored, in the catalog; the token itself is shown once, when
+it is created. Without any tokens everyone has full access, so a server without tokens listens on loopback only, and a
+server that other machines can reach denies everyone once its last token is revoked. Tokens are read again every second,
+so changes by another process take effect within that time.
 
-A token may have an end. Rotating makes a new token of the same name and gives the old one an end, so that both are
-valid for a while. When a token was last used is stored about once a minute; that may fail without harm.
+A token may expire. Rotating creates a new token of the same name and sets an expiry on the old one, so that both are
+valid for a while. The time of last use is stored about once a minute; a failure to do so is harmless.
 
-Who comes with a client certificate that the edge has verified, and without a token, has the grants of the newest valid
-token that is named as the certificate is. Its secret need not be known to anyone.
+A caller with a client certificate that the edge has verified, and without a token, has the grants of the newest valid
+token of the certificate's name. Nobody needs to know that token's secret.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from headrace.storage.catalog import Catalog, TokenRecord
 _PREFIX: Final = "hr"
 _FRESH_SECONDS: Final = 1.0
 _USE_SECONDS: Final = 60
-# No token lives longer than a hundred years, and none is made that has ended.
+# A token lives at most a hundred years, and is never created expired.
 _LIFE_SECONDS_MAX: Final = 100 * 365 * 86_400
 
 logger = logging.getLogger(__name__)
 
 
 class Access:
-    """The tokens of a store. Safe for threads."""
+    """The tokens of a store. Thread-safe."""
 
     def __init__(self, catalog: Catalog, clock: Clock | None = None, must_authenticate: bool = False) -> None:
         self._catalog = catalog
@@ -51,10 +51,10 @@ class Access:
         self._looked_us = 0
         self._has_tokens = False
         self._fresh_until = 0.0
-        # When each token was last used, as far as that is not stored, and when it was stored last.
+        # The unstored times of last use by token, and when they were last stored.
         self._uses: dict[str, int] = {}
         self._stored_uses: dict[str, int] = {}
-        # Counts up whenever the tokens are not what they were.
+        # Incremented whenever the tokens change.
         self.version = 0
 
     def require_tokens(self) -> None:
@@ -62,7 +62,7 @@ class Access:
         self._must_authenticate = True
 
     def is_open(self) -> bool:
-        """Whether everyone may do everything, since there are no tokens."""
+        """Whether everyone has full access, because there are no tokens."""
         self._known()
         return not self._has_tokens and not self._must_authenticate
 
@@ -108,7 +108,7 @@ class Access:
         producers: Iterable[str] = ALL,
         life_seconds: float | None = None,
     ) -> tuple[TokenRecord, str]:
-        """Make a token; its text is given out here and never again. Without `life_seconds` it has no end."""
+        """Create a token; its text is returned only here. Without `life_seconds` it never expires."""
         checked = check_grants(grants, groups, producers)
         record, text = self._new(check_id("token name", name), checked, life_seconds)
         self._catalog.add_token(record)
@@ -118,16 +118,18 @@ class Access:
     def rotate(
         self, name_or_id: str, keep_seconds: float, life_seconds: float | None = None
     ) -> tuple[TokenRecord, str, Sequence[TokenRecord]]:
-        """Make a token in place of those of a name, which stay valid for a while: the new one, its text, the old ones.
+        """Replace the tokens of a name, which stay valid for a while; returns the new one, its text, the old ones.
 
-        The new one lives as long as the newest of the old ones was made for, unless told otherwise.
+        By default the new token gets the lifetime of the newest old one.
         """
         now_us = self._clock.now_us()
         old = [token for token in self.list() if name_or_id in (token.id, token.name) and not _has_ended(token, now_us)]
         if not old:
-            raise InvalidInput("token", repr(name_or_id[:100]), "no valid token has this name or id")
+            raise InvalidInput(
+                "token", repr(name_or_id[:100]), "no valid token has this name or id: see headrace token list"
+            )
         if any(token.grants != old[0].grants for token in old):
-            rule = "several tokens of this name have different rights: name one by its id"
+            rule = "several tokens with this name have different rights: give the id of one"
             raise InvalidInput("token", repr(name_or_id[:100]), rule)
         newest = old[-1]
         if life_seconds is None and newest.expires_us is not None:
@@ -147,23 +149,23 @@ class Access:
         return TokenRecord(token_id, name, _hashed(secret), grants, now_us, end_us), f"{_PREFIX}_{token_id}_{secret}"
 
     def revoke(self, token_id: str) -> bool:
-        """Let a token in no more; whether there was one."""
+        """Revoke a token; returns whether it existed."""
         removed = self._catalog.remove_token(token_id)
         self.forget()
         return removed
 
     def list(self) -> list[TokenRecord]:
-        """All tokens, those that have expired too."""
+        """All tokens, including expired ones."""
         return self._catalog.tokens()
 
     @property
     def is_stale(self) -> bool:
-        """Whether the next call would ask the store, which takes a while."""
+        """Whether the next call would query the store, which is slow."""
         return time.monotonic() >= self._fresh_until
 
     @property
     def has_uses(self) -> bool:
-        """Whether there is anything for `store_uses` to do."""
+        """Whether `store_uses` has anything to do."""
         return bool(self._uses)
 
     def store_uses(self) -> None:
@@ -175,10 +177,10 @@ class Access:
                 try:
                     self._catalog.put_token_uses(uses)
                 except HeadraceError as error:
-                    logger.debug("when tokens were last used is not stored: %s", error)
+                    logger.debug("cannot store when tokens were last used: %s", error)
 
     def refresh(self) -> None:
-        """Ask the store for its tokens, if that was not done lately."""
+        """Read the tokens from the store, if that was not done recently."""
         with self._lock:
             if self.is_stale:
                 records, now_us = self._catalog.tokens(), self._clock.now_us()
@@ -186,7 +188,7 @@ class Access:
                 if _valid(tokens, now_us) != _valid(self._tokens, self._looked_us):
                     self.version += 1
                 self._tokens, self._looked_us = tokens, now_us
-                # Tokens that have ended do not open a server to everyone.
+                # Expired tokens still count as tokens: they do not open the server to everyone.
                 self._has_tokens = bool(tokens)
                 self._fresh_until = time.monotonic() + _FRESH_SECONDS
 
@@ -205,7 +207,7 @@ def _has_ended(token: TokenRecord, now_us: int) -> bool:
 
 
 def _valid(tokens: dict[str, TokenRecord], now_us: int) -> dict[str, tuple[str, tuple[Grant, ...]]]:
-    """What counts of tokens: when they were last used does not."""
+    """The tokens without their times of last use, for comparison."""
     valid = (token for token in tokens.values() if not _has_ended(token, now_us))
     return {token.id: (token.secret_hash, token.grants) for token in valid}
 

@@ -5,7 +5,7 @@
         receipts = broker.publish("orders", record_batch)
         batch = broker.fetch("orders", partition=0, offset=0)
 
-Safe for threads. Servers and clients stand on this and on nothing below it.
+Thread-safe. Servers and clients use only this facade.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Broker:
         queue_api: QueueApiSettings | None = None,
         topic_defaults: TopicDefaults | None = None,
     ) -> Broker:
-        """Open the store that a URL names and start maintenance on it."""
+        """Open the store at a URL and start maintenance."""
         store = open_store(check_text("store", url))
         try:
             broker = cls(store, settings, clock, queue_api, topic_defaults)
@@ -130,9 +130,9 @@ class Broker:
         return broker
 
     def close(self, stop_seconds: float = STOP_SECONDS) -> None:
-        """Finish what was accepted and leave a store that opens quickly; when this returns, it is closed.
+        """Finish accepted publishes, write snapshots so that the store opens quickly, and close it.
 
-        Each thread of the broker is waited for at most `stop_seconds`.
+        Waits at most `stop_seconds` for each thread of the broker.
         """
         with self._closing:
             if not self._closed:
@@ -157,7 +157,8 @@ class Broker:
     ) -> TopicDescription:
         """Make a topic, of one partition unless told otherwise or set so for the store.
 
-        One that is there stays as it is; more partitions are added, fewer are refused, other settings are refused.
+        An existing topic is unchanged, except that missing partitions are added. Fewer partitions or other settings
+        are an error.
         """
         return describe_topic(self._topics.create(name, partitions, dict(settings)))
 
@@ -168,19 +169,19 @@ class Broker:
         return describe_topic(self._topics.alter(name, partitions, dict(settings)))
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic and free its disk; whoever waits on it is told."""
+        """Delete a topic and free its disk space; waiting readers and publishers get `TopicDeleted`."""
         self._topics.delete(name)
 
     def list_topics(self) -> list[str]:
-        """The names of all topics, as they were given, in the order they were made."""
+        """The names of all topics, in the order of creation."""
         return [record.name for record in self._topics.records()]
 
     def knows_topic(self, name: str) -> bool:
-        """Whether a topic is found without waiting for anything; another server of a shared store may have made it."""
+        """Whether a topic can be found without blocking; another server of a shared store may have created it."""
         return self._topics.knows(name)
 
     def describe_topic(self, name: str) -> TopicDescription:
-        """All about a topic."""
+        """Describe a topic."""
         return describe_topic(self._topics.find(name))
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
@@ -189,9 +190,9 @@ class Broker:
         return dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True)))
 
     def topic_metrics(self, partitions_max: int | None = None) -> list[TopicMetrics]:
-        """How every topic is doing; one that ends meanwhile is passed over.
+        """Metrics of every topic; one that ends meanwhile is skipped.
 
-        Groups tell their positions unless there are more of them, and of partitions, than `partitions_max`.
+        Groups include their positions unless there are more groups and partitions than `partitions_max`.
         """
         looked = [(opened, *found) for opened in self._topics.all() if (found := _unless_ended(opened, groups_of))]
         count = sum(opened.record.partitions * (1 + len(groups)) for opened, groups, _ in looked)
@@ -208,7 +209,7 @@ class Broker:
         return topic_metrics
 
     def failing_topics(self) -> dict[str, str]:
-        """The topics that take no messages until the store is opened again, and why."""
+        """The topics that accept no messages until the store is reopened, with the reason."""
         return self._topics.failing()
 
     def topics_with_gaps(self) -> dict[str, int]:
@@ -224,10 +225,10 @@ class Broker:
         commit_key: CommitKey | None = None,
         timeout_seconds: float | None = None,
     ) -> Receipts:
-        """Write a batch in one commit over all its partitions; a receipt per message, in the order sent.
+        """Write a batch in one commit over all its partitions; returns a receipt per message, in the order sent.
 
-        With a commit key whose number is at or below the last one of its writer nothing is written, and every
-        receipt says `duplicate`.
+        If the number of the commit key is at or below the last one of its writer, nothing is written, and every
+        receipt has the status `duplicate`.
         """
         patience, found = self._patience(timeout_seconds), self._topics.find(topic).topic
         return found.queue.publish(Request([check_batch(batch)], check_commit_key(commit_key)), patience)
@@ -235,13 +236,13 @@ class Broker:
     def publish_many(
         self, topic: str, batches: Sequence[pa.RecordBatch], timeout_seconds: float | None = None
     ) -> list[Receipts | Exception]:
-        """Publish batches of several publishers at once: each is written or refused by itself, all share syncs."""
+        """Publish batches of several publishers at once: each is written or rejected separately, all share syncs."""
         found, patience = self._topics.find(topic).topic, self._patience(timeout_seconds)
         requests = [Request([check_batch(batch)]) for batch in batches]
         try:
             found.queue.publish_many(requests, patience)
         except HeadraceError as error:
-            # Those that did not get in; the others have their own outcome.
+            # Only those that were not admitted; the others have their own outcome.
             for request in requests:
                 if request.receipts is None and request.error is None:
                     request.error = error
@@ -252,7 +253,7 @@ class Broker:
         self.registrations.clients.publish(topic, client, value, partition, self._patience(None))
 
     def last_seqno(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
-        """The highest seqno written for a source, or none: where its producer goes on."""
+        """The highest seqno written for a source, or None; its producer continues after it."""
         source = (check_text("producer_id", producer_id), check_text("message_group_id", message_group_id))
         return self._topics.find(topic).topic.between_commits(lambda state: state.sources.last_seqno(source))
 
@@ -266,9 +267,9 @@ class Broker:
         return found.between_commits(lambda state: state.sources.described(now_us, name, most))
 
     def reset_source(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
-        """Forget the highest seqno of a source, durably, so that its next message may have any; what it was.
+        """Reset the highest seqno of a source, durably, so that its next message may have any; returns the old one.
 
-        Its producers continue to write. A message that was sent before and is sent again is written again.
+        Its producers can continue to write. A message that is sent again after the reset is written again.
         """
         source = check_text("producer_id", producer_id), check_text("message_group_id", message_group_id)
         return self._topics.find(topic).topic.reset_source(source)
@@ -276,9 +277,9 @@ class Broker:
     def open_producer(
         self, topic: str, producer_id: str = "", message_group_id: str = "", epoch: int | None = None
     ) -> ProducerOpening:
-        """Become the producer of a source, which fences off whoever was it before; or go on with an epoch one has.
+        """Open the producer of a source, which fences the previous one; or continue with a known epoch.
 
-        Without a producer id nothing is opened, and the answer only tells what the topic takes.
+        Without a producer id nothing is opened, and the answer only has the limits of the topic.
         """
         found, last_seqno, opened = self._topics.find(topic).topic, None, 0
         if epoch is not None:
@@ -304,12 +305,12 @@ class Broker:
         return found.queue.publish(Request([check_batch(batch)], fence=fence), self._patience(None))
 
     def last_commit(self, topic: str, writer: str) -> int | None:
-        """The number of the last commit of a writer of commit keys, or none."""
+        """The number of the last commit of a commit key writer, or None."""
         name = check_id("writer", writer)
         return self._topics.find(topic).topic.between_commits(lambda state: state.writers.get(name))
 
     def stage(self, topic: str, batch: pa.RecordBatch, stage: str | None = None) -> Staged:
-        """Put rows aside for a later commit, in a new stage or at the end of one; they are checked here and now."""
+        """Stage rows for a later commit, in a new stage or at the end of one; they are checked now."""
         found = self._topics.find(topic).topic
         rows = accept(batch, found.record.settings, found.record.partitions)
         name = check_id("stage", stage if stage is not None else uuid.uuid4().hex)
@@ -323,10 +324,10 @@ class Broker:
         commit_key: CommitKey | None = None,
         timeout_seconds: float | None = None,
     ) -> Receipts:
-        """Publish the rows of some stages, in their order, in one commit; then they are gone.
+        """Publish the rows of some stages, in order, in one commit, and delete the stages.
 
-        A stage that is missing, or has other rows than named, fails the whole; nothing is written then. A commit key
-        that was used before drops the stages and publishes nothing.
+        If a stage is missing, or has another number of rows than given, nothing is written. A commit key that was
+        used before drops the stages and publishes nothing.
         """
         found, key, patience = (
             self._topics.find(topic).topic,
@@ -338,7 +339,7 @@ class Broker:
             batches = [NO_MESSAGES, *(batch for staged in named for batch in self._staged_rows(found, staged))]
             receipts = found.queue.publish(Request(batches, key, is_checked=True), patience)
         except StageNotFound:
-            # Asked after the stages, which another call with the same key may be publishing at this moment.
+            # Checked after the stages, which another call with the same key may be publishing right now.
             if key is None or not found.between_commits(lambda state: state.is_repeated(key)):
                 raise
             receipts = all_duplicates(sum(staged.rows for staged in named), DUPLICATE_COMMIT)
@@ -352,7 +353,7 @@ class Broker:
         return batches
 
     def drop_stages(self, topic: str, stages: Sequence[str]) -> int:
-        """Drop stages that will not be published; how many there were."""
+        """Drop stages that will not be published; returns how many existed."""
         found = self._topics.find(topic).topic
         return self._drop_stages(found, check_stage_names(stages))
 
@@ -375,7 +376,7 @@ class Broker:
         max_bytes: int = FETCH_BYTES_DEFAULT,
         wait_seconds: float = 0.0,
     ) -> pa.RecordBatch:
-        """Messages of a partition from an offset on, waiting so long for the first; at least one if there is one."""
+        """Read messages of a partition from an offset on, waiting for the first; at least one if there is one."""
         return self._topics.find(topic).topic.fetch(
             check_index("partition", partition),
             check_index("offset", offset),
@@ -386,9 +387,9 @@ class Broker:
 
     @contextmanager
     def watching(self, topic: str, partition: int, wake: Callable[[], None]) -> Iterator[None]:
-        """Have a function called, in the thread that committed, whenever something came for a partition.
+        """Call a function, in the committing thread, whenever a partition gets messages.
 
-        It must return at once. It is called too when the topic changes or ends: look again then.
+        It must return at once. It is also called when the topic changes or ends: read again then.
         """
         watches = self._topics.find(topic).topic.watches
         watches.add(partition, wake)
@@ -398,11 +399,11 @@ class Broker:
             watches.remove(partition, wake)
 
     def reader(self, topic: str) -> TopicReader:
-        """A topic for those who read many partitions at once; it ends with the topic, whatever takes its name."""
+        """A reader of many partitions of a topic; it ends with the topic, even if another one gets its name."""
         return TopicReader(self._topics.find(topic))
 
     def await_offsets(self, topic: str, known: Mapping[int, int], wait_seconds: float) -> dict[int, tuple[int, int]]:
-        """Start and end offset by partition, once any end is not the known one, waiting so long for that."""
+        """Start and end offset by partition, once any end differs from the known one, with a timeout."""
         ends, patience = check_offsets(known), check_seconds("wait_seconds", wait_seconds, FETCH_WAIT_SECONDS_MAX)
         reader, notifications, deadline = self.reader(topic), threading.Event(), time.monotonic() + patience
         with reader.watching(notifications.set):
@@ -430,9 +431,9 @@ class Broker:
         important: bool | None = None,
         read_from: ReadFrom = "earliest",
     ) -> GroupDescription:
-        """Make a group: with `consumers` of a fixed size, else one that members join.
+        """Create a group: with `consumers` of a fixed size, otherwise one that members join.
 
-        One that is there keeps its offsets. Another size takes effect at once, in a new generation.
+        An existing group keeps its offsets. Another size takes effect at once, in a new generation.
         """
         found, name = self._topics.find(topic), check_group_name(group)
         size = None if consumers is None else rules.check_consumers(consumers)
@@ -442,21 +443,21 @@ class Broker:
     def join_group(
         self, topic: str, group: str, member: str, session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS
     ) -> Membership:
-        """Become a member of a group, or renew it; a group that is not there is made."""
+        """Join a group, or renew the membership; the group is created if it does not exist."""
         found = self._topics.find(topic)
         name, member = check_group_name(group), check_id("member", member)
         joined = found.groups.join(name, member, session_timeout_seconds)
         return self._membership(found, joined, member)
 
     def heartbeat(self, topic: str, group: str, member: str) -> Membership:
-        """Stay a member, and learn of changes."""
+        """Renew the membership and return the current assignment."""
         found = self._topics.find(topic)
         name, member = check_group_name(group), check_id("member", member)
         present = found.groups.heartbeat(name, member)
         return self._membership(found, present, member)
 
     def leave_group(self, topic: str, group: str, member: str) -> None:
-        """Give one's partitions to the others at once."""
+        """Leave a group; the other members get the partitions at once."""
         name, member = check_group_name(group), check_id("member", member)
         self._topics.find(topic).groups.leave(name, member)
 
@@ -468,9 +469,9 @@ class Broker:
         member: int | str | None = None,
         generation: int | None = None,
     ) -> None:
-        """Store the next offset to read by partition; it never moves back, that is what `seek` is for.
+        """Store the next offset to read of each partition; a commit never moves back, use `seek` for that.
 
-        A member says its name, a consumer of a fixed group its index; without either the group itself commits.
+        A member gives its name, a consumer of a fixed group its index; without either the group itself commits.
         """
         found, name = self._topics.find(topic), check_group_name(group)
         consumer = None if member is None else _consumer_name(member)
@@ -497,7 +498,7 @@ class Broker:
         self._topics.find(topic).groups.seek(check_group_name(group), check_offsets(offsets))
 
     def delete_group(self, topic: str, group: str) -> None:
-        """Remove a group with its offsets."""
+        """Delete a group with its offsets."""
         self._topics.find(topic).groups.delete(check_group_name(group))
 
     def list_groups(self, topic: str) -> list[str]:
@@ -505,7 +506,7 @@ class Broker:
         return [group.name for group in self._topics.find(topic).groups.all()]
 
     def describe_group(self, topic: str, group: str) -> GroupDescription:
-        """All about a group, lag included."""
+        """Describe a group, with its lag."""
         return describe_group(self._topics.find(topic), check_group_name(group), self._clock.now_us())
 
     def _membership(self, found: OpenTopic, group: Group, member: str) -> Membership:
@@ -534,12 +535,12 @@ class Broker:
 
 
 def _consumer_name(consumer: object) -> str:
-    """What a group calls a member that gives its name, or a fixed consumer that gives its index."""
+    """The id of a member in a group: its name, or the index of a fixed consumer."""
     return check_id("member", consumer) if isinstance(consumer, str) else str(check_index("consumer", consumer))
 
 
 def _unless_ended(opened: OpenTopic, look: Callable[[OpenTopic], Result]) -> Result | None:
-    """What is seen of a topic, or none if it ended meanwhile."""
+    """The metrics of a topic, or None if it ended meanwhile."""
     try:
         return look(opened)
     except HeadraceError:

@@ -1,4 +1,4 @@
-"""What callers may give: every loose value that the facade takes is checked here, and named if it is wrong."""
+"""Checks every unchecked value that the facade gets from callers; errors name the field."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from headrace.core.publish.plan import CommitKey
 
 
 def check_text(field: str, value: object) -> str:
-    """Any text: producers may call themselves what they like."""
+    """Check that a value is text; producer ids may be any text."""
     if not isinstance(value, str):
         raise InvalidInput(field, repr(value)[:100], "it must be text")
     return value
 
 
 def check_batch(batch: object) -> pa.RecordBatch:
-    """A batch; what is in it is checked where it is accepted."""
+    """Check that a value is a batch; its content is checked when it is accepted."""
     if not isinstance(batch, pa.RecordBatch):
         raise InvalidInput("batch", type(batch).__name__, "it must be a pyarrow RecordBatch")
     return batch
 
 
 def check_commit_key(key: object) -> CommitKey | None:
-    """A commit key, or none."""
+    """Check a commit key, or None."""
     if key is None:
         return None
     if not isinstance(key, CommitKey):
@@ -48,10 +48,10 @@ def check_offsets(offsets: object) -> dict[int, int]:
 def check_staged(stages: object) -> list[Staged]:
     """Stages to be published, each once."""
     if not isinstance(stages, Sequence) or not all(isinstance(staged, Staged) for staged in stages):
-        raise InvalidInput("stages", repr(stages)[:100], "it must be a list of what stage() returned")
+        raise InvalidInput("stages", repr(stages)[:100], "it must be a list of results of stage()")
     for name, times in Counter(staged.stage for staged in stages).items():
         if times > 1:
-            rule = f"it is named {times} times: its rows would be written as often"
+            rule = f"it is named {times} times: name it once, or its rows would be written {times} times"
             raise InvalidInput("stages", repr(name)[:100], rule)
     return [
         Staged(check_id("stage", staged.stage), check_whole("rows", staged.rows, 0, SEQNO_MAX)) for staged in stages
@@ -66,5 +66,5 @@ def check_epoch(epoch: object) -> int:
 def check_stage_names(stages: object) -> list[str]:
     """The names of some stages."""
     if not isinstance(stages, Sequence) or isinstance(stages, str):
-        raise InvalidInput("stages", repr(stages)[:100], "it must be a list of the names of stages")
+        raise InvalidInput("stages", repr(stages)[:100], "it must be a list of stage names")
     return [check_id("stage", stage) for stage in stages]

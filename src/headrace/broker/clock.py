@@ -1,8 +1,8 @@
-"""Time, as something that can be handed in. Waiting uses the system's monotonic clock directly.
+"""Clocks that can be injected. Waiting uses the system's monotonic clock directly.
 
-Three kinds of it, for what each is good for:
+Three kinds of time:
 
-    now_us       the time of day: when messages were written, and how old they are. It may jump, ahead or back.
+    now_us       the wall clock: when messages were written, and how old they are. It may jump, ahead or back.
     session_us   what sessions of members are measured by, whatever happens to the time of day. One server goes by its
                  monotonic clock; servers that share a database go by the database's, since they have to agree.
     ClockWatch   compares the time of day with the monotonic clock, and so notices a jump.
@@ -20,7 +20,7 @@ DatabaseTime = Callable[[], int]
 
 
 class Clock(Protocol):
-    """Tells the time."""
+    """A clock."""
 
     def now_us(self) -> int: ...
 
@@ -37,23 +37,23 @@ class SystemClock:
         return time.time_ns() // 1000
 
     def monotonic_us(self) -> int:
-        """Microseconds since some moment; nobody can set this clock."""
+        """Microseconds of the monotonic clock."""
         return time.monotonic_ns() // 1000
 
     def session_us(self, database_us: DatabaseTime | None) -> int:
-        """What sessions are measured by: the time of the database that servers share, if there is one."""
+        """The clock for sessions: that of the shared database, if there is one."""
         return self.monotonic_us() if database_us is None else database_us()
 
 
 class ClockWatch:
-    """Notices that the time of day was set. Not safe for threads: maintenance looks."""
+    """Detects jumps of the wall clock. Not thread-safe: only maintenance uses it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._ahead_us = self._look()
 
     def jump_seconds(self) -> float:
-        """By how many seconds the time of day jumped since this was last asked; 0.0 if it did not."""
+        """By how many seconds the wall clock jumped since the last call; 0.0 if it did not."""
         before, self._ahead_us = self._ahead_us, self._look()
         seconds = (self._ahead_us - before) / MICROSECONDS
         return seconds if abs(seconds) >= CLOCK_JUMP_SECONDS else 0.0

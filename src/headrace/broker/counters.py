@@ -1,4 +1,4 @@
-"""Counters of what the broker did, by name; servers show them as metrics."""
+"""Counters of the broker by name; servers export them as metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 
 class Counters:
-    """Numbers that only grow; what is counted here is counted by the parent too. Safe for threads."""
+    """Numbers that only grow; everything is also counted in the parent. Thread-safe."""
 
     def __init__(self, parent: Counters | None = None) -> None:
         self._parent = parent
@@ -15,12 +15,12 @@ class Counters:
         self._values: dict[str, int] = {}
 
     def add(self, name: str, count: int = 1) -> None:
-        """Count something; nothing happened if the count is 0."""
+        """Add to one counter; does nothing for 0."""
         if count:
             self.add_all({name: count})
 
     def add_all(self, counts: Mapping[str, int]) -> None:
-        """Count several things at once."""
+        """Add to several counters at once."""
         with self._lock:
             for name, count in counts.items():
                 self._values[name] = self._values.get(name, 0) + count

@@ -1,4 +1,4 @@
-"""Describing topics and groups as they are at one moment."""
+"""Descriptions of topics and groups at one moment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.core.limits import MICROSECONDS
 
 
 def describe_topic(opened: OpenTopic) -> TopicDescription:
-    """All about a topic."""
+    """Describe a topic."""
     record = opened.record
     offsets = opened.topic.offsets()
     with opened.topic.using() as log:
@@ -30,7 +30,7 @@ def describe_topic(opened: OpenTopic) -> TopicDescription:
 
 
 def describe_group(opened: OpenTopic, name: str, now_us: int) -> GroupDescription:
-    """All about a group, lag included."""
+    """Describe a group, with its lag."""
     group = opened.groups.get(name)
     record, order = opened.record, group.order
     return GroupDescription(

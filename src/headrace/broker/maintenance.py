@@ -1,6 +1,6 @@
-"""Upkeep: what has to happen now and then, by one thread, each task at its own interval.
+"""Maintenance: one thread runs periodic tasks, each at its own interval.
 
-A task that fails is logged and tried again at its next turn; it never stops the others. Tests call `run_all`.
+A task that fails is logged and runs again at its next interval; it never stops the others. Tests call `run_all`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Maintenance:
             task()
 
     def close(self, stop_seconds: float = STOP_SECONDS) -> None:
-        """Finish the task at hand and end; a task that takes longer is left behind."""
+        """Finish the current task and stop; a task that takes longer is abandoned."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(stop_seconds)
             if self._thread.is_alive():
-                logger.warning("maintenance did not end within %g s and is left behind", stop_seconds)
+                logger.warning("maintenance did not stop within %g s and was abandoned", stop_seconds)
 
     def _run(self) -> None:
         due = {task: time.monotonic() + interval for task, interval in self._tasks.items()}

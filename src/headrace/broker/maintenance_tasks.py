@@ -1,6 +1,6 @@
-"""The chores of maintenance: retention, and forgetting what has expired. Each counts what it did.
+"""The tasks of maintenance: retention, and removing what has expired. Each counts its work.
 
-A topic that fails, because its disk does or because it is being deleted, does not keep the others from being kept up.
+A topic that fails, because of its disk or because it is being deleted, does not affect the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class MaintenanceTasks:
-    """What is done for all topics of a store now and then."""
+    """Periodic tasks for all topics of a store."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class MaintenanceTasks:
         self._clock_watch = ClockWatch(clock)
 
     def tasks(self) -> dict[Task, float]:
-        """Every chore with its interval in seconds."""
+        """All tasks with their intervals in seconds."""
         return {
             self.watch_clock: self._settings.clock_check_seconds,
             self.look_around: self._settings.neighbours_check_seconds,
@@ -60,20 +60,20 @@ class MaintenanceTasks:
         }
 
     def watch_clock(self) -> None:
-        """Say that the time of day was set: it dates messages, and decides what retention drops."""
+        """Log a jump of the system clock: it dates messages, and decides what retention deletes."""
         seconds = self._clock_watch.jump_seconds()
         if seconds:
             direction = "ahead" if seconds > 0 else "back"
             logger.warning(
-                "the clock of this machine jumped %.1f seconds %s. Messages never go back in time: until the clock has "
-                "caught up they are dated by the last one written. Sessions of members are not affected",
+                "the system clock jumped %.1f seconds %s. Message times never go back: until the clock has caught up, "
+                "messages get the time of the last one written. Sessions of members are not affected",
                 abs(seconds),
                 direction,
             )
             self._count("clock_jumps", 1)
 
     def expire_members(self) -> None:
-        """Take out the members whose session ran out; in a shared store one look finds the groups that have such."""
+        """Remove members whose session expired; in a shared store one query finds their groups."""
         if self._store.signals is None:
             self._for_each(lambda opened: self._count("members_expired", opened.groups.expire()))
             return
@@ -89,26 +89,26 @@ class MaintenanceTasks:
         self._for_each(expire)
 
     def look_around(self) -> None:
-        """See what other servers wrote, whose word of it may have been lost."""
+        """Poll for messages of other servers, in case a notification was lost."""
         if self._store.signals is not None:
             Notifications(self._topics).look_around()
 
     def compare_topics(self) -> None:
-        """See which topics other servers made, changed or deleted, whose word of it may have been lost."""
+        """Poll for topics that other servers created, changed or deleted, in case a notification was lost."""
         if self._store.signals is not None:
             Notifications(self._topics).compare_topics()
 
     def forget_consumers(self) -> None:
-        """Forget the consumers of the queue API that nobody used for long."""
+        """Delete consumers of the queue API that were idle too long."""
         self._count("queue_consumers_forgotten", self._registrations.forget_idle())
 
     def forget_producers(self) -> None:
-        """Above the limit forget the producers that were opened longest ago; where nothing is shared none is stored."""
+        """Forget the producers opened first, above the limit; only a shared store has them stored."""
         if self._store.signals is not None:
             self._count("producers_forgotten", self._store.catalog.forget_producers(PRODUCERS_MAX))
 
     def drop_outlived(self) -> None:
-        """Drop what is past retention and not held by an important group."""
+        """Delete messages past retention that no important group holds."""
         self._for_each(self._drop_outlived)
 
     def _drop_outlived(self, opened: OpenTopic) -> None:
@@ -117,7 +117,7 @@ class MaintenanceTasks:
             self._count("segments_dropped", opened.groups.drop_outlived(self._clock.now_us()))
 
     def seal_segments(self) -> None:
-        """Write the index of complete segments that could not be written when they were completed."""
+        """Write the indexes of complete segments that could not be written earlier."""
         self._for_each(self._seal_segments)
 
     def _seal_segments(self, opened: OpenTopic) -> None:
@@ -125,7 +125,7 @@ class MaintenanceTasks:
             self._count("segments_sealed", log.seal())
 
     def clean_windows(self) -> None:
-        """Forget the payloads whose time in the window is over."""
+        """Remove payloads from the window after their time."""
         self._for_each(self._clean_window)
         self._count("window_cleanings", 1)
 
@@ -142,12 +142,12 @@ class MaintenanceTasks:
             self._count("payloads_cleaned", opened.topic.between_commits(clean))
 
     def expire_stages(self) -> None:
-        """Drop the stages that nobody added to or published in time."""
+        """Drop expired stages."""
         idle_since_us = self._clock.now_us() - int(self._settings.stage_idle_seconds * MICROSECONDS)
         self._count("stages_expired", self._store.stages.expire(idle_since_us))
 
     def forget_sources(self) -> None:
-        """Expire links, and above the limit forget the sources that are idle longest."""
+        """Expire links, and forget the sources that are idle longest, above the limit."""
         self._for_each(self._forget_sources)
 
     def _forget_sources(self, opened: OpenTopic) -> None:

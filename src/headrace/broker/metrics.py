@@ -1,6 +1,6 @@
-"""How a broker is doing, topic by topic, at one moment: what metrics are made of.
+"""The state of a broker, topic by topic, at one moment: the source of metrics.
 
-Made for many topics and groups: what all groups of a topic share is asked for once, and consumers of the queue API,
+Designed for many topics and groups: what all groups of a topic share is queried once, and consumers of the queue API,
 which are groups too and may be thousands, are only counted.
 """
 
@@ -62,7 +62,7 @@ def groups_of(opened: OpenTopic) -> tuple[list[Group], int]:
 def topic_metrics_of(
     opened: OpenTopic, groups: Sequence[Group], queue_consumers: int, now_us: int, has_positions: bool
 ) -> TopicMetrics:
-    """How a topic is doing, with these groups."""
+    """The state of a topic, with these groups."""
     topic, log = opened.topic, opened.topic.log
     offsets = topic.offsets()
     with topic.using():

@@ -1,11 +1,11 @@
-"""Producers of the PgQueue HTTP API that count what they sent: a name, and how many messages carried it.
+"""Named producers of the PgQueue HTTP API, whose messages are counted.
 
-A client that crashed asks how many of its messages arrived, and continues after them. So the count must be written with
-the message: the name is a producer id, and the count is the seqno. It survives whatever the messages survive.
+After a crash a client asks how many of its messages arrived, and continues after them. So the count must be written
+with the message: the name is a producer id, and the count is the seqno. It is as durable as the messages.
 
-The next number is remembered, so that a message costs no look. Where another server wrote for the same client in the
-meantime the number is taken, the message comes back as a duplicate, and is sent again with a higher one. A lock for
-each client keeps its messages in order. Messages that a topic drops because their payload repeats are not counted.
+The next number is cached, so that a message needs no lookup. If another server wrote for the same client meanwhile, the
+number is already used: the message is a duplicate, and is sent again with a higher one. A lock for each client keeps
+its messages in order. Messages that a topic drops because their payload repeats are not counted.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from headrace.core.names import check_id
 from headrace.core.publish.plan import DUPLICATE_BY_SOURCE
 from headrace.core.publish.sources import Source
 
-# What marks the producer ids of these clients, so that nobody else's seqnos are taken for a count.
+# The prefix of these clients' producer ids, so that no other seqnos are mistaken for a count.
 PREFIX: Final = "prod_client:"
-# Clients that are remembered; the one that was used longest ago is forgotten first, and looked up again.
+# Number of cached clients; the least recently used one is evicted, and looked up again.
 _REMEMBERED_MAX: Final = 10_000
 
 
@@ -38,7 +38,7 @@ class _Client:
 
 
 class NumberedClients:
-    """The counting producers of all topics. Safe for threads."""
+    """The named producers of all topics. Thread-safe."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
@@ -54,7 +54,7 @@ class NumberedClients:
                 if client.count is None:
                     client.count = _count(opened, source)
                 request = Request([_message(source, client.count + 1, value, partition)])
-                # Until it is known what became of the message, the count is not known either.
+                # Until the outcome of the message is known, the count is unknown too.
                 number, client.count = client.count, None
                 receipts = opened.topic.queue.publish(request, timeout_seconds)
                 if not np.any(receipts.outcome == DUPLICATE_BY_SOURCE):
@@ -62,7 +62,7 @@ class NumberedClients:
                     return
 
     def count(self, name: str, topics: list[str]) -> int:
-        """How many messages of a client these topics have; one that is deleted meanwhile has none."""
+        """The number of messages of a client in these topics; a topic deleted meanwhile counts as 0."""
         source, total = _source(name), 0
         for topic in topics:
             opened = self._topics.find(topic)

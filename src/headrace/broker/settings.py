@@ -1,4 +1,4 @@
-"""What can be set for a broker."""
+"""The settings of a broker, of the queue API, and the defaults of new topics."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from headrace.core.settings import DEFAULT_SETTINGS, Deduplication, Scope, Topic
 class QueueApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the PgQueue HTTP API.
 
-    created_status: the HTTP status that answers the creation of a topic, 200 or 201; clients expect one or the other.
-    consumer_idle_days: a consumer that asks for nothing this long is forgotten, and must register again.
+    created_status: the HTTP status of a successful topic creation, 200 or 201; clients expect one or the other.
+    consumer_idle_days: a consumer that is idle this long is deleted, and must register again.
     """
 
     created_status: Literal[200, 201] = 200
@@ -39,9 +39,9 @@ class QueueApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a topic has unless whoever creates it says otherwise; topics that exist stay as they are.
+    """Defaults for new topics; existing topics stay unchanged.
 
-    partitions: how many.
+    partitions: number of partitions.
     retention_seconds, retention_bytes: as in a topic's settings; 0 keeps everything.
     The others are as in a topic's settings; codecs are separated by commas.
     """
@@ -60,7 +60,7 @@ class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         self.settings()
 
     def settings(self) -> TopicSettings:
-        """The settings of a topic that nobody says anything about."""
+        """The settings of a topic that is created without any."""
         given = {field: getattr(self, field) for field in self.__struct_fields__ if field != "partitions"}
         for unbounded in ("retention_seconds", "retention_bytes"):
             given[unbounded] = given[unbounded] or None
@@ -83,7 +83,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     neighbours_check_seconds, topics_check_seconds: how late at most it is seen that another server of a shared store
         wrote messages, or made or changed a topic, if its word of it is lost.
     members_check_seconds, retention_check_seconds, window_clean_seconds, stages_check_seconds, sources_check_seconds:
-        how often maintenance looks; window cleaning every 60 s is what seed 000 has.
+        how often maintenance runs each task.
     """
 
     queue_messages_per_partition: int = QUEUE_MESSAGES_PER_PARTITION

@@ -1,4 +1,4 @@
-"""What the exit code of a command means, which error ends with which, and the one error that commands raise."""
+"""Exit codes: what each one means, which error leads to which code, and `Failure`, which commands raise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace.core.errors import AccessDenied, Closed, HeadraceError, ServerFail
 
 
 class Exit(IntEnum):
-    """Exit codes; docs/OPERATIONS.md explains them to those who write scripts."""
+    """Exit codes of commands; docs/OPERATIONS.md explains them for scripts."""
 
     OK = 0
     REFUSED = 1
@@ -21,11 +21,11 @@ class Exit(IntEnum):
 
 
 class Enough(Exception):
-    """The reader of our output closed it, as `head` does: an end like any other."""
+    """The reader of our output closed the pipe, as `head` does: the command ends normally."""
 
 
 class Failure(Exception):
-    """A command cannot continue: one line for people, and the exit code for programs."""
+    """A command cannot continue: one line for people and an exit code for programs."""
 
     def __init__(self, exit: Exit, line: str) -> None:
         super().__init__(line)

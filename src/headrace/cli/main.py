@@ -1,4 +1,4 @@
-"""The `headrace` command: all nouns and verbs put together, and the one place where a failure ends the process."""
+"""The `headrace` command: assembles all subcommands. The only place where a failure ends the process."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from headrace.cli.exits import Enough, Exit, Failure
 
 app = typer.Typer(
     name="headrace",
-    help="A durable topic broker: run a server, use it, look after it.",
-    epilog="Exit codes: 0 done, 1 refused or damaged, 2 wrong usage or configuration, 3 no server, 4 not allowed, "
-    "5 the server cannot just now, 130 interrupted.",
+    help="A durable topic broker: run a server, publish and read messages, administer it.",
+    epilog="Exit codes: 0 success, 1 refused or damaged, 2 wrong usage or configuration, 3 server unreachable, "
+    "4 access denied, 5 server temporarily unavailable, 6 produce --resume found no new lines, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -53,12 +53,12 @@ app.command("version")(version.version)
 
 
 def main() -> None:
-    """Run the command that this process was started with."""
+    """Run the command line of this process and exit with its code."""
     sys.exit(run())
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run a command; its exit code."""
+    """Run a command and return its exit code."""
     try:
         code = app(args=arguments, prog_name="headrace", standalone_mode=False)
         sys.stdout.flush()
@@ -70,7 +70,7 @@ def run(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return Exit.INTERRUPTED
     except Enough:
-        # What is still buffered is flushed at the end of the process, and must not fail there.
+        # Python flushes the buffered output at exit; with the real stdout closed that would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
 

@@ -1,4 +1,4 @@
-"""Options that commands share. Nothing heavy is loaded here; `connected` does that, for commands that call a server."""
+"""Options that commands share. Heavy imports happen only in `connected`, for commands that call a server."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ if TYPE_CHECKING:
 
 DEFAULT_URL: Final = "http://127.0.0.1:7070"
 
-Url = Annotated[str, typer.Option("--url", envvar="HEADRACE_URL", help="The server.", rich_help_panel="Server")]
-# For commands that go over Flight too.
+Url = Annotated[
+    str, typer.Option("--url", envvar="HEADRACE_URL", help="Address of the server.", rich_help_panel="Server")
+]
+# For commands that also work over Arrow Flight.
 AnyUrl = Annotated[
     str,
     typer.Option(
         "--url",
         envvar="HEADRACE_URL",
-        help="The server: http://HOST:PORT, or headrace://HOST:PORT for Arrow Flight, which is faster.",
+        help="Address of the server: http://HOST:PORT, or headrace://HOST:PORT for Arrow Flight (faster).",
         rich_help_panel="Server",
     ),
 ]
@@ -28,7 +30,7 @@ Token = Annotated[
     typer.Option(
         "--token",
         envvar="HEADRACE_TOKEN",
-        help="Who you are. Better in the environment.",
+        help="Access token. Prefer the environment variable: command lines are visible to others.",
         show_envvar=True,
         rich_help_panel="Server",
     ),
@@ -38,21 +40,21 @@ Ca = Annotated[
     typer.Option(
         "--ca",
         envvar="HEADRACE_CA",
-        help="PEM file of who signed the server's certificate.",
+        help="PEM file of the CA that signed the server's certificate.",
         metavar="FILE",
         rich_help_panel="Server",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def connected(url: str, token: str | None, ca: Path | None) -> HttpClient:
-    """A connection to a server over HTTP."""
+    """Return an HTTP client for the server."""
     from headrace.cli.remote.http import HttpClient
 
     return HttpClient(url, token, ca)
 
 
 def is_flight(url: str) -> bool:
-    """Whether a URL is one of Flight."""
+    """Whether a URL means Arrow Flight."""
     return url.startswith(("headrace://", "headrace+tls://"))

@@ -13,24 +13,24 @@ _WIDTH_ELSEWHERE: Final = 10_000
 
 
 def print_json(value: Any) -> None:
-    """A value as indented JSON on stdout."""
+    """Print a value as indented JSON on stdout."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     sys.stdout.write(text + "\n")
 
 
 def print_line(text: str) -> None:
-    """A sentence for people on stdout."""
+    """Print a line for people on stdout."""
     sys.stdout.write(text + "\n")
 
 
 def print_note(text: str) -> None:
-    """A sentence that is no part of the answer, on stderr."""
+    """Print a line on stderr that is not part of the result."""
     sys.stderr.write(text + "\n")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
-    """A table; numbers to the right. Elsewhere than on a terminal it is as wide as it needs to be."""
-    # Loaded here: what prints no table is quicker without.
+    """Print a table, numbers right-aligned. If stdout is not a terminal, the table is as wide as its content."""
+    # Imported here: commands that print no table start faster without it.
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -43,14 +43,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: st
         is_number = bool(given) and all(isinstance(row[place], int | float | None) for row in given)
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in given:
-        # As text: names may have brackets, which would else be taken for markup.
+        # As Text: brackets in names would otherwise be parsed as markup.
         table.add_row(*(Text(shown(cell)) for cell in row))
     width = None if sys.stdout.isatty() else _WIDTH_ELSEWHERE
     Console(file=sys.stdout, width=width, highlight=False).print(table)
 
 
 def shown(value: Any) -> str:
-    """A cell as people read it."""
+    """Format a table cell for people."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -68,7 +68,7 @@ _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
 
 
 def bytes_shown(count: int) -> str:
-    """A size as people read it."""
+    """Format a size in bytes for people."""
     size = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -78,5 +78,5 @@ def bytes_shown(count: int) -> str:
 
 
 def time_shown(time_us: int) -> str:
-    """A time as people read it, UTC."""
+    """Format a time for people, in UTC."""
     return datetime.fromtimestamp(time_us / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,9 +1,9 @@
-"""The last resort of a stop: the process ends in time, whatever its threads are doing.
+"""A deadline for stopping: the process ends in time, whatever its threads are doing.
 
-A stop waits for requests, then closes the store. A thread that never comes back, from a device or a database that does
-not answer, would hold up either for ever. Once the deadline has begun, a thread of its own ends the process when the
-time is over; the store is recovered at the next start as after a kill. Where only some threads did not end, and the
-store is closed, `leave` ends the process at once, since Python would wait for them. Safe for threads.
+Stopping waits for running requests, then closes the store. A thread that is blocked in a device or a database that does
+not respond would delay either step forever. `begin` starts a timer thread that ends the process when the time is up;
+the next start recovers the store as after a kill. If the store is closed and only some threads did not end, `leave`
+ends the process at once, because Python would wait for those threads. Thread-safe.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class StopDeadline:
-    """Ends the process some seconds after a stop began, unless it was cancelled."""
+    """Ends the process if a stop takes longer than the given seconds, unless it is cancelled."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -28,21 +28,21 @@ class StopDeadline:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """The stop began; later calls do nothing."""
+        """Start the timer; later calls do nothing."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="headrace-stop-deadline", daemon=True)
                 self._thread.start()
 
     def cancel(self) -> None:
-        """The stop is done."""
+        """Stop the timer: the stop has finished."""
         self._over.set()
 
     def _run(self) -> None:
         if not self._over.wait(self._seconds):
             logger.error(
-                "the server did not stop within %g s (still at work: %s) and ends now; the store is recovered at the "
-                "next start",
+                "the server did not stop within %g s (threads still running: %s) and exits now; the next start "
+                "recovers the store",
                 self._seconds,
                 ", ".join(_at_work()),
             )
@@ -50,7 +50,7 @@ class StopDeadline:
 
 
 def leave(is_clean: bool) -> None:
-    """End the process without waiting for threads that did not end; does nothing if there are none."""
+    """Exit without waiting for threads that did not end; do nothing if there are none."""
     left = _at_work()
     if left or not is_clean:
         logger.warning("stopped without waiting for %s", ", ".join(left) or "streams that clients hold open")
@@ -58,7 +58,7 @@ def leave(is_clean: bool) -> None:
 
 
 def _at_work() -> list[str]:
-    """The threads that Python would wait for."""
+    """Names of the threads that Python would wait for at exit."""
     main = threading.main_thread()
     return sorted(thread.name for thread in threading.enumerate() if not thread.daemon and thread is not main)
 

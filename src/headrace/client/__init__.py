@@ -1,10 +1,10 @@
-"""The client: `connect` gives one small object with topics and groups as methods, producers and consumers.
+"""The client: `connect` returns an object with methods for topics and groups, and for producers and consumers.
 
     connect ── Client ── Producer ── Outbox (collects) ── Delivery (sends, retries)
                   │  └── Consumer ── Session (member of a group) ── Prefetch (reads ahead)
                   └── Transport: Flight, or a broker in the same process
 
-It stands on the wire and the core, and knows nothing of the broker's inside.
+It uses the wire and the core, and knows nothing of the broker's internals.
 """
 
 from headrace.client.client import Client

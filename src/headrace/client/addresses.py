@@ -1,6 +1,6 @@
 """Addresses of servers, as URLs: `headrace://HOST:PORT`, `headrace+tls://HOST:PORT`.
 
-Several have commas between, or are a list; those after the first need not say `headrace://` again.
+Several are separated by commas, or given as a list; the scheme may be omitted after the first.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from headrace.core.errors import InvalidInput
 
 PORT_DEFAULT: Final = 7071
 _SCHEMES: Final = {"headrace": "grpc+tcp", "headrace+tls": "grpc+tls"}
-_RULE: Final = "it must be headrace://HOST:PORT or headrace+tls://HOST:PORT, several with commas between"
+_RULE: Final = "it must be headrace://HOST:PORT or headrace+tls://HOST:PORT; separate several by commas"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One server: its URL as it was given, and as Flight wants it."""
+    """One server: its URL as given, and its Flight location."""
 
     url: str
     location: str

@@ -1,9 +1,9 @@
-"""The client: topics and groups as methods, and producers and consumers to be made.
+"""The client: methods for topics and groups, and for creating producers and consumers.
 
     client = headrace.connect("headrace://127.0.0.1:7071")
     client.create_topic("orders", partitions=8)
 
-Safe for threads. Calls are tried again when the connection breaks, as far as that is safe; see `calling`.
+Thread-safe. Calls are retried when the connection breaks, where that is safe; see `retry`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from headrace.wire.tickets import Read
 
 
 class Client:
-    """A way to one broker.
+    """A client of one broker.
 
     >>> from headrace.testing import embedded
     >>> with embedded() as client:
@@ -66,7 +66,7 @@ class Client:
         return f"<headrace.Client of {self._transport!r}>"
 
     def whoami(self) -> Identity:
-        """Who this client is to the server: the token's name, its end, and what it may do."""
+        """The identity of this client on the server: the token's name, expiry and rights."""
         identity: Identity = self._calls(wire.Whoami())
         return identity
 
@@ -87,16 +87,16 @@ class Client:
         return altered
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic and free its disk."""
+        """Delete a topic and free its disk space."""
         self._calls(wire.DeleteTopic(name))
 
     def describe_topic(self, name: str) -> TopicDescription:
-        """All about a topic."""
+        """Describe a topic."""
         described: TopicDescription = self._calls(wire.DescribeTopic(name))
         return described
 
     def list_topics(self) -> list[str]:
-        """The topics on which one has any right."""
+        """The topics on which the token has any right."""
         names: list[str] = self._calls(wire.ListTopics("*"))
         return names
 
@@ -106,7 +106,7 @@ class Client:
         return offsets
 
     def await_offsets(self, topic: str, known: Mapping[int, int], wait_seconds: float) -> dict[int, tuple[int, int]]:
-        """Start and end offset by partition, once any end is not the known one, waiting so long for that."""
+        """Start and end offset by partition, once any end differs from the known one, with a timeout."""
         offsets: dict[int, tuple[int, int]] = self._calls(wire.AwaitOffsets(topic, dict(known), wait_seconds))
         return offsets
 
@@ -116,7 +116,7 @@ class Client:
         return offset
 
     def last_seqno(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
-        """The highest seqno written for a source, or none."""
+        """The highest seqno written for a source, or None."""
         seqno: int | None = self._calls(wire.LastSeqno(topic, producer_id, message_group_id))
         return seqno
 
@@ -128,9 +128,9 @@ class Client:
         return sources
 
     def reset_source(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
-        """Forget the highest seqno of a source, so that its next message may have any; what it was.
+        """Reset the highest seqno of a source, so that its next message may have any; returns the old one.
 
-        Needs the right to manage the topic. Messages that were sent before and are sent again are written again.
+        Needs the right to manage the topic. Messages that are sent again after the reset are written again.
         """
         forgotten: int | None = self._calls(wire.ResetSource(topic, producer_id, message_group_id))
         return forgotten
@@ -145,13 +145,13 @@ class Client:
         important: bool | None = None,
         read_from: ReadFrom | datetime = "earliest",
     ) -> GroupDescription:
-        """Make a group, or change one."""
+        """Create a group, or change an existing one."""
         place = microseconds(read_from) if isinstance(read_from, datetime) else read_from
         made: GroupDescription = self._calls(wire.RegisterGroup(topic, group, consumers, important, place))
         return made
 
     def describe_group(self, topic: str, group: str) -> GroupDescription:
-        """All about a group, lag included."""
+        """Describe a group, with its lag."""
         described: GroupDescription = self._calls(wire.DescribeGroup(topic, group))
         return described
 
@@ -161,7 +161,7 @@ class Client:
         return names
 
     def delete_group(self, topic: str, group: str) -> None:
-        """Remove a group with its offsets."""
+        """Delete a group with its offsets."""
         self._calls(wire.DeleteGroup(topic, group))
 
     def committed(self, topic: str, group: str) -> dict[int, int]:
@@ -193,7 +193,7 @@ class Client:
     def seek(self, topic: str, group: str, to: Start) -> None:
         """Move a group to "earliest", "latest", an offset, a time, or offsets by partition.
 
-        Partitions that offsets by partition do not name stay where they are.
+        Partitions that are not named keep their offsets.
         """
         position = parse_start(to, "to")
         if isinstance(to, Mapping):
@@ -245,11 +245,11 @@ class Client:
         on_revoked: PartitionsChanged | None = None,
         consumer_index: int | None = None,
     ) -> Consumer:
-        """A consumer: of all partitions, or as a member of a group of those that it is assigned.
+        """Open a consumer: of all partitions, or as a member of a group of its assigned partitions.
 
-        `on_undecodable` says what becomes of a value that does not fit its codec: "raise" `Undecodable` once what is
-        before it was given out, give it "raw" as it is stored, with its codec, or "skip" the message.
-        `start` is where reading begins; a group that has been reading continues where it has committed. With a
+        `on_undecodable` says what to do with a value that cannot be decoded by its codec: "raise" `Undecodable` after
+        the messages before it were returned, return it "raw" as stored, with its codec, or "skip" the message.
+        `start` is where reading starts; a group with committed offsets continues there. With a
         `consumer_index` it is that consumer of a group of a fixed size, counted from 0.
         """
         settings = ConsumerSettings(
@@ -269,11 +269,11 @@ class Client:
         decode: bool = True,
         on_undecodable: OnUndecodable = "raise",
     ) -> pa.RecordBatch:
-        """The messages of a partition from an offset on that are there now, at most so many; fewer where it ends early.
+        """Read the available messages of a partition from an offset on, up to a limit; it may return fewer.
 
-        It ends before a value that does not fit its codec, or that would take too much memory. A read that begins at
-        the former raises `Undecodable`; with `on_undecodable` "raw" the value is given as it is stored, with its codec,
-        with "skip" it is left out. So go on behind the last offset that was given.
+        It stops before a value that cannot be decoded by its codec, or would need too much memory. A read that starts
+        at the former raises `Undecodable`; with `on_undecodable` "raw" the value is returned as stored, with its codec,
+        with "skip" it is omitted. So continue after the last offset that was returned.
         """
         if not decode:
             return read_batch(self._transport, topic, partition, offset, max_messages, self._timeout_seconds)
@@ -294,7 +294,7 @@ class Client:
     ) -> Iterator[pa.RecordBatch]:
         """The messages of a partition from an offset up to an end, batch by batch as they are stored.
 
-        It goes on by itself after the connection broke, and ends early where nothing more is there.
+        It continues after a broken connection, and ends early at the end of the partition.
         """
         patience = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         wanted = None if columns is None else list(columns)
@@ -311,7 +311,7 @@ class Client:
         decode: bool = True,
         on_undecodable: OnUndecodable = "raise",
     ) -> Following:
-        """The batches of some partitions, else of all, later ones included, as they come, from a beginning on.
+        """Follow some or all partitions, including later ones: yields batches as they arrive.
 
         `on_undecodable` is as for a consumer.
         """
@@ -344,7 +344,7 @@ class Client:
         *,
         writer: str | None = None,
     ) -> tuple[int, int]:
-        """Publish stages in one commit: how many messages were written, and how many were duplicates.
+        """Publish stages in one commit; returns how many messages were written, and how many were duplicates.
 
         A commit key whose number is at or below the last one of its writer publishes nothing, so that it may be asked
         again. A writer and a number in place of a key are the old form.
@@ -358,17 +358,17 @@ class Client:
         return outcome
 
     def drop_stages(self, topic: str, stages: Iterable[str]) -> int:
-        """Drop stages that will not be published; how many there were."""
+        """Drop stages that will not be published; returns how many existed."""
         dropped: int = self._calls(wire.DropStages(topic, list(stages)))
         return dropped
 
     def last_commit(self, topic: str, writer: str) -> int | None:
-        """The number of the last commit of a writer, or none."""
+        """The number of the last commit of a writer, or None."""
         number: int | None = self._calls(wire.LastCommit(topic, writer))
         return number
 
     def close(self) -> None:
-        """Let go of the connection; close producers and consumers before."""
+        """Close the connection; close producers and consumers first."""
         self._transport.close()
 
     def __enter__(self) -> Client:

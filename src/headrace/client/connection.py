@@ -1,4 +1,4 @@
-"""Connecting: from a URL to a client."""
+"""`connect`: from a URL to a client."""
 
 from __future__ import annotations
 

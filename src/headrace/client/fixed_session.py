@@ -1,8 +1,8 @@
-"""A consumer of a group of a fixed size: its index says which partitions it reads, whoever else is there.
+"""The session of a consumer in a group with a fixed size: its index decides which partitions it reads.
 
-Nobody joins such a group, so nothing expires: a consumer that ended leaves its partitions unread until one with its
-index starts again. A thread asks now and then whether the group or the topic has changed, and tells by a wake; whoever
-polls takes the new membership up. Safe for threads.
+Such a group has no sessions that expire: the partitions of a stopped consumer stay unread until one with its index
+starts again. A thread polls whether the group or the topic has changed, and wakes the consumer, which applies the new
+membership when it polls. Thread-safe.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ class FixedSession(KnownMembership):
         self._thread.start()
 
     def renew(self) -> Membership:
-        """Ask now, instead of at the next look."""
+        """Refresh now, instead of at the next poll."""
         self._present = self._look()
         return self._present
 
     def close(self) -> None:
-        """Ask no more; the group keeps its size."""
+        """Stop refreshing; the group keeps its size."""
         self._stop.set()
 
     def _look(self) -> Membership:
         described: GroupDescription = self._calls(DescribeGroup(self._topic, self._group))
         if described.consumers is None:
-            rule = "it has no fixed size: leave consumer_index out, or register the group with consumers"
+            rule = "it has no fixed size: omit consumer_index, or register the group with consumers"
             raise GroupSizeConflict(self._group, rule)
         if self._index >= described.consumers:
             rule = f"group {self._group!r} has {described.consumers} consumers: 0 to {described.consumers - 1}"
@@ -64,7 +64,12 @@ class FixedSession(KnownMembership):
             try:
                 self._present = self._look()
             except Unreachable as error:
-                logger.warning("consumer %s of group %r cannot ask: %s", self.member, self._group, error)
+                logger.warning(
+                    "consumer %s of group %r cannot refresh its partitions, will retry: %s",
+                    self.member,
+                    self._group,
+                    error,
+                )
             except HeadraceError as error:
                 self._failure = error
             if self.has_changed:

@@ -1,12 +1,12 @@
-"""Forks: a process that was forked from another one has none of its threads, and gRPC does not work in it.
+"""Fork protection: a forked process has no threads of its parent, and gRPC does not work in it.
 
-Producers, consumers and connections stay with the process that made them; used in another one they would wait for ever
-for a thread that is not there. So each remembers its `generation`, the number of forks that led to its process, and
-raises `Forked` at once in another. `use_grpc` is asked before a connection is made: gRPC that was used before a fork
-cannot be used behind it at all, by nobody.
+Producers, consumers and connections belong to the process that created them; in another one they would wait forever for
+a thread that does not exist. So each remembers its `generation`, the number of forks that led to its process, and
+raises `Forked` at once in another. `use_grpc` is called before a connection is opened: gRPC that was used before a fork
+cannot be used after it at all.
 
-What is `kept` is never freed in a process that was forked: gRPC waits for its threads when a connection is freed, also
-at the end of the process. Safe for threads.
+Objects that are `kept` are never freed in a forked process: gRPC waits for its threads when a connection is freed, also
+at exit. Thread-safe.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _count() -> None:
     global generation
     generation += 1
     for each in _kept:
-        # A reference that nobody ever gives back.
+        # References that are never released.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
     _kept.clear()
 
@@ -41,13 +41,13 @@ def keep(connection: Any) -> None:
 
 
 def check(born: int, what: str) -> None:
-    """Refuse what was made before a fork."""
+    """Raise `Forked` for objects that were created before a fork."""
     if born != generation:
         raise Forked(what)
 
 
 def use_grpc() -> None:
-    """gRPC is used from now on; refused if it was used before a fork."""
+    """Record that gRPC is used; raises if it was used before a fork."""
     global _grpc_generation
     if _grpc_generation is None:
         _grpc_generation = generation

@@ -1,4 +1,4 @@
-"""Messages one by one, made from the columns of a batch: each column is turned into Python values once."""
+"""Single messages, created from the columns of a batch: each column is converted to Python values once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Message(NamedTuple):
 
     @property
     def created_at(self) -> datetime | None:
-        """When its producer says that it was made."""
+        """When its producer created it, if given."""
         return None if self.created_us is None else _EPOCH + timedelta(microseconds=self.created_us)
 
 

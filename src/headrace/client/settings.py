@@ -1,4 +1,4 @@
-"""How producers and consumers behave, each setting with its unit and its bounds."""
+"""The settings of producers and consumers, with units and bounds."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from headrace.core.settings import CODECS
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """How a producer sends.
+    """Settings of a producer.
 
-    producer_id, message_group_id: its source; with one, nothing is written twice, whatever happens.
-    linger_seconds: how long messages are collected into one batch while another is under way; else they go at once.
-    batch_bytes_max: a batch is sent when it has so many bytes.
-    codec: how values are compressed.
-    buffer_bytes_max: what may wait or be under way; more makes senders wait.
-    timeout_seconds: how long a sender waits for room, and how long an unreachable server is tried.
+    producer_id, message_group_id: its source; with one, no message is written twice.
+    linger_seconds: how long messages are collected into one batch while another is in flight; otherwise they are sent
+        at once.
+    batch_bytes_max: a batch is sent when it has this size.
+    codec: the compression of values.
+    buffer_bytes_max: the maximum size of waiting and in-flight messages; above it `send` blocks.
+    timeout_seconds: how long `send` waits for space, and how long an unreachable server is retried.
     """
 
     producer_id: str | None = None
@@ -46,20 +47,20 @@ class ProducerSettings:
         if self.codec not in CODECS:
             raise InvalidInput("codec", repr(self.codec)[:100], f"known codecs are {', '.join(CODECS)}")
         if self.producer_id == "" or (self.message_group_id and self.producer_id is None):
-            raise InvalidInput("producer_id", repr(self.producer_id), "it must be text that is not empty")
+            raise InvalidInput("producer_id", repr(self.producer_id), "it must be non-empty text")
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """How a consumer reads.
+    """Settings of a consumer.
 
-    session_timeout_seconds: a member that is not heard of for so long loses its partitions to the others.
-    max_prefetch_bytes: what is read ahead of the one who polls.
-    auto_commit: what was given out is committed at the next poll, and at the end.
-    decode: values are decompressed by their codec.
-    timeout_seconds: how long an unreachable server is tried.
-    on_undecodable: what becomes of a value that does not fit its codec: "raise" an error that names the message, give
-        it "raw" as it is stored and with its codec, or "skip" the message, which is counted and logged.
+    session_timeout_seconds: a member without a heartbeat for this time loses its partitions to the others.
+    max_prefetch_bytes: the size of the prefetch buffer.
+    auto_commit: whether returned messages are committed at the next poll, and when the consumer is closed.
+    decode: whether values are decompressed by their codec.
+    timeout_seconds: how long an unreachable server is retried.
+    on_undecodable: what to do with a value that cannot be decoded by its codec: "raise" an error that names the
+        message, return it "raw" as stored with its codec, or "skip" the message, which is counted and logged.
     """
 
     session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS

@@ -1,4 +1,4 @@
-"""What is told about topics and groups: plain values, the same in process and over every protocol."""
+"""Descriptions of topics and groups: plain values, the same in process and over every protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.core.settings import TopicSettings
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic: start and end offset by partition, the bytes it takes, and the names of its groups."""
+    """A topic: start and end offset by partition, its size in bytes, and the names of its groups."""
 
     name: str
     id: int
@@ -25,7 +25,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """How far a group is in one partition; `lag_seconds` is the age of the oldest message it has yet to read."""
+    """How far a group is in one partition; `lag_seconds` is the age of the oldest unread message."""
 
     committed: int | None
     position: int
@@ -39,7 +39,7 @@ class PartitionProgress:
 class GroupDescription:
     """A group: its consumers with their partitions, and its progress by partition.
 
-    `seek_generation` is the generation that the last seek began: positions of earlier ones are worth nothing.
+    `seek_generation` is the generation that the last seek started: positions of earlier generations are invalid.
     """
 
     topic: str
@@ -54,18 +54,18 @@ class GroupDescription:
 
     @property
     def lag_messages(self) -> int:
-        """The messages it has yet to read, over all partitions."""
+        """The number of unread messages, over all partitions."""
         return sum(progress.lag_messages for progress in self.progress.values())
 
     @property
     def lag_seconds(self) -> float:
-        """The age of the oldest message it has yet to read."""
+        """The age of the oldest unread message."""
         return max((progress.lag_seconds for progress in self.progress.values()), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a caller is: the token's name, id and end, if there is a token, and the grants it has."""
+    """The identity of a caller: name, id and expiry of the token, if there is one, and its grants."""
 
     name: str
     token_id: str | None
@@ -75,9 +75,9 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a member knows: the group's generation, the partitions it reads in it, and when the group was last moved.
+    """The state of a member: the generation of the group, the member's partitions, and the last seek.
 
-    A member that knew a generation below `seek_generation` continues at the committed offsets.
+    A member with a generation below `seek_generation` continues at the committed offsets.
     """
 
     group: str
@@ -89,7 +89,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class SourceDescription:
-    """A source: the highest seqno written, the partition it is linked to, and when it last wrote; none if not known."""
+    """A source: the highest seqno written, the partition it is linked to, and when it last wrote; None if unknown."""
 
     producer_id: str
     message_group_id: str
@@ -100,7 +100,7 @@ class SourceDescription:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A stage and the rows it has: what must be named to publish it."""
+    """A stage and its number of rows; both are needed to publish it."""
 
     stage: str
     rows: int
@@ -108,9 +108,9 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class ProducerOpening:
-    """What a producer learns when it is opened: its epoch, the last seqno of its source, and what its topic takes.
+    """The answer to opening a producer: its epoch, the last seqno of its source, and the limits of the topic.
 
-    Only where the topic drops duplicates may a batch be sent again when its answer was lost.
+    A batch whose answer was lost may be sent again only if the topic drops duplicates.
     """
 
     epoch: int

@@ -1,57 +1,57 @@
-"""One tree for everything that can go wrong.
+"""All errors of Headrace, as one tree.
 
     HeadraceError
     ├── InvalidInput            a value breaks a rule; nothing was written
     │   ├── InvalidMessage      … in one row of a batch
     │   │   ├── MessageTooLarge
     │   │   ├── CodecNotAllowed
-    │   │   └── SeqnoJump       far above the last of its source: reset the source first if it is meant
+    │   │   └── SeqnoJump       far above the last seqno of its source: reset the source if it is intended
     │   └── PartitionsCannotShrink
     ├── NotFound
     │   ├── TopicNotFound
     │   ├── PartitionNotFound
     │   ├── GroupNotFound
-    │   ├── MemberNotFound      the member left or its session ran out: join again
+    │   ├── MemberNotFound      the member left or its session expired: join again
     │   ├── StageNotFound
-    │   ├── SourceNotFound      nothing is known of this producer id and message group id
-    │   └── IdNotFound          nobody has this id of the queue API in this topic
-    ├── Conflict                the request does not fit the present state
+    │   ├── SourceNotFound      the topic has no source with this producer id and message group id
+    │   └── IdNotFound          the topic has no consumer or producer with this id (queue API)
+    ├── Conflict                the request conflicts with the current state
     │   ├── TopicExists
     │   ├── SettingsConflict
     │   ├── GroupSizeConflict
-    │   ├── StaleGeneration     the group has changed since: heartbeat, then go on
+    │   ├── StaleGeneration     the group was rebalanced: send a heartbeat, then continue
     │   ├── PartitionNotOwned
-    │   └── ProducerFenced      another producer with the same id took over
+    │   └── ProducerFenced      a newer producer with the same id took over
     ├── AccessDenied
-    │   ├── Unauthenticated     no token, or one that is unknown or revoked
-    │   └── Forbidden           the token does not give this right on this topic, group or producer id
+    │   ├── Unauthenticated     no token, or an unknown, expired or revoked one
+    │   └── Forbidden           the token lacks this right on this topic, group or producer id
     ├── OffsetOutOfRange
-    ├── MessagesLost            retention dropped what a reader had yet to read
-    ├── Undecodable             the value of one message does not fit its codec; those before it were given out
+    ├── MessagesLost            retention deleted messages before they were read
+    ├── Undecodable             a value cannot be decoded by its codec; earlier messages were delivered
     ├── Overloaded              nothing was accepted; try again later
     ├── LimitExceeded           this caller has too much under way, or is too fast; try again later
     ├── QuotaExceeded           the store has as many of something as its settings allow; delete some, or raise it
-    ├── Gone                    what was waited for has ended
+    ├── Gone                    the object of the request no longer exists
     │   ├── TopicDeleted
     │   └── Closed
-    ├── Forked                  it was made before this process was forked: connect in this process
+    ├── Forked                  created before this process was forked: connect in this process
     ├── Unreachable             no server answers; try again later
-    │   └── AnswerLost          the connection broke: what was asked may or may not have been done
-    ├── ServerFailed            something unexpected went wrong in the server
+    │   └── AnswerLost          the connection broke: the request may or may not have been carried out
+    ├── ServerFailed            an unexpected error in the server
     └── StorageError
         ├── StoreUnavailable    locked by another process, or cannot be opened
         │   ├── TooManyOpenFiles    nothing was written; raise the limit of open files, or try again later
-        │   └── OutOfMemory     nothing was done; try again later, or with less
+        │   └── OutOfMemory     nothing was done; try again later, or with less data
         ├── UnknownFormat       written by a newer Headrace
-        ├── DiskFull            nothing was written; try again once there is room
+        ├── DiskFull            nothing was written; free disk space, then try again
         ├── OutcomeUnknown      the write may or may not have survived
-        ├── LogFailed           an earlier write failed; publishing needs a reopen, reading goes on
-        ├── Damaged             bytes on the disk are not what was written
-        └── TableMissing        a table of the database was dropped by hand
+        ├── LogFailed           an earlier write failed; publishing needs a reopen, reading continues
+        ├── Damaged             bytes on the disk differ from what was written
+        └── TableMissing        someone dropped a table of the database
 
 Every class has a stable `code` for programs and `retry`, which says whether the same request may succeed later
-without a change; `nothing_done` is false where the request may have been carried out all the same (core/retry.py has
-the rule that follows). Fields are typed and errors can be pickled, since Spark carries them between processes.
+without a change; `nothing_done` is false if the request may have been carried out despite the error (core/retry.py has
+the retry rule). Fields are typed and errors can be pickled, because Spark moves them between processes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ Error = TypeVar("Error", bound="HeadraceError")
 
 @dataclass(eq=False)
 class HeadraceError(Exception):
-    """The root: catch this to catch everything Headrace raises on purpose."""
+    """The root: catch this to catch every error that Headrace raises on purpose."""
 
     code: ClassVar[str] = "error"
     retry: ClassVar[bool] = False
@@ -86,9 +86,9 @@ def _restore(kind: type[HeadraceError], values: dict[str, Any]) -> HeadraceError
 
 
 def again(error: Error) -> Error:
-    """The same error, to be raised once more.
+    """A copy of an error, to be raised again.
 
-    An error that is kept and raised as it is keeps the frames of everyone who ever met it, and more of them each time.
+    Raising the same object repeatedly would add frames to its traceback each time and keep them alive.
     """
     twin = copy(error)
     twin.__cause__ = error.__cause__
@@ -117,7 +117,7 @@ class InvalidInput(HeadraceError):
 
 @dataclass(eq=False)
 class InvalidMessage(InvalidInput):
-    """A value in one row of a batch breaks a rule; the whole batch was refused."""
+    """A value in one row of a batch breaks a rule; the whole batch was rejected."""
 
     code: ClassVar[str] = "invalid_message"
     row: int
@@ -142,21 +142,21 @@ class CodecNotAllowed(InvalidMessage):
 
 @dataclass(eq=False)
 class SeqnoJump(InvalidMessage):
-    """A seqno is so far above the last of its source that it must be a mistake."""
+    """A seqno is so far above the last one of its source that it must be a mistake."""
 
     code: ClassVar[str] = "seqno_jump"
 
 
 @dataclass(eq=False)
 class PartitionsCannotShrink(InvalidInput):
-    """A topic was to have fewer partitions than it has."""
+    """A topic cannot have fewer partitions than it has now."""
 
     code: ClassVar[str] = "partitions_cannot_shrink"
 
 
 @dataclass(eq=False)
 class NotFound(HeadraceError):
-    """Something named in the request is not there."""
+    """Something named in the request does not exist."""
 
     code: ClassVar[str] = "not_found"
 
@@ -174,7 +174,7 @@ class TopicNotFound(NotFound):
 
 @dataclass(eq=False)
 class PartitionNotFound(NotFound):
-    """The topic has no partition of this number."""
+    """The topic has no partition with this number."""
 
     code: ClassVar[str] = "partition_not_found"
     topic: str
@@ -184,25 +184,25 @@ class PartitionNotFound(NotFound):
     def __str__(self) -> str:
         return (
             f"partition {self.partition} of topic {self.topic!r} does not exist: "
-            f"it has partitions 0 to {self.partitions - 1}"
+            f"the topic has partitions 0 to {self.partitions - 1}"
         )
 
 
 @dataclass(eq=False)
 class GroupNotFound(NotFound):
-    """The topic has no group of this name."""
+    """The topic has no group with this name."""
 
     code: ClassVar[str] = "group_not_found"
     topic: str
     group: str
 
     def __str__(self) -> str:
-        return f"group {self.group!r} of topic {self.topic!r} does not exist: register it first"
+        return f"group {self.group!r} of topic {self.topic!r} does not exist: create it first"
 
 
 @dataclass(eq=False)
 class SourceNotFound(NotFound):
-    """The topic knows of no such source."""
+    """The topic has no such source."""
 
     code: ClassVar[str] = "source_not_found"
     topic: str
@@ -211,38 +211,36 @@ class SourceNotFound(NotFound):
 
     def __str__(self) -> str:
         group = f" with message group {self.message_group_id!r}" if self.message_group_id else ""
-        return (
-            f"topic {self.topic!r} knows no producer {self.producer_id!r}{group}: list its sources, and check the ids"
-        )
+        return f"topic {self.topic!r} has no producer {self.producer_id!r}{group}: list its sources, and check the ids"
 
 
 @dataclass(eq=False)
 class MemberNotFound(NotFound):
-    """The group has no such member, or no longer."""
+    """The group has no such member, or its session expired."""
 
     code: ClassVar[str] = "member_not_found"
     group: str
     member: str
 
     def __str__(self) -> str:
-        return f"{self.member!r} is not a member of group {self.group!r} (its session may have run out): join again"
+        return f"{self.member!r} is not a member of group {self.group!r} (its session may have expired): join again"
 
 
 @dataclass(eq=False)
 class StageNotFound(NotFound):
-    """A stage is not there: never written, dropped, published before, or expired."""
+    """A stage does not exist: never written, dropped, already published, or expired."""
 
     code: ClassVar[str] = "stage_not_found"
     topic: str
     stage: str
 
     def __str__(self) -> str:
-        return f"stage {self.stage!r} of topic {self.topic!r} is not there: stage the rows again"
+        return f"stage {self.stage!r} of topic {self.topic!r} does not exist: stage the rows again"
 
 
 @dataclass(eq=False)
 class IdNotFound(NotFound):
-    """No consumer or producer of the topic has this id."""
+    """The topic has no consumer or producer with this id."""
 
     code: ClassVar[str] = "id_not_found"
     kind: str
@@ -255,25 +253,25 @@ class IdNotFound(NotFound):
 
 @dataclass(eq=False)
 class Conflict(HeadraceError):
-    """The request does not fit the present state."""
+    """The request conflicts with the current state."""
 
     code: ClassVar[str] = "conflict"
 
 
 @dataclass(eq=False)
 class TopicExists(Conflict):
-    """A topic was to be made that is there."""
+    """The topic already exists."""
 
     code: ClassVar[str] = "topic_exists"
     topic: str
 
     def __str__(self) -> str:
-        return f"topic {self.topic!r} exists"
+        return f"topic {self.topic!r} already exists: use it, or choose another name"
 
 
 @dataclass(eq=False)
 class SettingsConflict(Conflict):
-    """A topic that exists was to be created with other settings."""
+    """The topic already exists with other settings."""
 
     code: ClassVar[str] = "settings_conflict"
     topic: str
@@ -290,7 +288,7 @@ class SettingsConflict(Conflict):
 
 @dataclass(eq=False)
 class GroupSizeConflict(Conflict):
-    """A group of one kind or size was addressed as another."""
+    """The group has another kind or size."""
 
     code: ClassVar[str] = "group_size_conflict"
     group: str
@@ -302,7 +300,7 @@ class GroupSizeConflict(Conflict):
 
 @dataclass(eq=False)
 class StaleGeneration(Conflict):
-    """The group has changed since the member last heard of it."""
+    """The group was rebalanced since the member's last heartbeat."""
 
     code: ClassVar[str] = "stale_generation"
     group: str
@@ -311,14 +309,14 @@ class StaleGeneration(Conflict):
 
     def __str__(self) -> str:
         return (
-            f"generation {self.generation} of group {self.group!r} is over, it is at {self.current}: "
-            f"heartbeat to learn the new partitions"
+            f"generation {self.generation} of group {self.group!r} has ended, the current one is {self.current}: "
+            f"send a heartbeat to get the new partitions"
         )
 
 
 @dataclass(eq=False)
 class PartitionNotOwned(Conflict):
-    """A member acted on a partition that is assigned to another."""
+    """The partition is assigned to another member."""
 
     code: ClassVar[str] = "partition_not_owned"
     group: str
@@ -331,7 +329,7 @@ class PartitionNotOwned(Conflict):
 
 @dataclass(eq=False)
 class ProducerFenced(Conflict):
-    """Another producer with the same id was opened since; only the newest may write."""
+    """A newer producer with the same id was opened; only the newest may write."""
 
     code: ClassVar[str] = "producer_fenced"
     topic: str
@@ -341,21 +339,21 @@ class ProducerFenced(Conflict):
 
     def __str__(self) -> str:
         return (
-            f"producer {self.producer_id!r} of topic {self.topic!r} with epoch {self.epoch} was taken over by one with "
+            f"producer {self.producer_id!r} of topic {self.topic!r} with epoch {self.epoch} was fenced by one with "
             f"epoch {self.current}: close this one, or open it again to take over"
         )
 
 
 @dataclass(eq=False)
 class AccessDenied(HeadraceError):
-    """The caller may not do this."""
+    """Access denied."""
 
     code: ClassVar[str] = "access_denied"
 
 
 @dataclass(eq=False)
 class Unauthenticated(AccessDenied):
-    """The caller did not say who it is in a way that is known here."""
+    """The caller has no valid token."""
 
     code: ClassVar[str] = "unauthenticated"
     reason: str
@@ -366,7 +364,7 @@ class Unauthenticated(AccessDenied):
 
 @dataclass(eq=False)
 class Forbidden(AccessDenied):
-    """The caller is known and lacks the right."""
+    """The token lacks the right."""
 
     code: ClassVar[str] = "forbidden"
     caller: str
@@ -378,12 +376,12 @@ class Forbidden(AccessDenied):
     def __str__(self) -> str:
         limits = f" for group {self.group!r}" if self.group else ""
         limits += f" as producer {self.producer_id!r}" if self.producer_id else ""
-        return f"token {self.caller!r} has no right to {self.right} {self.topic!r}{limits}: ask for one that has"
+        return f"token {self.caller!r} has no right to {self.right} {self.topic!r}{limits}: use a token that has it"
 
 
 @dataclass(eq=False)
 class OffsetOutOfRange(HeadraceError):
-    """An offset is below the oldest message kept or beyond the end."""
+    """The offset is below the oldest message kept or beyond the end."""
 
     code: ClassVar[str] = "offset_out_of_range"
     topic: str
@@ -395,13 +393,13 @@ class OffsetOutOfRange(HeadraceError):
     def __str__(self) -> str:
         return (
             f"offset {self.offset} of partition {self.partition} of topic {self.topic!r} is out of range: "
-            f"valid are {self.start} (the oldest kept) to {self.end} (the next to be written)"
+            f"it must be {self.start} (the oldest kept) to {self.end} (the next to be written)"
         )
 
 
 @dataclass(eq=False)
 class MessagesLost(HeadraceError):
-    """Messages that a reader had yet to read are gone."""
+    """Messages were deleted before they were read."""
 
     code: ClassVar[str] = "messages_lost"
     topic: str
@@ -409,12 +407,12 @@ class MessagesLost(HeadraceError):
     remedy: str
 
     def __str__(self) -> str:
-        return f"messages of topic {self.topic!r} are gone before they were read: {self.ranges}. {self.remedy}"
+        return f"messages of topic {self.topic!r} were deleted before they were read: {self.ranges}. {self.remedy}"
 
 
 @dataclass(eq=False)
 class Undecodable(HeadraceError):
-    """The value of one message does not fit the codec that the message names."""
+    """The value of a message cannot be decoded by its codec."""
 
     code: ClassVar[str] = "undecodable"
     topic: str
@@ -482,14 +480,14 @@ class QuotaExceeded(HeadraceError):
 
 @dataclass(eq=False)
 class Gone(HeadraceError):
-    """What the request waited for has ended."""
+    """The object of the request no longer exists."""
 
     code: ClassVar[str] = "gone"
 
 
 @dataclass(eq=False)
 class TopicDeleted(Gone):
-    """The topic was deleted while the request was under way."""
+    """The topic was deleted while the request was running."""
 
     code: ClassVar[str] = "topic_deleted"
     topic: str
@@ -500,7 +498,7 @@ class TopicDeleted(Gone):
 
 @dataclass(eq=False)
 class Closed(Gone):
-    """The broker, or the thing asked, was closed."""
+    """The broker, or the object used, was closed."""
 
     code: ClassVar[str] = "closed"
     nothing_done: ClassVar[bool] = False
@@ -512,16 +510,16 @@ class Closed(Gone):
 
 @dataclass(eq=False)
 class Forked(HeadraceError):
-    """Something was used in a process that was forked after it was made; its threads are in the other."""
+    """An object was used in a process forked after its creation; its threads run only in the parent."""
 
     code: ClassVar[str] = "forked"
     what: str
 
     def __str__(self) -> str:
         return (
-            f"{self.what} was used before this process was forked, and does not work in it: call headrace.connect() "
+            f"{self.what} was used before this process was forked and does not work here: call headrace.connect() "
             f"for the first time in the new process (post_fork of gunicorn, worker_process_init of Celery), or start "
-            f"processes by the method spawn or forkserver"
+            f"processes with the spawn or forkserver method"
         )
 
 
@@ -540,7 +538,7 @@ class Unreachable(HeadraceError):
 
 @dataclass(eq=False)
 class AnswerLost(Unreachable):
-    """The connection broke before the answer came."""
+    """The connection broke before the answer arrived."""
 
     code: ClassVar[str] = "answer_lost"
     retry: ClassVar[bool] = False
@@ -548,14 +546,14 @@ class AnswerLost(Unreachable):
 
     def __str__(self) -> str:
         return (
-            f"the connection to {self.address} broke before the answer came ({self.reason}): what was asked may or "
-            f"may not have been done; look before asking again"
+            f"the connection to {self.address} broke before the answer arrived ({self.reason}): the request may or "
+            f"may not have been carried out; check before you repeat it"
         )
 
 
 @dataclass(eq=False)
 class ServerFailed(HeadraceError):
-    """Something went wrong in the server that nobody expected."""
+    """An unexpected error in the server."""
 
     code: ClassVar[str] = "server_failed"
     nothing_done: ClassVar[bool] = False
@@ -567,14 +565,14 @@ class ServerFailed(HeadraceError):
 
 @dataclass(eq=False)
 class StorageError(HeadraceError):
-    """The store could not do it."""
+    """The store failed."""
 
     code: ClassVar[str] = "storage_error"
 
 
 @dataclass(eq=False)
 class StoreUnavailable(StorageError):
-    """The store cannot be opened here and now."""
+    """The store cannot be opened now."""
 
     code: ClassVar[str] = "store_unavailable"
     retry: ClassVar[bool] = True
@@ -588,7 +586,7 @@ class StoreUnavailable(StorageError):
 
 @dataclass(eq=False)
 class UnknownFormat(StorageError):
-    """The bytes are of a version this Headrace does not know."""
+    """The file has a format version that this Headrace does not support."""
 
     code: ClassVar[str] = "unknown_format"
     file: str
@@ -596,12 +594,12 @@ class UnknownFormat(StorageError):
     known: int
 
     def __str__(self) -> str:
-        return f"{self.file} has format version {self.version}, this Headrace knows up to {self.known}: upgrade it"
+        return f"{self.file} has format version {self.version}, this Headrace supports up to {self.known}: upgrade it"
 
 
 @dataclass(eq=False)
 class DiskFull(StorageError):
-    """There is no room; nothing was written."""
+    """The disk is full; nothing was written."""
 
     code: ClassVar[str] = "disk_full"
     retry: ClassVar[bool] = True
@@ -609,12 +607,12 @@ class DiskFull(StorageError):
     reason: str
 
     def __str__(self) -> str:
-        return f"topic {self.topic!r} could not be written ({self.reason}), nothing was accepted: make room and retry"
+        return f"topic {self.topic!r} could not be written ({self.reason}), nothing was accepted: free space and retry"
 
 
 @dataclass(eq=False)
 class TooManyOpenFiles(StoreUnavailable):
-    """The process, or the system, may open no more files; nothing was written."""
+    """The process or the system has too many open files; nothing was written."""
 
     code: ClassVar[str] = "too_many_open_files"
 
@@ -627,16 +625,16 @@ class TooManyOpenFiles(StoreUnavailable):
 
 @dataclass(eq=False)
 class OutOfMemory(StoreUnavailable):
-    """There is not enough memory for this request; nothing was done."""
+    """Not enough memory for this request; nothing was done."""
 
     code: ClassVar[str] = "out_of_memory"
 
     def __str__(self) -> str:
-        return f"{self.store} needs more memory than there is ({self.reason}), nothing was done: retry, or send less"
+        return f"{self.store} needs more memory than available ({self.reason}), nothing was done: retry, or send less"
 
 
 def exhausted(what: str, error: BaseException) -> StoreUnavailable | None:
-    """The error that says which of the system's means ran out, or none if it was something else."""
+    """The error for an exhausted system resource (open files, memory), or None for any other error."""
     number = error.errno if isinstance(error, OSError) else None
     if number in (errno.EMFILE, errno.ENFILE):
         return TooManyOpenFiles(what, str(error))
@@ -658,14 +656,14 @@ class OutcomeUnknown(StorageError):
     def __str__(self) -> str:
         return (
             f"publishing to topic {self.topic!r} failed half-way ({self.reason}): the messages may or may not be "
-            f"there; a retry with the same producer id and seqno or commit key writes nothing twice "
-            f"(a store on disk must be opened again before)"
+            f"written; a retry with the same producer id and seqno or commit key writes nothing twice "
+            f"(a disk store must be reopened first)"
         )
 
 
 @dataclass(eq=False)
 class LogFailed(StorageError):
-    """An earlier write to this topic failed; nothing more is accepted until the store is opened again."""
+    """An earlier write to this topic failed; nothing more is accepted until the store is reopened."""
 
     code: ClassVar[str] = "log_failed"
     retry: ClassVar[bool] = True
@@ -675,13 +673,13 @@ class LogFailed(StorageError):
     def __str__(self) -> str:
         return (
             f"topic {self.topic!r} accepts no messages after a failed write ({self.reason}): "
-            f"restart the server; reading goes on"
+            f"restart the server; reading still works"
         )
 
 
 @dataclass(eq=False)
 class Damaged(StorageError):
-    """Bytes on the disk are not what was written."""
+    """Bytes on the disk differ from what was written."""
 
     code: ClassVar[str] = "damaged"
     file: str
@@ -689,12 +687,12 @@ class Damaged(StorageError):
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.file} is damaged at byte {self.position}: {self.reason}; run the doctor on this store"
+        return f"{self.file} is damaged at byte {self.position}: {self.reason}; run headrace doctor on this store"
 
 
 @dataclass(eq=False)
 class TableMissing(StorageError):
-    """A table that holds messages, or rows that tell where they are, were dropped by someone else."""
+    """A table with messages, or the rows that locate them, were dropped outside Headrace."""
 
     code: ClassVar[str] = "table_missing"
     topic: str
@@ -703,5 +701,5 @@ class TableMissing(StorageError):
     def __str__(self) -> str:
         return (
             f"messages of topic {self.topic!r} cannot be read: {self.table} was dropped from the database, not by "
-            f"Headrace; restore it from a backup of the database, or delete the topic. Trying again does not help"
+            f"Headrace; restore it from a backup of the database, or delete the topic. A retry does not help"
         )

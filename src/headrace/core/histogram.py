@@ -1,4 +1,4 @@
-"""Histograms: how often a measured value fell between which bounds."""
+"""Histograms: counts of measured values by bucket."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values there were."""
+        """The number of values."""
         return sum(self.counts)
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """For each bound how many values were at or below it; the last bound is infinite."""
+        """The number of values at or below each bound; the last bound is infinite."""
         total, result = 0, []
         for bound, count in zip((*self.bounds, float("inf")), list(self.counts), strict=True):
             total += count

@@ -1,7 +1,7 @@
-"""The ids of the queue API (seed 004): number in its topic, then the topic's id with 9 digits, then a flag.
+"""The ids of the PgQueue HTTP API: number in its topic, then the topic's id with 9 digits, then a flag.
 
-The flag is 0 for consumers and 1 for producers. All three parts are checked when an id comes back: one kind of id is
-never taken for the other, nor an id of another topic, nor a number that was not given out.
+The flag is 0 for consumers and 1 for producers. All three parts are checked when an id is used: the
+kind, the topic, and that the number was assigned.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def number_of(value: int) -> int:
 
 
 def check_id_of(kind: Kind, value: int, topic_id: int, given_out: int) -> int:
-    """The number in an id of this kind and topic, of which so many were given out."""
+    """The number in an id of this kind and topic; `given` numbers were assigned so far."""
     rest, flag = divmod(value, 10)
     number, topic = divmod(rest, 10**_TOPIC_DIGITS)
     if flag != _FLAGS[kind]:
@@ -42,10 +42,10 @@ def check_id_of(kind: Kind, value: int, topic_id: int, given_out: int) -> int:
     if topic != topic_id:
         raise IdNotFound(kind, _shown(value), f"it is not the id of a {kind} of this topic")
     if not 1 <= number <= given_out:
-        raise IdNotFound(kind, _shown(value), f"no {kind} of this topic has it: register first")
+        raise IdNotFound(kind, _shown(value), f"this topic has no {kind} with this id: register first")
     return number
 
 
 def _shown(value: int) -> str:
-    """An id as it is named in an error; what is no id may have any number of digits."""
+    """An id as shown in an error; an invalid one may have any number of digits."""
     return str(value) if abs(value) < _ID_END else "longer than any id"

@@ -18,20 +18,20 @@ MEMBERS_PER_GROUP = 1_000
 
 MESSAGE_BYTES_DEFAULT = 1 << 20
 MESSAGE_BYTES_MAX = 64 << 20
-# What one value may grow to when a reader decompresses it, whatever it claims, and what the values of one batch may
-# take together: a batch that would grow further is given out in parts.
+# The maximum size of one decompressed value, whatever its header says, and of all values of one batch: a batch that
+# would grow further is delivered in parts.
 DECODED_MESSAGE_BYTES_MAX = MESSAGE_BYTES_MAX
 DECODED_BATCH_BYTES_MAX = 256 << 20
 BATCH_ROWS_MAX = 1 << 20
 BATCH_BYTES_MAX = 256 << 20
 ATTRIBUTES_PER_MESSAGE_MAX = 1_000
 
-# What one body or upload may bring as Arrow: messages of an IPC stream, metadata of each, columns. Its bytes, also when
-# they are decompressed, are bounded by what the protocol takes as a body.
+# Limits of an Arrow body or upload: messages of an IPC stream, metadata of each, columns. Its bytes, also when
+# decompressed, are limited by the body limit of the protocol.
 ARROW_MESSAGES_MAX = 10_000
 ARROW_METADATA_BYTES_MAX = 64 << 10
 ARROW_COLUMNS_MAX = 64
-# Work in proportion to more bytes than this is done in a thread: the event loop is everyone's.
+# Work on more bytes than this runs in a thread, so that it does not block the event loop.
 LOOP_BYTES_MAX = 64 << 10
 
 # When a message may have been created: the years 1 to 9999, a day inside them, so that no time zone leads out of what
@@ -40,25 +40,25 @@ CREATED_AT_US_MIN = -62_135_510_400 * MICROSECONDS
 CREATED_AT_US_MAX = 253_402_214_400 * MICROSECONDS - 1
 
 SEQNO_MAX = (1 << 63) - 1
-# A seqno further than this above the last of its source is taken for a mistake, which would make all later messages of
-# the source duplicates.
+# A seqno further than this above the last one of its source is rejected as a mistake: accepting it would turn all later
+# messages of the source into duplicates.
 SEQNO_JUMP_MAX = 1 << 40
 TIME_US_MAX = (1 << 63) - 1
 RETENTION_SECONDS_MAX = 100 * 365 * 24 * 3600
 RETENTION_BYTES_MAX = 1 << 60
 
-# A source that is silent for so long loses its link to a partition (seed 003).
+# A source that is idle for this long loses its link to a partition.
 LINK_IDLE_SECONDS = 14 * 24 * 3600
-# Above so many sources a topic forgets those that are idle longest and have lost their link.
+# Above this number of sources a topic forgets those that are idle longest and have lost their link.
 SOURCES_MAX = 1_000_000
-# Sources that one answer lists.
+# Maximum number of sources in one answer.
 SOURCES_LISTED = 1_000
 SOURCES_LISTED_MAX = 100_000
 
-# Writers of commit keys a topic remembers; beyond it the one that was silent longest is forgotten.
+# Number of commit key writers that a topic remembers; above it the one idle longest is forgotten.
 WRITERS_MAX = 100_000
 
-# Open producers a broker remembers; beyond it the one that was opened longest ago is forgotten.
+# Number of open producers that a broker remembers; above it the one opened first is forgotten.
 PRODUCERS_MAX = 100_000
 
 WINDOW_SECONDS_DEFAULT = 30 * 60
@@ -84,16 +84,16 @@ SUBSCRIPTION_MESSAGES = 1_000
 # The position in each partition is part of the id of every event that a live subscription over HTTP sends.
 SUBSCRIPTION_PARTITIONS_MAX = 1_000
 GROUP_CONSUMERS_MAX = 10_000
-# How often a reader looks again after what it was about to read was dropped.
+# How often a reader retries after retention deleted what it was about to read.
 LOOKS_MAX = 16
-# How often a consumer of the queue API looks again after another server gave out the message that was next.
+# How often a queue API consumer retries after another server delivered its next message.
 TAKES_MAX = 1_000
-# How many ids of the queue API are tried if groups of their names were made by someone else.
+# How many queue API ids are tried if groups with their names already exist.
 IDS_TRIED_MAX = 1_000
-# How long a stop waits for requests and threads that are at work.
+# How long a stop waits for running requests and threads.
 STOP_SECONDS = 30.0
 
-# The time of day was set if it moved by so much against the monotonic clock.
+# The wall clock was changed if it moved this much against the monotonic clock.
 CLOCK_JUMP_SECONDS = 2.0
 
 SESSION_TIMEOUT_SECONDS = 30.0
@@ -101,12 +101,12 @@ SESSION_TIMEOUT_SECONDS_MIN = 0.1
 SESSION_TIMEOUT_SECONDS_MAX = 24 * 3600.0
 STAGE_IDLE_SECONDS = 3600.0
 
-# What a client's producer collects into one batch, and what may wait in it; a batch on its way counts too.
+# What a client's producer collects into one batch, and what it may buffer, batches in flight included.
 PRODUCER_BATCH_BYTES = 1 << 20
 PRODUCER_BATCH_MESSAGES = 1 << 16
 PRODUCER_BUFFER_BYTES = 64 << 20
 PRODUCER_BATCHES_IN_FLIGHT = 16
-# What a client's consumer reads ahead of the one who polls.
+# What a client's consumer prefetches.
 CONSUMER_PREFETCH_BYTES = 32 << 20
 
 SEGMENT_BYTES = 64 << 20

@@ -1,8 +1,8 @@
-"""What a batch of messages looks like, coming in and going out, and what makes one valid.
+"""Batches of messages: the schemas for publishing and reading, and validation.
 
 `accept` turns what a publisher sent into the canonical form that planning and storage rely on: known columns only,
-in one order, exact types, every rule checked. It looks at whole columns; a row is named only once a rule is known
-to be broken.
+in one order, exact types, every rule checked. It checks whole columns; it looks for the row only once a rule is
+broken.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ READ_SCHEMA: Final = pa.schema(
     ]
 )
 
-# What may be given for each canonical type; dictionaries of these too.
+# The accepted input types for each canonical type; dictionaries of these too.
 NO_MESSAGES: Final = pa.RecordBatch.from_arrays([pa.nulls(0, pa.binary())], schema=pa.schema([STORED_SCHEMA.field(0)]))
 
 _TEXT_TYPES: Final = frozenset({pa.string(), pa.large_string(), pa.string_view()})
@@ -79,7 +79,7 @@ def accept(batch: pa.RecordBatch, settings: TopicSettings, partitions: int) -> p
     _check_layout(batch)
     columns = _canonical_columns(batch)
     if columns["value"].null_count:
-        raise _invalid(columns["value"].is_null(), "value", "null", "every message needs a value; it may be empty")
+        raise _invalid(columns["value"].is_null(), "value", "null", "every message needs a value, which may be empty")
     accepted = pa.RecordBatch.from_arrays(list(columns.values()), schema=_schema_of(tuple(columns)))
     # If all rows together are within the limit of one, none of them needs to be looked at. The buffers as they are
     # bound what slices of them hold, and cost far less to ask for.
@@ -87,7 +87,7 @@ def accept(batch: pa.RecordBatch, settings: TopicSettings, partitions: int) -> p
     if accepted.get_total_buffer_size() > bytes_max and accepted.nbytes > bytes_max:
         sizes = message_sizes(columns["value"], columns.get("key"), columns.get("attributes"))
         _check_sizes(sizes, bytes_max)
-    # Without a codec every message counts as raw, which a topic may refuse too.
+    # Without a codec a message counts as raw, which a topic may disallow too.
     if settings.codecs != CODECS or "codec" in columns:
         _check_codecs(columns.get("codec", pa.nulls(batch.num_rows, pa.string())), settings.codecs)
     for name in ("producer_id", "message_group_id"):
@@ -123,7 +123,7 @@ def accept_all(
                 _check_layout(batch)
             return [accept(pa.concat_batches(batches), settings, partitions)], []
         except Exception:
-            # Whose it is shows when each is checked by itself.
+            # Checking each batch separately shows which one is invalid.
             pass
     accepted: list[pa.RecordBatch] = []
     errors: list[Exception | None] = []
@@ -137,7 +137,7 @@ def accept_all(
 
 
 def message_sizes(value: pa.Array, key: pa.Array | None, attributes: pa.Array | None) -> Int64s:
-    """The bytes each message counts: value, key, attribute names and attribute values."""
+    """The size of each message: value, key, attribute names and attribute values."""
     sizes = _lengths(value)
     if key is not None:
         sizes = sizes + _lengths(key)
@@ -145,7 +145,7 @@ def message_sizes(value: pa.Array, key: pa.Array | None, attributes: pa.Array | 
 
 
 def content_bytes(batch: pa.RecordBatch) -> int:
-    """The bytes that all messages of a stored or read batch count, without a look at each of them."""
+    """The total size of the messages of a stored or read batch, without looking at each one."""
     total = 0
     for name in ("value", "key", "attributes"):
         place = batch.schema.get_field_index(name)
@@ -199,7 +199,7 @@ def read_rows(
 
 
 def _shown_times(column: pa.Array) -> pa.Array:
-    """Times that readers can show; others, which were accepted once, are given as none."""
+    """Times that readers can show; others, which older versions accepted, become null."""
     times = column.cast(pa.int64())
     if _is_within(times, CREATED_AT_US_MIN, CREATED_AT_US_MAX):
         return column
@@ -228,7 +228,7 @@ def _canonical_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
         if name not in _PUBLISH_NAMES:
             raise InvalidInput("column", repr(name)[:100], f"known columns are {', '.join(PUBLISH_SCHEMA.names)}")
         if names.count(name) > 1:
-            raise InvalidInput("column", repr(name), "it is there more than once")
+            raise InvalidInput("column", repr(name), "it is given more than once")
     if "value" not in names:
         raise InvalidInput("column", "'value' missing", "every batch needs a value column")
     columns = {}
@@ -298,7 +298,7 @@ def _bytes_in(column: pa.Array) -> int:
 
 
 def _without_views_of_nulls(column: pa.Array) -> pa.Array:
-    """The same with empty views behind its nulls: nobody validates those, and casting follows them all the same."""
+    """The same with empty views behind its nulls: validation skips those, but casting follows them."""
     valid = column.is_valid().to_numpy(zero_copy_only=False)
     bitmap, buffer, *data = column.buffers()
     views = np.frombuffer(buffer, np.int64, 2 * len(column), 16 * column.offset).reshape(-1, 2).copy()
@@ -355,7 +355,7 @@ def _check_attributes(items: pa.Array, bounds: Int64s) -> None:
 def _check_sizes(sizes: Int64s, bytes_max: int) -> None:
     if len(sizes) and sizes.max() > bytes_max:
         row = int(np.argmax(sizes > bytes_max))
-        raise MessageTooLarge("message", f"{sizes[row]} bytes", f"this topic takes at most {bytes_max} bytes", row)
+        raise MessageTooLarge("message", f"{sizes[row]} bytes", f"this topic allows at most {bytes_max} bytes", row)
     if sizes.sum() > BATCH_BYTES_MAX:
         raise InvalidInput("batch", f"{sizes.sum()} bytes", f"at most {BATCH_BYTES_MAX} bytes in a batch")
 
@@ -388,7 +388,7 @@ def _check_created_at(column: pa.Array) -> None:
     if not _is_within(times, CREATED_AT_US_MIN, CREATED_AT_US_MAX):
         wrong = pc.invert(pc.fill_null(_within(times), True))
         value = f"{times[_first(wrong)]} microseconds since 1970"
-        raise _invalid(wrong, "created_at", value, "it must be in the years 1 to 9999, the first and last day left out")
+        raise _invalid(wrong, "created_at", value, "it must be in the years 1 to 9999, except the first and last day")
 
 
 def _is_within(numbers: pa.Array, least: int, most: int) -> bool:
@@ -431,7 +431,7 @@ def _is_given(ids: pa.Array) -> pa.Array:
 
 @cache
 def _empty() -> pa.Scalar:
-    """Made once and typed, since Arrow looks for pandas when it makes a scalar; and not before there is need for it."""
+    """Created once, on first use, and typed: Arrow would import pandas to create a scalar."""
     return pa.scalar("", pa.string())
 
 
@@ -440,7 +440,7 @@ def _check_partitions(column: pa.Array, partitions: int) -> None:
     wrong = (values < 0) | (values >= partitions)
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise InvalidMessage("partition", str(values[row]), f"this topic has 0 to {partitions - 1}", row)
+        raise InvalidMessage("partition", str(values[row]), f"this topic has partitions 0 to {partitions - 1}", row)
 
 
 def _invalid(wrong: pa.Array, field: str, value: str, rule: str) -> InvalidMessage:

@@ -1,6 +1,6 @@
-"""Names and ids: what may be called how, and which two names are the same.
+"""Rules for names and ids, and which names are equal.
 
-Topic names keep their case for showing and ignore it for finding. Group and member names are taken as they are.
+Topic names keep their case but are found case-insensitively. Group and member names are case-sensitive.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
 def check_topic_name(name: object) -> str:
-    """The name in composed form, or an error that says what is wrong with it."""
+    """The name in composed form (NFC); raises an error if it is invalid."""
     return _check("topic name", name, NAME_CHARACTERS_MAX)
 
 
@@ -30,7 +30,7 @@ def check_id(field: str, value: object) -> str:
 
 
 def topic_key(name: str) -> str:
-    """What two names must share to be one topic: the same letters, whatever their case."""
+    """The key of a topic name: equal for names that differ only in case."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 

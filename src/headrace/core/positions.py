@@ -85,7 +85,7 @@ Position = Earliest | Latest | AtOffset | FromEnd | AtTime | PerPartition
 
 EARLIEST: Final = Earliest()
 LATEST: Final = Latest()
-# `start` and `end` are the words of version 0.1, understood for one more release.
+# `start` and `end` are the names in version 0.1, accepted for one more release.
 _WORDS: Final[dict[str, Earliest | Latest]] = {
     "earliest": EARLIEST,
     "latest": LATEST,
@@ -95,7 +95,7 @@ _WORDS: Final[dict[str, Earliest | Latest]] = {
 
 
 def parse_position(field: str, text: str, now_us: int | None = None) -> Position:
-    """The position that a text means; durations such as `15m` need the present time.
+    """Parse a position from text; durations such as `15m` need the present time.
 
     >>> parse_position("--from", "-10")
     FromEnd(messages=10)
@@ -119,7 +119,7 @@ def parse_position(field: str, text: str, now_us: int | None = None) -> Position
 
 
 def position_of(field: str, value: object, now_us: int | None = None) -> Position:
-    """The position that a Python value means: text, an offset, a datetime, or offsets by partition."""
+    """Parse a position from a Python value: text, an offset, a datetime, or offsets by partition."""
     if isinstance(value, str):
         return parse_position(field, value, now_us)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -132,7 +132,7 @@ def position_of(field: str, value: object, now_us: int | None = None) -> Positio
 
 
 def parse_time(field: str, text: str) -> AtTime:
-    """The time that a text means, ISO 8601 or milliseconds since 1970.
+    """Parse a time from text, ISO 8601 or milliseconds since 1970.
 
     >>> parse_time("startingTimestamp", "2026-11-15T12:00:00Z") == parse_time("startingTimestamp", "1794744000000")
     True
@@ -193,7 +193,7 @@ def moment(time_us: int) -> datetime:
 
 
 def read_from(start: Position) -> Literal["earliest", "latest"] | int:
-    """Where a new group begins; one whose reader begins at offsets reads the rest from the oldest message on."""
+    """Where a new group starts; partitions without an offset are read from the oldest message on."""
     if isinstance(start, AtTime):
         return start.time_us
     return "latest" if isinstance(start, Latest) else "earliest"
@@ -205,7 +205,7 @@ def resolve(
     """The offset of each partition at a position.
 
     bounds: start and end offset by partition.
-    otherwise: where partitions are that a `PerPartition` does not name.
+    otherwise: the position of partitions that a `PerPartition` does not name.
     offset_at: the first offset of a partition at or after a time.
     """
     if isinstance(position, PerPartition):

@@ -1,11 +1,11 @@
-"""Which of the oldest pieces of a topic may go, and when the newest is to be completed so that it can.
+"""Retention: which of the oldest segments of a topic may be deleted, and when the newest one must be rolled.
 
-Pieces go whole. So that a topic that is written slowly loses its old messages too, its newest piece is completed once
-it is old or large beside what the topic keeps: a message can be read at most `lateness_seconds` after it expired, as
-long as retention looks every `RETENTION_CHECK_SECONDS`.
+Segments are deleted whole. So that a slowly written topic loses its old messages too, its newest segment is rolled once
+it is old or large compared with what the topic keeps: a message can be read at most `lateness_seconds` after it
+expired, as long as retention runs every `RETENTION_CHECK_SECONDS`.
 
-Pieces are dated by broker time, which never goes back: after a clock was ahead for a while, everything that follows is
-dated in the future until the present has caught up. Such pieces are as old as they have been seen (`Sightings`).
+Segments are dated by broker time, which never goes back: after a clock was ahead for a while, all later segments are
+dated in the future until the present has caught up. Their age counts from when they were first seen (`Sightings`).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class Piece:
 
 
 class Sightings:
-    """Since when pieces that are dated in the future are there, as far as this process has seen.
+    """When this process first saw segments that are dated in the future.
 
-    Broker time rises with every commit, so a piece is known by the time of its newest message. Not safe for threads.
+    Broker time rises with every commit, so the time of its newest message identifies a segment. Not thread-safe.
     """
 
     def __init__(self) -> None:
         self._seen_us: dict[int, int] = {}
 
     def newest_us(self, newest_us: int, now_us: int) -> int:
-        """The time that counts for a piece whose newest message has this broker time."""
+        """The time that counts for a segment whose newest message has this broker time."""
         seen_us = self._seen_us.get(newest_us)
         if seen_us is None and newest_us <= now_us:
             return newest_us
@@ -47,7 +47,7 @@ class Sightings:
         return min(newest_us, self._seen_us[newest_us])
 
     def dated(self, pieces: Sequence[Piece], now_us: int) -> list[Piece]:
-        """All pieces of a topic with the times that count."""
+        """All segments of a topic with the times that count."""
         dated = [replace(piece, newest_us=self.newest_us(piece.newest_us, now_us)) for piece in pieces]
         there = {piece.newest_us for piece in pieces}
         self._seen_us = {newest_us: seen_us for newest_us, seen_us in self._seen_us.items() if newest_us in there}
@@ -55,10 +55,10 @@ class Sightings:
 
 
 def droppable(pieces: Sequence[Piece], settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
-    """How many of the oldest pieces are past retention and not held.
+    """How many of the oldest segments are past retention and not held.
 
-    `held` has, per partition, the lowest offset that an important group has yet to read; none if there is no such
-    group. A piece goes by size only while at least `retention_bytes` stay.
+    `held` has, per partition, the lowest offset that an important group has not read yet; None if there is no such
+    group. A segment is deleted by size only while at least `retention_bytes` remain.
     """
     total_bytes = sum(piece.bytes for piece in pieces)
     for count, piece in enumerate(pieces):
@@ -82,9 +82,9 @@ def lateness_seconds(retention_seconds: int) -> float:
 def should_complete(
     pieces: Sequence[Piece], begun_us: int, settings: TopicSettings, held: Int64s | None, now_us: int
 ) -> bool:
-    """Whether the newest piece, which began then, must be completed: its oldest messages wait for its newest.
+    """Whether the newest segment, which started at this time, must be rolled so that it can be deleted.
 
-    As long as an important group holds older ones there is no hurry: else it would make ever more small pieces.
+    Not while an important group holds older segments: that would create ever more small segments.
     """
     if settings.retention_seconds is None:
         return False
@@ -93,12 +93,12 @@ def should_complete(
     is_stuck = len(pieces) > 1 and outlived(pieces[0].newest_us, settings, now_us)
     if is_stuck and not droppable(pieces, settings, held, now_us):
         return False
-    # The other half is for two looks of retention: the one that completes a piece, and the one that drops it.
+    # The other half is for two retention runs: one rolls the segment, the next deletes it.
     return begun_us < now_us - lateness_seconds(settings.retention_seconds) / 2 * MICROSECONDS
 
 
 def piece_bytes_max(settings: TopicSettings, bytes_max: int) -> int:
-    """How large a piece may grow: no more than a part of what the topic keeps."""
+    """The maximum size of a segment: a fraction of what the topic keeps."""
     if settings.retention_bytes is None:
         return bytes_max
     return min(bytes_max, max(PIECE_BYTES_MIN, settings.retention_bytes // RETENTION_PARTS))
@@ -112,7 +112,7 @@ def _is_past(piece: Piece, bytes_after: int, settings: TopicSettings, now_us: in
 def _is_held(piece: Piece, held: Int64s | None) -> bool:
     if held is None:
         return False
-    # Of a partition that was added since `held` was made nothing is read yet.
+    # Nothing has been read from a partition that was added after `held` was computed.
     covered = np.zeros_like(piece.end_offsets)
     known = held[: len(covered)]
     covered[: len(known)] = known

@@ -1,7 +1,7 @@
-"""May a request that failed be sent again? The one answer for clients, commands and Spark.
+"""The retry rule: may a failed request be sent again? Used by clients, commands and Spark.
 
-Two questions decide. May the same request succeed later (`is_transient`)? And was anything done: an error says
-`nothing_done`, or the outcome is unknown, and then only a request that may be done twice is repeated (`may_repeat`).
+Two questions decide. May the same request succeed later (`is_transient`)? And was nothing done (`nothing_done`)? If the
+outcome is unknown, only an idempotent request is repeated (`may_repeat`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 from headrace.core.errors import Closed, HeadraceError, Unreachable
 
-# Ended by the other side, which may be back soon; what the caller closed itself stays closed.
+# Closed by the other side, which may be back soon; what the caller closed itself stays closed.
 _ENDED_BY_SERVER: Final = frozenset({"the server", "the stream", "the broker", "the connection"})
 
 

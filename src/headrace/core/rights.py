@@ -1,4 +1,4 @@
-"""Who may do what: rights on topics, groups and producer ids, given by patterns.
+"""Access rights on topics, groups and producer ids, granted by patterns.
 
 A grant gives rights on the topics that its pattern matches. It may be limited further:
 
@@ -7,8 +7,8 @@ A grant gives rights on the topics that its pattern matches. It may be limited f
 - `producers`: publishing with a producer id, or as a writer of commit keys, only for ids that match. Messages without
   a producer id may always be published.
 
-In a pattern `*` stands for any characters. Case does not count in topic names; in groups and producer ids it does.
-Both limits are `*` unless given, so tokens from before they existed mean what they meant.
+In a pattern `*` matches any characters. Topic names are case-insensitive; groups and producer ids are case-sensitive.
+Both limits default to `*`, so tokens that were created before the limits existed keep their meaning.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Grant(msgspec.Struct, frozen=True):
     producers: tuple[str, ...] = ALL
 
     def gives(self, right: Right, topic_key: str, group: str | None, producer: str | None) -> bool:
-        """Whether this grant is enough."""
+        """Whether this grant gives the right."""
         if right not in self.rights or not _matcher(self.pattern, True).fullmatch(topic_key):
             return False
         if producer and not _any_matches(self.producers, producer):
@@ -56,7 +56,7 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Someone who came in, and what they may do; with the token's id and end, if they came with a token."""
+    """An authenticated caller and its grants; with id and expiry of the token, if there is one."""
 
     name: str
     grants: tuple[Grant, ...]
@@ -74,25 +74,25 @@ class Caller(msgspec.Struct, frozen=True):
         return any(grant.rights and _matcher(grant.pattern, True).fullmatch(key) for grant in self.grants)
 
     def may_publish_as_anyone(self, topic: str) -> bool:
-        """Whether there is no producer id that the caller may not use: batches need not be looked at then."""
+        """Whether the caller may use every producer id, so that batches need no check."""
         key = topic_key(topic)
         return any("*" in grant.producers and grant.gives(Right.PUBLISH, key, None, None) for grant in self.grants)
 
     def require(self, right: Right, topic: str, group: str | None = None, producer: str | None = None) -> None:
-        """Refuse without the right; `*` as the topic means all of them."""
+        """Raise `Forbidden` without the right; `*` as the topic means all topics."""
         if not self.may(right, topic, group, producer):
             raise Forbidden(self.name, right.value, topic, group or "", producer or "")
 
 
 EVERYTHING = Grant("*", frozenset(Right))
-# Who comes in where no tokens are configured: that is on loopback only.
+# The caller if no tokens are configured, which is possible on loopback only.
 ANYONE = Caller("anyone", (EVERYTHING,))
 
 
 def check_grants(
     grants: Iterable[tuple[str, Iterable[str]]], groups: Iterable[str] = ALL, producers: Iterable[str] = ALL
 ) -> tuple[Grant, ...]:
-    """Grants from loose values, every one checked; the limits count for all of them."""
+    """Build grants from unchecked values; the limits apply to all of them."""
     group_patterns = tuple(check_group_name(pattern) for pattern in groups)
     producer_patterns = tuple(check_id("producer pattern", pattern) for pattern in producers)
     checked = []
@@ -101,7 +101,7 @@ def check_grants(
         try:
             given = frozenset(Right(right) for right in rights)
         except ValueError:
-            raise InvalidInput("rights", repr(list(rights)), f"they are {', '.join(Right)}") from None
+            raise InvalidInput("rights", repr(list(rights)), f"rights are {', '.join(Right)}") from None
         checked.append(Grant(pattern, given, group_patterns, producer_patterns))
     if not checked:
         raise InvalidInput("grants", "none", "a token needs at least one right on some topic")

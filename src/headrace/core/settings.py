@@ -1,4 +1,4 @@
-"""What can be set for a topic, with the bounds of each setting."""
+"""The settings of a topic, with their bounds."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ class TopicOptions(TypedDict, total=False):
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of a topic.
 
-    retention_seconds: messages older than this may be dropped; none keeps them for ever.
-    retention_bytes: the oldest messages are dropped while the topic holds more than this; none sets no bound.
+    retention_seconds: messages older than this may be deleted; None keeps them forever.
+    retention_bytes: the oldest messages are deleted while the topic holds more than this; None: no limit.
     deduplication: `producer` drops by source and seqno; `payload` also drops a value seen within the window; `off`
         writes everything.
     deduplication_window_seconds: how long a payload is remembered.
     deduplication_window_messages: how many payloads are remembered, 24 bytes each; beyond it the oldest are forgotten
         before their time.
-    deduplication_scope: where a payload must not repeat: in this `topic`, or in all topics of the `store` that say so.
-    codecs: which codecs messages may name; a message without one counts as `raw`.
-    message_bytes_max: the largest message, counting value, key and attributes.
+    deduplication_scope: where payloads must be unique: in this `topic`, or in all topics with the scope `store`.
+    codecs: the allowed codecs; a message without one counts as `raw`.
+    message_bytes_max: the maximum size of a message: value, key and attributes.
     """
 
     retention_seconds: int | None = None
@@ -65,11 +65,11 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @classmethod
     def make(cls, **values: Any) -> TopicSettings:
-        """Settings from loose values, every one checked."""
+        """Build settings from unchecked values."""
         return DEFAULT_SETTINGS.change(**values)
 
     def change(self, **values: Any) -> TopicSettings:
-        """These settings with some changed, every one checked."""
+        """These settings with some changes, all checked."""
         checked = {name: _convert(name, value) for name, value in values.items()}
         changed = msgspec.structs.replace(self, **checked)
         changed._check()
@@ -83,7 +83,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         _check_range("message_bytes_max", self.message_bytes_max, 1, MESSAGE_BYTES_MAX)
         unknown = [codec for codec in self.codecs if codec not in CODECS]
         if unknown or not self.codecs or len(set(self.codecs)) < len(self.codecs):
-            raise InvalidInput("codecs", repr(self.codecs), f"one or more of {', '.join(CODECS)}, each once")
+            raise InvalidInput("codecs", repr(self.codecs), f"it must be one or more of {', '.join(CODECS)}, each once")
 
 
 def _convert(name: str, value: Any) -> Any:

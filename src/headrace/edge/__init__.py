@@ -1,1 +1,1 @@
-"""Where the network begins: what every protocol does with bytes that nobody has checked yet."""
+"""The network edge: what every protocol does with unchecked input: access control, Arrow validation, waiting."""

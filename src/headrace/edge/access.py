@@ -1,17 +1,17 @@
-"""Who calls: admitted once, asked for a right by every operation, and asked again for as long as a call runs.
+"""Access control of calls: callers are authenticated once, and every operation checks a right, long ones repeatedly.
 
     gate = Gate(access)
     principal = gate.admit(token, address)       Unauthenticated without a valid token
     principal.require("seek", topic, group)      Forbidden without the right that the table names
-    lease = principal.lease("read", topic)       for what takes long: `lease.check()` refuses once the token is revoked,
+    lease = principal.lease("read", topic)       for long calls: `lease.check()` raises once the token is revoked,
                                                  has expired or lost the right
     principal.stream()                           what takes long counts against the caller's limits (`limits`)
 
-Tokens are looked up again every second, so a lease ends within about a second. Threads call `check` while they wait.
-On an event loop `Leases` does it for all who wait there: one task looks once a second, and wakes those whose lease is
-over. Refusals, and changes that were done, go to the audit log from here, whichever protocol they came by.
+Tokens are read again every second, so a lease ends within about a second. Threads call `check` while they wait. On an
+event loop `Leases` checks for all waiters: one task runs once a second and wakes those whose lease has ended. Denied
+requests and completed changes are written to the audit log here, for every protocol.
 
-A gate is safe for threads; a principal belongs to one call, `Leases` to one event loop.
+A gate is thread-safe; a principal belongs to one call, `Leases` to one event loop.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _UNKNOWN: Final = "unknown"
 
 
 class Lease:
-    """The permission to go on with one operation. `version` is what was known of tokens when it was last checked."""
+    """The permission to continue one operation. `version` is the version of the tokens at the last check."""
 
     def __init__(
         self, identify: Callable[[], Caller], version: int, operation: str, topic: str, group: str | None
@@ -49,12 +49,12 @@ class Lease:
         self._group = group
 
     def check(self) -> None:
-        """Refuse if the caller may not go on."""
+        """Raise if the caller may not continue."""
         check(self._identify(), self._operation, self._topic, self._group)
 
 
 class Principal:
-    """Who makes one call, from where."""
+    """The caller of one call, with its address."""
 
     def __init__(
         self,
@@ -72,20 +72,20 @@ class Principal:
         self._changes: dict[tuple[str, str | None], str] = {}
 
     def require(self, operation: str, topic: str = "*", group: str | None = None, producer: str | None = None) -> None:
-        """Refuse without the right that the operation needs."""
+        """Raise without the right that the operation needs."""
         with self._refusals(operation):
             check(self.caller, operation, topic, group, producer)
         if OPERATIONS[operation].is_audited:
             self._changes[topic, group] = operation
 
     def require_producers(self, operation: str, topic: str, batch: pa.RecordBatch) -> None:
-        """Refuse a batch with a producer id that is not the caller's."""
+        """Raise for a batch with a producer id that the caller may not use."""
         with self._refusals(operation):
             check_producers(self.caller, topic, batch)
 
     @property
     def identity(self) -> Identity:
-        """Who they are, in their own eyes."""
+        """The identity of the caller, as reported by whoami."""
         caller = self.caller
         return Identity(caller.name, caller.token_id, caller.expires_us, caller.grants)
 
@@ -107,7 +107,7 @@ class Principal:
         self.limits.tell(self.name, setting)
 
     def record_changes(self) -> None:
-        """Write down what was required and has been done by now, as far as it changes anything."""
+        """Record in the audit log the changes that were required and are done now."""
         for (topic, group), operation in self._changes.items():
             audit.record("done", operation, self.caller.name, self.address, topic=topic, group=group)
         self._changes.clear()
@@ -124,7 +124,7 @@ class Principal:
 
 
 class Gate:
-    """The way in. Safe for threads."""
+    """Authenticates callers. Thread-safe."""
 
     def __init__(self, access: Access, limits: Limits | None = None) -> None:
         self._access = access
@@ -145,16 +145,16 @@ class Gate:
 
     @property
     def is_stale(self) -> bool:
-        """Whether admitting would ask the store."""
+        """Whether admitting would query the store."""
         return self._access.is_stale
 
     def refresh(self) -> None:
-        """Ask the store about tokens, if it is time to."""
+        """Read the tokens from the store, if it is time to."""
         self._access.refresh()
 
     @property
     def has_uses(self) -> bool:
-        """Whether there is anything for `store_uses` to do, which is about once a minute for each token."""
+        """Whether `store_uses` has anything to do: about once a minute for each token."""
         return self._access.has_uses
 
     def store_uses(self) -> None:
@@ -163,12 +163,12 @@ class Gate:
 
     @property
     def version(self) -> int:
-        """Changes whenever what is known of tokens does."""
+        """Changes whenever the tokens change."""
         return self._access.version
 
 
 class Leases:
-    """All leases that calls on one event loop hold while they wait."""
+    """All leases of calls that wait on one event loop."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -177,7 +177,7 @@ class Leases:
 
     @contextmanager
     def waking(self, lease: Lease, event: asyncio.Event) -> Iterator[None]:
-        """Have an event set when a lease is over; whoever waits for it checks the lease then."""
+        """Set an event when a lease ends; the waiter then checks the lease."""
         self._held[event] = lease
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._look())
@@ -187,7 +187,7 @@ class Leases:
             del self._held[event]
 
     async def ended(self, lease: Lease) -> None:
-        """Wait until a lease is over, and raise why."""
+        """Wait until a lease ends, and raise the reason."""
         event = asyncio.Event()
         with self.waking(lease, event):
             while True:
@@ -196,10 +196,10 @@ class Leases:
                 lease.check()
 
     async def _look(self) -> None:
-        """Look after everyone who waits, until nobody does."""
+        """Check all leases once a second, until there are no waiters."""
         while self._held:
             await asyncio.sleep(LOOK_SECONDS)
-            # A store that does not answer tells nothing of anyone; the next look may.
+            # If the store does not answer, nothing is known; the next check may succeed.
             with suppress(HeadraceError):
                 await asyncio.get_running_loop().run_in_executor(None, self._gate.refresh)
                 self._wake_ended()

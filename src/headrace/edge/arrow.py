@@ -1,8 +1,8 @@
-"""Bytes from the network become Arrow here, and nowhere else in the server.
+"""Decodes Arrow data from the network; nothing else in the server does.
 
 Three steps, in this order: what the bytes claim is bounded, then they are decoded, then every batch is validated in
 full. Nothing else may touch a batch before that: even asking an unchecked batch for its size reads memory that its
-sender chose. Whoever gets a batch from here may slice it, measure it and put it together with others.
+sender chose. A batch returned from here is safe to slice, measure and concatenate.
 
 An IPC stream is looked at message by message before anything of it is decoded. Arrow verifies the metadata of each
 message, but not the sizes that it claims, and each compressed buffer says at its head how large it will be. All of them
@@ -12,7 +12,7 @@ that turns out larger than it claims.
 Flight decodes by itself, and gives no way to look at a message before: `batches_of_flight` bounds and validates what
 comes out of it.
 
-Nothing here has state; any thread may call it. Whatever is wrong with the bytes is an `InvalidInput`. Decoding takes
+Stateless and thread-safe. Invalid bytes raise `InvalidInput`. Decoding takes
 time in proportion to `Claims.bytes`: keep what is large off the event loop.
 """
 
@@ -39,7 +39,7 @@ _SIZE_BYTES: Final = 8
 # Python raises the others while it looks at names and metadata that are not what they should be.
 _MALFORMED: Final = (pa.ArrowException, OSError, EOFError, UnicodeError, struct.error, ValueError)
 _OPTIONS: Final = pa.ipc.IpcReadOptions(use_threads=False)
-_NESTED: Final = "no nested types are taken but a map of names to values, and dictionaries of plain values"
+_NESTED: Final = "nested types are not supported, except a map of names to values, and dictionaries of plain values"
 
 
 class Claims(NamedTuple):
@@ -50,9 +50,9 @@ class Claims(NamedTuple):
 
 
 class Stream:
-    """An IPC stream whose claims are within the limits: at most so many bytes, compressed or not.
+    """An IPC stream whose claims are within the limits: at most `bytes_max` bytes, compressed or not.
 
-    Making one decodes nothing, and allocates nothing for what is claimed.
+    Creating one decodes nothing, and allocates nothing for what is claimed.
     """
 
     def __init__(self, body: bytes, bytes_max: int) -> None:
@@ -97,7 +97,7 @@ def batches_of_flight(reader: Any) -> Iterator[pa.RecordBatch]:
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Refuse columns that no batch of messages has, before any of them is decoded."""
+    """Reject columns that no batch of messages has, before any of them is decoded."""
     if len(schema) > ARROW_COLUMNS_MAX:
         raise InvalidInput("columns", str(len(schema)), f"at most {ARROW_COLUMNS_MAX} columns")
     for place, field in enumerate(schema):
@@ -153,13 +153,13 @@ def _claims_of(body: bytes, bytes_max: int) -> Claims:
 def _claims_of_batch(header: _Table, message: pa.ipc.Message) -> Claims:
     is_dictionary = message.type == "dictionary"
     if not is_dictionary and message.type != "record batch":
-        raise InvalidInput("body", f"with a message of type {message.type}", "it must hold record batches")
+        raise InvalidInput("body", f"with a message of type {message.type}", "it must contain record batches only")
     batch = header.table(_DICTIONARY_DATA) if is_dictionary else header
     rows = batch.number("<q", _BATCH_LENGTH)
     buffers = batch.pairs(_BATCH_BUFFERS)
     sizes = _decompressed(memoryview(message.body), buffers) if batch.has(_BATCH_COMPRESSION) else buffers[1::2]
     if rows < 0 or any(number < 0 for number in (*buffers, *sizes)):
-        raise InvalidInput("body", "a negative length", "lengths are 0 or more")
+        raise InvalidInput("body", "a negative length", "lengths must be 0 or more")
     return Claims(rows, sum(sizes))
 
 

@@ -1,9 +1,9 @@
-"""The audit log: refusals, changes of tokens, topics and groups, each a JSON object on a line of its own.
+"""The audit log: denied requests and changes of tokens, topics and groups, one JSON object per line.
 
     {"time": …, "event": "refused", "operation": "seek", "principal": "till", "address": "10.0.0.7", …}
 
-It has the logger `headrace.audit`, so that it can go to a file of its own. A line never has a payload or a secret: only
-names, and those are cut. Safe for threads.
+It uses the logger `headrace.audit`, so that it can have its own file. A line never contains a payload or a secret, only
+names, which are shortened. Thread-safe.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger("headrace.audit")
 
 
 def record(event: Event, operation: str, principal: str, address: str, **more: Any) -> None:
-    """Write a line; what is empty is left out."""
+    """Write a line; empty fields are omitted."""
     if logger.isEnabledFor(logging.INFO):
         named = {"operation": operation, "principal": principal, "address": address, **more}
         fields = {name: _short(value) for name, value in named.items() if value not in (None, "")}
@@ -31,7 +31,7 @@ def record(event: Event, operation: str, principal: str, address: str, **more: A
 
 
 def write_to(file: str) -> None:
-    """Have the lines in a file, which only its owner may read; one that was moved away is made again."""
+    """Write the lines to a file that only its owner may read; it is recreated after log rotation."""
     from logging.handlers import WatchedFileHandler
 
     class Private(WatchedFileHandler):
@@ -60,5 +60,5 @@ class _Line(logging.Formatter):
 def _short(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    # What a request brought may be no valid text.
+    # Text of a request may be invalid.
     return value.encode("utf-8", "backslashreplace").decode()[:_NAME_CHARACTERS_MAX]

@@ -1,10 +1,10 @@
-"""From asyncio into the broker: the one place where the event loop meets threads.
+"""The bridge from asyncio to the broker: the only place where the event loop meets threads.
 
-Publishes that arrive while another commit of their topic is under way are collected and handed over together: one
-thread switch per commit and not per message. Each has its room in the queue of its topic before it is collected, so
-nothing waits here that the broker does not count; who finds no room waits for it without a thread. Waiting for messages
-takes no thread either: a watch wakes the loop. Everything else runs in a small pool of threads, so that nothing blocks
-the loop; publishing has threads of its own, so that readers and changes of the catalog do not hold it up.
+Publishes that arrive while another commit of their topic is running are collected and submitted together: one thread
+switch per commit, not per message. Each one is admitted to the queue of its topic before it is collected, so everything
+that waits here counts against the broker's limits; waiting for admission needs no thread. Waiting for messages needs no
+thread either: a watch wakes the loop. Everything else runs in a small thread pool, so that nothing blocks the loop;
+publishing has its own threads, so that readers and catalog changes do not delay it.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ class Bridge:
         return await loop.run_in_executor(self._publishing, lambda: function(*args, **kwargs))
 
     async def know(self, topic: str) -> None:
-        """See to it that looking for a topic waits for nothing; in a shared store it may have to be asked for once."""
+        """Load a topic, so that finding it does not block; a shared store may have to be queried once."""
         if not self.broker.knows_topic(topic):
             with suppress(HeadraceError):
                 await self.call(self.broker.offsets, topic)
 
     async def _admitted(self, topic: str, ask: Callable[[Callable[[], None]], Admission]) -> Admission:
-        """Room in the queue of a topic: the only bound on what waits to be written, and counted from here on."""
+        """Admit a batch to the queue of a topic: the only limit on what waits to be written, counted from now on."""
         if not self.broker.knows_topic(topic):
             await self.know(topic)
         loop, admissions = asyncio.get_running_loop(), self.broker.admissions
         turn: asyncio.Future[None] = loop.create_future()
 
         def wake() -> None:
-            # The loop may be closed by the time the last topics end.
+            # The loop may be closed when the last topics end.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(_take_turn, turn)
 
@@ -93,7 +93,7 @@ class Bridge:
         return admission
 
     async def publish(self, topic: str, batch: pa.RecordBatch, commit_key: CommitKey | None = None) -> Receipts:
-        """Publish in the same commit as all who publish to the topic meanwhile."""
+        """Publish in one commit with all publishers that arrive meanwhile."""
         admissions = self.broker.admissions
         admission = await self._admitted(topic, lambda wake: admissions.admit(topic, batch, wake, commit_key))
         future: asyncio.Future[Receipts] = asyncio.get_running_loop().create_future()
@@ -106,7 +106,7 @@ class Bridge:
         return await future
 
     async def _hand_over(self, topic: Topic) -> None:
-        """Hand over what is collected, until nothing more comes."""
+        """Submit what is collected, until nothing more arrives."""
         while collected := self._collected[topic]:
             self._collected[topic] = []
             waiting = [pair for pair in collected if self._is_wanted(*pair)]
@@ -123,7 +123,7 @@ class Bridge:
         del self._collected[topic]
 
     async def publish_value(self, topic: str, value: bytes) -> None:
-        """Publish a message that is nothing but its value: those that come meanwhile make one batch."""
+        """Publish a message that has only a value; those that arrive meanwhile form one batch."""
         admissions, size = self.broker.admissions, len(value)
         admission = await self._admitted(topic, lambda wake: admissions.admit_value(topic, size, wake))
         future: asyncio.Future[Receipts] = asyncio.get_running_loop().create_future()
@@ -136,7 +136,7 @@ class Bridge:
         await future
 
     async def _hand_over_values(self, topic: Topic) -> None:
-        """Hand over what is gathered, until nothing more comes."""
+        """Submit the gathered values, until nothing more arrives."""
         while gathered := self._values[topic]:
             self._values[topic] = []
             waiting = [entry for entry in gathered if self._is_wanted(entry[0], entry[2])]
@@ -156,15 +156,15 @@ class Bridge:
     def _publish_values(
         self, topic: str, admitted: Sequence[Admission], values: Sequence[bytes]
     ) -> Sequence[Receipts | Exception]:
-        """What became of each value; in a thread."""
+        """The outcome of each value; runs in a thread."""
         outcome = self.broker.admissions.publish_values(admitted, _batch_of(values))[0]
         if not isinstance(outcome, InvalidInput):
             return [outcome] * len(values)
-        # Some are refused, and only those: each is looked at by itself.
+        # Only some are invalid: each is published separately.
         return self.broker.publish_many(topic, [_batch_of([value]) for value in values])
 
     def _is_wanted(self, admission: Admission, future: asyncio.Future[Receipts]) -> bool:
-        """Whether anyone waits for it still; what was given up before it was handed over is not written."""
+        """Whether its caller still waits; what was cancelled before submission is not written."""
         if future.done():
             self.broker.admissions.withdraw(admission)
             return False
@@ -206,9 +206,9 @@ class Bridge:
                     return batch
 
     def close(self) -> None:
-        """End the threads once they are done, or leave behind those that take longer than a stop may."""
+        """Stop the threads; those that take longer than the stop timeout are abandoned."""
         for pool in (self._publishing, self._pool):
-            # Waited for in a thread: a pool itself waits for ever.
+            # In a thread, because a pool waits without a timeout.
             ending = threading.Thread(target=pool.shutdown, name="headrace-http-stop", daemon=True)
             ending.start()
             ending.join(self.draining.seconds_left(self._stop_seconds))

@@ -1,7 +1,7 @@
-"""The end of waiting: a server that stops lets long polls and subscriptions go at once, with what they have.
+"""Draining: a stopping server ends long polls and subscriptions at once, with the messages they have.
 
-Everything here runs on the event loop. Whoever awaits an event that may be long in coming does so inside `waking`, and
-looks at `has_begun` before waiting again.
+Runs on the event loop. A waiter that may wait long does so inside `waking`, and checks `has_begun` before it waits
+again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 
 class Draining:
-    """Whether the server is stopping, and who is to be told."""
+    """Whether the server is stopping, and who is notified of it."""
 
     def __init__(self) -> None:
         self.has_begun = False
@@ -23,7 +23,7 @@ class Draining:
         self._told: list[Callable[[], None]] = []
 
     def begin(self) -> None:
-        """Wake everyone who waits; nobody should wait from now on."""
+        """Wake all waiters; nobody may wait from now on."""
         if not self.has_begun:
             self._began_at = time.monotonic()
         self.has_begun = True
@@ -33,16 +33,16 @@ class Draining:
             tell()
 
     def seconds_left(self, stop_seconds: float) -> float:
-        """How long whoever is at work may still be waited for, of so many seconds since it began."""
+        """How much remains of the given seconds since draining began."""
         return max(0.0, min(stop_seconds, self._began_at + stop_seconds - time.monotonic()))
 
     def tell(self, function: Callable[[], None]) -> None:
-        """Have a function called when the server begins to stop."""
+        """Call a function when the server begins to stop."""
         self._told.append(function)
 
     @contextmanager
     def waking(self, event: asyncio.Event) -> Iterator[None]:
-        """Have an event set when the server begins to stop."""
+        """Set an event when the server begins to stop."""
         self._events.add(event)
         try:
             yield

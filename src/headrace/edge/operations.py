@@ -1,10 +1,10 @@
-"""Every operation of every protocol, and the right that it needs: the one table that all of them read.
+"""Every operation of every protocol and the right it needs: one table that all protocols use.
 
 HTTP routes name their operation, actions of Flight are called by it, and streams of Flight have the name of their
-ticket. What is not in the table is denied. `register_group` makes one's own group; whoever gives a size or an
-importance asks for `change_group`, since both change what other readers and retention do.
+ticket. What is not in the table is denied. `register_group` creates a group; setting its size or importance needs
+`change_group`, because both affect other readers and retention.
 
-Pure: who calls is known already.
+Pure: the caller is already authenticated.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from headrace.core.rights import Caller, Right
 class Need(msgspec.Struct, frozen=True, kw_only=True):
     """What an operation needs.
 
-    right: on its topic, or on all topics if it has none; without one any caller who is known may call.
+    right: on its topic, or on all topics if it has none; without a right any authenticated caller may call.
     for_group: the right must hold for the group that is named.
     for_producer: the right must hold for the producer id, or the writer of commit keys, that is named.
-    is_public: nobody is asked who they are.
-    is_audited: the audit log has a line when it was done.
+    is_public: no authentication.
+    is_audited: recorded in the audit log when done.
     """
 
     right: Right | None = None
@@ -105,18 +105,18 @@ OPERATIONS: Final[dict[str, Need]] = {
 def check(
     caller: Caller, operation: str, topic: str = "*", group: str | None = None, producer: str | None = None
 ) -> None:
-    """Refuse an operation that the caller may not do, and one that nobody said anything about."""
+    """Raise for an operation that the caller may not do, or that is not in the table."""
     need = OPERATIONS.get(operation)
     if need is None:
         raise Forbidden(caller.name, "call", operation)
     if need.right is not None:
-        # A group that is not named is none that a limited grant could match.
+        # Without a group name a limited grant cannot match.
         named = (group or "") if need.for_group else None
         caller.require(need.right, topic, named, producer if need.for_producer else None)
 
 
 def check_producers(caller: Caller, topic: str, batch: pa.RecordBatch) -> None:
-    """Refuse a batch with a producer id that the caller may not use; the batch has been validated."""
+    """Raise for a batch with a producer id that the caller may not use; the batch has been validated."""
     if "producer_id" not in batch.schema.names or caller.may_publish_as_anyone(topic):
         return
     try:
@@ -128,5 +128,5 @@ def check_producers(caller: Caller, topic: str, batch: pa.RecordBatch) -> None:
 
 
 def registration(consumers: int | None, important: bool | None) -> str:
-    """The operation that registering a group is: making one's own, or changing what others feel."""
+    """The operation behind registering a group: creating one, or changing what affects others."""
     return "register_group" if consumers is None and important is None else "change_group"

@@ -1,8 +1,8 @@
-"""Waking those who wait for messages on the event loop, without a thread for any of them.
+"""Wakes those who wait for messages on the event loop, without a thread per waiter.
 
-All who wait on a topic share one watch: a commit costs the committing thread one call into the loop, however many
-wait, and none if the loop has yet to deliver the last one. The loop then sets the event of each. A server that stops
-sets them too. Everything here but the watch itself runs on the event loop.
+All waiters of a topic share one watch: a commit costs the committing thread one call into the loop, however many wait,
+and none if the previous call is still pending. The loop then sets the event of each waiter. A stopping server sets them
+too. Everything but the watch itself runs on the event loop.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class _Shared:
         """Called in the thread that committed."""
         if not self._is_called:
             self._is_called = True
-            # The loop may be closed by the time the last topics end.
+            # The loop may be closed when the last topics end.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._spread)
 
     def _spread(self) -> None:
-        # Cleared before the events are set: what comes after them calls again.
+        # Cleared before the events are set: later commits call again.
         self._is_called = False
         for event in self.events:
             event.set()
 
 
 class LoopWakeups:
-    """All who wait on one event loop."""
+    """All waiters on one event loop."""
 
     def __init__(self, draining: Draining) -> None:
         self.draining = draining
@@ -56,7 +56,7 @@ class LoopWakeups:
 
     @contextmanager
     def on(self, reader: TopicReader) -> Iterator[asyncio.Event]:
-        """An event that is set whenever something comes for the topic, and when the server begins to stop."""
+        """An event that is set when the topic gets messages, and when the server begins to stop."""
         shared = self._shared.get(reader.topic_id)
         if shared is None:
             shared = self._shared[reader.topic_id] = _Shared(asyncio.get_running_loop())
@@ -104,7 +104,7 @@ async def _attend(request: Request[Any, Any, Any], work: Coroutine[Any, Any, T],
         if ending.done():
             ending.result()
         if working.done():
-            # What came in the moment that the lease ended is not given out.
+            # Messages that arrived just when the lease ended are not delivered.
             lease.check()
             return working.result()
         raise Closed("the connection")
@@ -115,6 +115,6 @@ async def _attend(request: Request[Any, Any, Any], work: Coroutine[Any, Any, T],
 
 
 async def left(receive: Receive) -> None:
-    """Wait until the client is gone."""
+    """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass

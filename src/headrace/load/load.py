@@ -69,9 +69,13 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput("producers and consumers", str(count), f"at most {WORKERS_MAX} processes together")
         if self.batch * self.value_bytes > BATCH_BYTES_MAX // 2:
             size = self.batch * self.value_bytes
-            raise InvalidInput("batch", f"{size} bytes", f"batch times value bytes is at most {BATCH_BYTES_MAX // 2}")
+            raise InvalidInput(
+                "batch", f"{size} bytes", f"batch times value bytes must be at most {BATCH_BYTES_MAX // 2}"
+            )
         if self.messages < self.producers:
-            raise InvalidInput("messages", str(self.messages), f"at least one for each of {self.producers} producers")
+            raise InvalidInput(
+                "messages", str(self.messages), f"it must be at least one for each of {self.producers} producers"
+            )
 
     def share(self, producer: int) -> int:
         """How many messages a producer sends."""

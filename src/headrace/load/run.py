@@ -59,16 +59,16 @@ class _Run:
     def run(self) -> LoadOutcome:
         with Workers() as workers:
             self._start(workers)
-            self._wait(workers, self._is_divided, _START_SECONDS, "the consumers have not divided the partitions")
+            self._wait(workers, self._is_divided, _START_SECONDS, "the consumers did not get their partitions")
             self._wait(workers, self._is_ready, _START_SECONDS, "the producers are not ready")
             _order(self._producers, b"go")
             patience = self._load.timeout_seconds + self._load.pause_seconds
-            self._wait(workers, self._is_published, patience, "nothing was acknowledged any more")
+            self._wait(workers, self._is_published, patience, "no messages were acknowledged")
             self._wait(workers, self._has_arrived, patience, "")
             workers.listen(_MORE_SECONDS)
             readers = [worker for members in self._groups for worker in members]
             _order(readers, b"stop")
-            self._wait(workers, lambda: _all_done(readers), _START_SECONDS, "the consumers do not end")
+            self._wait(workers, lambda: _all_done(readers), _START_SECONDS, "the consumers did not stop")
         return self._outcome(readers)
 
     def _start(self, workers: Workers) -> None:

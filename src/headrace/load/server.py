@@ -67,5 +67,5 @@ def temporary_store(directory: Path | None, options: str = "") -> Iterator[str]:
 def _ready(line: str, pid: int) -> ServerProcess:
     url, http_url = re.search(r"headrace://\S+", line), re.search(r"http://\S+", line)
     if url is None or http_url is None:
-        raise LoadFailed(f"the server of the load did not start: it said {line!r}")
+        raise LoadFailed(f"the server of the load did not start: it printed {line!r}")
     return ServerProcess(url.group(), http_url.group(), pid)

@@ -11,7 +11,7 @@ __all__ = ["Pipeline"]
 
 
 def __getattr__(name: str) -> Any:
-    # Pipelines take a second to import, which the workers of the data source need not wait for.
+    # Pipelines take a second to import, which would delay the workers of the data source.
     if name == "Pipeline":
         from headrace.spark.pipeline import Pipeline
 

@@ -1,8 +1,8 @@
-"""The way from Spark to a broker: what travels to the executors, and the one client that each process makes of it.
+"""The connection from Spark to a broker: the address that is sent to executors, and one client per process.
 
-A Python worker of Spark serves many tasks, so its client is kept. Calls are patient: a broker that restarts, a store
-that is locked for a moment and a lost answer are tried again until the time is up; every call made through here may be
-done twice. Safe for threads; a process that was forked makes clients of its own.
+A Python worker of Spark serves many tasks, so its client is cached. Calls are retried until the timeout if the broker
+restarts, the store is locked for a moment or an answer is lost; every call made here is idempotent. Thread-safe; a
+forked process creates its own clients.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.core.retry import is_transient
 
 Result = TypeVar("Result")
 
-# One attempt; how often that is repeated is decided here.
+# Timeout of one attempt; retries are decided here.
 _ATTEMPT_SECONDS: Final = 2.0
 
 _lock = threading.Lock()
@@ -30,7 +30,7 @@ _clients: dict[tuple[int, Connection], Client] = {}
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where the broker is, and who calls. The secret parts are not shown."""
+    """The address of the broker and the credentials. Secrets are not shown."""
 
     url: str
     token: str | None = field(default=None, repr=False)
@@ -53,7 +53,7 @@ class Connection:
             return client
 
     def call(self, does: Callable[[Client], Result]) -> Result:
-        """Do something that may be done twice, again and again until it is done or the time is up."""
+        """Run an idempotent call, with retries until it succeeds or the time is up."""
         backoff = Backoff(self.timeout_seconds)
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Headrace's own hashing as functions of Spark: the very kernels that choose partitions in the broker.
+"""Headrace's hashing as Spark functions: the same kernels that choose partitions in the broker.
 
 from headrace.spark.functions import fnv1a64, partition_for
 df.repartition(8, partition_for("key", 8))
@@ -26,7 +26,7 @@ def fnv1a64(column: Column | str) -> Column:
 
 
 def partition_for(key: Column | str, partitions: int) -> Column:
-    """The partition that a key chooses in a topic of so many; null for no key, which is null or empty."""
+    """The partition of a key in a topic with `partitions` partitions; null if the key is null or empty."""
     check_partitions(partitions)
 
     choose = arrow_udf(partition_array, "int")  # type: ignore[call-overload]
@@ -40,7 +40,7 @@ def hash_array(values: pa.Array) -> pa.Array:
 
 
 def partition_array(keys: pa.Array, partitions: pa.Array) -> pa.Array:
-    """The partition that each key of a whole column chooses in a topic of so many."""
+    """The partition of each key of a column in a topic with `partitions` partitions."""
     values = _bytes(keys)
     chosen = hashes_of(values) % partitions.to_numpy(zero_copy_only=False).astype(np.uint64)
     has_key = pc.fill_null(pc.greater(pc.binary_length(values), 0), False)

@@ -1,6 +1,6 @@
-"""What the broker knows about topics, partitions and groups, as tables: `.option("metadata", "groups")`.
+"""Topics, partitions and groups of the broker as tables: `.option("metadata", "groups")`.
 
-With a topic only that one is described. A table is made of one look at the broker, by one task.
+With the option `topic` only that topic is described. One task reads a whole table from the broker.
 """
 
 from __future__ import annotations

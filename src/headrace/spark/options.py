@@ -1,7 +1,7 @@
-"""The options of the data source: which there are, what each may be, and what Spark's text for it means.
+"""The options of the data source: their names, values and parsing.
 
-Names are not case sensitive, as everywhere in Spark. An option that is not known is refused, with those that are
-spelled like it: a misspelled limit must not be silently no limit. Everything is checked before a server is asked.
+Names are case-insensitive, as everywhere in Spark. An unknown option is an error that suggests similar names: a
+misspelled limit must not be silently ignored. All validation happens before the first request to a server.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ _READ: Final = (
     "startingTimestamp",
 )
 _WRITE: Final = (*_CONNECTION, "topic", "batchId", "createTopic", "delivery", "partitions", "sinkId", "topicSettings")
-# What Spark itself adds to the options of a sink.
+# Options that Spark itself adds to those of a sink.
 _OF_SPARK: Final = frozenset({"checkpointlocation"})
 _BOOLEANS: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What is read, and how.
+    """Options of a reader.
 
-    start, end: where reading begins and ends; a stream has no end.
-    columns: what a row has, in this order.
-    split_messages_max: the messages that one task reads at most.
-    on_undecodable: what becomes of a value that does not fit its codec.
-    push_filters: whether filters narrow what is read; good for one query with one filter only.
+    start, end: where reading starts and ends; a stream has no end.
+    columns: the columns of a row, in this order.
+    split_messages_max: the maximum number of messages that one task reads.
+    on_undecodable: what to do with a value that cannot be decoded by its codec.
+    push_filters: whether filters narrow what is read; only for one query with one filter.
     """
 
     connection: Connection
@@ -89,11 +89,11 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What is written where, and how.
+    """Options of a writer.
 
-    topic: where all rows go; without it each row names its topic.
-    sink_id, batch_id: what makes a write the same write when it is done again.
-    partitions, topic_settings: of a topic that is made, if topics are to be made at all.
+    topic: the topic of all rows; if omitted, each row names its topic.
+    sink_id, batch_id: identify a write, so that a repeated one publishes nothing.
+    partitions, topic_settings: of a topic that is created, if createTopic is set.
     """
 
     connection: Connection
@@ -112,7 +112,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     metadata = options.choice("metadata", METADATA)
     topic = options.text("topic")
     if topic is None and metadata is None:
-        raise InvalidInput("topic", "not given", "name the topic to read by .option('topic', …)")
+        raise InvalidInput("topic", "not given", "set the topic to read with .option('topic', …)")
     start, start_time = options.text("startingOffsets"), options.text("startingTimestamp")
     end, end_time = options.text("endingOffsets"), options.text("endingTimestamp")
     options.refuse_both("startingOffsets", "startingTimestamp")
@@ -146,17 +146,21 @@ def write_options(given: Mapping[str, str], is_stream: bool) -> WriteOptions:
     create_topic = options.boolean("createTopic", False)
     delivery = options.choice("delivery", ("exactly-once", "at-least-once")) or "exactly-once"
     if is_stream and batch_id is not None:
-        raise InvalidInput("batchId", str(batch_id), "Spark numbers the batches of a stream itself")
+        raise InvalidInput("batchId", str(batch_id), "Spark numbers the batches of a stream itself: omit it")
     if not is_stream and (sink_id is None) != (batch_id is None):
         given_one = "sinkId" if batch_id is None else "batchId"
-        raise InvalidInput(given_one, "given alone", "a batch write needs sinkId and batchId together, or neither")
+        raise InvalidInput(given_one, "given alone", "a batch write needs both sinkId and batchId, or neither")
     if sink_id is not None and delivery == "at-least-once":
-        raise InvalidInput("sinkId", repr(sink_id)[:100], "with delivery=at-least-once nothing remembers it")
+        raise InvalidInput(
+            "sinkId", repr(sink_id)[:100], "it has no effect with delivery=at-least-once: omit one of them"
+        )
     if partitions is not None and not create_topic:
-        raise InvalidInput("partitions", str(partitions), "it is of a topic to be made: set createTopic=true too")
+        raise InvalidInput(
+            "partitions", str(partitions), "it applies to a topic that is created: set createTopic=true too"
+        )
     settings = _topic_settings(options.text("topicSettings"))
     if settings and not create_topic:
-        raise InvalidInput("topicSettings", "given", "they are of a topic to be made: set createTopic=true too")
+        raise InvalidInput("topicSettings", "given", "it applies to a topic that is created: set createTopic=true too")
     return WriteOptions(
         connection=options.connection(),
         topic=None if topic is None else check_topic_name(topic),
@@ -170,7 +174,7 @@ def write_options(given: Mapping[str, str], is_stream: bool) -> WriteOptions:
 
 
 def _topic_settings(text: str | None) -> dict[str, Any]:
-    """Settings of a topic to be made, checked before anything is written."""
+    """Settings of a topic to create, checked before anything is written."""
     if text is None:
         return {}
     try:
@@ -201,7 +205,7 @@ def _place(offsets_name: str, offsets: str | None, time_name: str, time: str | N
 
 
 def check_batch(options: ReadOptions) -> None:
-    """Refuse what only a stream can do."""
+    """Reject options that only a stream has."""
     for name, value in {
         "group": options.group,
         "important": options.important,
@@ -209,11 +213,11 @@ def check_batch(options: ReadOptions) -> None:
         "maxBytesPerTrigger": options.trigger_bytes_max,
     }.items():
         if value is not None:
-            raise InvalidInput(name, repr(value), "it is of streams: leave it out of a batch read")
+            raise InvalidInput(name, repr(value), "it applies to streams only: omit it in a batch read")
 
 
 def check_stream(options: ReadOptions) -> None:
-    """Refuse what a stream cannot do."""
+    """Reject options that a stream does not have."""
     if options.metadata is not None:
         raise InvalidInput("metadata", repr(options.metadata), "it can be read as a batch only")
     if options.end != LATEST:
@@ -221,11 +225,11 @@ def check_stream(options: ReadOptions) -> None:
             "endingOffsets", "given", "a stream has no end: read a batch, or use trigger(availableNow=True)"
         )
     if options.important is not None and options.group is None:
-        raise InvalidInput("important", "given without a group", "name the group too")
+        raise InvalidInput("important", "given without a group", "set the option group too")
 
 
 def default_start(options: ReadOptions, is_stream: bool) -> Position:
-    """Where reading begins: as with Spark's Kafka source, a stream reads what comes, and a batch what is there."""
+    """The default start: as in Spark's Kafka source, a stream starts at the end, a batch at the oldest message."""
     return options.start or (LATEST if is_stream else EARLIEST)
 
 
@@ -239,12 +243,12 @@ class _Options:
             if name not in names:
                 close = difflib.get_close_matches(name, names, n=3) or sorted(names)
                 alike = ", ".join(names[other] for other in close)
-                raise InvalidInput("option", repr(name)[:100], f"it is not known here; there is {alike}")
+                raise InvalidInput("option", repr(name)[:100], f"it is unknown; similar options are {alike}")
 
     def text(self, name: str) -> str | None:
         value = self._given.get(name.lower())
         if value is not None and not value.strip():
-            raise InvalidInput(name, repr(value)[:100], "it is empty: leave it out, or give it a value")
+            raise InvalidInput(name, repr(value)[:100], "it is empty: omit it, or give it a value")
         return value
 
     def whole(self, name: str, least: int, most: int) -> int | None:
@@ -276,14 +280,14 @@ class _Options:
 
     def refuse_both(self, one: str, other: str) -> None:
         if one.lower() in self._given and other.lower() in self._given:
-            raise InvalidInput(one, repr(self._given[one.lower()])[:100], f"it cannot be given together with {other}")
+            raise InvalidInput(one, repr(self._given[one.lower()])[:100], f"it cannot be combined with {other}")
 
     def connection(self) -> Connection:
         token, certificates = self.text("token"), self.text("rootCertificates")
         seconds = self.whole("timeoutSeconds", 1, 24 * 3600)
         return Connection(
             url=self.text("url") or URL_DEFAULT,
-            # Taken from the environment of the driver: executors have another.
+            # Read in the driver: executors have a different environment.
             token=token if token is not None else os.environ.get(TOKEN_VARIABLE),
             root_certificates=None if certificates is None else _pem(certificates),
             timeout_seconds=float(TIMEOUT_SECONDS_DEFAULT if seconds is None else seconds),

@@ -1,6 +1,6 @@
-"""The columns of the data source: of rows that are read, of rows to be written, and of the metadata tables.
+"""The columns of the data source: for reading, for writing, and of the metadata tables.
 
-The types are such that the broker's Arrow batches are Spark's as they are: same types, same nullability.
+Types and nullability match the broker's Arrow batches, so that they need no conversion.
 """
 
 from __future__ import annotations
@@ -110,18 +110,18 @@ def read_schema(columns: Sequence[str]) -> StructType:
 
 
 def check_writable(schema: StructType, has_topic: bool) -> None:
-    """Refuse columns that cannot be written, before anything is."""
+    """Reject columns that cannot be written, before anything is written."""
     names = [name.lower() for name in schema.names]
     for name in names:
         if name not in _WRITABLE:
             rule = f"it cannot be written: select only {', '.join(_WRITABLE)}"
             raise InvalidInput("column", repr(name)[:100], rule)
         if names.count(name) > 1:
-            raise InvalidInput("column", repr(name), "it is there more than once")
+            raise InvalidInput("column", repr(name), "it is given more than once")
     if "value" not in names:
-        raise InvalidInput("column", "'value' missing", "every message needs a value: add a column of that name")
+        raise InvalidInput("column", "'value' missing", "every message needs a value: add a column value")
     if not has_topic and "topic" not in names:
-        rule = "say where the rows go: .option('topic', …), or a column of that name"
+        rule = "set the topic with .option('topic', …), or add a column topic"
         raise InvalidInput("topic", "not given", rule)
     for name, field in zip(names, schema.fields, strict=True):
         kinds, shown = _WRITABLE[name]

@@ -1,7 +1,6 @@
-"""A Spark session that starts wherever Headrace is installed: Java found, workers with this very Python, no noise.
+"""Starts a Spark session wherever Headrace is installed: finds Java, uses this Python for workers, reduces logs.
 
-Nobody needs this module to use the data source: any session finds it by itself. It is what tests, benchmarks and
-pipelines start Spark with.
+The data source does not need this module: any session finds it. Tests, benchmarks and pipelines use it to start Spark.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _ON_THIS_MACHINE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindA
 def session(
     master: str = "local[*]", name: str = "headrace", configuration: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The running session, or a new one on this master; a configuration given wins over ours."""
+    """The running session, or a new one on this master; the given configuration overrides ours."""
     prepare_environment(master)
     from pyspark.sql import SparkSession
 
@@ -47,12 +46,12 @@ def session(
 
 
 def prepare_environment(master: str = "local[*]") -> None:
-    """Set what Spark reads from the environment before its Java starts."""
+    """Set the environment variables that Spark reads before its Java starts."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if is_local(master):
-        # What another installation of Spark left there would start that one, or start this one in another way.
+        # Variables of another Spark installation would start that one, or change this one.
         os.environ["SPARK_HOME"] = str(spark_home())
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

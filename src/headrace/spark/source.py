@@ -30,7 +30,7 @@ class HeadraceSource(DataSource):
     """A topic as a DataFrame, and a DataFrame as messages."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        # Plain, so that it travels as it is.
+        # A plain value, so that it can be pickled.
         self._given = dict(options)
 
     @classmethod
@@ -44,23 +44,23 @@ class HeadraceSource(DataSource):
         return METADATA[options.metadata] if options.metadata else read_schema(options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads what is there."""
+        """The batch reader."""
         options = read_options(self._given)
         check_batch(options)
         if schema != self.schema():
-            raise InvalidInput("schema", schema.simpleString()[:100], "it is fixed: leave it out, or choose `columns`")
+            raise InvalidInput("schema", schema.simpleString()[:100], "it is fixed: omit it, or choose `columns`")
         return MetadataReader(options, schema) if options.metadata else batch_reader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Reads what comes."""
+        """The stream reader."""
         options = read_options(self._given)
         check_stream(options)
         if schema != self.schema():
-            raise InvalidInput("schema", schema.simpleString()[:100], "it is fixed: leave it out, or choose `columns`")
+            raise InvalidInput("schema", schema.simpleString()[:100], "it is fixed: omit it, or choose `columns`")
         return StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Writes a DataFrame once."""
+        """The batch writer."""
         options = write_options(self._given, is_stream=False)
         check_writable(schema, options.topic is not None)
         if overwrite:

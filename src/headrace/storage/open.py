@@ -33,7 +33,7 @@ def open_store(url: str) -> Store:
     scheme, separator, rest = url.partition(":")
     if separator and scheme == "memory":
         if rest:
-            raise InvalidInput("store", repr(url), "a memory store takes no path and no options: memory:")
+            raise InvalidInput("store", repr(url), "a memory store has no path and no options: write memory:")
         return MemoryStore()
     if separator and scheme == "file":
         return DiskStore(*_parse_disk(url))
@@ -55,7 +55,7 @@ def open_catalog(url: str) -> Catalog:
 
         return open_postgres_catalog(*parsed)
     if scheme != "file":
-        rule = "only a store that begins with file: or postgresql: has a catalog to open"
+        rule = "only a store with file: or postgresql: has a catalog"
         raise InvalidInput("store", repr(shown(url)), rule)
     directory, _ = _parse_disk(url)
     return open_disk_catalog(directory)
@@ -64,7 +64,7 @@ def open_catalog(url: str) -> Catalog:
 def disk_directory(url: str) -> Path:
     """The directory of a disk store."""
     if url.partition(":")[0] != "file":
-        raise InvalidInput("store", repr(shown(url)), "only a store that begins with file: is a directory")
+        raise InvalidInput("store", repr(shown(url)), "it must be a store with file:")
     return _parse_disk(url)[0]
 
 

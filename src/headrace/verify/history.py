@@ -63,7 +63,7 @@ def read_history(path: Path) -> Iterator[Event]:
             try:
                 event = decoder.decode(line)
             except msgspec.MsgspecError as error:
-                rule = f"it is no event of a history: {error}"
+                rule = f"it is not an event of a history: {error}"
                 raise InvalidInput(f"line {number} of {path}", repr(line[:40]), rule) from None
             if number == 1 and (not isinstance(event, Began) or event.format != FORMAT):
                 raise InvalidInput(str(path), repr(line[:40]), f"it must begin with an event of format {FORMAT}")

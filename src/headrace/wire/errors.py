@@ -1,12 +1,15 @@
-"""Errors of the core tree as bytes, so that the client raises what the broker raised, fields and all."""
+"""Errors of the core tree as bytes, so that the client raises the error of the broker with all its fields."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from headrace.core.errors import HeadraceError, all_errors
+
+# The server ends the text of an unexpected error with these words, and the client recognises it by them.
+UNEXPECTED_MARK: Final = "the server's log has it"
 
 
 class _Carried(msgspec.Struct):
@@ -15,12 +18,12 @@ class _Carried(msgspec.Struct):
 
 
 def encode_error(error: HeadraceError) -> bytes:
-    """An error as bytes."""
+    """Encode an error."""
     return msgspec.json.encode(_Carried(error.code, error.details()))
 
 
 def decode_error(carried: bytes) -> HeadraceError | None:
-    """The error in these bytes, or none if they hold no error that is known here."""
+    """Decode an error; None if the bytes hold no known error."""
     try:
         given = msgspec.json.decode(carried, type=_Carried)
         return _by_code()[given.code](**given.fields)

@@ -74,9 +74,9 @@ def test_what_the_framework_finds_is_a_problem_too(client: httpx.Client) -> None
     headers = {"content-type": "application/x-www-form-urlencoded"}
     problem(client.post("/v1/topics", content=b"name=x", headers=headers), 415, "unsupported_media_type")
     told = problem(client.get("/v1/topics", params={"page": 2}), 422, "invalid_input")
-    assert "bridge" not in told["detail"] and "this operation has none" in told["detail"]
+    assert "bridge" not in told["detail"] and "this operation has no parameters" in told["detail"]
     told = problem(client.get(path, params={"bridge": 2, "offset": 0}), 422, "invalid_input")
-    assert "known are encoding, max_bytes" in told["detail"]
+    assert "known parameters are encoding, max_bytes" in told["detail"]
 
 
 def test_paths_may_have_slashes_too_many(client: httpx.Client) -> None:

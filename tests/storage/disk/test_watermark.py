@@ -83,7 +83,7 @@ class TestOpening:
         log = topic.reopen()
         assert values_in(log, 1) == [b"new"]
         assert log.time_of(1, 4) is None and log.time_of(1, 9) is not None
-        with pytest.raises(OffsetOutOfRange, match="valid are 9"):
+        with pytest.raises(OffsetOutOfRange, match="it must be 9"):
             log.read(1, 4, 1, EVERYTHING)
 
     @pytest.mark.parametrize("is_indexed", [True, False])

@@ -1,8 +1,8 @@
-"""The words that servers of a shared store say to each other; a log says the first of them itself.
+"""The notifications between servers of a shared store; the log sends the first kind itself.
 
 topic:<id>        after a commit to a topic
 group:<id>        after a group of a topic moved to another generation, or was deleted
-topics            after a topic was made, changed or deleted
+topics            after a topic was created, altered or deleted
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ GROUP: Final = "group"
 
 
 def group_word(topic_id: int) -> str:
-    """What is said when a group of a topic has moved."""
+    """The notification for a changed group of a topic."""
     return f"{GROUP}:{topic_id}"
 
 
 def parse_word(word: str) -> tuple[str, int | None]:
-    """The kind of a word, and the topic that it is about if it names one."""
+    """The kind of a notification, and its topic if it names one."""
     kind, _, rest = word.partition(":")
     return kind, int(rest) if rest.isdecimal() else None

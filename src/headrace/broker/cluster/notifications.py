@@ -1,4 +1,4 @@
-"""News from the other servers of a shared store: whoever waits here is told to look again.
+"""Notifications from other servers of a shared store: they wake local waiters.
 
     word          heard here
     topic:<id>    readers of the topic look again
@@ -6,8 +6,8 @@
     topics        the topics are compared with the catalog
     none          all of these: the connection was lost, or is new
 
-A word may be lost. So maintenance looks around every second, at topics that someone waits on, and now and then at all.
-Hearing runs in the thread that listens, or in that of maintenance. A look that fails is logged: the next one mends it.
+A notification may be lost. So maintenance polls every second the topics that have waiters, and less often all of them.
+Runs in the listening thread, or in that of maintenance. A failed poll is logged: the next one repairs it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ logger = logging.getLogger(__name__)
 
 
 class Notifications:
-    """Tells the topics of a broker what is heard."""
+    """Dispatches notifications to the topics of a broker."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
 
     def hear(self, word: str | None) -> None:
-        """One word of another server, or of this one; none stands for any."""
+        """Handle one notification of any server; None stands for all kinds."""
         if word is None:
             self.compare_topics()
             self.look_around()
@@ -42,16 +42,16 @@ class Notifications:
                 self._look(found, is_group=kind == GROUP)
 
     def look_around(self) -> None:
-        """Look at every topic that someone waits on, whose notifications may have been lost."""
+        """Poll every topic that has waiters, in case a notification was lost."""
         for opened in self._topics.all():
             self._look(opened, is_group=True)
 
     def compare_topics(self) -> None:
-        """Take in topics that were made, changed or deleted through other servers."""
+        """Apply topics that other servers created, altered or deleted."""
         try:
             self._topics.sync()
         except HeadraceError as error:
-            logger.warning("the topics of other servers could not be looked at: %s", error)
+            logger.warning("cannot check the topics of other servers, will retry: %s", error)
 
     def _look(self, opened: OpenTopic, is_group: bool) -> None:
         if is_group:
@@ -62,4 +62,4 @@ class Notifications:
             self.compare_topics()
         except HeadraceError as error:
             if opened.topic.ended is None:
-                logger.warning("topic %r could not be looked at: %s", opened.record.name, error)
+                logger.warning("cannot check topic %r, will retry: %s", opened.record.name, error)

@@ -1,8 +1,8 @@
-"""The groups of one topic: the rules of the core, applied to what a book keeps.
+"""The groups of one topic: the rules of the core, applied to a group store.
 
-Decide, persist, apply: a rule of the core gives the next value of a group, the book stores it, and only then whoever
-waits is told. Where the book is shared, all of it happens under the lock of the group's row, and other servers are
-told too. Once the topic has ended nothing is changed any more.
+Decide, persist, apply: a rule of the core gives the next value of a group, the store persists it, and only then waiters
+are notified. In a shared store all of this happens under the lock of the group's row, and other servers are notified
+too. Once the topic has ended, nothing changes any more.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from headrace.core.hashing import Int64s
 from headrace.storage.group_row import Reach
 from headrace.storage.ranges import OffsetRange
 
-# What happens to a group: as it was, or none, and as it is.
+# A change of a group: the old value, or None, and the new value.
 _Step = tuple[Group | None, Group]
 
 
 class Groups:
-    """The groups of a topic. Safe for threads."""
+    """The groups of a topic. Thread-safe."""
 
     def __init__(
         self,
@@ -54,19 +54,19 @@ class Groups:
         return self._book.all()
 
     def has(self, name: str) -> bool:
-        """Whether there is such a group."""
+        """Whether the group exists."""
         return self._book.find(name) is not None
 
     def get(self, name: str) -> Group:
-        """A group, or an error that it is not there."""
+        """A group; raises if it does not exist."""
         return self._found(name, self._book.find(name))
 
     def known(self, name: str) -> Group:
-        """A group as this server saw it last, which spares a look where the store is shared."""
+        """A group as last seen by this server, which saves a query to a shared store."""
         return self._book.known(name) or self.get(name)
 
     def has_moved(self, name: str, generation: int) -> bool:
-        """Whether a group may be in another generation by now; without waiting for anything."""
+        """Whether a group may be in another generation now; does not block."""
         known = self._book.known(name)
         return known is None or known.generation != generation
 
@@ -76,11 +76,11 @@ class Groups:
         return group
 
     def settle(self) -> None:
-        """Wait for the change under way; after the end of the topic it was the last."""
+        """Wait for the running change; after the end of the topic it is the last."""
         self._book.settle()
 
     def forget(self) -> None:
-        """Another server changed a group, or may have: what was seen here does not count any more."""
+        """Another server changed a group, or may have: invalidate the cache."""
         self._book.forget()
 
     def register(self, name: str, consumers: int | None, important: bool | None, read_from: ReadFrom) -> Group:
@@ -102,7 +102,7 @@ class Groups:
             raise QuotaExceeded(f"groups of topic {topic!r}", "broker.groups_per_topic_max", groups_max)
 
     def _beginning(self, read_from: ReadFrom) -> dict[int, int]:
-        """The offsets of a new group; a partition without one begins at its oldest message."""
+        """The offsets of a new group; a partition without one starts at its oldest message."""
         if read_from == "earliest":
             return {}
         with self._topic.using() as log:
@@ -126,15 +126,15 @@ class Groups:
         return self._take(name, "group", step)
 
     def heartbeat(self, name: str, member: str, is_reading: bool = False) -> Group:
-        """Keep a member in."""
+        """Renew a member's session."""
         return self._change(name, lambda group, now_us: rules.heartbeat(group, member, now_us, is_reading))
 
     def leave(self, name: str, member: str) -> Group:
-        """Let a member go."""
+        """Remove a member."""
         return self._change(name, lambda group, _: rules.leave(group, member))
 
     def _change(self, name: str, rule: Callable[[Group, int], Group]) -> Group:
-        """Apply a rule to a group and the time; if its generation moves, all who wait on the topic look again."""
+        """Apply a rule to a group and the time; if its generation changes, all waiters of the topic are woken."""
 
         def step(draft: GroupDraft) -> _Step:
             return _put(draft, rule(self._found(name, draft.group), self._now_us(draft)))
@@ -142,7 +142,7 @@ class Groups:
         return self._take(name, "group", step)
 
     def _now_us(self, draft: GroupDraft) -> int:
-        """What sessions are measured by: this server's monotonic clock, or the clock of the database it shares."""
+        """The clock for sessions: this server's monotonic clock, or that of the shared database."""
         return self._clock.session_us(draft.database_us)
 
     def _take(self, name: str, reach: Reach, step: Callable[[GroupDraft], _Step]) -> Group:
@@ -157,12 +157,12 @@ class Groups:
         self._announce()
 
     def expire(self) -> int:
-        """Take out the members whose session ran out, in all groups; say how many."""
+        """Remove members whose session expired, in all groups; returns how many."""
         self._topic.check_alive()
         return sum(self.expire_members(group.name) for group in self.all() if group.members)
 
     def expire_members(self, name: str) -> int:
-        """Take out the members of one group whose session ran out; say how many."""
+        """Remove the members of one group whose session expired; returns how many."""
         expired = 0
 
         def rule(group: Group, now_us: int) -> Group:
@@ -176,7 +176,7 @@ class Groups:
         return expired
 
     def delete(self, name: str) -> None:
-        """Remove a group with its offsets."""
+        """Delete a group with its offsets."""
 
         def remove(draft: GroupDraft) -> None:
             self._found(name, draft.group)
@@ -192,7 +192,7 @@ class Groups:
 
     def positions(self, name: str) -> Int64s:
         """The next offset to read of every partition: the committed one, or the oldest kept."""
-        # Committed offsets first: the partitions they name are there by the time the log is asked.
+        # Committed offsets first: the partitions they name exist when the log is queried.
         committed = self.committed(name)
         return positions_of(self._topic.offsets(), committed)
 
@@ -204,7 +204,7 @@ class Groups:
         return standing
 
     def all_positions_in(self, range_: OffsetRange) -> Callable[[str], Int64s | None]:
-        """The same for many groups, looked up once: a function of a group's name; none if there is no such group."""
+        """The same for many groups with one query: a function of a group's name; None if it does not exist."""
         offsets = self._book.all_offsets()
 
         def positions(name: str) -> Int64s | None:
@@ -214,7 +214,7 @@ class Groups:
         return positions
 
     def commit(self, name: str, offsets: Mapping[int, int], member: str | None, generation: int | None) -> None:
-        """Store that everything below these offsets was read; a commit never moves a group back."""
+        """Commit that everything below these offsets was read; a commit never moves a group back."""
         self._check_offsets(offsets)
 
         def check(group: Group | None, database_us: DatabaseTime | None) -> None:
@@ -224,9 +224,9 @@ class Groups:
         self._book.raise_offsets(name, offsets, check)
 
     def claim(self, name: str, partition: int, offset: int, generation: int) -> bool:
-        """Move a group past one message; whether it was this call that moved it.
+        """Move a group past one message; returns whether this call moved it.
 
-        A shared book may do it twice, if the first answer was lost: who moved it is unknown then.
+        A shared store may try twice, if the first answer was lost: then it is unknown who moved it.
         """
         moved: list[int] = []
 
@@ -241,7 +241,7 @@ class Groups:
     def advance(self, name: str, committed: Mapping[int, int], partition: int) -> bool:
         """The same for a group whose offsets are known, the one of this partition included: one statement.
 
-        Nothing is moved if any of them is another by now.
+        Nothing is moved if any of them has changed.
         """
         moved: list[bool] = []
         return self._certainly(moved, lambda: self._book.advance(name, committed, partition, moved))
@@ -260,7 +260,7 @@ class Groups:
         return bool(moved[-1])
 
     def seek(self, name: str, offsets: Mapping[int, int]) -> None:
-        """Move a group, forward or back; what its members read before cannot be committed any more."""
+        """Move a group, forward or back; what its members read before can no longer be committed."""
         self._check_offsets(offsets)
 
         def step(draft: GroupDraft) -> _Step:
@@ -271,7 +271,7 @@ class Groups:
         self._take(name, "back", step)
 
     def _check_offsets(self, offsets: Mapping[int, int]) -> None:
-        """Refuse what is not there; other servers may have written more than this one knows."""
+        """Raise for offsets that do not exist; other servers may have written more than this one knows."""
         if self._topic.may_hold(offsets):
             return
         range_, name = self._topic.offsets(), self._topic.record.name
@@ -283,7 +283,7 @@ class Groups:
                 raise OffsetOutOfRange(name, partition, offset, start, end)
 
     def drop_outlived(self, now_us: int) -> int:
-        """Drop what is past retention and read by all important groups."""
+        """Delete messages past retention that all important groups have read."""
         return self._book.drop_outlived(now_us)
 
 

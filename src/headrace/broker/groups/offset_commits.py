@@ -1,4 +1,4 @@
-"""Offsets that several groups of a shared topic commit at the same time, in one transaction.
+"""Combines offset commits of several groups of a shared topic into one transaction.
 
 Consumers of many groups commit through one server, each a moment after the other: those that wait share a transaction
 (`combiner`). Every commit is checked by itself under the lock of its group, and one that is refused leaves the others
@@ -20,7 +20,7 @@ from headrace.storage.catalog import Catalog, GroupOffsets
 
 @dataclass(slots=True, eq=False)
 class OffsetCommit(Waiter):
-    """What one consumer wants committed, what refuses it, and what came of it."""
+    """One consumer's commit, its check, and its outcome."""
 
     group: str
     offsets: Mapping[int, int]
@@ -30,7 +30,7 @@ class OffsetCommit(Waiter):
 
 
 class OffsetCommits(Combiner[OffsetCommit]):
-    """The commits of one topic's groups that wait. Safe for threads."""
+    """The waiting commits of one topic's groups. Thread-safe."""
 
     def __init__(self, catalog: Catalog, topic_id: int) -> None:
         super().__init__()
@@ -38,14 +38,14 @@ class OffsetCommits(Combiner[OffsetCommit]):
         self._topic_id = topic_id
 
     def commit(self, commit: OffsetCommit) -> bool:
-        """Commit together with others who wait, or raise what refuses it; whether it was possible."""
+        """Commit together with other waiters, or raise the rejection; returns whether it was possible."""
         self.share(commit)
         if commit.error is not None:
             raise commit.error
         return commit.is_decided
 
     def work(self, taken: Sequence[OffsetCommit]) -> None:
-        """Raise the offsets of all that may be raised."""
+        """Store the offsets of all commits that pass their check."""
         decided: list[OffsetCommit] = []
 
         def decide(groups: Mapping[str, Group], database_us: int) -> GroupOffsets:
@@ -63,7 +63,7 @@ class OffsetCommits(Combiner[OffsetCommit]):
 
 
 def _decide(commits: Sequence[OffsetCommit], groups: Mapping[str, Group], database_us: int) -> GroupOffsets:
-    """The highest offset by group and partition of all commits that nothing refuses."""
+    """The highest offset by group and partition of all commits that pass their check."""
     offsets: dict[tuple[str, int], int] = {}
     for commit in commits:
         commit.error = None

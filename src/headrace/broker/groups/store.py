@@ -1,14 +1,14 @@
-"""Where the groups of a topic are kept: by this server alone, or in a database that servers share.
+"""Group stores: the groups of a topic, kept by this server alone, or in a database that servers share.
 
     kept      groups, members and offsets in memory; what must survive is stored in the catalog first. A lock orders
               the changes; it is held while the catalog is written and while retention drops what no important group
-              needs. After a restart groups have no members: they notice and join again.
+              needs. After a restart groups have no members: they join again.
     shared    nothing in memory counts: every change is a transaction under the lock of the group's row, and every look
               a query. Offsets that are committed at the same time share a transaction. What was seen last is
               remembered for those who must not wait, and forgotten when a neighbour says that it changed something.
 
-Both are safe for threads. A change that fails leaves everything as it was.
-Lock order of the kept book: its lock, then the log's or the catalog's.
+Both are thread-safe. A change that fails leaves everything unchanged.
+Lock order of the kept store: its lock, then the log's or the catalog's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CommitCheck = Callable[[Group | None, DatabaseTime | None], None]
 
 
 class GroupDraft(Protocol):
-    """One group while it is changed, and nobody else changes it. `database_us` tells the time where it is shared."""
+    """One group during an exclusive change. `database_us` is the time of a shared database."""
 
     @property
     def group(self) -> Group | None: ...
@@ -161,7 +161,7 @@ class LocalGroupStore:
         self.change(name, "offsets", partial(_raise, offsets, check))
 
     def put(self, group: Group, offsets: Mapping[int, int] | None) -> None:
-        """Store what must survive of a group, and take it in; the caller holds the lock."""
+        """Persist a group, then apply it; the caller holds the lock."""
         before = self._groups.get(group.name)
         if before is None or msgspec.structs.replace(before, members={}) != msgspec.structs.replace(group, members={}):
             self._catalog.put_group(self._topic.record.id, group, offsets)
@@ -175,24 +175,24 @@ class LocalGroupStore:
         try:
             self._catalog.put_offsets(self._topic.record.id, name, offsets)
         except BaseException:
-            # Nobody knows now what the catalog has: it is asked again.
+            # The state of the catalog is unknown now: it is queried again.
             self._offsets.pop(name, None)
             raise
         self._offsets[name] = {**present, **offsets}
 
     def remove(self, name: str) -> None:
-        """Remove a group with its offsets; the caller holds the lock."""
+        """Delete a group with its offsets; the caller holds the lock."""
         self._catalog.remove_group(self._topic.record.id, name)
         del self._groups[name]
         self._offsets.pop(name, None)
 
     def drop_outlived(self, now_us: int) -> int:
-        """Drop what is past retention and read by all important groups; no group moves back meanwhile."""
+        """Delete messages past retention that all important groups have read; no group moves back meanwhile."""
         with self._lock, self._topic.using() as log:
             return log.drop_outlived(self._topic.record.settings, self._held(), now_us)
 
     def _held(self) -> Int64s | None:
-        """Per partition the lowest offset that an important group has yet to read; none without such groups."""
+        """The lowest offset per partition that an important group has not read; None without such groups."""
         important = [group.name for group in self.all() if group.important]
         if not important:
             return None
@@ -203,16 +203,16 @@ class LocalGroupStore:
         return held
 
     def forget(self) -> None:
-        """Nothing here can be behind."""
+        """Does nothing: there is no cache to invalidate."""
 
     def settle(self) -> None:
-        """Wait for the change under way; after the end of the topic it was the last."""
+        """Wait for the running change; after the end of the topic it is the last."""
         with self._lock:
             pass
 
 
 class _KeptGroup:
-    """One group of a kept book, whose lock is held."""
+    """One group of a kept store, whose lock is held."""
 
     database_us: DatabaseTime | None = None
 
@@ -247,7 +247,7 @@ class SharedGroupStore:
         self._topic = topic
         self._catalog = catalog
         self._commits = OffsetCommits(catalog, topic.record.id)
-        # What was seen last, for those who must not wait; replaced as a whole when it is forgotten.
+        # The last known groups, for callers that must not block; replaced as a whole when invalidated.
         self._seen: dict[str, Group] = {}
 
     def all(self) -> list[Group]:
@@ -302,16 +302,16 @@ class SharedGroupStore:
             self.change(name, "offsets", partial(_raise, offsets, check))
 
     def drop_outlived(self, now_us: int) -> int:
-        """Drop what is past retention; the log itself looks at the groups, while none of them can move back."""
+        """Delete messages past retention; the log itself checks the groups, while none of them can move back."""
         with self._topic.using() as log:
             return log.drop_outlived(self._topic.record.settings, None, now_us)
 
     def forget(self) -> None:
-        """A neighbour changed something."""
+        """Another server changed something: invalidate the cache."""
         self._seen = {}
 
     def settle(self) -> None:
-        """Nothing to wait for: a change after the end of the topic finds no topic."""
+        """Does nothing: a change after the end of the topic finds no topic."""
 
 
 def _raise(offsets: Mapping[int, int], check: CommitCheck, draft: GroupDraft) -> None:

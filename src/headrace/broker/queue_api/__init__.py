@@ -1,1 +1,1 @@
-"""What the PgQueue HTTP API needs: registered consumers and producers, one order over all partitions."""
+"""Support for the PgQueue HTTP API: registered consumers and producers, one order over all partitions."""

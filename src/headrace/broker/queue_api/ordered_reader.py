@@ -1,4 +1,4 @@
-"""One consumer's way through a topic, message by message, in the one order that all consumers of the topic see.
+"""Reads a topic message by message, in one order that is the same for all consumers of the topic.
 
 Broker time rises with every commit of a topic, and a commit becomes visible at once. So (time, partition, offset)
 orders all messages, and what is written later stands behind everything that is visible now: the first of the
@@ -37,7 +37,7 @@ from headrace.core.hashing import Int64s
 from headrace.core.limits import TAKES_MAX
 from headrace.storage.interface import OffsetRange, TopicLog
 
-# What is read ahead, shared by the partitions; a larger message is read all the same, and not kept.
+# Prefetch size, shared by the partitions; a larger message is read too, but not cached.
 AHEAD_MESSAGES: Final = 128
 AHEAD_BYTES: Final = 64 << 10
 
@@ -47,7 +47,7 @@ _UNKNOWN_US: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A message given out: its value, how that is packed, and its place in the topic, counted from 0."""
+    """A delivered message: its value, its codec, and its place in the topic, from 0."""
 
     value: bytes
     codec: str | None
@@ -70,7 +70,7 @@ class _Sight:
 
 
 class _Overtaken(Exception):
-    """Another server gave this message out."""
+    """Another server delivered this message."""
 
 
 class _Ahead:
@@ -94,7 +94,7 @@ class _Ahead:
 
 
 class OrderedReader:
-    """A group that reads a topic in order. Safe for threads."""
+    """A group that reads a topic in order. Thread-safe."""
 
     def __init__(self, opened: OpenTopic, group: str) -> None:
         self._topic = opened.topic
@@ -107,33 +107,33 @@ class OrderedReader:
         self._times: dict[int, tuple[int, int]] = {}
 
     def left(self) -> int:
-        """How many messages there are yet to read."""
+        """The number of unread messages."""
         _, sight = self._look()
         return int(np.maximum(sight.offsets.end - sight.positions, 0).sum())
 
     def take(self) -> Taken | None:
-        """The next message, or none; the group stands behind it from now on, whatever becomes of the caller."""
+        """The next message, or None; the group is moved past it, whatever happens to the caller."""
         with self._lock:
             for _ in range(TAKES_MAX):
                 try:
                     return self._take_known() or self._take()
                 except (OffsetOutOfRange, StaleGeneration, _Overtaken):
-                    # Retention dropped the message, or the group was moved, since the position was looked up.
+                    # Retention deleted the message, or the group was moved, after the position was read.
                     self._sight = None
                 except BaseException:
-                    # Nobody knows now where the group stands.
+                    # The position of the group is unknown now.
                     self._sight = None
                     raise
         raise Overloaded(f"the queue of readers of group {self._group!r}", TAKES_MAX, 0.0)
 
     def place_at(self, place: int) -> None:
-        """Move the group, so that it takes the message of this place next; the first that is kept if it is gone."""
+        """Move the group, so that the message at this place is next; the oldest kept one if it was deleted."""
         with self._lock:
             self._sight = None
             offsets = self._topic.offsets()
             written = int(offsets.end.sum())
             if not 0 <= place <= written:
-                rule = f"the topic has {written} messages: it must be -1 to {written - 1}"
+                rule = f"the topic has {written} messages: the offset must be -1 to {written - 1}"
                 raise InvalidInput("offset", str(place - 1), rule)
             with self._topic.using() as log:
                 positions = _positions_at(log, offsets, place)

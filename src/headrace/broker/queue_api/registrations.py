@@ -1,4 +1,4 @@
-"""The consumers and producers of the queue API (seed 004): registered with a topic, known by their ids.
+"""The registered consumers and producers of the PgQueue HTTP API, identified by their ids.
 
 Every consumer is a group of its own, which reads its topic in order; a producer is no more than its number, unless it
 gives its messages a client's name, which counts them. A consumer that nobody used for long is forgotten. Numbers
@@ -50,7 +50,7 @@ class _Known:
 
 
 class Registrations:
-    """The consumers and producers of all topics. Safe for threads."""
+    """The consumers and producers of all topics. Thread-safe."""
 
     def __init__(
         self, topics: Topics, catalog: Catalog, clock: Clock, settings: QueueApiSettings | None = None
@@ -65,7 +65,7 @@ class Registrations:
         self._known: dict[int, _Known] = {}
 
     def has_topic(self, name: str) -> bool:
-        """Whether there is a topic of this name."""
+        """Whether a topic with this name exists."""
         try:
             self._topics.find(name)
         except TopicNotFound:
@@ -73,29 +73,29 @@ class Registrations:
         return True
 
     def create_topic(self, name: str, partitions: int | None = None) -> None:
-        """Make a topic; one that is there is an error."""
+        """Create a topic; raises if it already exists."""
         self._topics.create(name, partitions, {}, must_be_new=True)
 
     def register_consumer(self, topic: str) -> int:
-        """The id of a new consumer, which begins at the first message."""
+        """Register a consumer, which starts at the first message; returns its id."""
         opened = self._topics.find(topic)
         for _ in range(IDS_TRIED_MAX):
             consumer_id = self._take_id("consumer", opened)
-            # A group of this name that someone else made may stand anywhere.
+            # A group with this name that someone else created may have any position.
             if not opened.groups.has(group_name(consumer_id)):
                 opened.groups.register(group_name(consumer_id), 1, None, "earliest")
                 return consumer_id
         raise Overloaded(f"the list of groups of topic {topic!r} named as consumers", IDS_TRIED_MAX, 0.0)
 
     def register_producer(self, topic: str, partitions: int | None = None) -> int:
-        """The id of a new producer; its topic is made if it is missing."""
+        """Register a producer; returns its id. The topic is created if it does not exist."""
         with self._making:
             if not self.has_topic(topic):
                 self._topics.create(topic, partitions, {})
         return self._take_id("producer", self._topics.find(topic))
 
     def knows_producer(self, topic: str, producer_id: int) -> bool:
-        """Whether it is certain, without waiting for anything, that the topic gave out this id."""
+        """Whether the topic certainly assigned this id; does not block."""
         topic_id = self._topics.find(topic).record.id
         known = self._known.get(topic_id)
         if known is None:
@@ -107,23 +107,23 @@ class Registrations:
         return True
 
     def check_producer(self, topic: str, producer_id: int) -> None:
-        """Refuse an id that the topic did not give out to a producer."""
+        """Raise for an id that is not of a producer of the topic."""
         self._check("producer", producer_id, self._of(self._topics.find(topic)))
 
     def consume(self, topic: str, consumer_id: int) -> Taken | None:
-        """The next message for a consumer, or none; its position is moved durably before this returns."""
+        """The next message of a consumer, or None; its position is moved durably before this returns."""
         return self._reader(topic, consumer_id).take()
 
     def size(self, topic: str, consumer_id: int) -> int:
-        """How many messages there are yet to read for a consumer."""
+        """The number of unread messages of a consumer."""
         return self._reader(topic, consumer_id).left()
 
     def check_consumer(self, topic: str, consumer_id: int) -> None:
-        """Refuse an id that the topic did not give out to a consumer, or that was forgotten."""
+        """Raise for an id that is not of a consumer of the topic, or was deleted."""
         self._reader(topic, consumer_id).left()
 
     def set_place(self, consumer_id: int, place: int) -> None:
-        """Let a consumer continue after the message of this place; -1 is before the first."""
+        """Move a consumer after the message at this place; -1 is before the first."""
         self._reader(self.topic_of(consumer_id), consumer_id).place_at(place + 1)
 
     def topic_of(self, consumer_id: int) -> str:
@@ -134,18 +134,18 @@ class Registrations:
             self._topics.sync()
             opened = self._topics.of_id(topic_id)
         if opened is None:
-            raise IdNotFound("consumer", str(consumer_id)[:100], "there is no topic that gave it out")
+            raise IdNotFound("consumer", str(consumer_id)[:100], "no topic has a consumer with this id: register first")
         return opened.record.name
 
     def forget_idle(self) -> int:
-        """Forget the consumers that nobody used for long, with their positions; how many."""
+        """Delete consumers that were idle too long, with their positions; returns how many."""
         now_us = self._clock.now_us()
         idle_since_us = now_us - self.settings.consumer_idle_days * _DAY_US
         idle = self._catalog.forget_consumers(CONSUMER_PREFIX, idle_since_us, now_us)
         for topic_id, group in idle:
             opened = self._topics.of_id(topic_id)
             if opened is not None:
-                # Someone may have deleted the group, or the topic.
+                # The group or the topic may have been deleted.
                 with suppress(GroupNotFound, TopicNotFound):
                     opened.groups.delete(group)
                 self._of(opened).readers.pop(_number_in(group), None)
@@ -156,7 +156,7 @@ class Registrations:
         number = self._check("consumer", consumer_id, known)
         reader = known.readers.get(number)
         if reader is None:
-            # Of two that come at the same time one is taken: its lock is what orders the reads.
+            # Of two concurrent ones only one is kept: its lock orders the reads.
             in_order = OrderedReader(known.opened, group_name(consumer_id))
             reader = known.readers.setdefault(number, _Reader(in_order))
         now_us = self._clock.now_us()
@@ -185,7 +185,7 @@ class Registrations:
         known = self._known.get(opened.record.id)
         if known is None:
             with self._lock:
-                # Nobody asks for topics that have ended any more.
+                # Remove topics that have ended.
                 alive = {key: other for key, other in self._known.items() if other.opened.topic.ended is None}
                 known = alive.setdefault(opened.record.id, _Known(opened))
                 self._known = alive
@@ -193,23 +193,23 @@ class Registrations:
 
 
 def group_name(consumer_id: int) -> str:
-    """The group that a consumer of the queue API is."""
+    """The group of a consumer of the queue API."""
     return f"{CONSUMER_PREFIX}{consumer_id}"
 
 
 def is_consumer(group: str) -> bool:
-    """Whether a group is a consumer of the queue API."""
+    """Whether a group belongs to a consumer of the queue API."""
     return group.startswith(CONSUMER_PREFIX)
 
 
 def _number_in(group: str) -> int:
-    """The number of the consumer that a group is; groups that others named so have none, and 0 is no number."""
+    """The consumer number of a group; None for other groups that have such a name, and for number 0."""
     digits = group.removeprefix(CONSUMER_PREFIX)
     return number_of(int(digits)) if digits.isdecimal() and len(digits) <= NUMBER_DIGITS_MAX * 2 else 0
 
 
 def _number(opened: OpenTopic, number: int | None) -> int:
-    """A number that the catalog gave, or an error if the topic is gone from it."""
+    """A number from the catalog; raises if the topic was deleted from it."""
     if number is None:
         raise TopicNotFound(opened.record.name)
     return number

@@ -1,1 +1,1 @@
-"""Reading: many partitions in turn, subscriptions, wake-ups."""
+"""Reading: readers of many partitions, subscriptions, wake-ups."""

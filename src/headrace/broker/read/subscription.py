@@ -1,9 +1,9 @@
 """Subscriptions: messages pushed to a consumer through a bounded buffer.
 
-One delivery thread serves all subscriptions of a broker. It looks at a subscription when a commit, a change of its
-group, or a read by its consumer has marked it, and fills its buffer from the log. A consumer that does not read has
-a full buffer and is not looked at again: it stops only its own delivery, holds nothing of publishers or of other
-groups, and goes on from the log where it stopped. If retention has dropped what comes next meanwhile, it is told so.
+One delivery thread serves all subscriptions of a broker. A commit, a change of its group, or a read by its consumer
+marks a subscription; the thread then fills its buffer from the log. A consumer that does not read has a full buffer and
+is skipped: it stops only its own delivery, does not affect publishers or other groups, and later continues from the log
+where it stopped. If retention has deleted the next messages meanwhile, it gets an error.
 
 Lock order: a subscription's lock, then those of groups and log. The delivery's own lock is held alone.
 """
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class Subscription:
-    """One consumer's buffer. `get` is for one thread at a time; `close` may come from any."""
+    """One consumer's buffer. Call `get` from one thread at a time; any thread may call `close`."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Subscription:
 
     @property
     def buffered(self) -> int:
-        """The messages that wait in the buffer."""
+        """The number of messages in the buffer."""
         return self._buffered
 
     @property
@@ -81,7 +81,7 @@ class Subscription:
             return sorted(self._next)
 
     def get(self, messages_max: int | None = None, timeout_seconds: float = 0.0) -> pa.RecordBatch | None:
-        """The next messages, all of one partition, or none if nothing comes in time."""
+        """The next messages, all of one partition, or None on timeout."""
         limit = FETCH_MESSAGES_MAX if messages_max is None else messages_max
         check_whole("messages_max", limit, 1, FETCH_MESSAGES_MAX)
         deadline = time.monotonic() + check_seconds("timeout_seconds", timeout_seconds, FETCH_WAIT_SECONDS_MAX)
@@ -98,7 +98,7 @@ class Subscription:
         return batch
 
     def _await_messages(self, seconds: float) -> bool:
-        """Whether there is something in the buffer, in time; the caller holds the lock."""
+        """Wait for messages in the buffer; False on timeout; the caller holds the lock."""
         if not self._buffer and self._error is None:
             self._filled.wait(seconds)
         if not self._buffer and self._error is not None:
@@ -115,14 +115,14 @@ class Subscription:
         return batch
 
     def commit(self) -> None:
-        """Store that everything given out by `get` was read."""
+        """Commit everything that `get` returned."""
         with self._lock:
             taken, generation = dict(self._taken), self._generation
         if taken:
             self._groups.commit(self.group, taken, self.consumer, generation)
 
     def heartbeat(self) -> None:
-        """Keep the membership while working on messages for long; `get` does so by itself."""
+        """Renew the membership during long processing; `get` does so itself."""
         if self._groups.get(self.group).consumers is None:
             self._groups.heartbeat(self.group, self.consumer)
         self._renewed_us = self._clock.monotonic_us()
@@ -142,7 +142,7 @@ class Subscription:
             if self._groups.get(self.group).consumers is None:
                 self._groups.leave(self.group, self.consumer)
         except HeadraceError as error:
-            logger.debug("%r had left group %r before: %s", self.consumer, self.group, error)
+            logger.debug("%r had already left group %r: %s", self.consumer, self.group, error)
 
     def __enter__(self) -> Subscription:
         return self
@@ -153,7 +153,7 @@ class Subscription:
         self.close()
 
     def fill(self) -> None:
-        """Bring the partitions up to date and fill the buffer; called by the delivery thread."""
+        """Update the partitions and fill the buffer; called by the delivery thread."""
         with self._lock:
             if self._error is not None:
                 return
@@ -162,7 +162,7 @@ class Subscription:
                 self._follow_group()
                 self._fill_buffer()
             except (NotFound, Gone) as error:
-                # What is in the buffer is someone else's to read by now, or nobody's.
+                # The buffered messages now belong to another member, or to none.
                 self._clear()
                 self._error = error
             except HeadraceError as error:
@@ -171,7 +171,7 @@ class Subscription:
                 self._filled.notify_all()
 
     def _follow_group(self) -> None:
-        """After a change of the group or of the partitions, deliver what is assigned now, and only that."""
+        """After a rebalance or new partitions, deliver only what is assigned now."""
         group = self._groups.known(self.group)
         assigned = rules.assigned(group, self.consumer, self._topic.record.partitions)
         if group.generation == self._generation and len(assigned) == len(self._next):
@@ -189,13 +189,18 @@ class Subscription:
         self._buffered = 0
 
     def _fill_buffer(self) -> None:
-        """Take what is new; partitions take turns, so that none starves."""
+        """Read new messages; partitions take turns, so that none starves."""
         offsets = self._topic.offsets()
         for partition, offset in list(self._next.items()):
             behind = offsets.readable(partition, offset)
             if behind > offset:
                 lost = f"offsets {offset} to {behind - 1} of partition {partition}"
-                logger.warning("%s are lost: delivery to %r of group %r skips them", lost, self.consumer, self.group)
+                logger.warning(
+                    "%s were deleted before they were read: delivery to %r of group %r skips them",
+                    lost,
+                    self.consumer,
+                    self.group,
+                )
                 self._next[partition] = behind
             if behind < offsets.end[partition]:
                 self._fill_from(partition)
@@ -206,13 +211,13 @@ class Subscription:
             batch = self._topic.fetch(partition, self._next[partition], room, FETCH_BYTES_DEFAULT, 0.0)
             self._buffer.append(batch)
             self._buffered += batch.num_rows
-            # Taken out and put in again: the dictionary's order is that of the turns.
+            # Removed and inserted again: the dictionary's order is the order of turns.
             self._next[partition] = self._next.pop(partition) + batch.num_rows
 
     def _renew(self) -> float:
-        """Reading keeps a member in, and one that was silent for too long is told so; the seconds until the next time.
+        """Renew the session, or raise if it expired; returns the seconds until the next renewal.
 
-        A consumer that has ended is not renewed: it is told why it ended.
+        A consumer that has ended is not renewed: it gets the reason of its end.
         """
         if self._error is not None:
             return 0.0
@@ -225,7 +230,7 @@ class Subscription:
             try:
                 self.heartbeat()
             except HeadraceError:
-                # One that was closed meanwhile has left its group: that it was closed is what it is told.
+                # A subscription closed meanwhile has left its group: report that it was closed.
                 if self._error is None:
                     raise
         return interval_us / MICROSECONDS
@@ -245,7 +250,7 @@ class Dispatcher:
         self._closed = False
 
     def mark(self, subscription: Subscription) -> None:
-        """Look at a subscription soon."""
+        """Mark a subscription for delivery."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="headrace-delivery", daemon=True)
@@ -254,19 +259,19 @@ class Dispatcher:
             self._work.notify()
 
     def unmark(self, subscription: Subscription) -> None:
-        """Look at it no more."""
+        """Remove a subscription."""
         with self._lock:
             self._marked.pop(subscription, None)
 
     def close(self, stop_seconds: float = STOP_SECONDS) -> None:
-        """End the thread, once it has looked at all that are marked: the end of their topics is among it."""
+        """Stop the thread once it has served all marked ones, which includes the end of their topics."""
         with self._lock:
             self._closed = True
             self._work.notify()
         if self._thread is not None:
             self._thread.join(stop_seconds)
             if self._thread.is_alive():
-                logger.warning("delivery did not end within %g s and is left behind", stop_seconds)
+                logger.warning("delivery did not stop within %g s and was abandoned", stop_seconds)
 
     def _run(self) -> None:
         while True:

@@ -1,10 +1,10 @@
-"""Reading many partitions of one topic at once, for members of groups and for subscribers.
+"""Reads many partitions of one topic at once, for members of groups and for subscribers.
 
-A reader stays with the topic it was made for: if that is deleted and another takes its name, the reader says that
-its topic has ended. Nothing here waits: a watch says when to look again. Safe for threads.
+A reader belongs to one topic: if that is deleted and another gets its name, the reader reports that its topic has
+ended. Nothing here blocks: a watch says when to read again. Thread-safe.
 
-Every partition has its turn: the one whose next message is oldest comes first, and as long as others have messages
-too none takes more than its share. So none starves, however few messages are asked for.
+Partitions take turns: the one whose next message is oldest comes first, and none gets more than its share while others
+have messages too. So none starves, however small the limit is.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from headrace.core.names import check_group_name, check_id
 from headrace.storage.interface import OffsetRange
 from headrace.storage.ranges import check_range
 
-# A member that waits renews its session so many times before it would run out.
+# How often a waiting member renews its session within the session timeout.
 _RENEWALS_PER_SESSION = 3
-# More partitions than this are read together, in one pass over the log.
+# More partitions than this are read in one pass over the log.
 _TOGETHER_MIN = 16
 
 
 @dataclass(frozen=True, slots=True)
 class MemberRead:
-    """What a member got: messages, the positions to go on at, and the generation in which that is true.
+    """The result of a member's fetch: messages, the positions to continue at, and the generation.
 
-    `renew_seconds` is how long a member that found nothing may wait before it must look again to stay a member.
+    `renew_seconds` is how long a member without messages may wait before it must fetch again to keep its session.
     """
 
     generation: int
@@ -48,7 +48,7 @@ class MemberRead:
 
 
 class TopicReader:
-    """One topic, as its readers see it."""
+    """A reader of one topic."""
 
     def __init__(self, opened: OpenTopic) -> None:
         self._topic = opened.topic
@@ -66,7 +66,7 @@ class TopicReader:
 
     @property
     def partitions(self) -> int:
-        """How many partitions there are by now, as far as this server has seen; an event loop may ask."""
+        """The last known number of partitions; does not block."""
         seen = self._topic.seen_offsets()
         return self._topic.record.partitions if seen is None else len(seen.end)
 
@@ -76,7 +76,7 @@ class TopicReader:
 
     @contextmanager
     def watching(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Have a function called whenever something comes for any partition, or the topic or a group changes."""
+        """Call a function whenever any partition gets messages, or the topic or a group changes."""
         self._topic.watches.add(ALL_PARTITIONS, wake)
         try:
             yield
@@ -84,7 +84,7 @@ class TopicReader:
             self._topic.watches.remove(ALL_PARTITIONS, wake)
 
     def positions_at(self, place: ReadFrom, partitions: Sequence[int] | None = None) -> dict[int, int]:
-        """The positions of some partitions, else of all, at the oldest message, at the end, or at a time."""
+        """The positions of some or all partitions at the oldest message, at the end, or at a time."""
         rules.check_read_from(place)
         with self._topic.using() as log:
             offsets = log.offsets()
@@ -103,7 +103,7 @@ class TopicReader:
                 raise PartitionNotFound(self.name, partition, count)
 
     def check_reached(self, positions: Mapping[int, int]) -> None:
-        """Refuse positions that are beyond the end; what retention has dropped below them is found when reading."""
+        """Raise for positions beyond the end; reading finds those that retention has deleted."""
         offsets = self.offsets()
         self._check_partitions(list(positions), offsets)
         for partition, offset in positions.items():
@@ -112,7 +112,7 @@ class TopicReader:
                 raise OffsetOutOfRange(self.name, partition, offset, start, end)
 
     def is_behind(self, positions: Mapping[int, int]) -> bool:
-        """Whether there may be anything to read; takes no lock of writers and no disk, so an event loop may ask."""
+        """Whether there may be anything to read; uses neither writers' locks nor the disk, so it does not block."""
         seen = self._topic.seen_offsets()
         if seen is None:
             return True
@@ -120,7 +120,7 @@ class TopicReader:
         return any(partition >= len(ends) or offset < ends[partition] for partition, offset in positions.items())
 
     def read(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
-        """Messages from these positions on, each batch of one partition, in turns; at least one if there is one."""
+        """Read from these positions on, each batch of one partition, in turns; at least one message if there is one."""
         check_whole("max_messages", messages_max, 1, FETCH_MESSAGES_MAX)
         check_whole("max_bytes", bytes_max, 1, FETCH_BYTES_MAX)
         offsets = self.offsets()
@@ -139,9 +139,9 @@ class TopicReader:
         messages_max: int,
         bytes_max: int,
     ) -> MemberRead:
-        """Messages of the member's own partitions, from the group's positions or from those given.
+        """Read the member's partitions, from the group's or the given positions.
 
-        Reading keeps a member in its group. A generation that is over, and a partition of another, are refused.
+        Reading renews the session. An old generation, or a partition of another member, is an error.
         """
         present = self._present(check_group_name(group), check_id("member", member))
         if generation is not None and generation != present.generation:
@@ -153,7 +153,7 @@ class TopicReader:
         return MemberRead(present.generation, positions, batches, _renew_seconds(present, member))
 
     def has_moved(self, group: str, generation: int) -> bool:
-        """Whether a group may be in another generation by now; an event loop may ask."""
+        """Whether a group may be in another generation now; does not block."""
         self._topic.check_alive()
         return self._groups.has_moved(group, generation)
 
@@ -184,7 +184,7 @@ def _renew_seconds(group: Group, member: str) -> float:
 
 
 class _Turns:
-    """One reading of several partitions: a round in which each gets its share, and one for what is left over."""
+    """Reads several partitions: one round in which each gets its share, and one for the remainder."""
 
     def __init__(
         self, topic: Topic, behind: dict[int, int], ends: Mapping[int, int], messages_max: int, bytes_max: int
@@ -199,7 +199,7 @@ class _Turns:
     def take(self) -> list[pa.RecordBatch]:
         if len(self._next) > _TOGETHER_MIN:
             self._take_together()
-            # Whatever cannot be read with the others is read by itself, which says why.
+            # A partition that cannot be read with the others is read separately, which raises the reason.
             if self._batches:
                 return self._batches
         order = self._oldest_first()

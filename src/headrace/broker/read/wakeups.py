@@ -1,8 +1,7 @@
-"""Waking those who wait for messages, and only those.
+"""Wakes the waiters of a partition, and only those.
 
-A watch is a function that is called, in the thread that committed, whenever something came for one of its
-partitions. It must return at once: set an event, or hand over to an event loop. Threads that wait and event loops
-that await are built on the same watches.
+A watch is a function that is called, in the committing thread, whenever one of its partitions gets messages. It must
+return at once: set an event, or call into an event loop. Waiting threads and event loops use the same watches.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ logger = logging.getLogger(__name__)
 
 Wake = Callable[[], None]
 
-# A watch for every partition, those that are yet to be added included.
+# A watch for every partition, including those added later.
 ALL_PARTITIONS = -1
 
 
 class Wakeups:
-    """The watches of one topic. Safe for threads."""
+    """The watches of one topic. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,12 +31,12 @@ class Wakeups:
             return sum(len(wakes) for wakes in self._by_partition.values())
 
     def add(self, partition: int, wake: Wake) -> None:
-        """Call `wake` when something comes for the partition, until it is removed."""
+        """Call `wake` when the partition gets messages, until it is removed."""
         with self._lock:
             self._by_partition.setdefault(partition, []).append(wake)
 
     def remove(self, partition: int, wake: Wake) -> None:
-        """Call it no more."""
+        """Remove a watch."""
         with self._lock:
             wakes = self._by_partition[partition]
             wakes.remove(wake)
@@ -46,7 +45,7 @@ class Wakeups:
 
     @contextmanager
     def watching(self, partition: int) -> Iterator[threading.Event]:
-        """An event that is set when something comes for the partition."""
+        """An event that is set when the partition gets messages."""
         event = threading.Event()
         self.add(partition, event.set)
         try:
@@ -55,7 +54,7 @@ class Wakeups:
             self.remove(partition, event.set)
 
     def wake(self, partitions: Sequence[int]) -> None:
-        """Something came for these partitions."""
+        """Wake the watches of these partitions."""
         if not self._by_partition or not partitions:
             return
         with self._lock:
@@ -64,14 +63,14 @@ class Wakeups:
         _call(called)
 
     def wake_all(self) -> None:
-        """Something changed that concerns everyone: new partitions, another generation, the end of the topic."""
+        """Wake all watches: new partitions, another generation, the end of the topic."""
         with self._lock:
             called = [wake for wakes in self._by_partition.values() for wake in wakes]
         _call(called)
 
 
 def _call(wakes: Iterable[Wake]) -> None:
-    """Call them all; one that fails, for its event loop may be gone, must not be taken for a failure to publish."""
+    """Call the watches; if one fails, perhaps because its event loop is closed, the publish must not fail."""
     for wake in wakes:
         try:
             wake()

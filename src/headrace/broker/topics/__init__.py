@@ -1,1 +1,1 @@
-"""Topics: created, found, altered, deleted; one topic at work."""
+"""Topics: the registry of all topics, and one open topic."""

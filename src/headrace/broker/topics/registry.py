@@ -1,10 +1,10 @@
-"""The topics of a store: made, found, changed, deleted.
+"""The registry of the topics of a store: create, find, alter, delete.
 
-Finding takes no lock: the dictionary is replaced, never changed. Making, changing and deleting are ordered by one
-lock. A topic whose files cannot be opened is listed all the same, and every use of it says what is wrong.
+Finding takes no lock: the dictionary is replaced, never changed. Creating, altering and deleting are serialised by one
+lock. A topic whose files cannot be opened is listed too, and every use of it raises the reason.
 
-In a shared store other servers make, change and delete topics too. The catalog decides: it is asked before a topic is
-made, changed or deleted here, when one is not known here, and when another server says that it did something.
+In a shared store other servers create, alter and delete topics too. The catalog decides: it is queried before a topic
+is created, altered or deleted here, when a topic is unknown here, and when another server sends a notification.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OpenTopic:
-    """A topic at work with its groups."""
+    """An open topic with its groups."""
 
     topic: Topic
     groups: Groups
 
     @property
     def record(self) -> TopicRecord:
-        """The topic as the catalog has it."""
+        """The topic's record in the catalog."""
         return self.topic.record
 
     def end(self, reason: HeadraceError) -> None:
-        """Finish what was accepted, wake all who wait, and let go of the files."""
+        """Finish accepted publishes, wake all waiters, and close the files."""
         self.topic.end(reason)
         self.groups.settle()
         self.topic.log.close()
@@ -68,14 +68,14 @@ class OpenTopic:
 
 @dataclass(frozen=True, slots=True)
 class BrokenTopic:
-    """A topic that is in the catalog and could not be opened."""
+    """A topic in the catalog that could not be opened."""
 
     record: TopicRecord
     error: HeadraceError
 
 
 class Topics:
-    """All topics of a store. Safe for threads."""
+    """All topics of a store. Thread-safe."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Topics:
             self._topics[record.key] = self._open(record)
 
     def find(self, name: str) -> OpenTopic:
-        """A topic by its name, whatever the case."""
+        """Find a topic by name, case-insensitively."""
         self._check_open()
         # A name that is its own key, as most are, need not be folded.
         found = self._topics.get(name) if isinstance(name, str) else None
@@ -112,11 +112,11 @@ class Topics:
         return self._found(name)
 
     def knows(self, name: str) -> bool:
-        """Whether finding a topic, or that there is none, waits for nothing."""
+        """Whether `find` would not block."""
         return not self._is_shared or name in self._topics or topic_key(name) in self._topics
 
     def of_id(self, topic_id: int) -> OpenTopic | None:
-        """The topic at work with this id, or none."""
+        """The open topic with this id, or None."""
         return next((opened for opened in self.all() if opened.record.id == topic_id), None)
 
     def _check_open(self) -> None:
@@ -124,11 +124,11 @@ class Topics:
             raise Closed("the broker")
 
     def all(self) -> list[OpenTopic]:
-        """The topics at work, in the order they were made."""
+        """The open topics, in the order of creation."""
         return [topic for topic in list(self._topics.values()) if isinstance(topic, OpenTopic)]
 
     def failing(self) -> dict[str, str]:
-        """The topics that take no messages, and why."""
+        """The topics that accept no messages, with the reason."""
         reasons: dict[str, str] = {}
         for topic in list(self._topics.values()):
             if isinstance(topic, BrokenTopic):
@@ -138,20 +138,20 @@ class Topics:
         return reasons
 
     def with_gaps(self) -> dict[str, int]:
-        """The topics that skip offsets because messages were lost, and how many they skip; one server alone knows."""
+        """The topics that skip offsets because messages were lost, and how many; not for shared stores."""
         if self._is_shared:
             return {}
         skipped = {opened.record.name: opened.topic.log.offsets().skipped for opened in self.all()}
         return {name: count for name, count in skipped.items() if count}
 
     def records(self) -> list[TopicRecord]:
-        """All topics, those that could not be opened included."""
+        """All topics, including those that could not be opened."""
         self._check_open()
         self.sync()
         return [topic.record for topic in self._topics.values()]
 
     def sync(self) -> None:
-        """Take in what other servers did to the topics of a shared store."""
+        """Apply what other servers did to the topics of a shared store."""
         if not self._is_shared:
             return
         with self._lock:
@@ -164,7 +164,7 @@ class Topics:
     def create(
         self, name: str, partitions: int | None, settings: dict[str, Any], must_be_new: bool = False
     ) -> OpenTopic:
-        """Make a topic; one that is there gets more partitions if so many are asked for, or is an error."""
+        """Create a topic; an existing one gets the missing partitions, or is an error."""
         name = check_topic_name(name)
         wanted = self._defaults.settings().change(**settings)
         with self._lock:
@@ -176,7 +176,7 @@ class Topics:
                         name, check_partitions(self._defaults.partitions if partitions is None else partitions), wanted
                     )
                 except TopicExists:
-                    # Another server was quicker.
+                    # Another server was faster.
                     is_there = self._renew(topic_key(name)) is not None
             if is_there and must_be_new:
                 raise TopicExists(name)
@@ -204,7 +204,7 @@ class Topics:
             raise QuotaExceeded("partitions of all topics", "broker.partitions_max", partitions_max)
 
     def alter(self, name: str, partitions: int | None, settings: dict[str, Any]) -> OpenTopic:
-        """Change settings, or add partitions."""
+        """Change settings or add partitions."""
 
         def altered(record: TopicRecord) -> TopicRecord:
             return replace(_grown(record, partitions), settings=record.settings.change(**settings))
@@ -217,7 +217,7 @@ class Topics:
             return found
 
     def delete(self, name: str) -> None:
-        """Remove a topic, free its disk, and end all who wait on it."""
+        """Delete a topic, free its disk space, and wake all waiters with an error."""
         key = topic_key(check_topic_name(name))
         with self._lock:
             self._check_open()
@@ -225,20 +225,20 @@ class Topics:
             if doomed is None:
                 raise TopicNotFound(name)
             record, reason = doomed.record, TopicDeleted(doomed.record.name)
-            # Listed until it is out of the catalog: if that fails, deleting can be tried again.
+            # Listed until it is deleted from the catalog: if that fails, deleting can be retried.
             self._topics = {**self._topics, key: BrokenTopic(record, reason)}
             if isinstance(doomed, OpenTopic):
                 doomed.end(reason)
             was_there = self._remove(record)
             self._put(key, None)
             self._announce(TOPICS)
-            # Also if it was not there: it may be this call that removed it, and lost the answer.
+            # Also if it did not exist: this call may have deleted it, and lost the answer.
             self._store.delete_log(record.id)
             if not was_there:
                 raise TopicNotFound(name)
 
     def _remove(self, record: TopicRecord) -> bool:
-        """Take a topic out of the catalog; where servers share it, one that stays goes on at all of them."""
+        """Delete a topic from the catalog; if that fails on a shared store, it continues on all servers."""
         try:
             return self._store.catalog.remove_topic(record.id)
         except StorageError:
@@ -247,14 +247,14 @@ class Topics:
             raise
 
     def close(self) -> None:
-        """End all topics; what was accepted is finished."""
+        """Close all topics; accepted publishes are finished."""
         with self._lock:
             self._closed = True
             for opened in self.all():
                 opened.end(Closed("the broker"))
 
     def _found(self, name: str) -> OpenTopic:
-        """A topic that the catalog was asked for just now; the caller holds the lock."""
+        """A topic as just read from the catalog; the caller holds the lock."""
         found = self._topics.get(topic_key(name))
         if found is None:
             raise TopicNotFound(name)
@@ -263,17 +263,17 @@ class Topics:
         return found
 
     def _renew(self, key: str) -> OpenTopic | BrokenTopic | None:
-        """The topic as it is by now; the caller holds the lock."""
+        """The current state of the topic; the caller holds the lock."""
         if self._is_shared and not self._closed:
             self._take_in(key, self._store.catalog.topic(key))
         broken = self._topics.get(key)
         if isinstance(broken, BrokenTopic) and isinstance(broken.error, StoreUnavailable):
-            # Who creates a topic until it works must get it, even if it could not be opened when it was made.
+            # A retried creation must return the topic, even if it could not be opened when it was created.
             self._put(key, self._open(broken.record))
         return self._topics.get(key)
 
     def _take_in(self, key: str, record: TopicRecord | None) -> None:
-        """Make what is known here of one topic what the catalog has; the caller holds the lock."""
+        """Refresh one topic from the catalog; the caller holds the lock."""
         present = self._topics.get(key)
         if present is not None and (record is None or record.id != present.record.id):
             self._put(key, None)
@@ -286,7 +286,7 @@ class Topics:
             present.topic.change(record)
 
     def _put(self, key: str, topic: OpenTopic | BrokenTopic | None) -> None:
-        """Know a topic, or no more, in the order they were made; the caller holds the lock."""
+        """Add or remove a topic, in the order of creation; the caller holds the lock."""
         topics = {other: known for other, known in self._topics.items() if other != key}
         if topic is not None:
             topics[key] = topic
@@ -323,7 +323,7 @@ class Topics:
         """The windows of the other topics that share payloads with this one; the caller holds their common lock."""
         windows = []
         for topic in [opened.topic for opened in self.all() if opened.topic is not asking]:
-            # One that another server has deleted shares nothing any more.
+            # A topic that another server has deleted no longer shares payloads.
             with suppress(TopicDeleted):
                 if topic.shares_window:
                     windows.append(topic.log.window())
@@ -346,9 +346,9 @@ class Topics:
 
 
 def _grown(record: TopicRecord, partitions: int | None) -> TopicRecord:
-    """The record with so many partitions, which cannot be fewer than it has."""
+    """The record with a new number of partitions, which cannot shrink."""
     count = record.partitions if partitions is None else check_partitions(partitions)
     if count < record.partitions:
-        rule = f"topic {record.name!r} has {record.partitions} partitions: they can be added, not removed"
+        rule = f"topic {record.name!r} has {record.partitions} partitions: partitions can be added, not removed"
         raise PartitionsCannotShrink("partitions", str(count), rule)
     return replace(record, partitions=count)

@@ -1,7 +1,7 @@
-"""A topic at work: its record, its log, the queue of its publishers and the watches of its readers.
+"""An open topic: its record, its log, the queue of its publishers and the watches of its readers.
 
-In a shared store other servers write to the log too. Start and end offsets as they were seen last are remembered for
-those who must not wait, such as an event loop; `offsets` looks.
+In a shared store other servers write to the log too. The last known start and end offsets are cached for callers that
+must not block, such as an event loop; `offsets` queries the store.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ OtherWindows = Callable[["Topic"], Sequence[PayloadWindow]]
 
 
 class Topic:
-    """An open topic. Safe for threads."""
+    """An open topic. Thread-safe."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Topic:
     ) -> None:
         self.record = record
         self.is_shared = is_shared
-        # What of a shared store was seen last, and the ends that those who wait here were last woken for.
+        # The last known offsets of a shared store, and the ends for which local waiters were last woken.
         self._seen: OffsetRange | None = None
         self._heeded: Int64s | None = None
         self.log = log
@@ -84,7 +84,7 @@ class Topic:
         return _shares_window(self.record.settings)
 
     def change(self, record: TopicRecord) -> None:
-        """Take in other settings or more partitions, and let all who wait look again."""
+        """Apply other settings or more partitions, and wake all waiters."""
         if record.partitions > self.record.partitions:
             self.log.add_partitions(record.partitions)
             self.queue.messages_max = self._settings.queue_messages_per_partition * record.partitions
@@ -92,19 +92,19 @@ class Topic:
         self.watches.wake_all()
 
     def end(self, reason: HeadraceError) -> None:
-        """Finish what was accepted, accept nothing more, and wake all who wait."""
+        """Finish accepted publishes, accept nothing more, and wake all waiters."""
         self.queue.close(reason)
         self.ended = reason
         self.watches.wake_all()
 
     def check_alive(self) -> None:
-        """Say why the topic has ended, if it has."""
+        """Raise the reason if the topic has ended."""
         if self.ended is not None:
             raise again(self.ended)
 
     @contextmanager
     def using(self) -> Iterator[TopicLog]:
-        """The log, as long as the topic lives; once it has ended, that is why anything fails."""
+        """The log; once the topic has ended, every failure raises that reason."""
         self.check_alive()
         try:
             yield self.log
@@ -119,19 +119,19 @@ class Topic:
             raise short or StoreUnavailable(f"of topic {self.record.name!r}", str(error)) from error
 
     def offsets(self) -> OffsetRange:
-        """Start and end of every partition by now."""
+        """The current start and end of every partition."""
         with self.using() as log:
             offsets = log.offsets()
         self._seen = offsets
         return offsets
 
     def seen_offsets(self) -> OffsetRange | None:
-        """The same as it was seen last, without waiting for anything; none if nobody has looked yet."""
+        """The last known ones, without blocking; None if nothing was queried yet."""
         self.check_alive()
         return self._seen if self.is_shared else self.offsets()
 
     def may_hold(self, offsets: Mapping[int, int]) -> bool:
-        """Whether these offsets are within what was seen last; if not they may be there all the same."""
+        """Whether these offsets are within the last known ones; if not, they may exist anyway."""
         seen = self.seen_offsets()
         if seen is None:
             return False
@@ -139,7 +139,7 @@ class Topic:
         return all(0 <= partition < count and 0 <= offset <= ends[partition] for partition, offset in offsets.items())
 
     def heed(self, everyone: bool) -> None:
-        """Another server wrote, or may have: whoever waits for that looks again, or everyone who waits."""
+        """Another server wrote, or may have: wake the waiters of these partitions, or all."""
         if not len(self.watches):
             return
         before, after = self._heeded, self.offsets().end
@@ -175,7 +175,7 @@ class Topic:
         return batch
 
     def read_many(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
-        """Read many partitions at once, each its share; what it leaves out although it is there, `fetch` says why."""
+        """Read many partitions at once, each its share; `fetch` explains why one was left out."""
         began = time.perf_counter()
         with self.using() as log:
             batches = log.read_many(positions, messages_max, bytes_max)
@@ -199,11 +199,11 @@ class Topic:
 
         with self.using() as log:
             log.commit(decide)
-        # The last: what was decided on a connection that broke is decided again.
+        # The last result: a decision on a broken connection is repeated.
         return results[-1]
 
     def reset_source(self, source: tuple[str, str]) -> int | None:
-        """Let a source begin anew, durably; the highest seqno that was forgotten."""
+        """Reset a source durably; returns its former highest seqno."""
         forgotten: list[int | None] = []
 
         def decide(state: TopicState, fences: Fences) -> Sequence[Commit]:
@@ -214,7 +214,7 @@ class Topic:
 
         with self.using() as log:
             log.commit(decide)
-        # The last: what was decided on a connection that broke is decided again.
+        # The last result: a decision on a broken connection is repeated.
         return forgotten[-1]
 
     def _commit(self, requests: Sequence[Request]) -> None:
@@ -257,7 +257,7 @@ def _shares_window(settings: TopicSettings) -> bool:
 
 
 def _moved(ends: Int64s, frames: Sequence[Directory]) -> Int64s:
-    """End offsets after some frames; partitions that are not known yet are left out."""
+    """End offsets after some frames; unknown partitions are omitted."""
     ends = ends.copy()
     for directory in frames:
         partition, written = directory.partition, directory.first_offset + directory.rows

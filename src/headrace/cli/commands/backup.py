@@ -1,4 +1,4 @@
-"""`headrace backup`: a consistent copy of a disk store, while a server runs on it or not."""
+"""`headrace backup`: make a consistent copy of a disk store, even while a server runs on it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from headrace.cli.output import bytes_shown, print_json, print_line
 from headrace.core.errors import HeadraceError
 
 EXAMPLES: Final = """
-Everything that was acknowledged before it began is in the copy. To restore, put the copy where the store was and start
-the server. It reads the files of the store, so run it on the server's machine, as the server's user.
+The copy contains every message that was acknowledged before the backup started. To restore, move the copy to the place
+of the store and start the server. The command reads the files of the store: run it on the server's machine, as the
+server's user.
 
-Exit code 0: the copy is complete and without damage. 1: it is complete, and has damage in it that the store has too.
-2: it could not be made.
+Exit code 0: the copy is complete and undamaged. 1: the copy is complete, but the store is damaged and so is the copy.
+2: the backup failed.
 
 Examples:
 
@@ -28,23 +29,23 @@ Examples:
 
 
 def backup(
-    directory: Annotated[Path, typer.Argument(help="Where the copy goes; it must not exist.", metavar="DIR")],
+    directory: Annotated[Path, typer.Argument(help="Directory for the copy; it must not exist.", metavar="DIR")],
     store: Annotated[
-        str, typer.Option("--store", envvar="HEADRACE_STORE", help="The store.", metavar="URL")
+        str, typer.Option("--store", envvar="HEADRACE_STORE", help="URL of the store.", metavar="URL")
     ] = "file:./headrace-data",
     check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Check the copy as headrace doctor does, once it is complete.")
+        bool, typer.Option("--check/--no-check", help="Check the finished copy as headrace doctor does.")
     ] = True,
     as_json: Json = False,
 ) -> None:
-    """Copy a store to a directory; a server may run on it meanwhile."""
+    """Copy a store to a directory. A server may keep running on the store."""
     from headrace.storage.disk.backup import back_up
     from headrace.storage.disk.doctor.doctor import examine
     from headrace.storage.open import disk_directory
 
     if store.startswith(("postgres:", "postgresql:")):
-        # Not quoted: there may be a password in it.
-        raise Failure(Exit.USAGE, "a store in PostgreSQL is backed up by its own tools: use pg_dump or pg_basebackup")
+        # The URL is not quoted: it may contain a password.
+        raise Failure(Exit.USAGE, "a store in PostgreSQL is backed up with its own tools: use pg_dump or pg_basebackup")
     try:
         copied = back_up(disk_directory(store), directory.absolute())
         report = examine(directory.absolute()) if check else None
@@ -59,6 +60,6 @@ def backup(
             + ("" if report is None else f", {report.messages:,} messages")
         )
         if is_damaged:
-            print_line("the copy has damage in it, as the store has: see headrace doctor")
+            print_line("the store is damaged and so is the copy: run headrace doctor")
     if is_damaged:
         raise typer.Exit(Exit.REFUSED)

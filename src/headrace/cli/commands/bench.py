@@ -1,4 +1,4 @@
-"""`headrace bench`: a load on a server, given or its own, with a check that everything arrived once and in order."""
+"""`headrace bench`: measure a server under load, and verify that every message arrived once and in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.load.outcome import LoadOutcome
 
 EXAMPLES: Final = """
-Without --url it starts a server of its own on a temporary store, and ends it. The topic of the load is deleted.
+Without --url the command starts its own server on a temporary store and stops it at the end. The test topic is deleted.
 
 Examples:
 
@@ -32,33 +32,36 @@ Examples:
 
 
 def bench(
-    messages: Annotated[int, typer.Option(help="How many to publish in all.", metavar="N")] = 1_000_000,
-    value_bytes: Annotated[int, typer.Option(help="How large each value is; at least 24.", metavar="BYTES")] = 100,
-    keys: Annotated[int, typer.Option(help="How many different keys; 0 for none.", metavar="N")] = 10_000,
-    batch: Annotated[int, typer.Option(help="Messages sent together; 1 sends one by one.", metavar="N")] = 1_000,
-    producers: Annotated[int, typer.Option(help="Processes that publish.", metavar="N")] = 1,
-    consumers: Annotated[int, typer.Option(help="Processes that read, in each group.", metavar="N")] = 1,
-    groups: Annotated[int, typer.Option(help="Groups that each read everything.", metavar="N")] = 1,
-    partitions: Annotated[int, typer.Option(help="Of the topic that is made for it.", metavar="N")] = 8,
-    rate: Annotated[float, typer.Option(help="Messages a second in all; 0 as fast as it goes.", metavar="N")] = 0.0,
+    messages: Annotated[int, typer.Option(help="Total number of messages to publish.", metavar="N")] = 1_000_000,
+    value_bytes: Annotated[int, typer.Option(help="Size of each value; at least 24.", metavar="BYTES")] = 100,
+    keys: Annotated[int, typer.Option(help="Number of different keys; 0: no keys.", metavar="N")] = 10_000,
+    batch: Annotated[int, typer.Option(help="Messages per batch; 1 sends them one by one.", metavar="N")] = 1_000,
+    producers: Annotated[int, typer.Option(help="Number of processes that publish.", metavar="N")] = 1,
+    consumers: Annotated[int, typer.Option(help="Number of processes that read, per group.", metavar="N")] = 1,
+    groups: Annotated[int, typer.Option(help="Number of groups; each reads all messages.", metavar="N")] = 1,
+    partitions: Annotated[int, typer.Option(help="Partitions of the test topic.", metavar="N")] = 8,
+    rate: Annotated[
+        float, typer.Option(help="Messages per second in total; 0: as fast as possible.", metavar="N")
+    ] = 0.0,
     linger: Annotated[
-        float, typer.Option(help="How long messages are collected while others are under way.", metavar="SECONDS")
+        float,
+        typer.Option(help="How long the producer collects messages while a request is in flight.", metavar="SECONDS"),
     ] = 0.005,
-    timeout: Annotated[float, typer.Option(help="Give up when nothing happens for so long.", metavar="SECONDS")] = 60.0,
+    timeout: Annotated[float, typer.Option(help="Give up after this time without progress.", metavar="SECONDS")] = 60.0,
     directory: Annotated[
         Path | None,
-        typer.Option(help="Where its own server's store is put: choose the disk to measure.", metavar="DIR"),
+        typer.Option(help="Directory for the temporary store: choose the disk to measure.", metavar="DIR"),
     ] = None,
     as_json: Json = False,
     url: Annotated[
         str | None,
-        typer.Option(help="A server, as headrace://HOST:PORT.", metavar="URL", rich_help_panel="Server"),
+        typer.Option(help="Address of the server, as headrace://HOST:PORT.", metavar="URL", rich_help_panel="Server"),
     ] = None,
     token: Token = None,
     ca: Ca = None,
 ) -> None:
-    """Measure a server: rates, times, and whether everything arrived once and in order."""
-    # Loaded here: the other commands need nothing of it, and are quicker without.
+    """Measure throughput and latency of a server, and verify that every message arrived once and in order."""
+    # Imported here: other commands do not need it and start faster without it.
     from headrace.load.load import Load
 
     load = Load(
@@ -80,7 +83,7 @@ def bench(
     else:
         _print(outcome)
     if not outcome.is_good:
-        raise Failure(Exit.REFUSED, f"not everything arrived once and in order: {_faults(outcome)}")
+        raise Failure(Exit.REFUSED, f"not every message arrived once and in order: {_faults(outcome)}")
 
 
 def _measure(load: Load, url: str | None, token: str | None, ca: Path | None, directory: Path | None) -> LoadOutcome:
@@ -95,7 +98,7 @@ def _measure(load: Load, url: str | None, token: str | None, ca: Path | None, di
             if url is not None:
                 return run(load, url, token, None if ca is None else str(ca))
             with temporary_store(directory) as store, serving(store) as server:
-                # A token of the environment is for another server.
+                # HEADRACE_TOKEN belongs to another server.
                 return run(load, server.url, "")
     except InvalidInput as error:
         option = error.field.removesuffix("_seconds").replace("_", "-")
@@ -131,8 +134,8 @@ def _times(histogram: LatencyHistogram) -> list[str]:
 
 def _faults(outcome: LoadOutcome) -> str:
     return "; ".join(
-        f"group {number}: {each.missing:,} missing, {each.doubled:,} doubled, {each.out_of_order:,} out of order, "
-        f"{each.foreign:,} of others"
+        f"group {number}: {each.missing:,} missing, {each.doubled:,} duplicated, {each.out_of_order:,} out of order, "
+        f"{each.foreign:,} foreign"
         for number, each in enumerate(outcome.findings)
         if not each.are_good
     )

@@ -1,7 +1,7 @@
-"""`headrace consume`: messages to stdout. The work is in consuming.py, which is loaded only for this command.
+"""`headrace consume`: print messages to stdout. The work is in messages/consumption.py, imported only for this command.
 
-Without a group it reads by itself and leaves no trace. With one it joins as a member, and commits what it has printed:
-a message is printed at least once, whatever happens.
+Without a group it reads the partitions directly and commits nothing. With a group it joins as a member and commits what
+it has printed, so each message is printed at least once.
 """
 
 from __future__ import annotations
@@ -36,29 +36,31 @@ Examples:
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(help="The topic to read.")],
+    topic: Annotated[str, typer.Argument(help="Name of the topic to read.")],
     begin: Annotated[
         str | None,
         typer.Option(
-            "--from", help="earliest, latest, N, -N, a time, or 15m ago as 15m. \\[earliest]", metavar="PLACE"
+            "--from",
+            help="Start at earliest, latest, N, -N, a time, or 15m (15 minutes ago). \\[earliest]",
+            metavar="PLACE",
         ),
     ] = None,
     group: Annotated[
-        str | None, typer.Option(help="Read as a member of this group, and commit.", metavar="NAME")
+        str | None, typer.Option(help="Read as a member of this group and commit offsets.", metavar="NAME")
     ] = None,
     partition: Annotated[
         list[int] | None, typer.Option(help="Only this partition; may be repeated.", metavar="N")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes; Ctrl-C ends.")] = False,
-    count: Annotated[int | None, typer.Option("--max", help="Stop after so many.", metavar="N", min=1)] = None,
-    format: Annotated[str, typer.Option(help="How to print a message.", metavar="TEXT")] = DEFAULT_FORMAT,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep waiting for new messages until Ctrl-C.")] = False,
+    count: Annotated[int | None, typer.Option("--max", help="Stop after N messages.", metavar="N", min=1)] = None,
+    format: Annotated[str, typer.Option(help="Output format of a message.", metavar="TEXT")] = DEFAULT_FORMAT,
     decode: Annotated[
         bool, typer.Option("--decode/--no-decode", help="Decompress values, or print them as they are stored.")
     ] = True,
     on_undecodable: Annotated[
         str,
         typer.Option(
-            help="A value that does not fit its codec: raise (stop there), raw (print it as stored) or skip.",
+            help="If a value cannot be decoded by its codec: raise (stop), raw (print it as stored) or skip.",
             metavar="CHOICE",
         ),
     ] = "raise",
@@ -67,10 +69,12 @@ def consume(
     token: Token = None,
     ca: Ca = None,
 ) -> None:
-    """Print the messages of a topic, those that are there or, with --follow, those that come too."""
+    """Print the messages of a topic. With --follow, wait for new messages too."""
     place = parse_from(begin) if begin is not None else None
     if group is not None and partition:
-        raise Failure(Exit.USAGE, "--partition does not go with --group: a group gives its members theirs")
+        raise Failure(
+            Exit.USAGE, "--partition cannot be combined with --group: the group assigns partitions to its members"
+        )
     from headrace.cli.messages.consumption import Wanted, print_messages
     from headrace.cli.messages.formats import parse_format
 

@@ -1,4 +1,4 @@
-"""`headrace doctor`: check a store that no server has open, and repair what can be repaired without loss."""
+"""`headrace doctor`: check a store that no server has open, and repair what can be repaired without data loss."""
 
 from __future__ import annotations
 
@@ -29,20 +29,18 @@ _REPAIRS: Final = {"none": "-", "possible": "with --repair", "done": "done"}
 
 
 def doctor(
-    directory: Annotated[Path, typer.Argument(help="The directory of the store.", metavar="DIR")],
+    directory: Annotated[Path, typer.Argument(help="Directory of the store.", metavar="DIR")],
     repair: Annotated[
-        bool, typer.Option("--repair", help="Make indexes anew, remove strays, cut torn tails; drops no message.")
+        bool, typer.Option("--repair", help="Rebuild indexes, remove stray files, cut torn tails; no message is lost.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check every frame, index, snapshot and catalog row of a store while no server runs on it."""
+    """Check every frame, index, snapshot and catalog row of a store. No server may be running on it."""
     from headrace.storage.disk.doctor.doctor import examine
 
     if str(directory).startswith(("postgres:", "postgresql:")):
-        # Not quoted: there may be a password in it.
-        raise Failure(
-            Exit.USAGE, "a store in PostgreSQL has no files to check: its own tools do it, such as pg_amcheck"
-        )
+        # The URL is not quoted: it may contain a password.
+        raise Failure(Exit.USAGE, "a store in PostgreSQL has no files to check: use its own tools, such as pg_amcheck")
     try:
         report = examine(directory.absolute(), repair)
     except HeadraceError as error:
@@ -73,7 +71,7 @@ def _print(directory: Path, report: Report) -> None:
     if not damage:
         print_line("no damage")
     else:
-        print_line(f"{damage} places are damaged, {repaired} of them repaired; what stands around them can be read")
+        print_line(f"{damage} places are damaged, {repaired} of them repaired; everything else can be read")
 
 
 def _short(directory: Path, file: str) -> str:

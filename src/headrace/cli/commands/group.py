@@ -14,10 +14,10 @@ from headrace.cli.output import print_json, print_line, print_table, time_shown
 from headrace.cli.remote.paths import path_of
 from headrace.core.positions import AtTime, Earliest, Latest, Position, read_from
 
-app = typer.Typer(help="Create, inspect, move and delete the groups that read topics.", no_args_is_help=True)
+app = typer.Typer(help="Create, list, describe, seek and delete consumer groups.", no_args_is_help=True)
 
-Topic = Annotated[str, typer.Argument(help="The topic that the group reads.")]
-Name = Annotated[str, typer.Argument(help="The group.", metavar="GROUP")]
+Topic = Annotated[str, typer.Argument(help="Name of the topic that the group reads.")]
+Name = Annotated[str, typer.Argument(help="Name of the group.", metavar="GROUP")]
 
 
 @app.command(
@@ -30,24 +30,29 @@ def create(
     group: Name,
     consumers: Annotated[
         int | None,
-        typer.Option(help="A fixed number of consumers, named 0, 1, …; without it members join and leave.", min=1),
+        typer.Option(help="Fixed number of consumers, named 0, 1, …. By default members join and leave.", min=1),
     ] = None,
     important: Annotated[
-        bool | None, typer.Option("--important/--not-important", help="Retention waits for it.", show_default=False)
+        bool | None,
+        typer.Option(
+            "--important/--not-important",
+            help="Retention keeps messages until this group has read them.",
+            show_default=False,
+        ),
     ] = None,
     start: Annotated[
-        str, typer.Option(help="Where a new group begins: earliest, latest, a time, or 15m.")
+        str, typer.Option(help="Where a new group starts: earliest, latest, a time, or 15m (15 minutes ago).")
     ] = "earliest",
     as_json: Json = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
     ca: Ca = None,
 ) -> None:
-    """Create a group, or change the size or importance of one that exists; where it stands does not change then."""
+    """Create a group, or change the size or importance of an existing one without moving its offsets."""
     begins = parse_from(start, "--start")
     if not isinstance(begins, Earliest | Latest | AtTime):
         raise Failure(
-            Exit.USAGE, f"--start {start}: a group begins at earliest, latest or a time; `group seek` moves it"
+            Exit.USAGE, f"--start {start}: a group starts at earliest, latest or a time; use `group seek` to move it"
         )
     body = {
         "consumers": consumers,
@@ -74,7 +79,7 @@ def list_groups(
     if as_json:
         print_json(groups)
     elif not groups:
-        print_line(f"topic {topic} has no groups yet: `headrace consume {topic} --group NAME` makes one")
+        print_line(f"topic {topic} has no groups yet: `headrace consume {topic} --group NAME` creates one")
     else:
         print_table(
             ("group", "consumers", "lag", "lag seconds", "important"),
@@ -89,7 +94,7 @@ def list_groups(
 def describe(
     topic: Topic, group: Name, as_json: Json = False, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None
 ) -> None:
-    """Show a group's consumers, its position and its lag by partition."""
+    """Show a group's consumers, and its position and lag in each partition."""
     with connected(url, token, ca) as client:
         found = client.get(path_of("topics", topic, "groups", group))
     if as_json:
@@ -101,7 +106,7 @@ def describe(
         "topic": found["topic"],
         "kind": "members join and leave" if found["consumers"] is None else f"{found['consumers']} fixed consumers",
         "important": found["important"],
-        "began at": time_shown(begins) if isinstance(begins, int) else begins,
+        "started at": time_shown(begins) if isinstance(begins, int) else begins,
         "generation": found["generation"],
         "lag": f"{found['lag_messages']:,} messages, {found['lag_seconds']:,.1f} seconds",
     }
@@ -127,13 +132,13 @@ def describe(
     "seek",
     epilog="Examples: headrace group seek orders billing earliest; headrace group seek orders billing 15m; "
     "headrace group seek orders billing 1200 --partition 3",
-    # A place may be -100, which is no option.
+    # A position such as -100 must not be parsed as an option.
     context_settings={"ignore_unknown_options": True},
 )
 def seek(
     topic: Topic,
     group: Name,
-    place: Annotated[str, typer.Argument(help="earliest, latest, N, -N, a time, or 15m ago as 15m.")],
+    place: Annotated[str, typer.Argument(help="earliest, latest, N, -N, a time, or 15m (15 minutes ago).")],
     partition: Annotated[
         list[int] | None, typer.Option(help="Only this partition; may be repeated.", metavar="N")
     ] = None,
@@ -148,7 +153,7 @@ def seek(
         if not partition and isinstance(to, Earliest | Latest | AtTime):
             body: dict[str, Any] = {"to": read_from(to)}
         elif isinstance(to, AtTime):
-            raise Failure(Exit.USAGE, "a time moves all partitions: leave --partition out, or name an offset")
+            raise Failure(Exit.USAGE, "a time moves all partitions: omit --partition, or give an offset")
         else:
             body = {"offsets": _offsets(client.get(path_of("topics", topic)), to, partition or [])}
         moved = client.post(path_of("topics", topic, "groups", group, "seek"), body)
@@ -159,7 +164,7 @@ def seek(
 
 
 def _offsets(topic: dict[str, Any], to: Position, only: list[int]) -> list[dict[str, int]]:
-    """An offset for each partition: where there are fewer messages, the nearest that exists."""
+    """The offset for each partition, clamped to the messages that exist."""
     known = {each["partition"]: (each["start_offset"], each["end_offset"]) for each in topic["partitions"]}
     bounds = {partition: known[partition] for partition in chosen_partitions(topic["name"], only, known)}
     offsets = offsets_at(to, bounds, _no_time, topic["name"])
@@ -174,16 +179,16 @@ def _no_time(partition: int, time_us: int) -> int:
 def delete(
     topic: Topic,
     group: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
     ca: Ca = None,
 ) -> None:
-    """Delete a group with its offsets; messages stay. On a terminal it asks first."""
+    """Delete a group with its offsets; messages are kept. Asks first on a terminal."""
     if not yes:
         if not sys.stdin.isatty():
-            raise Failure(Exit.USAGE, "deleting a group forgets how far it has read: say --yes")
+            raise Failure(Exit.USAGE, "deleting a group deletes its offsets: add --yes to confirm")
         typer.confirm(f"Delete group {group} of topic {topic}?", abort=True)
     with connected(url, token, ca) as client:
         client.delete(path_of("topics", topic, "groups", group))
-    print_line(f"group {group} of topic {topic} is deleted")
+    print_line(f"deleted group {group} of topic {topic}")

@@ -1,9 +1,9 @@
 """`headrace pipeline`: run a pipeline from a TOML file on Spark, or only check it.
 
-Progress goes to stderr as lines for people, or to stdout as JSON lines; a report goes to stdout. SIGTERM and Ctrl-C end
-a stream as an operator wants it: with exit code 0, and a checkpoint that the next run goes on from.
+Progress is printed to stderr as text, or to stdout as JSON lines; a report is printed to stdout. SIGTERM and Ctrl-C
+stop a stream cleanly: exit code 0, and a checkpoint from which the next run continues.
 
-Spark is imported when a command runs and not before: every other command would wait for it.
+Spark is imported only when a command runs, so that other commands start fast.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from headrace.spark.pipeline import Pipeline, Progress, Summary
 
 app = typer.Typer(
-    help="Run pipelines on Spark: a topic or files in, SQL, a topic or a table out.", no_args_is_help=True
+    help="Run pipelines on Spark: read a topic or files, transform with SQL, write a topic or a table.",
+    no_args_is_help=True,
 )
 
 EXAMPLES: Final = (
@@ -38,14 +39,16 @@ EXAMPLES: Final = (
     "headrace pipeline run pipelines/audit.toml --var TOPIC=orders --json"
 )
 
-# Spark's own 200 is meant for clusters: a stream with state would start so many tasks for every batch.
+# Spark's default of 200 is meant for clusters: a stateful stream would start 200 tasks for every batch.
 _ON_ONE_MACHINE: Final = {"spark.sql.shuffle.partitions": "4"}
 
-File = Annotated[Path, typer.Argument(help="The pipeline, in TOML.", metavar="FILE")]
-Master = Annotated[str, typer.Option(help="Where Spark runs.", metavar="URL")]
+File = Annotated[Path, typer.Argument(help="TOML file of the pipeline.", metavar="FILE")]
+Master = Annotated[str, typer.Option(help="Spark master.", metavar="URL")]
 Variables = Annotated[
     list[str] | None,
-    typer.Option("--var", help="A variable of the file; others come from the environment.", metavar="NAME=VALUE"),
+    typer.Option(
+        "--var", help="Set a variable of the file; others are read from the environment.", metavar="NAME=VALUE"
+    ),
 ]
 
 
@@ -53,16 +56,16 @@ Variables = Annotated[
 def run(
     file: File,
     master: Master = "local[*]",
-    once: Annotated[bool, typer.Option("--once", help="Take what is there now, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Process the available messages, then stop.")] = False,
     var: Variables = None,
     accept_change: Annotated[
-        bool, typer.Option("--accept-change", help="Let a changed query go on from an old checkpoint.")
+        bool, typer.Option("--accept-change", help="Let a changed query continue from the old checkpoint.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Run a pipeline: a batch to its end, a stream until it is stopped.
 
-    A stream that was stopped or killed goes on exactly where it was. Exit code 1 if a report found something.
+    A stream that was stopped or killed continues exactly where it was. Exit code 1 if a report has rows.
     """
     with _failures():
         pipeline = _loaded(file, var)
@@ -72,12 +75,12 @@ def run(
         _show_report(pipeline, as_json)
         _tell_end(summary, as_json)
     if summary.is_refused:
-        raise Failure(Exit.REFUSED, f"the report of {summary.pipeline} has rows that must not be there")
+        raise Failure(Exit.REFUSED, f"the report of {summary.pipeline} has rows, and it must be empty")
 
 
 @app.command("check")
 def check(file: File, master: Master = "local[*]", var: Variables = None) -> None:
-    """Check a pipeline as before a run: its keys, the topics, every column. Nothing is run."""
+    """Validate a pipeline without running it: its keys, topics and columns."""
     with _failures():
         pipeline = _loaded(file, var)
         pipeline.preflight()
@@ -103,7 +106,7 @@ def _assigned(assignment: str) -> tuple[str, str]:
 
 @contextmanager
 def _spark(pipeline: Pipeline, file: Path, master: str) -> Iterator[SparkSession]:
-    """A session of the pipeline's own, with functions beside the file found by it and by its workers."""
+    """A Spark session for the pipeline; it and its workers can import modules that are beside the file."""
     from headrace.spark.session import is_local, session
 
     beside = str(file.absolute().parent)
@@ -117,13 +120,13 @@ def _spark(pipeline: Pipeline, file: Path, master: str) -> Iterator[SparkSession
         try:
             spark.stop()
         except Exception as error:
-            # Java may have been ended by the same signal as we were; what it did is in the checkpoint.
-            print_note(f"Spark did not end well: {type(error).__name__}")
+            # The same signal may have ended Java too; its progress is in the checkpoint.
+            print_note(f"Spark did not stop cleanly: {type(error).__name__}")
 
 
 @contextmanager
 def _stopping(pipeline: Pipeline) -> Iterator[None]:
-    """SIGTERM and Ctrl-C ask a stream to end; a batch is just ended by them, and has written all or nothing."""
+    """SIGTERM and Ctrl-C stop a stream cleanly; they kill a batch, which has written all or nothing."""
     numbers = (signal.SIGTERM, signal.SIGINT) if pipeline.description.is_stream else ()
     before = [signal.signal(number, lambda number, frame: pipeline.stop()) for number in numbers]
     try:
@@ -169,7 +172,7 @@ def _show_report(pipeline: Pipeline, as_json: bool) -> None:
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """Whatever keeps a pipeline from running, as one line and an exit code."""
+    """Turn every failure of a pipeline into one line and an exit code."""
     try:
         yield
     except HeadraceError as error:
@@ -177,7 +180,7 @@ def _failures() -> Iterator[None]:
     except Failure:
         raise
     except OSError as error:
-        # A full disk, or files that others took away while it ran: what is wrong from the start has the key's name.
+        # A full disk, or files that were removed during the run; errors found before the run name the key.
         raise Failure(Exit.REFUSED, f"the pipeline failed: {error}") from None
     except Exception as error:
         from headrace.spark.pipeline import PipelineFailed

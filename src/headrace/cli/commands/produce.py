@@ -1,10 +1,10 @@
-"""`headrace produce`: lines from stdin as messages. The work is in producing.py, which is loaded only for this command.
+"""`headrace produce`: publish lines from stdin. The work is in messages/production.py, imported only for this command.
 
-With a producer id the lines continue behind the last seqno of that id, so that a batch whose answer was lost is sent
-again and written once. Another run with the same id writes other lines. Only with `--resume NAME` is a line's number in
-the input its seqno, in a message group of that name: the same input sent again, from its beginning, writes what is not
-there yet. Lines are sent in batches; one that is incomplete is sent as soon as no more input is
-there at the moment, so that typing works too.
+With a producer id the seqnos continue after the last seqno of that id, so a batch whose answer was lost can be sent
+again and is written once. Another run with the same id writes new lines. With `--resume NAME` a line's number in the
+input is its seqno, in a message group of that name: sending the same input again from its beginning writes only the
+lines that are missing. Lines are sent in batches; an incomplete batch is sent as soon as no more input is available, so
+interactive typing works too.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from headrace.cli.output import print_json, print_line
 from headrace.core.limits import BATCH_ROWS_MAX, ID_CHARACTERS_MAX
 
 EXAMPLES: Final = """
-With --producer-id no line is written twice when an answer is lost; lines continue where the id stopped.
+With --producer-id no line is written twice if an answer is lost. Seqnos continue after the last one of the id.
 
-With --resume NAME too, lines that were written under this id and NAME before are passed over: send a file again after a
-failure. Give each file a NAME of its own. If no line was new, the exit code is 6.
+With --resume NAME, lines already written under this id and NAME are skipped: after a failure, send the same file again.
+Use a different NAME for each file. If no line was new, the exit code is 6.
 
 Examples:
 
@@ -40,39 +40,40 @@ Examples:
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="The topic to publish to.")],
+    topic: Annotated[str, typer.Argument(help="Name of the topic to publish to.")],
     key_separator: Annotated[
         str | None,
-        typer.Option(help="What stands between key and value; a line without it has no key.", metavar="TEXT"),
+        typer.Option(help="Separator between key and value; a line without it has no key.", metavar="TEXT"),
     ] = None,
     producer_id: Annotated[
-        str | None, typer.Option(help="Write each line once, even if an answer is lost.", metavar="ID")
+        str | None,
+        typer.Option(help="Id of the producer: each line is written once, even if an answer is lost.", metavar="ID"),
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option(help="Pass over lines already written under this id and NAME.", metavar="NAME"),
+        typer.Option(help="Skip lines already written under this id and NAME.", metavar="NAME"),
     ] = None,
     partition: Annotated[int | None, typer.Option(help="Write to this partition.", metavar="N")] = None,
     attribute: Annotated[
-        list[str] | None, typer.Option(help="Give it to every message; may be repeated.", metavar="NAME=VALUE")
+        list[str] | None, typer.Option(help="Attribute of every message; may be repeated.", metavar="NAME=VALUE")
     ] = None,
     codec: Annotated[str, typer.Option(help="Compress values: raw, gzip, zstd or lzop.")] = "raw",
-    batch: Annotated[int, typer.Option(help="Lines a request.", metavar="N", min=1, max=BATCH_ROWS_MAX)] = 10_000,
+    batch: Annotated[int, typer.Option(help="Lines per request.", metavar="N", min=1, max=BATCH_ROWS_MAX)] = 10_000,
     retry_seconds: Annotated[
-        float, typer.Option(help="How long to try again if the server is away or busy.", metavar="SECONDS", min=0)
+        float, typer.Option(help="How long to retry if the server is unreachable or busy.", metavar="SECONDS", min=0)
     ] = 30.0,
     as_json: Json = False,
     url: AnyUrl = DEFAULT_URL,
     token: Token = None,
     ca: Ca = None,
 ) -> None:
-    """Publish every line of stdin as a message."""
+    """Publish each line of stdin as a message."""
     if key_separator == "":
-        raise Failure(Exit.USAGE, "--key-separator is empty: give the text between key and value")
+        raise Failure(Exit.USAGE, "--key-separator is empty: it must have at least one character")
     if producer_id is not None and not 0 < len(producer_id) <= ID_CHARACTERS_MAX:
         raise Failure(Exit.USAGE, f"--producer-id must have 1 to {ID_CHARACTERS_MAX} characters")
     if resume is not None and producer_id is None:
-        raise Failure(Exit.USAGE, "--resume needs --producer-id: who wrote the lines that are to be passed over?")
+        raise Failure(Exit.USAGE, "--resume needs --producer-id: give the id that wrote the lines to skip")
     if resume is not None and not 0 < len(resume) <= ID_CHARACTERS_MAX:
         raise Failure(Exit.USAGE, f"--resume must have 1 to {ID_CHARACTERS_MAX} characters")
     attributes = dict(_attribute(text) for text in attribute or ())
@@ -87,8 +88,8 @@ def produce(
     else:
         print_line(f"{topic}: {done.told()}")
     if done.lines and not done.written:
-        line = f"all {done.lines:,} lines were written before by {producer_id} as {resume}: nothing is new"
-        raise Failure(Exit.NOTHING_NEW, f"{line}; give another input another --resume NAME")
+        line = f"all {done.lines:,} lines were already written by {producer_id} as {resume}: nothing is new"
+        raise Failure(Exit.NOTHING_NEW, f"{line}; use a different --resume NAME for different input")
 
 
 def _attribute(text: str) -> tuple[str, bytes]:

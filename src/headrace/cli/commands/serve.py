@@ -1,4 +1,4 @@
-"""`headrace serve`: run a server. What it does then is in running.py, which is loaded only for this command."""
+"""`headrace serve`: run a server. The work is in server/process.py, which is imported only for this command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 EXAMPLES = """
-Every setting can be given as a flag (or --set), as HEADRACE_… in the environment, and in a TOML file, in this order.
+Each setting is taken from the first of: a flag (or --set), HEADRACE_… in the environment, the TOML file.
 
 Examples:
 
@@ -25,44 +25,44 @@ Examples:
 
 def serve(
     store: Annotated[
-        str | None, typer.Option(help="Where messages are. \\[file:./headrace-data]", metavar="URL")
+        str | None,
+        typer.Option(help="URL of the store that holds the messages. \\[file:./headrace-data]", metavar="URL"),
     ] = None,
     http: Annotated[
         str | None,
-        typer.Option(help="Where to listen; port 0 takes a free one. \\[127.0.0.1:7070]", metavar="HOST:PORT"),
+        typer.Option(help="Listen address for HTTP; port 0 picks a free port. \\[127.0.0.1:7070]", metavar="HOST:PORT"),
     ] = None,
     flight: Annotated[
         str | None,
-        typer.Option(help="Where to listen for Arrow Flight, or off. \\[127.0.0.1:7071]", metavar="HOST:PORT"),
+        typer.Option(help="Listen address for Arrow Flight, or off. \\[127.0.0.1:7071]", metavar="HOST:PORT"),
     ] = None,
     tls_certificate: Annotated[
-        str | None, typer.Option(help="PEM file; with --tls-key: TLS only.", metavar="FILE")
+        str | None,
+        typer.Option(help="PEM file of the certificate. With --tls-key, the server accepts TLS only.", metavar="FILE"),
     ] = None,
     tls_key: Annotated[
-        str | None, typer.Option(help="PEM file of the key, without a password.", metavar="FILE")
+        str | None, typer.Option(help="PEM file of the private key, without a password.", metavar="FILE")
     ] = None,
     tls_client_ca: Annotated[
         str | None, typer.Option(help="PEM file of who signs the certificates that clients need.", metavar="FILE")
     ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. \\[info]")] = None,
     log_format: Annotated[
-        str | None, typer.Option(help="text, json, or auto: text on a terminal, else json. \\[auto]")
+        str | None, typer.Option(help="text, json, or auto (text on a terminal, otherwise json). \\[auto]")
     ] = None,
-    access_log: Annotated[
-        bool | None, typer.Option("--access-log/--no-access-log", help="A log line for every request.")
-    ] = None,
+    access_log: Annotated[bool | None, typer.Option("--access-log/--no-access-log", help="Log every request.")] = None,
     audit_log: Annotated[
-        str | None, typer.Option(help="A file for refusals and changes, as JSON lines.", metavar="FILE")
+        str | None, typer.Option(help="Write denied requests and changes to this file, as JSON lines.", metavar="FILE")
     ] = None,
     require_tokens: Annotated[
         bool | None,
-        typer.Option("--require-tokens/--no-require-tokens", help="Nobody without a token, on loopback too."),
+        typer.Option("--require-tokens/--no-require-tokens", help="Require a token, on loopback too."),
     ] = None,
     set: Annotated[
-        list[str] | None, typer.Option(help="Any other setting, see packaging/headrace.toml.", metavar="NAME=VALUE")
+        list[str] | None, typer.Option(help="Set any other setting, see packaging/headrace.toml.", metavar="NAME=VALUE")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="A TOML file with settings.", envvar="HEADRACE_CONFIG", metavar="FILE")
+        Path | None, typer.Option(help="TOML file with settings.", envvar="HEADRACE_CONFIG", metavar="FILE")
     ] = None,
 ) -> None:
     """Run a server until SIGTERM or Ctrl-C."""
@@ -79,7 +79,7 @@ def serve(
         "audit_log": audit_log,
         "require_tokens": require_tokens,
     }
-    # Loaded here: the other commands need nothing of it, and are quicker without.
+    # Imported here: other commands do not need it and start faster without it.
     from headrace.cli.server.process import run
     from headrace.cli.server.settings import load
 

@@ -13,24 +13,26 @@ from headrace.cli.output import print_json, print_line, print_table, time_shown
 from headrace.cli.remote.paths import path_of
 
 app = typer.Typer(
-    help="Look at the sources of a topic (producer id and message group id), and let one begin anew.",
+    help="List and reset the sources (producer id and message group id) of a topic.",
     no_args_is_help=True,
 )
 
-Topic = Annotated[str, typer.Argument(help="The topic that the sources write to.")]
+Topic = Annotated[str, typer.Argument(help="Name of the topic that the sources write to.")]
 
 
 @app.command("list", epilog="Example: headrace source list orders --producer-id till-7")
 def list_sources(
     topic: Topic,
     producer_id: Annotated[str | None, typer.Option(help="Only the sources of this producer.", metavar="ID")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many, those that wrote last.", min=1, max=100_000)] = 1_000,
+    limit: Annotated[
+        int, typer.Option(help="Maximum number of sources, the most recent first.", min=1, max=100_000)
+    ] = 1_000,
     as_json: Json = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
     ca: Ca = None,
 ) -> None:
-    """List sources with last seqno, partition and last use, the most recent first."""
+    """List sources with last seqno, partition and time of last use, the most recent first."""
     with connected(url, token, ca) as client:
         path = path_of("topics", topic, "sources")
         sources = client.get(path, producer_id=producer_id, max_sources=limit)["sources"]
@@ -57,29 +59,33 @@ def list_sources(
 @app.command("reset", epilog="Example: headrace source reset orders --producer-id till-7 --yes")
 def reset(
     topic: Topic,
-    producer_id: Annotated[str, typer.Option(help="The producer.", metavar="ID")],
-    message_group_id: Annotated[str, typer.Option(help="Its message group, if it has one.", metavar="ID")] = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    producer_id: Annotated[str, typer.Option(help="Id of the producer.", metavar="ID")],
+    message_group_id: Annotated[
+        str, typer.Option(help="Id of the message group, if the source has one.", metavar="ID")
+    ] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: Json = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
     ca: Ca = None,
 ) -> None:
-    """Forget the last seqno of a source, so that its next message may have any. On a terminal it asks first.
+    """Reset the last seqno of a source, so that its next message may have any seqno. Asks first on a terminal.
 
-    Messages that the source sent before and sends again are written again. Needs the right to manage the topic.
+    After a reset, messages that the source sends again are written again. Needs the right to manage the topic.
     """
     if not yes:
         if not sys.stdin.isatty():
-            raise Failure(Exit.USAGE, "after a reset, messages that are sent again are written again: say --yes")
-        typer.confirm(f"Forget the last seqno of producer {producer_id} of topic {topic}?", abort=True)
+            raise Failure(
+                Exit.USAGE, "after a reset, messages that are sent again are written again: add --yes to confirm"
+            )
+        typer.confirm(f"Reset the last seqno of producer {producer_id} of topic {topic}?", abort=True)
     with connected(url, token, ca) as client:
         path = path_of("topics", topic, "sources", producer_id)
         reset = client.delete(path, message_group_id=message_group_id or None)
     if as_json:
         print_json(reset)
     elif reset["forgotten_seqno"] is None:
-        print_line(f"producer {producer_id} of topic {topic} had no seqno to forget")
+        print_line(f"producer {producer_id} of topic {topic} had no seqno to reset")
     else:
         forgotten = reset["forgotten_seqno"]
         print_line(f"reset producer {producer_id} of topic {topic}: its last seqno was {forgotten}")

@@ -1,8 +1,7 @@
 """`headrace token`: create, list, rotate, revoke, on the catalog of a store.
 
-A server that runs on the store need not be stopped nor asked: only the catalog is opened, not the store, and the
-server looks at it every second. A store that does not exist is not created. Changes go to the audit log, if there is a
-file for it.
+A server on the same store can keep running: these commands open only the catalog, and the server reads it again every
+second. A store that does not exist is not created. Changes are written to the audit log if a file is given.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Manage access tokens. Takes effect on a running server within a second.", no_args_is_help=True)
 
-Store = Annotated[str, typer.Option("--store", envvar="HEADRACE_STORE", help="The store.", metavar="URL")]
+Store = Annotated[str, typer.Option("--store", envvar="HEADRACE_STORE", help="URL of the store.", metavar="URL")]
 AuditLog = Annotated[
     str,
-    typer.Option("--audit-log", envvar="HEADRACE_AUDIT_LOG", help="Write changes down in this file.", metavar="FILE"),
+    typer.Option("--audit-log", envvar="HEADRACE_AUDIT_LOG", help="Record changes in this file.", metavar="FILE"),
 ]
 Expires = Annotated[
     str | None,
-    typer.Option(help="Let it expire after this time: 90d, 12h, 30m, 60s. Without it, it never does.", metavar="TIME"),
+    typer.Option(help="Lifetime of the token: 90d, 12h, 30m, 60s. By default it never expires.", metavar="TIME"),
 ]
 DEFAULT_STORE: Final = "file:./headrace-data"
 
@@ -45,13 +44,14 @@ DEFAULT_STORE: Final = "file:./headrace-data"
     "headrace token create reports --read 'orders.*' --group 'reports-*' --expires 90d",
 )
 def create(
-    name: Annotated[str, typer.Argument(help="Who it is for; shown in lists.")],
+    name: Annotated[str, typer.Argument(help="Name of the token's user; shown by `token list`.")],
     publish: Annotated[list[str] | None, typer.Option(help="May publish to these topics.", metavar="PATTERN")] = None,
     read: Annotated[list[str] | None, typer.Option(help="May read these topics.", metavar="PATTERN")] = None,
     manage: Annotated[
-        list[str] | None, typer.Option(help="May create, alter, delete these, and their groups.", metavar="PATTERN")
+        list[str] | None,
+        typer.Option(help="May create, alter and delete these topics and their groups.", metavar="PATTERN"),
     ] = None,
-    group: Annotated[list[str] | None, typer.Option(help="Only as these groups. \\[*]", metavar="PATTERN")] = None,
+    group: Annotated[list[str] | None, typer.Option(help="Only with these groups. \\[*]", metavar="PATTERN")] = None,
     producer: Annotated[
         list[str] | None, typer.Option(help="Only with these producer ids. \\[*]", metavar="PATTERN")
     ] = None,
@@ -60,7 +60,7 @@ def create(
     audit_log: AuditLog = "",
     as_json: Json = False,
 ) -> None:
-    """Make a token and show it, once. Without rights it may do everything; * stands for any characters."""
+    """Create a token and print it once. Without rights it may do everything; * matches any characters."""
     patterns = {Right.PUBLISH: publish or [], Right.READ: read or [], Right.MANAGE: manage or []}
     grants = [(pattern, [right.value]) for right, each in patterns.items() for pattern in each]
     life_seconds = None if expires is None else parse_amount("--expires", expires, SECONDS)
@@ -73,16 +73,16 @@ def create(
 
 @app.command("rotate", epilog="Example: headrace token rotate till-7 --keep 1h")
 def rotate(
-    name: Annotated[str, typer.Argument(help="The token's name, or its id.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="Name or id of the token.", metavar="NAME")],
     keep: Annotated[str, typer.Option(help="How long the old token stays valid: 1h, 30m, 0s.", metavar="TIME")] = "1h",
     expires: Expires = None,
     store: Store = DEFAULT_STORE,
     audit_log: AuditLog = "",
     as_json: Json = False,
 ) -> None:
-    """Make a token with the same rights in place of an old one, which stays valid for a while.
+    """Replace a token by a new one with the same rights. The old token stays valid for the --keep time.
 
-    Without --expires the new one lives as long as the old one was made for.
+    Without --expires the new token gets the same lifetime as the old one had.
     """
     keep_seconds = parse_amount("--keep", keep, SECONDS)
     life_seconds = None if expires is None else parse_amount("--expires", expires, SECONDS)
@@ -99,19 +99,21 @@ def _print_new(record: TokenRecord, secret: str, as_json: bool) -> None:
         print_json({**_shown(record), "token": secret})
         return
     print_line(secret)
-    end = "" if record.expires_us is None else f"it expires {time_shown(record.expires_us)}; "
-    print_note(f"token {record.id} for {record.name}: {end}keep it, it is not shown again; use it as HEADRACE_TOKEN")
+    end = "" if record.expires_us is None else f"expires {time_shown(record.expires_us)}; "
+    print_note(
+        f"token {record.id} for {record.name}: {end}save it now, it is not shown again; pass it as HEADRACE_TOKEN"
+    )
 
 
 @app.command("list")
 def list_tokens(store: Store = DEFAULT_STORE, as_json: Json = False) -> None:
-    """List tokens and what they allow, never the tokens themselves."""
+    """List tokens with their rights. The secrets are never shown."""
     with _access(store) as access:
         records = access.list()
     if as_json:
         print_json([_shown(each) for each in records])
     elif not records:
-        print_line("no tokens: everyone on this machine may do everything, and nobody from elsewhere")
+        print_line("no tokens: everyone on this machine has full access, other machines have none")
     else:
         print_table(
             ("id", "name", "created", "expires", "last used", "rights", "groups", "producers"),
@@ -133,25 +135,25 @@ def list_tokens(store: Store = DEFAULT_STORE, as_json: Json = False) -> None:
 
 @app.command("revoke")
 def revoke(
-    token_id: Annotated[str, typer.Argument(help="The id that `headrace token list` shows.", metavar="ID")],
+    token_id: Annotated[str, typer.Argument(help="Id of the token, from `headrace token list`.", metavar="ID")],
     store: Store = DEFAULT_STORE,
     audit_log: AuditLog = "",
 ) -> None:
-    """Make a token invalid, at once for new calls and within a second for those that run."""
+    """Revoke a token. New calls fail at once, running calls within a second."""
     with _access(store, audit_log) as access:
         known = {each.id: each for each in access.list()}
         if not access.revoke(token_id):
-            raise Failure(Exit.REFUSED, f"there is no token {token_id[:100]!r}: `headrace token list` shows the ids")
+            raise Failure(Exit.REFUSED, f"token {token_id[:100]!r} does not exist: `headrace token list` shows the ids")
         _record("revoke_token", known[token_id])
         is_last = not access.list()
     print_line(f"revoked token {token_id}")
     if is_last:
-        print_note("it was the last one: everyone on this machine may do everything now")
+        print_note("it was the last token: everyone on this machine has full access now")
 
 
 @contextmanager
 def _access(store: str, audit_log: str = "") -> Iterator[Access]:
-    # Loaded here: the other commands need nothing of it, and are quicker without.
+    # Imported here: other commands do not need it and start faster without it.
     from headrace.broker.access import Access
     from headrace.edge import audit
     from headrace.storage.open import open_catalog
@@ -205,6 +207,6 @@ def _rights(token: TokenRecord) -> dict[str, list[str]]:
 
 
 def _limits(token: TokenRecord) -> tuple[list[str], list[str]]:
-    """The groups and the producer ids that a token is limited to."""
+    """The group and producer id patterns that a token is limited to."""
     groups = sorted({pattern for grant in token.grants for pattern in grant.groups})
     return groups, sorted({pattern for grant in token.grants for pattern in grant.producers})

@@ -11,26 +11,32 @@ from headrace.cli.options import DEFAULT_URL, Ca, Json, Token, Url, connected
 from headrace.cli.output import bytes_shown, print_json, print_line, print_table, time_shown
 from headrace.cli.remote.paths import path_of
 
-app = typer.Typer(help="Make topics, look at them, change and delete them.", no_args_is_help=True)
+app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="The topic; case does not count.", metavar="TOPIC")]
-Partitions = Annotated[int | None, typer.Option(help="How many; never fewer than it has.", metavar="N")]
+Name = Annotated[str, typer.Argument(help="Name of the topic; case-insensitive.", metavar="TOPIC")]
+Partitions = Annotated[int | None, typer.Option(help="Number of partitions; it can grow but not shrink.", metavar="N")]
 Retention = Annotated[
     str | None,
-    typer.Option(help="Drop messages older than this: 3600, 90m, 36h, 7d; `none` keeps them.", metavar="TIME"),
+    typer.Option(
+        help="Delete messages older than this: 3600, 90m, 36h, 7d; `none` keeps them forever.", metavar="TIME"
+    ),
 ]
 RetentionBytes = Annotated[
     str | None,
-    typer.Option(help="Drop the oldest above this size: 1000000, 500M, 10G; `none` sets no bound.", metavar="SIZE"),
+    typer.Option(
+        help="Delete the oldest messages above this size: 1000000, 500M, 10G; `none`: no limit.", metavar="SIZE"
+    ),
 ]
-Deduplication = Annotated[str | None, typer.Option(help="producer, payload or off. \\[producer]")]
+Deduplication = Annotated[
+    str | None, typer.Option(help="How duplicates are detected: producer, payload or off. \\[producer]")
+]
 Window = Annotated[str | None, typer.Option(help="How long a payload is remembered. \\[30m]", metavar="TIME")]
 WindowMessages = Annotated[
     int | None, typer.Option(help="How many payloads are remembered, 24 bytes each. \\[1000000]", metavar="N")
 ]
-Scope = Annotated[str | None, typer.Option(help="Where a payload must not repeat: topic or store. \\[topic]")]
-Codecs = Annotated[str | None, typer.Option(help="Codecs that messages may name: raw,gzip,zstd,lzop.", metavar="LIST")]
-MessageBytes = Annotated[str | None, typer.Option(help="The largest message. \\[1M]", metavar="SIZE")]
+Scope = Annotated[str | None, typer.Option(help="Where payloads must be unique: topic or store. \\[topic]")]
+Codecs = Annotated[str | None, typer.Option(help="Codecs allowed for messages: raw,gzip,zstd,lzop.", metavar="LIST")]
+MessageBytes = Annotated[str | None, typer.Option(help="Maximum size of a message. \\[1M]", metavar="SIZE")]
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _BYTES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -53,7 +59,7 @@ def create(
     token: Token = None,
     ca: Ca = None,
 ) -> None:
-    """Make a topic, of one partition unless told otherwise. One that is there with these settings is fine."""
+    """Create a topic, with one partition by default. Succeeds if it already exists with the same settings."""
     settings = _settings(
         retention,
         retention_bytes,
@@ -70,12 +76,12 @@ def create(
     if as_json:
         print_json(made)
     else:
-        print_line(f"topic {made['name']} is there, with {_counted(len(made['partitions']), 'partition')}")
+        print_line(f"created topic {made['name']} ({_counted(len(made['partitions']), 'partition')})")
 
 
 @app.command("list")
 def list_topics(as_json: Json = False, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None) -> None:
-    """List the topics that you have any right on."""
+    """List the topics that your token has any right on."""
     with connected(url, token, ca) as client:
         names = client.get(path_of("topics"))["topics"]
         if as_json:
@@ -83,7 +89,7 @@ def list_topics(as_json: Json = False, url: Url = DEFAULT_URL, token: Token = No
             return
         topics = [client.get(path_of("topics", name)) for name in names]
     if not topics:
-        print_line("no topics yet: make one by `headrace topic create NAME`")
+        print_line("no topics yet: create one with `headrace topic create NAME`")
         return
     print_table(
         ("topic", "partitions", "messages", "size", "groups"),
@@ -102,7 +108,7 @@ def list_topics(as_json: Json = False, url: Url = DEFAULT_URL, token: Token = No
 
 @app.command("describe", epilog="Example: headrace topic describe orders --json")
 def describe(topic: Name, as_json: Json = False, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None) -> None:
-    """Show partitions with their offsets, settings, size and groups."""
+    """Show the partitions of a topic with their offsets, and its settings, size and groups."""
     with connected(url, token, ca) as client:
         found = client.get(path_of("topics", topic))
     if as_json:
@@ -143,7 +149,7 @@ def alter(
     token: Token = None,
     ca: Ca = None,
 ) -> None:
-    """Change settings, or add partitions. Keys may fall into other partitions once there are more."""
+    """Change settings or add partitions. Adding partitions may move keys to other partitions."""
     settings = _settings(
         retention,
         retention_bytes,
@@ -155,36 +161,36 @@ def alter(
         message_bytes_max,
     )
     if partitions is None and not settings:
-        raise Failure(Exit.USAGE, "nothing to change: say what, see headrace topic alter --help")
+        raise Failure(Exit.USAGE, "nothing to change: give at least one option, see headrace topic alter --help")
     with connected(url, token, ca) as client:
         changed = client.patch(path_of("topics", topic), {"partitions": partitions, "settings": settings})
     if as_json:
         print_json(changed)
     else:
-        print_line(f"topic {changed['name']} is changed, it has {_counted(len(changed['partitions']), 'partition')}")
+        print_line(f"altered topic {changed['name']} ({_counted(len(changed['partitions']), 'partition')})")
 
 
 @app.command("delete")
 def delete(
     topic: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
     ca: Ca = None,
 ) -> None:
-    """Delete a topic with all its messages and groups, and give its disk back. On a terminal it asks first."""
+    """Delete a topic with all its messages and groups, and free its disk space. Asks first on a terminal."""
     with connected(url, token, ca) as client:
         if not yes:
             _ask(client.get(path_of("topics", topic)))
         client.delete(path_of("topics", topic))
-    print_line(f"topic {topic} is deleted")
+    print_line(f"deleted topic {topic}")
 
 
 def _ask(topic: dict[str, Any]) -> None:
     import sys
 
     if not sys.stdin.isatty():
-        raise Failure(Exit.USAGE, "deleting a topic cannot be undone: say --yes")
+        raise Failure(Exit.USAGE, "deleting a topic cannot be undone: add --yes to confirm")
     typer.confirm(f"Delete topic {topic['name']} with {_counted(_messages(topic), 'message')}?", abort=True)
 
 
@@ -198,7 +204,7 @@ def _settings(
     codecs: str | None,
     message_bytes_max: str | None,
 ) -> dict[str, Any]:
-    """The settings that were given, as the server knows them."""
+    """The given settings under the names that the server uses."""
     given: dict[str, Any] = {}
     if retention is not None:
         given["retention_seconds"] = None if retention == "none" else parse_amount("--retention", retention, SECONDS)
@@ -221,11 +227,11 @@ def _settings(
 
 
 def parse_amount(option: str, text: str, units: dict[str, int]) -> int:
-    """A whole number with or without a unit behind it."""
+    """Parse a whole number with an optional unit suffix."""
     number, unit = (text[:-1], units[text[-1:]]) if text[-1:] in units else (text, 1)
     if not number.isdecimal():
         raise Failure(
-            Exit.USAGE, f"{option} is {text!r}: a whole number, with {', '.join(units)} behind it if you like"
+            Exit.USAGE, f"{option} is {text!r}: it must be a whole number, optionally followed by {', '.join(units)}"
         )
     return int(number) * unit
 

@@ -1,4 +1,4 @@
-"""`headrace verify`: many clients against a server, their history, and the check that no promise was broken."""
+"""`headrace verify`: run many clients against a server, record their history, and check every guarantee."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from headrace.verify.workload import Workload
 
 EXAMPLES: Final = """
-Without --url it starts a server of its own on a temporary store, and ends it. The topic is deleted at the end.
-Exit code 0: nothing was broken. 1: a promise was broken, or nothing could be checked.
+Without --url the command starts its own server on a temporary store and stops it at the end. The test topic is deleted.
+Exit code 0: all guarantees held. 1: a guarantee was violated, or there was nothing to check.
 
 Examples:
 
@@ -35,7 +35,7 @@ Examples:
 _SHOWN: Final = 20
 
 app = typer.Typer(
-    help="Verify a server: many clients publish, read, commit and seek; then every promise is checked.",
+    help="Verify a server: many clients publish, read, commit and seek; then every guarantee is checked.",
     epilog=EXAMPLES,
     invoke_without_command=True,
 )
@@ -44,25 +44,25 @@ app = typer.Typer(
 @app.callback()
 def verify(
     context: typer.Context,
-    seconds: Annotated[float, typer.Option(help="How long clients publish.", metavar="N")] = 60.0,
-    producers: Annotated[int, typer.Option(help="Clients that publish.", metavar="N")] = 4,
-    consumers: Annotated[int, typer.Option(help="Members of each group.", metavar="N")] = 3,
-    groups: Annotated[int, typer.Option(help="Groups that each read everything.", metavar="N")] = 2,
-    partitions: Annotated[int, typer.Option(help="Of the topic that is made for it.", metavar="N")] = 4,
-    rate: Annotated[float, typer.Option(help="Messages a second of each producer.", metavar="N")] = 500.0,
-    seeks: Annotated[bool, typer.Option("--seeks/--no-seeks", help="Move groups while their members read.")] = True,
-    seed: Annotated[int | None, typer.Option(help="Repeat the random choices of another run.", metavar="N")] = None,
+    seconds: Annotated[float, typer.Option(help="How many seconds the clients publish.", metavar="N")] = 60.0,
+    producers: Annotated[int, typer.Option(help="Number of clients that publish.", metavar="N")] = 4,
+    consumers: Annotated[int, typer.Option(help="Number of members in each group.", metavar="N")] = 3,
+    groups: Annotated[int, typer.Option(help="Number of groups; each reads all messages.", metavar="N")] = 2,
+    partitions: Annotated[int, typer.Option(help="Partitions of the test topic.", metavar="N")] = 4,
+    rate: Annotated[float, typer.Option(help="Messages per second of each producer.", metavar="N")] = 500.0,
+    seeks: Annotated[bool, typer.Option("--seeks/--no-seeks", help="Seek groups while their members read.")] = True,
+    seed: Annotated[int | None, typer.Option(help="Seed of the random choices, to repeat a run.", metavar="N")] = None,
     patience: Annotated[
-        float, typer.Option(help="How long a client tries to reach a server.", metavar="SECONDS")
+        float, typer.Option(help="How long a client retries to reach a server.", metavar="SECONDS")
     ] = 30.0,
     history: Annotated[
-        Path | None, typer.Option(help="Where the history is kept; a new file. Else it is removed.", metavar="FILE")
+        Path | None, typer.Option(help="Keep the history in this new file. By default it is deleted.", metavar="FILE")
     ] = None,
     as_json: Json = False,
     url: Annotated[
         str | None,
         typer.Option(
-            help="A server, as headrace://HOST:PORT; several with commas between.",
+            help="Address of the server, as headrace://HOST:PORT; separate several by commas.",
             metavar="URL",
             rich_help_panel="Server",
         ),
@@ -70,7 +70,7 @@ def verify(
     token: Token = None,
     ca: Ca = None,
 ) -> None:
-    """Verify a server: many clients publish, read, commit and seek; then every promise is checked."""
+    """Verify a server: many clients publish, read, commit and seek; then every guarantee is checked."""
     if context.invoked_subcommand is not None:
         return
     from headrace.verify.workload import Workload
@@ -100,10 +100,10 @@ def verify(
 
 @app.command("check", epilog="Example:\n\n  headrace verify check run.jsonl")
 def check_history(
-    file: Annotated[Path, typer.Argument(help="A history that --history wrote.", metavar="FILE")],
+    file: Annotated[Path, typer.Argument(help="A history written with --history.", metavar="FILE")],
     as_json: Json = False,
 ) -> None:
-    """Check a history again, without a server."""
+    """Check a recorded history again, without a server."""
     _tell(_checked(file), as_json, None)
 
 
@@ -127,7 +127,7 @@ def _record(workload: Workload, history: Path, url: str | None, token: str | Non
                 Run(url, workload, history, token, None if ca is None else str(ca)).run()
                 return
             with temporary_store(None) as store, serving(store) as server:
-                # A token of the environment is for another server.
+                # HEADRACE_TOKEN belongs to another server.
                 Run(server.url, workload, history, "").run()
     except (Unauthenticated, AccessDenied) as error:
         raise Failure(Exit.DENIED, str(error)) from None
@@ -168,7 +168,7 @@ def _line(verdict: Verdict) -> str:
     """The verdict in one line."""
     figures = (
         f"{verdict.acknowledged:,} messages acknowledged, {verdict.unknown:,} of unknown outcome, "
-        f"{verdict.read:,} given to members, {verdict.commits:,} commits, {verdict.seeks:,} seeks"
+        f"{verdict.read:,} delivered to members, {verdict.commits:,} commits, {verdict.seeks:,} seeks"
     )
     if verdict.violations:
         kinds = Counter(violation.kind for violation in verdict.violations)

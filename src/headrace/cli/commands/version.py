@@ -1,4 +1,4 @@
-"""`headrace version`: which Headrace this is, and on what it stands."""
+"""`headrace version`: the versions of Headrace, Python and pyarrow."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from headrace.cli.output import print_json, print_line
 VERSION: Final = version_of("headrace")
 
 
-def version(as_json: Annotated[bool, typer.Option("--json", help="JSON for programs.")] = False) -> None:
-    """Say which version this is."""
+def version(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show the versions of Headrace, Python and pyarrow."""
     if as_json:
         versions = {"headrace": VERSION, "python": platform.python_version(), "pyarrow": version_of("pyarrow")}
         print_json(versions)

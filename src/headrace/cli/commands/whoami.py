@@ -1,4 +1,4 @@
-"""`headrace whoami`: who one is to a server, and what one may do there."""
+"""`headrace whoami`: the identity and rights of a token on a server."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ EXAMPLES = "Example: HEADRACE_TOKEN=hr_… headrace whoami --url https://broker:
 
 
 def whoami(as_json: Json = False, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None) -> None:
-    """Show whose token this is, when it expires, and what it may do."""
+    """Show the name, expiry and rights of your token."""
     with connected(url, token, ca) as client:
         found = client.get("/v1/whoami")
     if as_json:
         print_json(found)
         return
     if found["token_id"] is None:
-        print_line(f"{found['name']}: the server has no tokens, so everyone on its machine may do everything")
+        print_line(f"{found['name']}: the server has no tokens, so everyone on its machine has full access")
         return
     end = "never expires" if found["expires_us"] is None else f"expires {time_shown(found['expires_us'])}"
     print_line(f"{found['name']} (token {found['token_id']}), {end}")

@@ -1,1 +1,1 @@
-"""Lines in, messages out: what `produce` and `consume` are built from."""
+"""The parts of `produce` and `consume`: lines in, messages out."""

@@ -1,4 +1,4 @@
-"""Printing messages: what `headrace consume` does, apart from its options."""
+"""Prints messages: the work of `headrace consume`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PATIENCE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be printed."""
+    """What the user asked to print."""
 
     topic: str
     group: str | None
@@ -40,7 +40,7 @@ class Wanted:
 
 
 class Reader(Protocol):
-    """Gives messages, and is told what was printed of them."""
+    """A source of messages that is notified of what was printed."""
 
     def tables(self, limit: int) -> Iterator[pa.Table]: ...
 
@@ -50,7 +50,7 @@ class Reader(Protocol):
 
 
 def print_messages(wanted: Wanted, line: LineFormat | None, url: str, token: str | None, ca: Path | None) -> None:
-    """Print what is wanted, by a format or as JSON."""
+    """Print the wanted messages, by a format or as JSON."""
     decoder = Decoder(wanted.topic, check_on_undecodable(wanted.on_undecodable)) if wanted.decode else None
     with _reader(wanted, url, token, ca) as reader:
         left = wanted.count
@@ -65,7 +65,7 @@ def print_messages(wanted: Wanted, line: LineFormat | None, url: str, token: str
 
 
 def _print_batch(batch: pa.RecordBatch, decoder: Decoder | None, line: LineFormat | None, reader: Reader) -> None:
-    """Print a batch; where a value cannot be decoded what is before it counts as printed, and nothing else."""
+    """Print a batch. If a value cannot be decoded, only the messages before it count as printed."""
     left: list[Piece] = [batch if decoder is None else Packed(batch)]
     behind = skipped = 0
     while left:
@@ -74,7 +74,7 @@ def _print_batch(batch: pa.RecordBatch, decoder: Decoder | None, line: LineForma
             reader.printed(pa.Table.from_batches([batch.slice(0, behind + piece.row)]))
             raise Failure(Exit.REFUSED, str(piece.error))
         if isinstance(piece, Packed):
-            assert decoder is not None, "without a decoder nothing is packed"
+            assert decoder is not None, "without a decoder nothing is compressed"
             behind = batch.num_rows - piece.batch.num_rows
             left = [*decoder.pieces(piece.batch), *left]
         elif isinstance(piece, Passed):
@@ -82,7 +82,9 @@ def _print_batch(batch: pa.RecordBatch, decoder: Decoder | None, line: LineForma
         else:
             _print(piece, line)
     if skipped:
-        print_note(f"{skipped:,} messages were skipped since they cannot be decoded; --on-undecodable raw prints them")
+        print_note(
+            f"{skipped:,} messages were skipped: they cannot be decoded; --on-undecodable raw prints them as stored"
+        )
     reader.printed(pa.Table.from_batches([batch]))
 
 

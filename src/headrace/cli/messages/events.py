@@ -1,4 +1,4 @@
-"""Following a topic live: server-sent events as tables of messages, resumed after a lost connection."""
+"""Follows a topic by server-sent events, as tables of messages; resumes after a lost connection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Event:
 
 
 def follow(client: HttpClient, path: str, positions: dict[int, int], all_partitions: bool) -> Iterator[pa.Table]:
-    """What comes from these positions on, until the topic ends."""
+    """Messages from these positions on, until the topic is deleted."""
     query = {
         "from": ",".join(f"{partition}:{offset}" for partition, offset in positions.items()),
         "partitions": None if all_partitions else ",".join(map(str, positions)),
@@ -59,7 +59,7 @@ def _messages(event: Event) -> Iterator[pa.Table]:
     if event.kind == "messages":
         yield table_of(msgspec.json.decode(event.data, type=Messages).messages)
     elif event.kind == "gap":
-        print_note(f"messages were dropped by retention before they were read: {event.data}")
+        print_note(f"retention deleted messages before they were read: {event.data}")
     elif event.kind == "end":
         problem = msgspec.json.decode(event.data)
         if not problem.get("retry"):
@@ -67,7 +67,7 @@ def _messages(event: Event) -> Iterator[pa.Table]:
 
 
 def parse_events(lines: Iterable[str]) -> Iterator[Event]:
-    """The events in the lines of a stream."""
+    """Parse the lines of a stream into events."""
     kind, event_id = "message", None
     data: list[str] = []
     for line in lines:

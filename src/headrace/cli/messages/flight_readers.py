@@ -1,4 +1,4 @@
-"""Reading over Flight, for `headrace consume`: partitions by themselves, or as a member of a group."""
+"""Readers over Flight for `headrace consume`: of partitions directly, or as a member of a group."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headrace.cli.output import print_note
 from headrace.client import Client, Consumer
 from headrace.core.positions import AtTime, Earliest, Latest, Position, moment, read_from
 
-# How long a group's reader that does not follow waits for more: another member may just have left.
+# How long a group member without --follow waits for more: another member may just have left.
 _LINGER_SECONDS: Final = 0.5
 
 
 class FlightReader:
-    """Reads partitions by themselves."""
+    """Reads partitions without a group."""
 
     def __init__(self, client: Client, topic: str, place: Position, partitions: list[int], is_following: bool) -> None:
         self._client = client
@@ -31,7 +31,7 @@ class FlightReader:
         self._begins = offsets_at(place, bounds, self._offset_at, topic)
 
     def tables(self, limit: int) -> Iterator[pa.Table]:
-        """What is there, partition by partition; then, if it follows, what comes."""
+        """The existing messages, partition by partition; then new ones if it follows."""
         for partition, end in self._ends.items():
             begin = self._begins[partition]
             for batch in self._client.scan(self._topic, partition, begin, end, max_messages=limit):
@@ -42,10 +42,10 @@ class FlightReader:
                     yield pa.Table.from_batches([batch])
 
     def printed(self, table: pa.Table) -> None:
-        """Nobody needs to know."""
+        """Does nothing: there is no group to commit to."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: there is nothing to release."""
 
     def _offset_at(self, partition: int, time_us: int) -> int:
         return self._client.offset_at(self._topic, partition, moment(time_us))
@@ -63,7 +63,7 @@ class FlightMember:
         self._consumer: Consumer = client.consumer(topic, group, decode=False)
 
     def tables(self, limit: int) -> Iterator[pa.Table]:
-        """What is left for the group, and what comes if it follows."""
+        """The messages that the group has not read yet, and new ones if it follows."""
         while True:
             batch = self._consumer.take(limit, _LINGER_SECONDS)
             if batch.num_rows:
@@ -72,28 +72,30 @@ class FlightMember:
                 return
 
     def printed(self, table: pa.Table) -> None:
-        """Commit what was printed; where the group has moved on meanwhile, someone else prints it again."""
+        """Commit what was printed. If the group was rebalanced meanwhile, another member prints it again."""
         for batch in table.to_batches():
             self._consumer.give(batch)
         if self._consumer.commit():
-            print_note("the group has changed meanwhile: what was printed last may be printed by another member too")
+            print_note("the group was rebalanced: another member may print the last messages again")
 
     def close(self) -> None:
-        """Leave, so that others get the partitions at once."""
+        """Leave the group, so that other members get the partitions at once."""
         self._consumer.close()
 
     def _has_everything(self) -> bool:
-        """Whether nothing is left in the partitions of this member; what is on its way is not here yet."""
+        """Whether all partitions of this member were read to the end; prefetched messages count as unread."""
         ends = self._client.offsets(self._topic)
         return all(offset >= ends[partition][1] for partition, offset in self._consumer.positions().items())
 
     def _begin_at(self, place: Position, group: str) -> None:
-        """Make the group begin there, if it is new."""
+        """Set where the group starts, if it is new."""
         if not isinstance(place, Earliest | Latest | AtTime):
             raise Failure(
-                Exit.USAGE, "a group begins at earliest, latest or a time; then move it by `headrace group seek`"
+                Exit.USAGE, "a group starts at earliest, latest or a time; move it later with `headrace group seek`"
             )
         if group.casefold() in (known.casefold() for known in self._client.list_groups(self._topic)):
-            print_note(f"group {group} is there already and goes on where it was: --from is for new groups")
+            print_note(
+                f"group {group} exists and continues at its committed offsets: --from applies to new groups only"
+            )
         else:
             self._client.register_group(self._topic, group, read_from=read_from(place))

@@ -1,7 +1,7 @@
 """Messages as lines: by a format with fields, or as JSON.
 
-On a terminal control characters of a message are shown escaped, so that no message can move the cursor, change the
-title or answer for the person who reads it. Elsewhere bytes are given out as they are.
+On a terminal, control characters in a message are escaped, so that no message can move the cursor, change the title or
+type on behalf of the user. Otherwise bytes are printed as they are.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from headrace.wire.json import messages_of
 
 _PART: Final = re.compile(r"\{\{|\}\}|\{([a-z_]*)\}|[{}]")
 _ESCAPES: Final = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
-# All but tab and line feed, with those of ISO 6429 above 127, which terminals obey too.
+# All but tab and line feed, including the ISO 6429 controls above 127, which terminals obey too.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _ESCAPE: Final = re.compile(r"\\[tnr0\\]")
 
 
 class LineFormat:
-    """How a message is printed: literals with fields between them."""
+    """How a message is printed: literals and fields."""
 
     def __init__(self, literals: list[bytes], fields: list[str], topic: str) -> None:
         self._literals = literals
@@ -36,7 +36,7 @@ class LineFormat:
         self._show = _shown_on_terminal if sys.stdout.isatty() else _shown
 
     def lines(self, table: pa.Table) -> Iterator[bytes]:
-        """A line for each message; only columns that are printed are looked at."""
+        """Format one line per message; reads only the columns that are printed."""
         columns: list[Iterable[bytes]] = [repeat(self._literals[0], table.num_rows)]
         for field, literal in zip(self._fields, self._literals[1:], strict=True):
             columns += (self._column(field, table), repeat(literal))
@@ -49,7 +49,7 @@ class LineFormat:
 
 
 def parse_format(text: str, topic: str) -> LineFormat:
-    """How to print a message; `\\t` and the like are known, and `{{` is a brace."""
+    """Parse a format; escapes such as `\\t` are allowed, and `{{` is a literal brace."""
     literals: list[bytes] = [b""]
     fields: list[str] = []
     end = 0
@@ -62,13 +62,15 @@ def parse_format(text: str, topic: str) -> LineFormat:
             fields.append(match[1])
             literals.append(b"")
         else:
-            raise Failure(Exit.USAGE, f"--format has {match[0]!r}: fields are {', '.join(FIELDS)}, a brace is doubled")
+            raise Failure(
+                Exit.USAGE, f"--format has {match[0]!r}: fields are {', '.join(FIELDS)}; write {{{{ for a brace"
+            )
     literals[-1] += _literal(text[end:])
     return LineFormat(literals, fields, topic)
 
 
 def lines_of(table: pa.Table, line: LineFormat | None) -> Iterator[bytes]:
-    """The lines of some messages: by a format, or, without one, as JSON."""
+    """The lines of some messages: by a format, or as JSON without one."""
     if line is not None:
         yield from line.lines(table)
         return

@@ -1,4 +1,4 @@
-"""Reading over HTTP, for `headrace consume`: partitions by themselves, or as a member of a group."""
+"""Readers over HTTP for `headrace consume`: of partitions directly, or as a member of a group."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from headrace.cli.remote.paths import path_of
 from headrace.core.positions import AtTime, Earliest, Latest, Position, read_from
 
 _FOLLOW_SECONDS: Final = 20.0
-# How long a group's reader that does not follow waits for more: another member may just have left.
+# How long a group member without --follow waits for more: another member may just have left.
 _LINGER_SECONDS: Final = 0.5
 
 
 class HttpReader:
-    """Reads partitions by themselves."""
+    """Reads partitions without a group."""
 
     def __init__(
         self, client: HttpClient, topic: str, place: Position, partitions: list[int], is_following: bool
@@ -41,7 +41,7 @@ class HttpReader:
         self._next = offsets_at(place, bounds, self._offset_at, topic)
 
     def tables(self, limit: int) -> Iterator[pa.Table]:
-        """What is there, partition by partition; then, if it follows, what comes."""
+        """The existing messages, partition by partition; then new ones if it follows."""
         for partition, end in self._ends.items():
             while self._next[partition] < end:
                 yield from self._fetch(partition, min(limit, end - self._next[partition]), 0.0)
@@ -49,10 +49,10 @@ class HttpReader:
             yield from follow(self._client, path_of("topics", self._topic, "events"), self._next, self._is_all)
 
     def printed(self, table: pa.Table) -> None:
-        """Nobody needs to know."""
+        """Does nothing: there is no group to commit to."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: there is nothing to release."""
 
     def _fetch(self, partition: int, limit: int, wait_seconds: float) -> Iterator[pa.Table]:
         path = path_of("topics", self._topic, "partitions", partition, "messages")
@@ -62,7 +62,7 @@ class HttpReader:
             start = refused.problem.fields.get("start", 0)
             if refused.problem.code != "offset_out_of_range" or start <= self._next[partition]:
                 raise
-            print_note(f"{refused.problem.detail}; reading goes on there")
+            print_note(f"{refused.problem.detail}; reading continues there")
             self._next[partition] = start
             return
         self._next[partition] += table.num_rows
@@ -76,7 +76,7 @@ class HttpReader:
 
 
 class HttpMember:
-    """Reads as a member of a group, under a name of its own."""
+    """Reads as a member of a group, with a generated member id."""
 
     def __init__(self, client: HttpClient, topic: str, group: str, place: Position | None, is_following: bool) -> None:
         self._client = client
@@ -90,7 +90,7 @@ class HttpMember:
         self._join()
 
     def tables(self, limit: int) -> Iterator[pa.Table]:
-        """What is left for the group, and what comes if it follows."""
+        """The messages that the group has not read yet, and new ones if it follows."""
         wait_seconds = _FOLLOW_SECONDS if self._follow else _LINGER_SECONDS
         while True:
             try:
@@ -106,8 +106,8 @@ class HttpMember:
                 return
 
     def printed(self, table: pa.Table) -> None:
-        """Commit what was printed; where the group has moved on meanwhile, someone else prints it again."""
-        # The rows of a partition are in order, so what was printed of it ends with its last row.
+        """Commit what was printed. If the group was rebalanced meanwhile, another member prints it again."""
+        # The rows of a partition are in order, so its last row is the last one printed.
         partitions, last = np.unique(np.asarray(table["partition"])[::-1], return_index=True)
         ends = np.asarray(table["offset"])[::-1][last] + 1
         offsets = [
@@ -119,23 +119,25 @@ class HttpMember:
         except Refused as refused:
             if refused.problem.code not in ("member_not_found", "partition_not_owned", "stale_generation"):
                 raise
-            print_note("the group has changed meanwhile: what was printed last may be printed by another member too")
+            print_note("the group was rebalanced: another member may print the last messages again")
 
     def close(self) -> None:
-        """Leave, so that others get the partitions at once."""
-        # If the server is away or has forgotten us, there is nothing to leave.
+        """Leave the group, so that other members get the partitions at once."""
+        # If the server is unreachable or the session has expired, there is nothing to leave.
         with suppress(Failure):
             self._client.delete(self._path)
 
     def _begin_at(self, place: Position, group: str) -> None:
-        """Make the group begin there, if it is new."""
+        """Set where the group starts, if it is new."""
         if not isinstance(place, Earliest | Latest | AtTime):
             raise Failure(
-                Exit.USAGE, "a group begins at earliest, latest or a time; then move it by `headrace group seek`"
+                Exit.USAGE, "a group starts at earliest, latest or a time; move it later with `headrace group seek`"
             )
         try:
             self._client.get(self._group)
-            print_note(f"group {group} is there already and goes on where it was: --from is for new groups")
+            print_note(
+                f"group {group} exists and continues at its committed offsets: --from applies to new groups only"
+            )
         except Refused as refused:
             if refused.problem.code != "group_not_found":
                 raise

@@ -1,6 +1,6 @@
-"""Lines of a file as columns of bytes, many at a time: no Python runs per line.
+"""Lines of a file as Arrow columns, in batches: no Python runs per line.
 
-What is there is given at once, so that typing works too; a batch that is incomplete waits a moment for more.
+Available input is returned soon, so that interactive typing works; an incomplete batch waits briefly for more.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _READ_BYTES: Final = 1 << 20
-# A batch is given at this size too, whatever lines it has: bodies have a limit.
+# A batch also ends at this size, because request bodies are limited.
 _BATCH_BYTES: Final = 8 << 20
 _MORE_INPUT_SECONDS: Final = 0.05
 _NEWLINE: Final = 10
 
 
 def batches_of(source: int, size: int) -> Iterator[pa.Array]:
-    """The lines of an open file, as many at a time as are there, at most `size`."""
+    """The lines of an open file, in batches of the lines available, at most `size`."""
     text = rest = b""
     lines = 0
     while chunk := os.read(source, _READ_BYTES):
@@ -31,7 +31,7 @@ def batches_of(source: int, size: int) -> Iterator[pa.Array]:
         lines += whole.count(b"\n") + len(newline)
         if lines >= size:
             begin = 0
-            # Looked for once: small batches of a large text would go through it again and again.
+            # Searched once: small batches of a large text would scan it repeatedly.
             for end in (np.flatnonzero(np.frombuffer(text, np.uint8) == _NEWLINE)[size - 1 :: size] + 1).tolist():
                 yield column_of(text[begin:end])
                 begin = end
@@ -46,7 +46,7 @@ def batches_of(source: int, size: int) -> Iterator[pa.Array]:
 
 
 def column_of(text: bytes) -> pa.Array:
-    """Whole lines as a column, without their ends."""
+    """Complete lines as a column, without line ends."""
     data = np.frombuffer(text, np.uint8)
     ends = np.flatnonzero(data == _NEWLINE)
     offsets = np.zeros(len(ends) + 1, np.int32)
@@ -56,7 +56,7 @@ def column_of(text: bytes) -> pa.Array:
 
 
 def split_keys(lines: pa.Array, separator: bytes) -> tuple[pa.Array, pa.Array]:
-    """Keys and values; a line without the separator has no key."""
+    """Split lines into keys and values; a line without the separator has no key."""
     parts = pc.split_pattern(lines, separator, max_splits=1)
     first = np.asarray(parts.offsets)[:-1]
     has_key = np.asarray(pc.list_value_length(parts)) == 2

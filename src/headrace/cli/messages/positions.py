@@ -1,4 +1,4 @@
-"""Where a command begins to read. `core.positions` has the grammar; here are the clock and the messages for people."""
+"""Where a command starts to read. `core.positions` has the grammar; this adds the clock and the error messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.core.positions import EARLIEST, Bounds, OffsetAtTime, Position, pa
 
 
 def parse_from(text: str, option: str = "--from") -> Position:
-    """The position that an option names."""
+    """Parse the position given by an option."""
     try:
         return parse_position(option, text, time.time_ns() // 1000)
     except InvalidInput as error:
@@ -20,7 +20,7 @@ def parse_from(text: str, option: str = "--from") -> Position:
 
 
 def offsets_at(position: Position, bounds: Bounds, offset_at: OffsetAtTime, topic: str) -> dict[int, int]:
-    """The offset of each partition at a position; where there are fewer messages, the nearest that exists."""
+    """The offset of each partition at a position, clamped to the messages that exist."""
     try:
         offsets = resolve("--from", position, bounds, EARLIEST, offset_at)
     except InvalidInput as error:
@@ -28,15 +28,17 @@ def offsets_at(position: Position, bounds: Bounds, offset_at: OffsetAtTime, topi
     for partition, offset in offsets.items():
         start, end = bounds[partition]
         if offset < start:
-            print_note(f"partition {partition} of {topic} begins at {start} now, not at {offset}")
+            print_note(f"partition {partition} of {topic} now starts at offset {start}, not {offset}")
         offsets[partition] = min(max(start, offset), end)
     return offsets
 
 
 def chosen_partitions(topic: str, partitions: Iterable[int], known: Collection[int]) -> list[int]:
-    """The partitions asked for, which must exist, or all."""
+    """The requested partitions, which must exist; all if none were requested."""
     chosen = list(partitions) or list(known)
     for partition in chosen:
         if partition not in known:
-            raise Failure(Exit.REFUSED, f"partition {partition} of {topic} does not exist: it has {len(known)}")
+            raise Failure(
+                Exit.REFUSED, f"partition {partition} of {topic} does not exist: the topic has {len(known)} partitions"
+            )
     return chosen

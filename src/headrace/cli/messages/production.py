@@ -1,4 +1,4 @@
-"""Publishing lines: what `headrace produce` does, apart from its options."""
+"""Publishes lines: the work of `headrace produce`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from headrace.core.messages import ATTRIBUTES
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What lines become: how they are divided, and what every message gets."""
+    """How lines become messages: the key separator, and the fields of every message."""
 
     separator: bytes | None
     producer_id: str | None
@@ -39,11 +39,11 @@ class Shape:
 
     @property
     def continues(self) -> bool:
-        """Whether lines are numbered behind the last that their producer has written."""
+        """Whether seqnos continue after the last one of the producer."""
         return self.producer_id is not None and self.resume is None
 
     def batch(self, lines: pa.Array, first_seqno: int | None) -> pa.RecordBatch:
-        """Lines as a batch to publish; without a seqno, their source is given to them later."""
+        """Lines as a batch to publish; without a seqno, the sender adds the source later."""
         rows, columns = len(lines), {"value": lines}
         if self.separator is not None:
             columns["key"], columns["value"] = split_keys(lines, self.separator)
@@ -68,10 +68,9 @@ class Shape:
 
 
 class Publishing:
-    """Sends batches one after another and counts what became of them.
+    """Sends batches one after another and counts the outcomes.
 
-    Lines are numbered from 1 if they may have been written before, else behind the last one that
-    their producer has written.
+    With --resume lines are numbered from 1, otherwise after the last seqno of their producer.
     """
 
     def __init__(self, sender: LineSender, shape: Shape) -> None:
@@ -83,7 +82,7 @@ class Publishing:
         self.duplicates = 0
 
     def send(self, lines: pa.Array) -> None:
-        """Publish some lines in one commit; a refusal that names a row names the line."""
+        """Publish lines in one commit; an error that names a row is reported with its line number."""
         try:
             first_seqno = None if self._behind is None else self._behind + self.lines + 1
             statuses = self._sender.send(self._shape.batch(lines, first_seqno))
@@ -97,16 +96,16 @@ class Publishing:
         self.duplicates += len(lines) - written
 
     def _explained(self, written: int, rows: int) -> int:
-        """Numbers behind the last one cannot be there yet, unless a batch was sent again, or somebody else writes."""
+        """Explain duplicates among new seqnos: the batch was sent again, or another producer uses the id."""
         if self._sender.has_sent_again:
             return rows
-        line = f"line {self.lines + 1}: {rows - written:,} of {rows:,} lines were taken for repeats and not written"
-        cure = f"another producer writes as {self._shape.producer_id} at the same time. Let each have its own id"
+        line = f"line {self.lines + 1}: {rows - written:,} of {rows:,} lines were treated as duplicates and not written"
+        cure = f"another producer uses the id {self._shape.producer_id} at the same time. Give each its own id"
         raise Failure(Exit.REFUSED, f"{line}: {cure}")
 
     def told(self) -> str:
-        """What was done so far."""
-        duplicates = f", {self.duplicates:,} were there before" if self.duplicates else ""
+        """A summary of what was written so far."""
+        duplicates = f", {self.duplicates:,} already there" if self.duplicates else ""
         return f"{self.written:,} of {self.lines:,} lines written{duplicates}"
 
 
@@ -127,7 +126,7 @@ def publish_stdin(
 
 
 def _check_codec(codec: str) -> None:
-    """Before anything is sent: the codec is known, and its library is there."""
+    """Check, before anything is sent, that the codec is known and its library installed."""
     try:
         codecs.compress(b"", codec)
     except HeadraceError as error:
@@ -151,18 +150,18 @@ def _sender(
 
 
 class Progress(Protocol):
-    """Told how far it is."""
+    """Notified of progress."""
 
     def advance(self, lines: int, size: int) -> None: ...
 
 
 class _NoProgress:
     def advance(self, lines: int, size: int) -> None:
-        """Nobody looks."""
+        """Does nothing."""
 
 
 class _Bar:
-    """A bar with a rate, if the size of the input is known, else only the rate."""
+    """A progress bar with a rate; only the rate if the input size is unknown."""
 
     def __init__(self, topic: str) -> None:
         from rich.console import Console
@@ -189,10 +188,10 @@ class _Bar:
 
 @contextmanager
 def _progress(topic: str) -> Iterator[Progress]:
-    """A bar on a terminal that is not being typed on, nothing elsewhere."""
+    """A bar if stderr is a terminal and stdin is not; otherwise nothing."""
     if not sys.stderr.isatty() or sys.stdin.isatty():
         if sys.stdin.isatty():
-            print_note("every line is a message; Ctrl-D ends")
+            print_note("type one message per line; end with Ctrl-D")
         yield _NoProgress()
         return
     bar = _Bar(topic)

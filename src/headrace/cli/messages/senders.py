@@ -1,4 +1,4 @@
-"""Ways to publish a batch of lines: over HTTP, or over Flight. Each tries again where that is safe and may help."""
+"""Senders of batches of lines, over HTTP or Flight. Each retries where that is safe and may help."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RETRY_PAUSE_SECONDS: Final = 0.5
 
 
 class RowRefused(Failure):
-    """One row of a batch is at fault."""
+    """One row of a batch is invalid."""
 
     def __init__(self, exit: Exit, line: str, row: int) -> None:
         super().__init__(exit, line.removeprefix(f"row {row}: "))
@@ -28,20 +28,20 @@ class RowRefused(Failure):
 class LineSender(Protocol):
     """Publishes batches one after another.
 
-    has_sent_again: whether the last batch was sent more than once, so that duplicates in it are its own.
+    has_sent_again: whether the last batch was sent more than once, which explains duplicates in it.
     """
 
     has_sent_again: bool
 
     def last_seqno(self, producer_id: str) -> int | None:
-        """The highest seqno that a producer has written, or 0; none if the sender numbers what it sends itself."""
+        """The highest seqno that a producer has written, or 0; None if the sender assigns seqnos itself."""
 
     def send(self, batch: pa.RecordBatch) -> pa.Array:
-        """Publish a batch in one commit; what became of each row."""
+        """Publish a batch in one commit; returns the status of each row."""
 
 
 class HttpSender:
-    """Over HTTP, a request a batch."""
+    """Sends over HTTP, one request per batch."""
 
     def __init__(self, client: http.HttpClient, topic: str, is_repeatable: bool, retry_seconds: float) -> None:
         self._client = client
@@ -57,7 +57,7 @@ class HttpSender:
         return int(self._tried(lambda: self._client.get(path))["last_seqno"] or 0)
 
     def send(self, batch: pa.RecordBatch) -> pa.Array:
-        """Publish, again and again for a while if that is safe and may help."""
+        """Publish, with retries for a while where that is safe and may help."""
         statuses: pa.Array = self._tried(lambda: self._client.post_arrow(self._path, batch)["status"])
         return statuses
 
@@ -71,7 +71,7 @@ class HttpSender:
                 if not self._may_retry(refused) or time.monotonic() >= deadline:
                     raise _placed(refused) from None
             except http.ServerUnreachable:
-                # Without a producer id a message that was written before the answer got lost would be written twice.
+                # Without a producer id, a message whose answer was lost would be written twice.
                 if not self._is_repeatable or time.monotonic() >= deadline:
                     raise
             time.sleep(_RETRY_PAUSE_SECONDS)
@@ -88,16 +88,16 @@ def _placed(refused: http.Refused) -> Failure:
 
 
 class FlightSender:
-    """Over Flight, by a producer that knows what may be sent again."""
+    """Sends over Flight, by a producer that retries safely."""
 
-    # It sends again by itself and does not say so. Another with its id is refused, so duplicates are its own.
+    # The producer retries by itself without reporting it. Another with its id is fenced, so duplicates are its own.
     has_sent_again = True
 
     def __init__(self, client: Client, topic: str, producer_id: str | None, retry_seconds: float) -> None:
         self._producer = client.producer(topic, producer_id, linger_seconds=0.0, timeout_seconds=retry_seconds)
 
     def last_seqno(self, producer_id: str) -> None:
-        """A producer with an id knows it, and gives it to the rows."""
+        """None: a producer with an id assigns seqnos itself."""
 
     def send(self, batch: pa.RecordBatch) -> pa.Array:
         """Publish, and wait for the receipts."""
@@ -109,5 +109,5 @@ class FlightSender:
             raise Failure(exit_of(type(error)), str(error)) from None
 
     def close(self) -> None:
-        """Let go of the stream."""
+        """Close the producer."""
         self._producer.close()

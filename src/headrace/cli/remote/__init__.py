@@ -1,1 +1,1 @@
-"""Talking to a server: HTTP for administration, Arrow Flight for messages."""
+"""Clients of a server: HTTP for administration, Arrow Flight for messages."""

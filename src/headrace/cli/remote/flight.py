@@ -1,4 +1,4 @@
-"""Talking to a server over Arrow Flight, for commands that are faster that way; failures end as those of HTTP do."""
+"""The Arrow Flight client of commands that move many messages; failures end a command as they do over HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.core.errors import HeadraceError, InvalidInput
 
 @contextmanager
 def connected(url: str, token: str | None, ca: Path | None, patience_seconds: float) -> Iterator[Client]:
-    """A client of the server at a URL; what it raises ends the command."""
+    """A client for the server at a URL; errors it raises end the command."""
     try:
         client = connect(url, token, root_certificates=ca, timeout_seconds=patience_seconds)
     except InvalidInput as error:

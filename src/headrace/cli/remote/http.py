@@ -1,7 +1,7 @@
-"""Talking to a server: one thin layer over HTTP for all commands.
+"""The HTTP client of all commands.
 
-It turns whatever goes wrong into a `Failure`: one line, and the exit code that scripts look at. The token goes into a
-header and nowhere else.
+Turns every error into a `Failure`: one line for people and an exit code for scripts. The token is sent in a header and
+appears nowhere else.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 
-# Beyond the time that a request asks to wait for messages.
+# Added to the time that a request asks the server to wait for messages.
 _TIMEOUT_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class ServerProblem:
-    """Why a server refused."""
+    """The problem+json answer of a server."""
 
     status: int
     code: str
@@ -42,7 +42,7 @@ class ServerProblem:
 
 
 class Refused(Failure):
-    """The server answered, and the answer was no."""
+    """The server answered with an error."""
 
     def __init__(self, problem: ServerProblem) -> None:
         super().__init__(exit_of_status(problem.status), problem.detail)
@@ -50,7 +50,7 @@ class Refused(Failure):
 
 
 class ServerUnreachable(Failure):
-    """There was no answer: whether a request was carried out is unknown."""
+    """There was no answer: whether the request was carried out is unknown."""
 
     def __init__(self, line: str) -> None:
         super().__init__(Exit.UNREACHABLE, line)
@@ -63,9 +63,11 @@ class HttpClient:
         self.url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            # Whom to trust takes a while to load, and matters for HTTPS only; redirects are not followed.
+            # Loading the trusted certificates is slow and needed for HTTPS only; redirects are not followed.
             if is_flight(self.url):
-                raise Failure(Exit.USAGE, f"--url {url!r} is for produce, consume and bench: write it as {DEFAULT_URL}")
+                raise Failure(
+                    Exit.USAGE, f"--url {url!r} works only with produce, consume and bench: write it as {DEFAULT_URL}"
+                )
             is_plain = self.url.startswith("http://") and ca is None
             verify: Any = not is_plain if ca is None else ssl.create_default_context(cafile=ca)
             if not self.url.startswith("http://"):
@@ -74,7 +76,7 @@ class HttpClient:
         except (OSError, ValueError) as error:
             raise Failure(Exit.USAGE, f"cannot use --ca {ca}: {error}") from None
         except (httpx.InvalidURL, UnicodeEncodeError):
-            raise Failure(Exit.USAGE, f"--url {url!r} is no address: write it as {DEFAULT_URL}") from None
+            raise Failure(Exit.USAGE, f"--url {url!r} is not a valid address: write it as {DEFAULT_URL}") from None
 
     def __enter__(self) -> HttpClient:
         return self
@@ -85,27 +87,27 @@ class HttpClient:
         self._http.close()
 
     def get(self, path: str, **query: Any) -> Any:
-        """What is at a path."""
+        """GET a path."""
         return _json(self._send("GET", path, params=_given(query)))
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Give something to a path."""
+        """POST a body to a path."""
         return _json(self._send("POST", path, json=body))
 
     def put(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Make or renew what is at a path."""
+        """PUT a body to a path."""
         return _json(self._send("PUT", path, json=body))
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Change what is at a path."""
+        """PATCH a path."""
         return _json(self._send("PATCH", path, json=body))
 
     def delete(self, path: str, **query: Any) -> Any:
-        """Remove what is at a path."""
+        """DELETE a path."""
         return _json(self._send("DELETE", path, params=_given(query)))
 
     def post_arrow(self, path: str, batch: pa.RecordBatch) -> pa.Table:
-        """Give a batch to a path; a table comes back."""
+        """POST an Arrow batch to a path; returns the answer as a table."""
         import pyarrow as pa
 
         sink = pa.BufferOutputStream()
@@ -116,7 +118,7 @@ class HttpClient:
         return pa.ipc.open_stream(answer.content).read_all()
 
     def get_arrow(self, path: str, wait_seconds: float = 0.0, **query: Any) -> pa.Table:
-        """A table from a path, which the server may wait so long for."""
+        """GET a table; the server may wait the given seconds for messages."""
         import pyarrow as pa
 
         params = _given(query | {"wait_seconds": wait_seconds})
@@ -126,7 +128,7 @@ class HttpClient:
 
     @contextmanager
     def stream(self, path: str, query: Mapping[str, Any], last_event_id: str | None) -> Iterator[Iterator[str]]:
-        """The lines of an event stream; the server sends something now and then even if nothing happens."""
+        """The lines of an event stream; the server sends keep-alive lines when there are no events."""
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_event_id} if last_event_id else {})
         with self._failures(), self._http.stream("GET", path, params=_given(query), headers=headers) as answer:
             if not answer.is_success:
@@ -143,15 +145,17 @@ class HttpClient:
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """Whatever keeps an answer away, as one line."""
+        """Turn every transport error into one line."""
         try:
             yield
         except (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError) as error:
             raise Failure(Exit.USAGE, f"cannot call {self.url}: {error}; write --url as {DEFAULT_URL}") from None
         except httpx.TimeoutException:
-            raise ServerUnreachable(f"{self.url} does not answer: is the server well?") from None
+            raise ServerUnreachable(
+                f"{self.url} does not answer in time: check that the server is healthy, or retry"
+            ) from None
         except httpx.TransportError as error:
-            hint = "start one by `headrace serve`, or name another by --url"
+            hint = "start one with `headrace serve`, or give another address with --url"
             raise ServerUnreachable(f"no server at {self.url} ({error}): {hint}") from None
 
 
@@ -181,11 +185,11 @@ def _json(answer: httpx.Response) -> Any:
     try:
         return msgspec.json.decode(answer.content)
     except msgspec.DecodeError:
-        raise Failure(Exit.FAILING, f"{answer.url} did not answer as Headrace does: check --url") from None
+        raise Failure(Exit.FAILING, f"{answer.url} did not answer like a Headrace server: check --url") from None
 
 
 def _told(problem: dict[str, Any]) -> str:
-    """One thing that is wrong with a request, as the server's framework says it."""
+    """Format one validation problem reported by the server's framework."""
     return f"{problem['key']}: {problem['message']}" if "key" in problem else str(problem["message"])
 
 

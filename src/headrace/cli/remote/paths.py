@@ -1,4 +1,4 @@
-"""The paths that commands ask a server for."""
+"""The HTTP paths that commands request."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from urllib.parse import quote
 
 
 def path_of(*parts: str | int) -> str:
-    """A path under /v1 with each part quoted, so that any name can be in it."""
+    """A path under /v1, each part quoted so that any name is allowed."""
     return "/v1/" + "/".join(_quoted(str(part)) for part in parts)
 
 
 def _quoted(part: str) -> str:
-    # A part of nothing but dots would be taken for a step up, or for none.
+    # A part made of dots only would be normalised away.
     return quote(part, safe="") if part.strip(".") else part.replace(".", "%2E")

@@ -1,1 +1,1 @@
-"""A server as a process: its settings, its logs, its signals."""
+"""The server process: its settings, logs and signals."""

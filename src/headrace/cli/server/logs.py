@@ -1,4 +1,4 @@
-"""Logs on stderr: lines for people on a terminal, a JSON object a line elsewhere. Tokens never get through."""
+"""Logs on stderr: text on a terminal, otherwise one JSON object per line. Token secrets are removed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _ACCESS: Final = ("client", "method", "path", "http_version", "status")
 
 
 def set_up(level: str, format: Literal["auto", "text", "json"]) -> None:
-    """Send everything that is logged in this process to stderr."""
+    """Send all logs of this process to stderr."""
     is_text = format == "text" or (format == "auto" and sys.stderr.isatty())
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # Uvicorn's lines about its own phases say nothing that ours do not.
+    # Uvicorn's lifecycle messages repeat ours.
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, root.level))
     logging.captureWarnings(True)
 
@@ -53,12 +53,12 @@ class JsonFormatter(logging.Formatter):
 
 
 def without_tokens(text: str) -> str:
-    """The text with the secret of every token in it struck out; the id may stay, it helps to find who it was."""
+    """Replace the secret of every token in the text; the id stays, to identify the token."""
     return _TOKEN.sub(r"hr_\1_***", text)
 
 
 def _message(record: logging.LogRecord) -> str:
-    """On one line, whatever was put into it: a name with a line break must not forge a line of its own."""
+    """The message on one line: a name with a line break must not forge a log line."""
     return record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
 
 

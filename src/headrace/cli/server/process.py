@@ -1,4 +1,4 @@
-"""A server as a process: a store, its broker and the servers over it, until a signal says stop."""
+"""The server process: opens a store, its broker and the protocol servers, and runs until a signal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from headrace.storage.catalog import Catalog
 from headrace.storage.open import open_store, shown
 
 OFF: Final = "off"
-# Followers look twice a second whether the server is stopping.
+# Followers check twice a second whether the server is stopping.
 _FLIGHT_STOP_SECONDS: Final = 5.0
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
     tls = _tls_files(settings)
     listeners = _bind(settings.http, "http")
     flight = None
-    # So long for the requests under way, and again for closing the store.
+    # stop_seconds for running requests, and again for closing the store.
     deadline = StopDeadline(2 * settings.rest.stop_seconds)
     left_open: list[str] = []
     try:
@@ -74,7 +74,7 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
 
                 server.serve(app, listeners, settings.rest, draining, say_ready, tls, settings.access_log, reload)
                 _tell_systemd("STOPPING=1")
-            logger.info("every request is finished, closing the store")
+            logger.info("all requests finished, closing the store")
     finally:
         server.close_all([*listeners, *(flight or [])])
         deadline.cancel()
@@ -101,13 +101,13 @@ def _flight(
 
     The URL that clients connect to, and what has it take a renewed certificate.
 
-    If it cannot be stopped in time its URL is added to those that are left open.
+    If it cannot be stopped in time, its URL is added to `left_open`.
     """
     if reserved is None:
         yield [], lambda: None
         return
     port = server.port_of(reserved)
-    # Flight binds by itself. Its library would share a port that another one has, so the port was tried before.
+    # Flight binds the port itself and would share one that is in use, so we reserved the port first.
     server.close_all(reserved)
     location = _url("grpc+tls" if tls else "grpc", settings.flight, port)
     # Read once, as HTTP does: both ports trust the same authority.
@@ -138,17 +138,17 @@ def _tls_files(settings: ServeSettings) -> server.TlsFiles | None:
             raise Failure(Exit.USAGE, "tls_client_ca needs TLS: set tls_certificate and tls_key too")
         return None
     if not settings.tls_certificate or not settings.tls_key:
-        raise Failure(Exit.USAGE, "TLS needs both tls_certificate and tls_key: one of them is missing")
+        raise Failure(Exit.USAGE, "TLS needs both tls_certificate and tls_key: set the missing one")
     client_ca = Path(settings.tls_client_ca) if settings.tls_client_ca else None
     is_optional = settings.tls_client_certificates == "optional"
     files = server.TlsFiles(Path(settings.tls_certificate), Path(settings.tls_key), client_ca, is_optional)
     try:
         server.load_tls(files)
     except (OSError, ValueError) as error:
-        # An error of OpenSSL is an OSError whose text has no file name.
+        # An OpenSSL error is an OSError without a file name.
         reason = (error.reason or str(error)) if isinstance(error, ssl.SSLError) else str(error)
         shown_files = f"{files.certificate} and {files.key}" + (f", clients by {client_ca}" if client_ca else "")
-        raise Failure(Exit.USAGE, f"TLS with {shown_files} is not possible: {reason}") from None
+        raise Failure(Exit.USAGE, f"cannot use TLS with {shown_files}: {reason}") from None
     return files
 
 
@@ -159,7 +159,7 @@ def _bind(address: str, setting: str) -> list[socket.socket]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise Failure(
-            Exit.USAGE, f"cannot listen on {address}: {reason}; choose another address by --{setting}"
+            Exit.USAGE, f"cannot listen on {address}: {reason}; choose another address with --{setting}"
         ) from None
 
 
@@ -187,23 +187,23 @@ def _opened(settings: ServeSettings) -> Iterator[tuple[Broker, Catalog]]:
 def _must_authenticate(
     listeners: Sequence[socket.socket], catalog: Catalog, protocol: Literal["http", "flight"], settings: ServeSettings
 ) -> bool:
-    """Whether only those with tokens may come in, even if the last token is revoked: where others can reach us."""
+    """Whether every request needs a token, even after the last one is revoked: if other machines can connect."""
     if server.is_loopback(listeners):
         if settings.require_tokens and not catalog.tokens():
-            rule = "make one by `headrace token create`, or leave require_tokens out until there is one"
+            rule = "create one with `headrace token create`, or unset require_tokens"
             raise Failure(Exit.USAGE, f"require_tokens is set and the store has no tokens: {rule}")
         return settings.require_tokens
     address = getattr(settings, protocol)
     if not catalog.tokens():
         raise Failure(
             Exit.USAGE,
-            f"{address} can be reached from other machines and the store has no tokens, so anyone could do anything: "
-            "make one by `headrace token create`, or listen on 127.0.0.1",
+            f"{address} can be reached from other machines and the store has no tokens: anyone would have full access; "
+            "create one with `headrace token create`, or listen on 127.0.0.1",
         )
     if not settings.tls_certificate:
         logger.warning(
-            "%s on %s has no TLS: tokens and messages travel in plain text; set tls_certificate and tls_key, or keep "
-            "it behind something that encrypts",
+            "%s on %s has no TLS: tokens and messages are sent in plain text; set tls_certificate and tls_key, or put "
+            "it behind a proxy that encrypts",
             protocol,
             address,
         )
@@ -219,7 +219,7 @@ def _open_audit_log(file: str) -> None:
 
 
 def _tell_systemd(state: str) -> None:
-    """Say how things stand to the service manager, if it asked for that (Type=notify)."""
+    """Notify systemd of the state of the server, if it asked for that (Type=notify)."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:

@@ -1,9 +1,9 @@
-"""The settings of `headrace serve`, and where they come from: flag > environment > file > default.
+"""The settings of `headrace serve` and their precedence: flag > environment > file > default.
 
 A setting is named `store` or, inside a layer, `broker.queue_bytes`. In a TOML file the layer is a table; in the
 environment the name is HEADRACE_BROKER_QUEUE_BYTES; on the command line `--set broker.queue_bytes=…`. Unknown names in
-the file or on the command line are refused. In the environment they are only reported: other programs name variables
-too, Kubernetes for one gives HEADRACE_PORT to everything that runs beside a service called headrace.
+the file or on the command line are errors. In the environment they only cause a warning, because other programs set
+such variables too: Kubernetes sets HEADRACE_PORT for everything that runs beside a service called headrace.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ _REMOVED: Final = frozenset({"broker.subscription_messages"})
 
 
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that can be set for a server.
+    """All settings of a server.
 
-    store: where messages are, such as file:./headrace-data or file:/var/lib/headrace?durability=os.
-    http: the address to listen on; port 0 takes any that is free.
-    flight: the address for Arrow Flight, which clients and Spark use; `off` for none.
-    tls_certificate, tls_key: PEM files; with both the server speaks TLS only. Empty is none.
-    tls_client_ca: PEM file of who signs the certificates of clients; they are asked for one then. Empty: they are not.
-    tls_client_certificates: required, or optional: who has none sends a token. Flight does not ask for optional ones.
+    store: URL of the store, such as file:./headrace-data or file:/var/lib/headrace?durability=os.
+    http: listen address for HTTP; port 0 picks a free port.
+    flight: listen address for Arrow Flight, which clients and Spark use; `off` disables it.
+    tls_certificate, tls_key: PEM files. If both are set, the server accepts TLS only. Empty: no TLS.
+    tls_client_ca: PEM file of the authority that signs client certificates. Empty: clients are not asked for one.
+    tls_client_certificates: required, or optional: callers without one send a token. Flight asks if required.
     log_level: debug, info, warning or error.
-    log_format: text for people, json for programs; auto is text on a terminal and json elsewhere.
-    access_log: a line for every request.
-    audit_log: the file for refusals and changes, as JSON lines; empty: they stand with the other logs.
-    require_tokens: nobody comes in without a token, from this machine neither.
+    log_format: text for people, json for programs; auto is text on a terminal, otherwise json.
+    access_log: whether every request is logged.
+    audit_log: file for denied requests and changes, as JSON lines; empty: they go to the normal log.
+    require_tokens: every request needs a token, also from this machine.
     """
 
     store: str = "file:./headrace-data"
@@ -76,7 +76,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def names(kind: type[msgspec.Struct] = ServeSettings, prefix: str = "") -> Iterator[str]:
-    """Every setting by name."""
+    """The names of all settings."""
     for field in msgspec.structs.fields(kind):
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
             yield from names(field.type, f"{prefix}{field.name}.")
@@ -85,7 +85,7 @@ def names(kind: type[msgspec.Struct] = ServeSettings, prefix: str = "") -> Itera
 
 
 def _lists(kind: type[msgspec.Struct] = ServeSettings, prefix: str = "") -> set[str]:
-    """The settings that are lists."""
+    """The names of the settings that are lists."""
     found: set[str] = set()
     for field in msgspec.structs.fields(kind):
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
@@ -103,7 +103,7 @@ def variable(name: str) -> str:
 def load(
     flags: Mapping[str, Any], assignments: Iterable[str], environment: Mapping[str, str], file: Path | None
 ) -> ServeSettings:
-    """The settings from all places; flags that are none were not given."""
+    """Merge the settings from all sources; a flag that is None was not given."""
     given = _from_file(file)
     given |= {name: environment[variable(name)] for name in names() if variable(name) in environment}
     given |= _kept(dict(_assigned(assignment) for assignment in assignments), "--set")
@@ -112,10 +112,10 @@ def load(
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """What looks like a setting in the environment and is none, with what may have been meant."""
+    """Warnings for environment variables that look like settings but are not, with a suggestion."""
     known = {variable(name) for name in names()}
     unknown = [name for name in environment if name.startswith(PREFIX) and name not in known | _OTHERS]
-    return [f"{name} is no setting and was ignored{_hint(name, known)}" for name in sorted(unknown)]
+    return [f"{name} is not a setting and was ignored{_hint(name, known)}" for name in sorted(unknown)]
 
 
 def _from_file(file: Path | None) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _from_file(file: Path | None) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(Exit.USAGE, f"the configuration {file} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
-        raise Failure(Exit.USAGE, f"the configuration {file} is no TOML: {error}") from None
+        raise Failure(Exit.USAGE, f"the configuration {file} is not valid TOML: {error}") from None
     given = dict(_flat(content))
     for name in given:
         _check_name(name, str(file))
@@ -159,7 +159,7 @@ def _assigned(assignment: str) -> tuple[str, str]:
 def _check_name(name: str, place: str) -> None:
     known = list(names())
     if name not in known and name not in _REMOVED:
-        raise Failure(Exit.USAGE, f"{place}: there is no setting {name!r}{_hint(name, known)}")
+        raise Failure(Exit.USAGE, f"{place}: unknown setting {name!r}{_hint(name, known)}")
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
@@ -168,12 +168,12 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 
 def _settings(given: Mapping[str, Any]) -> ServeSettings:
-    """The struct, each value converted by itself so that an error names the setting."""
+    """Build the struct, converting each value separately so that an error names the setting."""
     nested: dict[str, Any] = {}
     lists = _lists()
     for name, value in given.items():
         if name in lists and isinstance(value, str):
-            # The environment and the command line know text only: a list has commas between.
+            # The environment and the command line hold text only: a list is separated by commas.
             value = [part.strip() for part in value.split(",") if part.strip()]
         *layers, last = name.split(".")
         table = nested
@@ -181,14 +181,14 @@ def _settings(given: Mapping[str, Any]) -> ServeSettings:
             table = table.setdefault(layer, {})
         table[last] = value
     try:
-        # Not strict: the environment knows text only.
+        # Not strict: the environment holds text only.
         return msgspec.convert(nested, ServeSettings, strict=False)
     except (msgspec.ValidationError, HeadraceError) as error:
         raise Failure(Exit.USAGE, f"bad setting: {error}") from None
 
 
 def parse_address(text: str, setting: str = "http") -> tuple[str, int]:
-    """Host and port of HOST:PORT; an IPv6 address stands in brackets."""
+    """Parse HOST:PORT; an IPv6 address is in brackets."""
     host, separator, port = text.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
     is_bracketed = host != bare

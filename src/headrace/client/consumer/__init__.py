@@ -1,1 +1,1 @@
-"""Reading: consumers in groups, prefetch, following, scans."""
+"""Reading: consumers, group membership, prefetch, following, scans."""

@@ -1,7 +1,7 @@
-"""The consumer: Arrow batches by `poll`, or messages one by one by iterating; alone, or as a member of a group.
+"""The consumer: Arrow batches by `poll`, or single messages by iterating; without a group, or as a member.
 
 Everything that changes what is read (a rebalance, a seek) happens in the thread that polls. Use a consumer from one
-thread; `close` may come from another.
+thread; `close` may be called from another.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from headrace.core.positions import AtTime, Earliest, Latest, read_from
 from headrace.wire.operations import CommitOffsets, Committed, DescribeGroup, RegisterGroup
 
 _TOGETHER_MESSAGES: Final = 4_096
-# How often a commit is tried while the group changes under it.
+# How often a commit is retried while the group is rebalanced.
 _COMMIT_ATTEMPTS: Final = 5
 
 PartitionsChanged = Callable[[list[int]], object]
@@ -79,10 +79,10 @@ class Consumer:
         self._calls = Calls(transport, settings.timeout_seconds)
         self._progress = ReadProgress(growing=group is None)
         self._decoder = Decoder(topic, settings.on_undecodable) if settings.decode else None
-        # What was taken from the prefetch and is given out before anything else of it.
+        # Batches taken from the prefetch that are returned first.
         self._left: deque[Piece] = deque()
         self._skipped = 0
-        # Partitions of which a commit was refused, until it is known who reads them from where.
+        # Partitions whose commit was rejected, until the new assignment is known.
         self._refused: set[int] = set()
         self._closed = False
         self._session: GroupSession | FixedSession | None = None
@@ -113,12 +113,12 @@ class Consumer:
     # Reading
 
     def poll(self, max_messages: int = FETCH_MESSAGES_DEFAULT, timeout: float | None = 1.0) -> pa.RecordBatch:
-        """The next messages, of one or several partitions, waiting so long for the first; maybe none.
+        """Return the next messages, of one or several partitions; waits for the first, and may return none.
 
-        With `auto_commit` the messages given out before are committed first.
+        With `auto_commit` the messages returned before are committed first.
 
-        A value that does not fit its codec raises `Undecodable`, after the messages before it were given out, unless
-        `on_undecodable` says otherwise. It raises again at each poll, until a `seek` leads past it:
+        A value that cannot be decoded by its codec raises `Undecodable`, after the messages before it were returned,
+        unless `on_undecodable` says otherwise. It raises again at each poll, until a `seek` skips it:
         `consumer.seek({error.partition: error.offset + 1})`.
         """
         check_whole("max_messages", max_messages, 1, SEQNO_MAX)
@@ -132,7 +132,7 @@ class Consumer:
             self._progress.give(batch)
 
     def messages(self, idle_seconds: float | None = None) -> Iterator[Message]:
-        """Messages one by one; ends when none came for so long, or never, or when the consumer is closed."""
+        """Iterate over single messages; ends after `timeout` without messages, or when the consumer is closed."""
         while not self._closed:
             try:
                 batch = self.take(FETCH_MESSAGES_DEFAULT, idle_seconds)
@@ -212,7 +212,7 @@ class Consumer:
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
     def _meet(self, piece: Passed | Broken | Packed) -> None:
-        """What is next and cannot be given out; everything before it was."""
+        """The next message, which cannot be decoded; everything before it was returned."""
         if isinstance(piece, Broken):
             # It stays where it is, and is met again unless a seek leads past it.
             raise again(piece.error)
@@ -226,13 +226,13 @@ class Consumer:
 
     @property
     def skipped(self) -> int:
-        """How many messages were skipped since their values cannot be decoded."""
+        """The number of messages that were skipped because their values cannot be decoded."""
         return self._skipped
 
     # Positions
 
     def positions(self) -> dict[int, int]:
-        """The next offset to be given out, by partition."""
+        """The next offset to return, by partition."""
         return self._progress.positions()
 
     @property
@@ -242,13 +242,13 @@ class Consumer:
 
     @property
     def generation(self) -> int | None:
-        """The generation of the group in which `assignment` holds; none without a group."""
+        """The generation of `assignment`; None without a group."""
         return None if self._session is None else self._session.known.generation
 
     def seek(self, to: Start) -> None:
-        """Go on elsewhere: at "earliest", "latest", an offset, a time, or offsets by partition.
+        """Continue at "earliest", "latest", an offset, a time, or offsets by partition.
 
-        Partitions that offsets by partition do not name stay where they are.
+        Partitions that are not named keep their position.
         """
         position = parse_start(to, "to")
         fork.check(self._generation, "this consumer")
@@ -264,10 +264,10 @@ class Consumer:
         self._follow({**present, **moved})
 
     def commit(self) -> list[int]:
-        """Commit what was given out so far; in a loop over messages, up to the present one.
+        """Commit the messages returned so far; in a loop over messages, up to the current one.
 
-        Returns the partitions that could not be committed, usually none: they are another member's by now, or the
-        group was moved by a seek. Their messages since the last commit are given out again, here or there.
+        Returns the partitions that could not be committed, usually none: they belong to another member now, or a seek
+        moved the group. Their messages since the last commit are delivered again, here or to the other member.
         """
         fork.check(self._generation, "this consumer")
         if self._group is None or self._session is None:
@@ -305,9 +305,9 @@ class Consumer:
     # Partitions
 
     def _assign(self, partitions: Iterable[int]) -> None:
-        """Begin to read the partitions of a new membership: those kept go on, the others begin where the group is.
+        """Start reading the partitions of a new membership: kept ones continue, others start at the committed offsets.
 
-        So do those whose commit was refused: what was given out of them does not count.
+        So do those whose commit was rejected: what was returned from them does not count.
         """
         assert self._group is not None, "only members are assigned"
         present = self._progress.positions()
@@ -376,9 +376,9 @@ class Consumer:
     # Ending
 
     def close(self) -> None:
-        """End: commit what was given out if that is automatic, leave the group, read no more."""
+        """Close: commit what was returned if `auto_commit` is set, leave the group, and stop reading."""
         if self._closed or self._generation != fork.generation:
-            # A process that was forked must not make the other leave its group.
+            # A forked process must not make its parent leave the group.
             return
         try:
             if self._settings.auto_commit and self._session is not None:
@@ -416,9 +416,9 @@ def _check_index(index: object, group: str | None, member_id: str | None) -> Non
     if isinstance(index, bool) or not isinstance(index, int) or index < 0:
         raise InvalidInput("consumer_index", repr(index)[:100], "it must be 0 or more")
     if group is None or member_id is not None:
-        rule = "it names the consumer of a group of a fixed size: give a group, and no member_id"
+        rule = "it selects the consumer of a group with a fixed size: give a group, and no member_id"
         raise InvalidInput("consumer_index", str(index), rule)
 
 
 def _nothing(partitions: list[int]) -> None:
-    """Whoever does not ask is not told."""
+    """The default callback, which does nothing."""

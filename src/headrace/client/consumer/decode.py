@@ -112,7 +112,7 @@ class Decoder:
 
     def _report(self, batch: pa.RecordBatch, faults: list[InvalidMessage]) -> None:
         first = self._error(batch, faults[0])
-        logger.warning("skipped %d messages that cannot be decoded, the first one: %s", len(faults), first)
+        logger.warning("skipped %d messages that cannot be decoded; the first one: %s", len(faults), first)
 
     def _error(self, batch: pa.RecordBatch, fault: InvalidMessage) -> Undecodable:
         partition, offset, codec = (batch.column(name)[fault.row].as_py() for name in ("partition", "offset", "codec"))

@@ -1,4 +1,4 @@
-"""Following: the batches of some partitions as they come, as an iterator that ends when it is closed."""
+"""Follows partitions: an iterator of batches as they arrive, which ends when it is closed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from headrace.core.errors import Closed, again
 
 
 class Following:
-    """Batches for ever, each of one partition. Close it, or use it as a context manager; any thread may close it.
+    """An endless iterator of batches, each of one partition. Close it, or use it as a context manager.
 
-    A value that does not fit its codec raises `Undecodable` each time it is reached, after the messages before it were
-    given out, unless `on_undecodable` says otherwise. To go on behind it, follow again from the offset behind.
+    Any thread may close it. A value that cannot be decoded by its codec raises `Undecodable` each time it is reached,
+    after the messages before it were returned, unless `on_undecodable` says otherwise. To skip it, follow again from
+    the next offset.
     """
 
     def __init__(self, prefetch: Prefetch, decoder: Decoder | None) -> None:
@@ -41,14 +42,14 @@ class Following:
         return batch
 
     def next(self, timeout: float | None = None) -> pa.RecordBatch | None:
-        """The next batch, or none after so long."""
+        """The next batch, or None on timeout."""
         batch = self.take(timeout)
         if batch is None and self._closed:
             raise StopIteration
         return batch
 
     def take(self, timeout: float | None = None) -> pa.RecordBatch | None:
-        """The next batch, or none after so long or when it is closed."""
+        """The next batch, or None on timeout or when it is closed."""
         fork.check(self._generation, "this reader")
         while True:
             while self._left and not self._closed:
@@ -77,16 +78,16 @@ class Following:
 
     @property
     def skipped(self) -> int:
-        """How many messages were skipped since their values cannot be decoded."""
+        """The number of messages that were skipped because their values cannot be decoded."""
         return self._skipped
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether it has ended."""
         return self._closed
 
     def close(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         self._closed = True
         if self._generation == fork.generation:
             self._prefetch.close()

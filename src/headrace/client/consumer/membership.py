@@ -1,9 +1,9 @@
-"""A member's session in a group: joined, kept by heartbeats of a thread of its own, joined again when it was lost.
+"""A member's session in a group: a thread sends heartbeats, and joins again when the session was lost.
 
-The thread only learns: that the generation has changed, or that the session ran out. It tells by a wake, and whoever
-polls takes the new membership up, so that a consumer's partitions change under nobody's hands.
+The thread only detects that the generation has changed, or that the session expired. It wakes the consumer, which
+applies the new membership when it polls, so that its partitions never change during processing.
 
-Joining again and leaving exclude each other: a heartbeat that is answered after the member left must not bring it back.
+Rejoining and leaving exclude each other: a heartbeat that is answered after the member left must not bring it back.
 Locks: `_lock` (one heartbeat at a time), then `_joining`.
 """
 
@@ -46,13 +46,13 @@ class GroupSession(KnownMembership):
         self._thread.start()
 
     def renew(self) -> Membership:
-        """Ask now, instead of at the next heartbeat."""
+        """Refresh now, instead of at the next heartbeat."""
         with self._lock:
             self._present = self._beat()
         return self._present
 
     def close(self) -> None:
-        """Leave, so that others get the partitions at once."""
+        """Leave the group, so that other members get the partitions at once."""
         self._stop.set()
         try:
             with self._joining:
@@ -81,7 +81,9 @@ class GroupSession(KnownMembership):
                         return
                     self._present = self._beat()
             except Unreachable as error:
-                logger.warning("no heartbeat of %r in group %r: %s", self.member, self._group, error)
+                logger.warning(
+                    "the heartbeat of %r in group %r failed, will retry: %s", self.member, self._group, error
+                )
             except HeadraceError as error:
                 self._failure = error
             if self.has_changed:

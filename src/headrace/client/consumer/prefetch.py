@@ -1,8 +1,8 @@
-"""Reading ahead: a thread follows some partitions over one stream and keeps what comes, up to so many bytes.
+"""Prefetch: a thread follows some partitions over one stream into a buffer of limited size.
 
-When the buffer is full the thread stops reading, and the flow control of the stream stops the server. When the
-stream breaks the thread follows again from where it was. What retention has dropped meanwhile is passed over, which
-is logged. Any other error is raised to the one who takes, once everything before it was taken.
+When the buffer is full the thread stops reading, and the flow control of the stream slows the server down. When the
+stream breaks the thread follows again from its position. Messages that retention deleted meanwhile are skipped, with a
+warning in the log. Any other error is raised to the consumer, once everything before it was taken.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Prefetch:
             self._thread.start()
 
     def take(self, timeout_seconds: float | None) -> pa.RecordBatch | None:
-        """The next batch; none after so long, or after a wake."""
+        """The next batch; None on timeout, or after a wake."""
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         with self._changed:
             while not self._batches:
@@ -80,13 +80,13 @@ class Prefetch:
             return batch
 
     def wake(self) -> None:
-        """Let whoever takes look around."""
+        """Wake the thread that waits in `take`."""
         with self._changed:
             self._awoken = True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         with self._changed:
             self._stop.set()
             self._error = self._error or Closed("the consumer")
@@ -102,8 +102,8 @@ class Prefetch:
         except HeadraceError as error:
             self._fail(error)
         except Exception as error:
-            logger.exception("reading topic %r ahead failed", self.topic)
-            self._fail(ServerFailed(f"reading ahead failed: {error!r}"))
+            logger.exception("prefetch of topic %r failed", self.topic)
+            self._fail(ServerFailed(f"prefetch failed: {error!r}"))
 
     def _fail(self, error: HeadraceError) -> None:
         with self._changed:
@@ -131,7 +131,7 @@ class Prefetch:
                 raise error
 
     def _follow(self) -> bool:
-        """Read one stream to its end; whether it gave anything."""
+        """Read one stream to its end; returns whether it had any messages."""
         share = max(1, min(FETCH_BYTES_DEFAULT, self._bytes_max // _SHARE))
         follow = Follow(self.topic, self._positions, FETCH_MESSAGES_MAX, share, self._mixed, self._growing)
         stream = self._transport.read(follow)
@@ -159,5 +159,5 @@ class Prefetch:
     def _skip(self, late: OffsetOutOfRange) -> None:
         if late.offset >= late.start:
             raise late
-        logger.warning("%s; reading goes on at the oldest kept", late)
+        logger.warning("%s; reading continues at the oldest message kept", late)
         self._positions[late.partition] = late.start

@@ -1,6 +1,6 @@
-"""Progress: which messages a consumer has given out, as the next offset of each partition.
+"""Progress of a consumer: the next offset of each partition after the messages it has returned.
 
-A batch that is iterated counts row by row: what the loop has not reached is not given out.
+An iterated batch counts row by row: rows that the loop has not reached do not count.
 """
 
 from __future__ import annotations

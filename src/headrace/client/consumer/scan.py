@@ -1,4 +1,4 @@
-"""Reading a range of one partition in one go, again when the connection breaks: reading changes nothing."""
+"""Reads a range of one partition, with retries when the connection breaks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headrace.wire.tickets import Read
 def read_batch(
     transport: Transport, topic: str, partition: int, offset: int, max_messages: int, patience_seconds: float
 ) -> pa.RecordBatch:
-    """The messages from an offset on, at most so many, as one batch; maybe none."""
+    """The messages from an offset on, up to a limit, as one batch, which may be empty."""
     check_whole("max_messages", max_messages, 1, FETCH_MESSAGES_MAX)
     backoff = Backoff(patience_seconds)
     while True:

@@ -1,4 +1,4 @@
-"""Where reading begins, resolved against the offsets that the server reports. `core.positions` has the grammar."""
+"""Where reading starts, resolved against the offsets that the server reports. `core.positions` has the grammar."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parse_start(start: Start, field: str = "start") -> Position:
 
 
 def positions_at(calls: Calls, topic: str, start: Position, partitions: Iterable[int] | None = None) -> dict[int, int]:
-    """The offsets at which reading begins, for some partitions, else for all."""
+    """The offsets at which reading starts, for some or all partitions."""
     bounds: dict[int, tuple[int, int]] = calls(Offsets(topic))
     if partitions is not None:
         chosen = list(partitions)

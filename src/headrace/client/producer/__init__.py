@@ -1,1 +1,1 @@
-"""Sending: `Producer` buffers, `Sender` delivers and retries, futures tell the outcome."""
+"""Sending: `Producer` buffers, `Sender` delivers and retries, futures have the outcome."""

@@ -1,6 +1,6 @@
-"""Parcels: messages that travel together. Collected one by one into lists, or given as a batch; sent as a batch.
+"""Pending batches: messages that are sent together. Collected one by one into lists, or given as a batch.
 
-Whoever owns a batch guards it: the buffer while it is collected, the delivery from then on.
+The owner guards a batch: the buffer while it is collected, the sender from then on.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 from headrace.client.producer.futures import Outcome
 from headrace.core.messages import ATTRIBUTES, PUBLISH_SCHEMA, TIMESTAMP
 
-# What a message counts for beside its bytes: lists, a future, and its share of the columns.
+# Overhead of a message beside its bytes: lists, a future, and its share of the columns.
 MESSAGE_OVERHEAD_BYTES: Final = 64
 
 _OPTIONAL: Final = ("attributes", "created_at", "partition", "seqno")
 
 
 class PendingBatch:
-    """Some messages, and what became of them."""
+    """Some messages, and their outcome."""
 
     def __init__(self, batch: pa.RecordBatch | None = None) -> None:
         self.outcome = Outcome()
@@ -38,7 +38,7 @@ class PendingBatch:
 
     @property
     def rows(self) -> int:
-        """How many messages it has."""
+        """The number of messages."""
         return len(self.values) if self.batch is None else self.batch.num_rows
 
     def set(self, name: str, value: Any) -> None:

@@ -1,13 +1,11 @@
 """The buffer: where messages wait until they are sent, bounded in bytes.
 
-Whoever sends adds to the open batch under one lock. While nothing is under way it is sent at once: nobody waits for a
-timer. While something is, messages are collected until that is answered, the batch is full or has lingered long
-enough, a whole batch comes behind it, or somebody flushes; then the delivery takes it. So the busier the way, the
-larger the batches. Bytes count until they are answered. A full buffer makes senders wait, and refuses them after their
-time limit.
+Senders add to the open batch under one lock. If nothing is in flight, the batch is sent at once, without a timer.
+Otherwise messages are collected until the answer arrives, the batch is full or has lingered long enough, a whole batch
+is added after it, or `flush` is called; then the sender thread takes it. So the busier the connection, the larger the
+batches. Bytes count until they are answered. When the buffer is full, `send` waits, and raises after its timeout.
 
-The lock may be taken again by the thread that has it: a producer that nobody closed may be collected as garbage, and
-its buffer ended, in the middle of anything.
+The lock is reentrant: a producer that was never closed may be garbage-collected, and its buffer closed, at any point.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from headrace.core.limits import PRODUCER_BATCH_MESSAGES
 
 
 class SendBuffer:
-    """Messages that wait. Safe for threads."""
+    """The waiting messages. Thread-safe."""
 
     def __init__(self, linger_seconds: float, batch_bytes_max: int, buffer_bytes_max: int) -> None:
         self._linger_seconds = linger_seconds
@@ -84,7 +82,7 @@ class SendBuffer:
         return MessageFuture(pending.outcome, row)
 
     def add_batch(self, batch: pa.RecordBatch, is_repeatable: bool, timeout_seconds: float) -> BatchFuture:
-        """Add a batch behind all that was added before."""
+        """Add a batch after everything added before."""
         pending = PendingBatch(batch)
         pending.is_repeatable = is_repeatable
         with self._lock:
@@ -97,7 +95,7 @@ class SendBuffer:
         return BatchFuture(pending.outcome)
 
     def take(self) -> PendingBatch | None:
-        """Wait for a batch that is due; none after a wake, and none when all is taken and nothing more will come."""
+        """Wait for a batch that is due; None after a wake, or when the buffer is closed and empty."""
         with self._lock:
             while not self._awoken:
                 if self._ready:
@@ -116,17 +114,17 @@ class SendBuffer:
 
     @property
     def is_ended(self) -> bool:
-        """Whether all is taken and nothing more will come."""
+        """Whether the buffer is closed and empty."""
         return self._ending and not self._ready and not self._open.values
 
     def wake(self) -> None:
-        """Let whoever takes look around."""
+        """Wake the thread that waits in `take`."""
         with self._lock:
             self._awoken = True
             self._work.notify()
 
     def release(self, pending: PendingBatch) -> None:
-        """The outcome of a batch is known: give its room to others."""
+        """The outcome of a batch is known: release its space."""
         with self._lock:
             self._bytes -= pending.bytes
             if pending.is_taken:
@@ -136,14 +134,14 @@ class SendBuffer:
             self._room.notify_all()
 
     def flush(self) -> PendingBatch | None:
-        """Make everything due; the last batch that is under way, if any is."""
+        """Make everything due; returns the last batch in flight, if any."""
         with self._lock:
             self._close_open()
             self._work.notify()
             return self._ready[-1] if self._ready else self._last
 
     def end(self) -> None:
-        """Take in nothing more."""
+        """Accept nothing more."""
         with self._lock:
             self._refusal = self._refusal or Closed("the producer")
             self._ending = True
@@ -151,7 +149,7 @@ class SendBuffer:
             self._room.notify_all()
 
     def refuse(self, error: HeadraceError | None) -> list[PendingBatch]:
-        """Give back all that waits; with an error, take in nothing more."""
+        """Return all waiting batches; with an error, accept nothing more."""
         with self._lock:
             if error is not None:
                 self._refusal = error
@@ -177,7 +175,7 @@ class SendBuffer:
         """The caller holds the lock. What is larger than the whole buffer may enter when it is empty."""
         deadline = time.monotonic() + timeout_seconds
         while self._refusal is None and self._is_full(size):
-            # What is collected must go: nobody else makes room.
+            # The open batch must be sent: nothing else frees space.
             self._close_open()
             left = deadline - time.monotonic()
             if left <= 0:

@@ -1,6 +1,6 @@
-"""Futures of messages that are on their way, as cheap as they can be: those of one batch share its outcome.
+"""Futures of sent messages, as cheap as possible: those of one batch share its outcome.
 
-A message has its outcome when its batch has one, so a future is only a row of an `Outcome`: making one allocates no
+A message has its outcome when its batch has one, so a future is only a row of an `Outcome`: creating one allocates no
 lock, and a batch of thousands is resolved by one assignment. For callers they are ordinary concurrent futures:
 `concurrent.futures.wait`, `asyncio.wrap_future` and callbacks work. They cannot be cancelled.
 """
@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 
 
 class Outcome:
-    """What becomes of one batch: receipts, or an error. Safe for threads."""
+    """The outcome of one batch: receipts, or an error. Thread-safe."""
 
     def __init__(self) -> None:
         self.condition = threading.Condition()
@@ -51,7 +51,7 @@ class Outcome:
                 _call(callback, future)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the outcome; whether there is one."""
+        """Wait for the outcome; False on timeout."""
         with self.condition:
             return self.condition.wait_for(lambda: self.state == FINISHED, timeout)
 
@@ -78,7 +78,7 @@ class _OfBatch(Future[Value], Generic[Value]):
     _outcome: Outcome
 
     def cancel(self) -> bool:
-        """What was sent cannot be called back."""
+        """Always false: a sent message cannot be cancelled."""
         return False
 
     @property
@@ -108,7 +108,7 @@ class _OfBatch(Future[Value], Generic[Value]):
 
 
 class MessageFuture(_OfBatch[Receipt]):
-    """The receipt of one message, once it is there."""
+    """The future receipt of one message."""
 
     def __init__(self, outcome: Outcome, row: int) -> None:
         self._outcome = outcome
@@ -120,7 +120,7 @@ class MessageFuture(_OfBatch[Receipt]):
 
 
 class BatchFuture(_OfBatch[pa.RecordBatch]):
-    """The receipts of a batch that was sent as a whole, once they are there."""
+    """The future receipts of a batch that was sent as a whole."""
 
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome

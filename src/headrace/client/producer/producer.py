@@ -1,4 +1,4 @@
-"""The producer: messages one by one with a future each, or whole batches; batched and sent behind the scenes."""
+"""The producer: single messages with a future each, or whole batches; sent in the background."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from headrace.core.positions import microseconds
 
 
 class Producer:
-    """Sends messages to one topic. Safe for threads; close it, or use it as a context manager.
+    """Sends messages to one topic. Thread-safe; close it, or use it as a context manager.
 
     Errors are not lost if you ignore the futures: a flush, and the end of a `with` block, raise the first failure that
-    no future has reported. A producer that nobody closes sends what waits when it is collected as garbage or the
-    process ends, and warns by a `ResourceWarning`. A process that is forked needs a producer of its own.
+    no future has reported. A producer that is never closed sends its buffer when it is garbage-collected or the
+    process exits, with a `ResourceWarning`. A forked process needs its own producer.
 
     A producer with an id numbers its messages, unless you give each a `seqno` of your own that rises with your input,
-    such as a file position or a row id. A program that crashed and runs again then doubles nothing: it continues after
+    such as a file position or a row id. After a crash the program writes nothing twice: it continues after
     `last_seqno`, or sends everything again, and what was written before comes back as `duplicate`.
 
     >>> from headrace.testing import embedded
@@ -74,11 +74,11 @@ class Producer:
         *,
         seqno: int | None = None,
     ) -> Future[Receipt]:
-        """Send one message; its future has the receipt once it is on the broker's disk.
+        """Send one message; its future has the receipt once the message is durable on the broker.
 
-        A `seqno` is your own number for the message: give one to every message of the producer, or to none. Errors in
-        the message are raised here. A full buffer makes this wait, and after the time limit raises `Overloaded`; then
-        nothing was taken.
+        A `seqno` is your own number for the message: give one to every message of the producer, or to none. An invalid
+        message raises here. If the buffer is full, this waits, and after the timeout raises `Overloaded`; then nothing
+        was sent.
         """
         if self._generation != fork.generation:
             fork.check(self._generation, "this producer")
@@ -93,7 +93,7 @@ class Producer:
             attributes = _checked_attributes(attributes)
             size += sum(len(name.encode()) + len(item) for name, item in attributes.items())
         if size > self._bytes_max:
-            raise MessageTooLarge("message", f"{size} bytes", f"this topic takes at most {self._bytes_max} bytes", 0)
+            raise MessageTooLarge("message", f"{size} bytes", f"this topic allows at most {self._bytes_max} bytes", 0)
         if partition is not None:
             self._check_partition(partition)
         if (seqno is not None) is not self._has_own_seqnos:
@@ -115,7 +115,7 @@ class Producer:
         return receipts
 
     def submit_batch(self, batch: pa.RecordBatch, timeout: float | None = None) -> Future[pa.RecordBatch]:
-        """Send a batch in one commit; its future has the receipts. Several may be under way."""
+        """Send a batch in one commit; its future has the receipts. Several may be in flight."""
         fork.check(self._generation, "this producer")
         if not isinstance(batch, pa.RecordBatch):
             raise InvalidInput("batch", type(batch).__name__, "it must be a pyarrow RecordBatch")
@@ -123,14 +123,14 @@ class Producer:
         if "value" not in names:
             raise InvalidInput("column", "'value' missing", "every batch needs a value column")
         if len(set(names)) < len(names):
-            raise InvalidInput("column", repr(names)[:100], "each column may be there once")
+            raise InvalidInput("column", repr(names)[:100], "each column may be given once")
         given = [name for name in ("producer_id", "message_group_id") if name in names]
         if given and self._settings.producer_id is not None:
-            raise InvalidInput("column", repr(given[0]), "a producer with an id gives it to the rows itself")
+            raise InvalidInput("column", repr(given[0]), "a producer with an id sets it itself: omit the column")
         if self._settings.producer_id is not None:
             self._choose_numbering("seqno" in names)
             if "seqno" in names and batch.column("seqno").null_count:
-                raise InvalidInput("column", "'seqno' with nulls", "give every row a seqno, or leave the column out")
+                raise InvalidInput("column", "'seqno' with nulls", "give every row a seqno, or omit the column")
         if self._codec != "raw" and "codec" not in names:
             batch = self._compressed(batch)
         has_seqnos = "seqno" in names and batch.column("seqno").null_count == 0
@@ -139,7 +139,7 @@ class Producer:
         return self._buffer.add_batch(batch, is_repeatable, patience)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything sent so far is answered; raises the first failure since the last flush."""
+        """Wait until everything sent so far is acknowledged; raises the first failure since the last flush."""
         fork.check(self._generation, "this producer")
         last = self._buffer.flush()
         if last is not None and not last.outcome.wait(timeout):
@@ -149,7 +149,7 @@ class Producer:
             raise again(failure)
 
     def close(self) -> None:
-        """Send what waits, and end. Futures that have no answer within the time limit fail."""
+        """Send the buffer, and close. Futures without an answer within the timeout fail."""
         if self._generation != fork.generation:
             # Only the process that made it can send what waits.
             return
@@ -175,9 +175,9 @@ class Producer:
             raise again(failure)
 
     def _choose_numbering(self, has_own_seqnos: bool) -> None:
-        """The first message decides who numbers: numbers of both kinds would be taken for each other's duplicates."""
+        """The first message decides who assigns seqnos: mixed ones would look like duplicates of each other."""
         if has_own_seqnos and self._settings.producer_id is None:
-            raise InvalidInput("seqno", "given", "a seqno belongs to a producer id: open the producer with one")
+            raise InvalidInput("seqno", "given", "a seqno needs a producer id: open the producer with producer_id")
         with self._numbering_lock:
             if self._has_own_seqnos is None:
                 self._has_own_seqnos = has_own_seqnos
@@ -197,7 +197,9 @@ class Producer:
             # The topic may have grown since.
             self._partitions = self._delivery.open().partitions
         if not 0 <= partition < self._partitions:
-            raise InvalidMessage("partition", str(partition), f"this topic has 0 to {self._partitions - 1}", 0)
+            raise InvalidMessage(
+                "partition", str(partition), f"this topic has partitions 0 to {self._partitions - 1}", 0
+            )
 
 
 def _plain(field: str, value: object) -> bytes:

@@ -1,4 +1,4 @@
-"""Receipts: what became of each message."""
+"""Receipts: the outcome of each message."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Delivery: batches on their way, over one stream at a time, several in flight.
+"""The sender: sends batches over one stream at a time, several in flight.
 
 One thread takes batches from the buffer, gives them seqnos and writes them; a second one, for each stream, reads
 the answers. When a stream breaks, the first thread opens another and sends again, in order and with the same seqnos,
-everything that was not answered: what was written already is dropped by the broker as a duplicate. Parcels that must
-not be sent twice fail with `OutcomeUnknown` instead. An error that a retry cannot repair ends the producer.
+everything that was not answered: the broker drops what was already written as duplicates. Batches that must not be
+sent twice fail with `OutcomeUnknown` instead. An error that a retry cannot fix ends the producer.
 
 The queue of unanswered batches is guarded by `_answered`: the writing thread appends to it, the reading one pops, and
 whoever closes a producer that gets no answers empties it. So is the batch in hand, which is not yet in the queue.
@@ -383,8 +383,8 @@ class _Stream:
         except HeadraceError as error:
             self.failure = error
         except Exception as error:
-            logger.exception("the answers of a producer could not be read")
-            self.failure = ServerFailed(f"its answers could not be read: {error!r}")
+            logger.exception("cannot read the answers to a producer")
+            self.failure = ServerFailed(f"its answers cannot be read: {error!r}")
         finally:
             self.is_over = True
             with self._answered:

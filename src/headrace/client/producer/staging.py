@@ -1,4 +1,4 @@
-"""Staging: rows put aside in the broker, and published later in one commit; what an exactly-once sink stands on."""
+"""Staging: rows stored in the broker and published later in one commit; the basis of exactly-once sinks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headrace.wire.tickets import Stage
 
 
 def stage_batches(transport: Transport, topic: str, stage: str, batches: Iterable[pa.RecordBatch]) -> Staged:
-    """Append batches of one schema to a stage; the rows it has then.
+    """Append batches of one schema to a stage; returns its number of rows.
 
-    It is not repeated when the connection breaks, since rows would be there twice: stage anew under another name.
+    It is not retried when the connection breaks, because rows could be staged twice: use a new stage instead.
     """
     left = iter(batches)
     first = next(left, None)
     if first is None:
-        raise InvalidInput("batches", "none", "there must be at least one")
+        raise InvalidInput("batches", "none", "give at least one batch")
     stream = transport.upload(Stage(topic, stage), first.schema)
     stream.write(first)
     for batch in left:
@@ -35,5 +35,5 @@ def stage_batches(transport: Transport, topic: str, stage: str, batches: Iterabl
     while (answer := stream.read()) is not None:
         rows = int(answer.to_pybytes())
     if rows is None:
-        raise ServerFailed("it did not say how many rows it staged")
+        raise ServerFailed("it did not return the number of staged rows")
     return Staged(stage, rows)

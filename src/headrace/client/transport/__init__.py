@@ -1,1 +1,1 @@
-"""Ways to a broker: Arrow Flight, or a broker in the same process."""
+"""Transports to a broker: Arrow Flight, or a broker in the same process."""

@@ -1,4 +1,4 @@
-"""Flight's exceptions as errors of the core tree; the only place of the client where they are translated."""
+"""Flight's exceptions as errors of the core tree. The only place of the client that translates them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pyarrow as pa
 from pyarrow import flight
 
 from headrace.core.errors import AnswerLost, Closed, HeadraceError, ServerFailed
-from headrace.wire.errors import decode_error
+from headrace.wire.errors import UNEXPECTED_MARK, decode_error
 
 _REASON_CHARACTERS_MAX: Final = 200
 
 
 @contextmanager
 def translated(url: str) -> Iterator[None]:
-    """Raise what the broker raised, or say what happened to the connection."""
+    """Raise the error of the broker, or an error of the connection."""
     try:
         yield
     except HeadraceError:
@@ -27,14 +27,14 @@ def translated(url: str) -> Iterator[None]:
 
 
 def core_error(error: Exception, url: str) -> HeadraceError:
-    """The error of the core tree that a Flight exception stands for."""
+    """The error of the core tree for a Flight exception."""
     carried = decode_error(getattr(error, "extra_info", b"") or b"")
     if carried is not None:
         return carried
     if isinstance(error, flight.FlightCancelledError | pa.ArrowCancelled):
         return Closed("the stream")
     reason = str(error).split(". gRPC client debug context")[0].split(". Detail:")[0][:_REASON_CHARACTERS_MAX]
-    if isinstance(error, flight.FlightInternalError) and "the server's log has it" in reason:
+    if isinstance(error, flight.FlightInternalError) and UNEXPECTED_MARK in reason:
         return ServerFailed(reason)
-    # Flight tells by text only whether a connection broke, and in many ways; all else is carried as an error of ours.
+    # Flight reports a broken connection only as text, in many forms; all other errors are carried as errors of ours.
     return AnswerLost(url, reason)

@@ -1,11 +1,11 @@
-"""The way to a broker over Arrow Flight.
+"""The transport over Arrow Flight.
 
-One connection is shared by all calls and streams. When it breaks, the next use connects again, trying the addresses
-in turn from the one that worked last; a connection counts as made once the server has answered on it. So what fails
-afterwards was sent: its outcome is unknown, and that is what `AnswerLost` says. A server that says that it is stopping,
-or that its store is away, is left for the next one, if there is one.
+One connection is shared by all calls and streams. When it breaks, the next use connects again, trying the addresses in
+turn from the one that worked last; a connection is established once the server has answered on it. A later failure
+means that the request was sent and its outcome is unknown: `AnswerLost`. If a server is stopping, or its store is
+unavailable, the client switches to the next one, if there is one.
 
-A process that is forked cannot use the connection of the other; see `fork`.
+A forked process cannot use the connection of its parent; see `fork`.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class _Connection:
 
 
 def deadline_seconds(operation: operations.Operation) -> float:
-    """How long an answer may take: what an operation asks to wait for comes on top."""
+    """The timeout of an answer: the wait that an operation asks for is added."""
     return _CALL_SECONDS + float(getattr(operation, "wait_seconds", 0.0))
 
 
 class FlightTransport:
-    """Calls and streams to the first of some servers that answers."""
+    """Calls and streams to the first server that answers."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class FlightTransport:
         return ",".join(address.url for address in self._addresses) + (" (closed)" if self._closed else "")
 
     def call(self, operation: operations.Operation) -> Any:
-        """Do an operation and give its answer."""
+        """Perform an operation and return its answer."""
         connection = self._connected()
         action = flight.Action(str(operation.__struct_config__.tag), operations.encode(operation))
         with self._noticing(connection):
@@ -95,7 +95,7 @@ class FlightTransport:
             return operations.decode_answer(operation, answer.body.to_pybytes())
 
     def upload(self, command: tickets.Upload, schema: pa.Schema) -> FlightUpload:
-        """Begin to publish or to stage."""
+        """Start to publish or to stage."""
         connection = self._connected()
         descriptor = flight.FlightDescriptor.for_command(tickets.encode(command))
         with self._noticing(connection):
@@ -103,14 +103,14 @@ class FlightTransport:
         return FlightUpload(self, connection, writer, reader)
 
     def read(self, ticket: tickets.Reading) -> FlightReading:
-        """Begin to read."""
+        """Start to read."""
         connection = self._connected()
         with self._noticing(connection):
             reader = connection.client.do_get(flight.Ticket(tickets.encode(ticket)), self._options())
         return FlightReading(self, connection, reader)
 
     def close(self) -> None:
-        """Let go of the connection; streams that are open end when their owners let go of them."""
+        """Close the connection; open streams end when their owners close them."""
         if self.generation != fork.generation:
             # The connection is the other process's, and so may be whoever holds the lock.
             return
@@ -229,14 +229,14 @@ class FlightUpload:
             self._writer.write_batch(batch)
 
     def finish(self) -> None:
-        """Nothing more will be written."""
+        """Signal that nothing more will be written."""
         with self._lock, self._noticing:
             if not self._finished:
                 self._finished = True
                 self._writer.done_writing()
 
     def read(self) -> pa.Buffer | None:
-        """Wait for the next answer; at the end the reason for it is raised, if it has one."""
+        """Wait for the next answer; at the end of the stream raises its error, if it has one."""
         with self._noticing:
             answer = self._reader.read()
             if answer is None:
@@ -254,7 +254,7 @@ class FlightReading:
         self._noticing = _Noticing(transport, connection)
 
     def read(self) -> pa.RecordBatch | None:
-        """Wait for the next batch; none at the end."""
+        """Wait for the next batch; None at the end."""
         with self._noticing:
             try:
                 batch: pa.RecordBatch = self._reader.read_chunk().data
@@ -263,5 +263,5 @@ class FlightReading:
             return batch
 
     def cancel(self) -> None:
-        """Want no more."""
+        """Cancel the stream."""
         self._reader.cancel()

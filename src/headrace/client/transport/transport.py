@@ -1,8 +1,7 @@
-"""What a client needs of whatever carries it to a broker: calls, uploads and readings. Two things do it: Flight, and
-a broker in the same process.
+"""The transport protocol of a client: calls, uploads and reads. Implemented by Flight, and by a broker in process.
 
-Everything raises errors of the core tree only. `Unreachable` means that nothing was done, `AnswerLost` that it may
-have been.
+All methods raise errors of the core tree only. `Unreachable` means that nothing was done, `AnswerLost` that it may have
+been.
 """
 
 from __future__ import annotations
@@ -16,39 +15,39 @@ from headrace.wire.tickets import Reading, Upload
 
 
 class UploadStream(Protocol):
-    """Batches on their way in, and their answers. One thread may write while another reads."""
+    """A stream of batches to the broker, and their answers. One thread may write while another reads."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Send a batch; it waits while the other end is busy."""
+        """Send a batch; blocks while the other side is busy."""
 
     def finish(self) -> None:
-        """Nothing more will be written."""
+        """Signal that nothing more will be written."""
 
     def read(self) -> pa.Buffer | None:
-        """Wait for the next answer; none at the end."""
+        """Wait for the next answer; None at the end."""
 
 
 class ReadStream(Protocol):
-    """Batches on their way out. One thread reads; any may cancel."""
+    """A stream of batches from the broker. One thread reads; any may cancel."""
 
     def read(self) -> pa.RecordBatch | None:
-        """Wait for the next batch; none at the end."""
+        """Wait for the next batch; None at the end."""
 
     def cancel(self) -> None:
-        """Want no more."""
+        """Cancel the stream."""
 
 
 class Transport(Protocol):
-    """The way to a broker. Safe for threads."""
+    """A transport to a broker. Thread-safe."""
 
     def call(self, operation: Operation) -> Any:
-        """Do an operation and give its answer."""
+        """Perform an operation and return its answer."""
 
     def upload(self, command: Upload, schema: pa.Schema) -> UploadStream:
-        """Begin to publish or to stage."""
+        """Start to publish or to stage."""
 
     def read(self, ticket: Reading) -> ReadStream:
-        """Begin to read."""
+        """Start to read."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close everything."""

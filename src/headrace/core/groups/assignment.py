@@ -1,10 +1,10 @@
-"""Which consumer of a group reads which partition: partition modulo number of consumers (seed 002)."""
+"""Which consumer of a group reads which partition: partition modulo number of consumers ."""
 
 from __future__ import annotations
 
 
 def partitions_of(consumer: int, consumers: int, partitions: int) -> range:
-    """The partitions of one consumer, of so many, of a topic with so many partitions."""
+    """The partitions of one of `consumers` consumers, in a topic with `partitions` partitions."""
     return range(consumer, partitions, consumers)
 
 

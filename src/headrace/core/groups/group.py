@@ -1,12 +1,12 @@
-"""The rules of a group: who is in it, since which generation, and who may commit what.
+"""The rules of a group: its members and generations, and who may commit which offsets.
 
 A group is a value; every rule takes one and returns the next. Two kinds share one shape: a fixed group has a set
 number of consumers, known by their index; the members of an open group join and leave by themselves, and one that
-does not send heartbeats is out after its session timeout. The generation grows whenever the owners of partitions
-may have changed, so that a member of before cannot commit over its successor.
+does not send heartbeats is removed after its session timeout. The generation grows whenever the owners of partitions
+may have changed, so that a former member cannot overwrite the commits of its successor.
 
-A seek moves the group's offsets and begins a generation too, which the group remembers (`seek_generation`): positions
-that were computed in an earlier generation are worth nothing after it. A member that commits them is refused, and a
+A seek moves the group's offsets and starts a generation too, which the group remembers (`seek_generation`): positions
+of an earlier generation are invalid after it. Committing them is an error, and a
 member that learns of the seek continues at the committed offsets, in all of its partitions.
 """
 
@@ -28,14 +28,14 @@ from headrace.core.limits import (
     TIME_US_MAX,
 )
 
-# Where a group begins: at the oldest message, at the end, or at the first message at or after a time in microseconds.
+# Where a group starts: at the oldest message, at the end, or at the first message at or after a time in microseconds.
 ReadFrom = Literal["earliest", "latest"] | int
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One reader in an open group: how long it may be silent, and when it is out if it stays so.
+    """A member of an open group, with its session timeout and the time when its session expires.
 
-    `read_generation` is the one in which it joined or last fetched: what it commits without saying its generation.
+    `read_generation` is the generation in which it joined or last fetched; commits without a generation use it.
     """
 
     session_timeout_us: int
@@ -46,7 +46,7 @@ class Member(msgspec.Struct, frozen=True):
 class Group(msgspec.Struct, frozen=True):
     """A named reader of a topic. `consumers` is set for a fixed group; `members` is filled in an open one.
 
-    `seek_generation` is the generation that the last seek began; 0 if there was none.
+    `seek_generation` is the generation that the last seek started; 0 if there was none.
     """
 
     name: str
@@ -59,19 +59,19 @@ class Group(msgspec.Struct, frozen=True):
 
     @property
     def order(self) -> list[str]:
-        """The consumers in the order that the modulo counts them."""
+        """The consumers in the order of assignment."""
         if self.consumers is not None:
             return [str(index) for index in range(self.consumers)]
         return sorted(self.members)
 
 
 def check_consumers(consumers: object) -> int:
-    """A valid size of a fixed group."""
+    """Check the size of a fixed group."""
     return check_whole("consumers", consumers, 1, GROUP_CONSUMERS_MAX)
 
 
 def check_read_from(read_from: object) -> ReadFrom:
-    """A valid beginning."""
+    """Check where a group starts."""
     if read_from == "earliest" or read_from == "latest":
         return read_from
     if isinstance(read_from, int) and not isinstance(read_from, bool) and 0 <= read_from <= TIME_US_MAX:
@@ -80,7 +80,7 @@ def check_read_from(read_from: object) -> ReadFrom:
 
 
 def check_important(important: object) -> bool | None:
-    """Whether retention waits for a group; none leaves it as it is."""
+    """Check whether retention waits for a group; None leaves it unchanged."""
     if important is None or isinstance(important, bool):
         return important
     raise InvalidInput("important", repr(important)[:100], "it must be true, false or not given")

@@ -1,1 +1,1 @@
-"""The Arrow Flight server: the fast way in and out. A thin layer over the broker."""
+"""The Arrow Flight server: the fast path for batches. A thin layer over the broker."""

@@ -1,4 +1,4 @@
-"""Who calls over Flight: the same tokens and rights as everywhere, from the `authorization` header of each call.
+"""Access control over Flight: the tokens and rights of all protocols, from the `authorization` header of each call.
 
 The middleware only keeps the token: it does not know the address. Every method of the server asks `principal_of` first.
 Where client certificates are verified, gRPC says what the caller's is called: by its first subject alternative name,
@@ -21,7 +21,7 @@ _SCHEME: Final = "bearer "
 
 
 class TokenOfCall(flight.ServerMiddleware):  # type: ignore[misc]
-    """The token that came with one call."""
+    """The token of one call."""
 
     def __init__(self, gate: Gate, token: str | None, verifies_certificates: bool) -> None:
         self.gate = gate
@@ -39,14 +39,14 @@ class AccessMiddleware(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     def start_call(self, info: Any, headers: dict[str, list[str | bytes]]) -> TokenOfCall:
         """Called by Flight for every call."""
         if info.method == flight.FlightMethod.GET_SCHEMA:
-            # Here, since pyarrow would send a trace of the program along.
-            raise carrying(InvalidInput("method", "GetSchema", "it is not offered: all topics have the same columns"))
+            # Here, because pyarrow would send a traceback to the client.
+            raise carrying(InvalidInput("method", "GetSchema", "it is not supported: all topics have the same columns"))
         given = [value for name, values in headers.items() if name.lower() == "authorization" for value in values]
         return TokenOfCall(self._gate, _token(given), self._verifies_certificates)
 
 
 def principal_of(context: flight.ServerCallContext, operation: str) -> Principal:
-    """Who makes this call; unknown callers get no further."""
+    """The principal of this call; raises for unknown callers."""
     kept: TokenOfCall = context.get_middleware(MIDDLEWARE)
     certificate_name = context.peer_identity().decode(errors="replace") if kept.verifies_certificates else None
     principal = kept.gate.admit(kept.token, _address(context.peer()), operation, certificate_name)

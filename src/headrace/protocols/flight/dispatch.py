@@ -1,4 +1,4 @@
-"""Operations of the wire, done by the broker: which method does each. The right it needs is in `edge.operations`."""
+"""Dispatches wire operations to methods of the broker. The right each one needs is in `edge.operations`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TABLE: Final[dict[type[wire.Operation], Does]] = {
 
 
 def perform(operation: wire.Operation, broker: Broker, principal: Principal) -> Any:
-    """Do an operation, if the caller may."""
+    """Run an operation, if the caller has the right."""
     name, topic, group, producer = _names(operation)
     principal.require(name, topic, group, producer)
     if isinstance(operation, wire.ListTopics):
@@ -69,7 +69,7 @@ def perform(operation: wire.Operation, broker: Broker, principal: Principal) -> 
 
 
 def _names(operation: wire.Operation) -> tuple[str, str, str | None, str | None]:
-    """The operation as the table knows it, its topic, its group and its producer id, as far as it has them."""
+    """The operation in the table of rights, with its topic, group and producer id, if it has them."""
     name = str(operation.__struct_config__.tag)
     if isinstance(operation, wire.RegisterGroup):
         name = registration(operation.consumers, operation.important)
@@ -78,7 +78,7 @@ def _names(operation: wire.Operation) -> tuple[str, str, str | None, str | None]
 
 
 def _await_offsets(broker: Broker, operation: wire.AwaitOffsets, lease: Lease) -> dict[int, tuple[int, int]]:
-    """Wait in short turns: whoever may not read any more is told so, and learns nothing."""
+    """Wait in short steps, so that a caller who loses the right gets an error and no data."""
     wait_seconds = check_seconds("wait_seconds", operation.wait_seconds, FETCH_WAIT_SECONDS_MAX)
     deadline = time.monotonic() + wait_seconds
     while True:

@@ -1,4 +1,4 @@
-"""Errors as Flight carries them; the only place of this server where they are translated."""
+"""Errors as Flight errors. The only place that translates errors to Flight."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from headrace.core.errors import (
     Unauthenticated,
     exhausted,
 )
-from headrace.wire.errors import encode_error
+from headrace.wire.errors import UNEXPECTED_MARK, encode_error
 
 logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Give errors of the core tree to the client whole, and hide what nobody expected behind one line."""
+    """Send errors of the core tree to the client in full, and hide unexpected ones behind one line."""
     try:
         yield
     except HeadraceError as error:
@@ -42,7 +42,7 @@ def translated() -> Iterator[None]:
             logger.error("a Flight call failed: %s", short)
             raise carrying(short) from None
         logger.exception("a Flight call failed")
-        raise flight.FlightInternalError("something unexpected went wrong; the server's log has it") from error
+        raise flight.FlightInternalError(f"unexpected error: {UNEXPECTED_MARK}") from error
 
 
 def carrying(error: HeadraceError) -> flight.FlightError:

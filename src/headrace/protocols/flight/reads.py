@@ -1,4 +1,4 @@
-"""Reading as streams of batches: one partition from here to there, or many partitions for ever."""
+"""Reads as streams of batches: a range of one partition, or many partitions without end."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from headrace.core.limits import FETCH_MESSAGES_MAX
 from headrace.core.messages import READ_SCHEMA
 from headrace.wire.tickets import Follow, Read, Reading
 
-# Up to so many messages of several partitions go out together: a batch of its own costs more than joining them.
+# Up to this number of messages of several partitions are sent together: joining them costs less than separate batches.
 _MIXED_MESSAGES = 10_000
-# More of them too, if each partition has so few.
+# More are joined if each partition has at most this number.
 _SMALL_BATCH_MESSAGES = 64
-# A follower looks so often whether anyone is still there.
+# How often a follower checks whether its client is still connected.
 _PATIENCE_SECONDS = 0.5
 
 
 def schema_of(ticket: Reading) -> pa.Schema:
-    """The columns that a read gives."""
+    """The columns of a read."""
     if isinstance(ticket, Follow) or ticket.columns is None:
         return READ_SCHEMA
     unknown = [name for name in ticket.columns if name not in READ_SCHEMA.names]
     if unknown or not ticket.columns:
-        raise InvalidInput("columns", repr(ticket.columns)[:100], f"known are {', '.join(READ_SCHEMA.names)}")
+        raise InvalidInput("columns", repr(ticket.columns)[:100], f"known columns are {', '.join(READ_SCHEMA.names)}")
     return pa.schema([READ_SCHEMA.field(name) for name in ticket.columns])
 
 
 def batches_of(broker: Broker, ticket: Reading, is_over: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
-    """The batches, until the end, or for ever, or until nobody wants them."""
+    """The batches, to the end of the range, or without end until the client disconnects."""
     return _followed(broker, ticket, is_over) if isinstance(ticket, Follow) else _read(broker, ticket, is_over)
 
 
@@ -63,14 +63,14 @@ def _read(broker: Broker, read: Read, is_over: Callable[[], bool]) -> Iterator[p
     offset, end = read.offset, read.end
     if end is None and not read.follow:
         end = broker.offsets(read.topic).get(read.partition, (0, offset + 1))[1]
-        # Whoever asks for what is not there is told so, not given nothing.
+        # A range that does not exist is an error, not an empty answer.
         end = max(end, offset + 1) if offset > end else end
     while end is None or offset < end:
         count = read.max_messages if end is None else min(read.max_messages, end - offset)
         wait_seconds = _PATIENCE_SECONDS if read.follow else 0.0
         batch = broker.fetch(read.topic, read.partition, offset, count, read.max_bytes, wait_seconds)
         if is_over():
-            # Not just an end: whoever reads would take it for the end of the range.
+            # An error, because the reader would take a plain end for the end of the range.
             raise Closed("the server")
         if batch.num_rows:
             offset += batch.num_rows
@@ -83,7 +83,7 @@ def _followed(broker: Broker, follow: Follow, is_over: Callable[[], bool]) -> It
     reader, positions, notifications = broker.reader(follow.topic), dict(follow.positions), threading.Event()
     reader.check_reached(positions)
     # Each partition that is behind may fill a batch: a share of one would make many small ones.
-    # What is out of bounds stays so, and is refused.
+    # A position out of range stays so, and is an error.
     bound = max(follow.max_messages, FETCH_MESSAGES_MAX)
     messages_max = min(follow.max_messages * max(1, len(positions)), bound)
     send = _mixed if follow.mixed else _cut
@@ -122,7 +122,7 @@ def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def _cut(batches: list[pa.RecordBatch], messages_max: int) -> Iterator[pa.RecordBatch]:
-    """The batches, in pieces of at most so many messages."""
+    """The batches, in pieces of limited size."""
     for batch in batches:
         for start in range(0, batch.num_rows, messages_max):
             yield batch.slice(start, messages_max)

@@ -85,13 +85,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                     else:
                         publish(self._broker, command, batches, writer.write, self.stopping.is_set, lease.check, pace)
                 except InvalidInput as error:
-                    # The frames hold on to the batch, which may have been as large as its sender liked.
+                    # The traceback frames keep the batch alive, which may be large.
                     error.__traceback__ = None
                     pa.default_memory_pool().release_unused()
                     raise
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
-        """Read one partition: a range, or from an offset on for ever."""
+        """Read one partition: a range, or from an offset on without end."""
         with translated():
             principal = principal_of(context, "do_get")
             read = tickets.decode_read(ticket.ticket)
@@ -104,7 +104,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             return flight.GeneratorStream(schema, self._guarded(batches, principal))
 
     def _is_over(self, context: flight.ServerCallContext, lease: Lease) -> Callable[[], bool]:
-        """Whether nobody wants more; raises once the caller may have no more."""
+        """Whether the stream should end; raises once the caller loses the right."""
 
         def is_over() -> bool:
             lease.check()
@@ -113,7 +113,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return is_over
 
     def stop(self, timeout_seconds: float = 5.0) -> bool:
-        """End all streams and stop; whether all ended in time. One that its client holds open may outlive this."""
+        """End all streams and stop; returns whether all ended in time. A client may keep a stream open longer."""
         self.stopping.set()
         self.retire()
         return self.wait_for_calls(timeout_seconds)
@@ -150,13 +150,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 return iter([*self._infos(topics)])
 
     def do_exchange(self, context: flight.ServerCallContext, *_: Any) -> None:
-        """Nothing is exchanged; strangers do not even learn that."""
+        """Not supported; unauthenticated callers get the access error first."""
         with translated():
             principal_of(context, "do_exchange").require("do_exchange")
 
     def _infos(self, topics: Iterable[str]) -> Iterator[flight.FlightInfo]:
         for topic in topics:
-            # One that is deleted meanwhile is not there any more.
+            # A topic may be deleted meanwhile.
             with suppress(TopicNotFound):
                 yield self._info(topic, flight.FlightDescriptor.for_path(topic))
 
@@ -170,12 +170,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return flight.FlightInfo(READ_SCHEMA, descriptor, endpoints, messages, described.bytes_stored)
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
-        """Everything else."""
+        """Run any other operation."""
         with translated():
             principal = principal_of(context, str(action.type))
             operation = operations.decode_operation(action.type, action.body.to_pybytes())
             if operation is None:
-                raise InvalidInput("action", repr(action.type)[:100], f"known are {', '.join(operations.OPERATIONS)}")
+                raise InvalidInput(
+                    "action", repr(action.type)[:100], f"known actions are {', '.join(operations.OPERATIONS)}"
+                )
             is_wait = isinstance(operation, operations.AwaitOffsets) and operation.wait_seconds > 0
             limit = self._limits.flight_stream if is_wait else self._limits.flight_call
             with limit(principal.name):

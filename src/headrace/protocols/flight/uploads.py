@@ -1,12 +1,12 @@
-"""Uploads: batches that come in are published while the next ones are read.
+"""Uploads: batches are published while the next ones are read.
 
-The thread of the call reads the stream into a short queue; a thread beside it publishes everything that has come
-meanwhile in one commit, so that small batches share a sync, and answers each batch in the order sent. Only the thread
-of the call may leave, and it leaves last: the stream's memory ends with it.
+The thread of the call reads the stream into a short queue; a second thread publishes all queued batches in one commit,
+so that small batches share a sync, and answers each batch in the order sent. The thread of the call returns last: the
+stream's memory is freed with it.
 
-A batch that is refused for what is in it gets its error as its answer, and the stream goes on. Any other error is
-answered too and ends the publishing: nothing that comes after it is written, so that whoever sends with seqnos can
-begin again at that batch and loses none. The rest of such a stream is read and dropped.
+An invalid batch gets its error as its answer, and the stream continues. Any other error is answered too and ends the
+publishing: nothing after it is written, so that a producer with seqnos can start again at that batch and loses none.
+The rest of such a stream is read and dropped.
 
 A caller that has too many bytes under way, or publishes too fast, is not refused: its stream is read on later, and the
 connection holds the sender back (`Pace`).
@@ -33,7 +33,7 @@ from headrace.wire.answers import encode_receipts, encode_refusal
 from headrace.wire.tickets import Publish, Stage
 
 Answer = Callable[[pa.Buffer], None]
-# Raises once the caller may not go on.
+# Raises once the caller loses the right.
 CheckAccess = Callable[[], None]
 
 _AHEAD_BATCHES: Final = 64
@@ -77,7 +77,7 @@ def stage(
     check_access: CheckAccess,
     pace: Pace,
 ) -> None:
-    """Put a whole stream into a stage, and say how many rows it has then."""
+    """Put a whole stream into a stage, and return its number of rows."""
     rows = 0
     for batch in batches:
         size = batch.nbytes
@@ -109,7 +109,7 @@ def publish(
         for batch in batches:
             ahead.put(batch)
             if isinstance(publishing.failure, AccessDenied):
-                # Nothing more is read of whoever may not be here.
+                # Nothing more is read from a caller without the right.
                 break
     except (InvalidInput, Closed) as error:
         ahead.end()
@@ -145,7 +145,7 @@ class _Publishing:
         self.failure: Exception | None = None
 
     def run(self) -> None:
-        """Publish until the stream ends or an error does; the top of a thread."""
+        """Publish until the stream ends or an error occurs; the top of a thread."""
         try:
             while (batches := self._ahead.take(self._has_ended)) is not None:
                 try:
@@ -164,16 +164,16 @@ class _Publishing:
         return self._is_over()
 
     def tell(self, error: Exception) -> None:
-        """Give an error as the last answer."""
+        """Send an error as the last answer."""
         if isinstance(error, HeadraceError):
             try:
                 self._answer(encode_refusal(error))
             except (pa.ArrowException, OSError):
-                # Whoever sent is gone.
+                # The client has disconnected.
                 return
 
     def _publish(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Together if that goes, else one by one: then each that is at fault is known."""
+        """Publish all together; if that fails, one by one, to find the invalid ones."""
         if self._command.writer is None and len(batches) > 1:
             try:
                 receipts = self._write(pa.concat_batches(batches))
@@ -206,7 +206,7 @@ class _Publishing:
 
 
 class _Ahead:
-    """Batches that were read and not yet published: a few, and few bytes."""
+    """Batches that were read and not yet published, limited in number and bytes."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
@@ -217,7 +217,7 @@ class _Ahead:
         self._refused = False
 
     def put(self, batch: pa.RecordBatch) -> None:
-        """Wait for room; a batch that nobody wants any more is dropped."""
+        """Add a batch, waiting for space; after the publishing has ended, it is dropped."""
         size = batch.nbytes
         with self._changed:
             while self._is_full() and not self._refused:
@@ -238,7 +238,7 @@ class _Ahead:
             self._changed.notify_all()
 
     def take(self, is_over: Callable[[], bool]) -> list[pa.RecordBatch] | None:
-        """The first batches, as many as are published together, at least one; none at the end of the stream."""
+        """The first batches to publish together, at least one; empty at the end of the stream."""
         with self._changed:
             while not self._batches:
                 if self._ended:
@@ -262,13 +262,13 @@ class _Ahead:
         self._pace.give_back(sum(batch.nbytes for batch in batches))
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """No more batches will be added."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def refuse(self) -> None:
-        """Nothing more is taken."""
+        """No more batches will be taken."""
         with self._changed:
             self._refused = True
             self._pace.give_back(sum(batch.nbytes for batch in self._batches))

@@ -1,1 +1,1 @@
-"""The HTTP server: a thin layer over the broker. The queue API of seed 004 at the root, the REST API under /v1."""
+"""The HTTP server: a thin layer over the broker. The PgQueue API at the root, the REST API under /v1."""

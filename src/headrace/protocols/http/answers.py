@@ -1,4 +1,4 @@
-"""Answers as JSON, made in the thread that asked the broker: they may be large, and the event loop is everyone's."""
+"""JSON answers, encoded in the thread that called the broker, because they may be large."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ T = TypeVar("T")
 async def answer(
     bridge: Bridge, shape: Callable[[T], Any], function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> Response[bytes]:
-    """What a call of the broker gives, in the shape of an answer."""
+    """Encode the result of a broker call as an answer."""
     body = await bridge.call(lambda: msgspec.json.encode(shape(function(*args, **kwargs))))
     return Response(body, media_type=JSON)

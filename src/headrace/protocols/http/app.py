@@ -1,4 +1,4 @@
-"""The application: routes, errors, access and limits put together."""
+"""The ASGI application: assembles routes, errors, access and limits."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def make_app(
     draining: Draining | None = None,
     limits: Limits | None = None,
 ) -> ASGIApp:
-    """The application over an open broker; it closes nothing but what it opened itself."""
+    """The application for an open broker; it closes only what it opened itself."""
     settings = settings or HttpSettings()
     return with_edges(make_litestar(broker, access, settings, draining, limits), access, settings)
 
 
 def with_edges(app: ASGIApp, access: Access, settings: HttpSettings) -> ASGIApp:
-    """The application with all that stands before it, outermost last."""
+    """The application with its middleware, outermost last."""
     app = with_raw_paths(app, API)
     app = with_origin_checks(app, access, settings, [path for path, _ in pages.POLICIES])
     return with_headers(with_limits(app, settings), pages.POLICIES)
@@ -117,7 +117,7 @@ def make_litestar(
         },
         request_max_body_size=settings.body_bytes_max,
         lifespan=[lifespan],
-        # Whoever starts the server says where logs go; the framework would say otherwise.
+        # The server process configures logging; the framework must not override it.
         logging_config=None,
         openapi_config=openapi_config(),
     )

@@ -1,4 +1,4 @@
-"""A connection before there is a request: what its head may weigh, and how long it may take.
+"""Limits on the head of a request: its size and how long it may take to arrive.
 
 Uvicorn takes headers without end and waits for them without end, from anyone, before anything is authenticated. Here
 request line and headers have a size, a number and a time, and so has whatever else the parser swallows without giving
@@ -25,12 +25,12 @@ from headrace.protocols.http.middleware.limits import too_many_requests
 from headrace.protocols.http.middleware.refusals import refusal, send_refusal
 from headrace.protocols.http.settings import HttpSettings
 
-# Connections beyond those that may have a request under way.
+# Connections in addition to those with a running request.
 SPARE_CONNECTIONS: Final = 1_000
 HEADERS_MAX: Final = 256
-# Requests that a client may send before the first of them is answered.
+# Pipelined requests: sent before the first of them is answered.
 PIPELINED_MAX: Final = 64
-# After a refusal a client may go on sending for a while, so that it gets to read the answer.
+# After an error the client may continue to send for a while, so that it can read the answer.
 _LINGER_SECONDS: Final = 2.0
 _LINGER_BYTES: Final = 4 << 20
 
@@ -84,7 +84,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        # Uvicorn's own timer ends with the first byte: who sends headers byte by byte would be safe from it.
+        # Uvicorn's timer stops at the first byte, so it does not cover headers that are sent byte by byte.
         self._wait_for_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -102,7 +102,7 @@ class Connection(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         seconds = self._settings.head_seconds_max
-        detail = f"request line and headers were not here after {seconds:g} seconds (rest.head_seconds_max)"
+        detail = f"request line and headers did not arrive within {seconds:g} seconds (rest.head_seconds_max)"
         self._refuse(Problem("about:blank", "The head took too long", 408, detail, "head_too_slow", True))
 
     def _stop_timers(self) -> None:
@@ -112,7 +112,7 @@ class Connection(HttpToolsProtocol):
         self._head_timer = self._idle_timer = None
 
     def _is_free(self) -> bool:
-        """Whether no answer is under way."""
+        """Whether no answer is being sent."""
         return self.cycle is None or self.cycle.response_complete
 
     # Size
@@ -151,7 +151,7 @@ class Connection(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._is_in_head:
-            # A trailer: it must not pass for a header, which were checked before.
+            # A trailer must not be mistaken for a header: headers were checked before.
             return
         self._weigh(len(name) + len(value) + 4)
         if len(self.headers) >= HEADERS_MAX:
@@ -182,7 +182,7 @@ class Connection(HttpToolsProtocol):
     # Refusals
 
     async def _refuse_connection(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """An application that refuses whatever is asked."""
+        """An application that rejects every request."""
         await send_refusal(send, str(scope.get("path")), too_many_requests(self._settings))
 
     def _too_large(self) -> Problem:
@@ -197,16 +197,16 @@ class Connection(HttpToolsProtocol):
         raise _TooMuch
 
     def send_400_response(self, msg: str) -> None:
-        """Called when the parser stopped: what it got is no HTTP, or it was told to stop."""
+        """Called when the parser stopped: the input is not HTTP, or parsing was aborted."""
         detail = "the request is not valid HTTP"
         malformed = Problem("about:blank", "Bad request", 400, detail, "bad_request", False)
         self._refuse(self._problem or malformed)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Nothing: a request to upgrade is answered as if it had not asked for that."""
+        """Does nothing: an upgrade request is answered as a normal one."""
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer, and close once the client has had time to read that."""
+        """Answer, and close once the client has had time to read the answer."""
         self._is_refused = True
         self._stop_timers()
         self._unset_keepalive_if_required()

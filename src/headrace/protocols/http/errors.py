@@ -1,4 +1,4 @@
-"""Errors as HTTP answers: problem+json with the core error's stable code; the only place where they are translated."""
+"""Errors as HTTP answers: problem+json with the error's stable code. The only place that translates errors to HTTP."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 1
 RETRY_AFTER_SECONDS_MAX: Final = 3600
 
-# The first class that fits counts, so special cases stand before their parents.
+# The first matching class counts, so subclasses come before their parents.
 _STATUS: Final[tuple[tuple[type[HeadraceError], int], ...]] = (
     (MessageTooLarge, 413),
     (InvalidInput, 422),
@@ -53,7 +53,7 @@ _STATUS: Final[tuple[tuple[type[HeadraceError], int], ...]] = (
     (StorageError, 503),
 )
 
-# What has no error of the core: the framework found it, before the broker was asked.
+# Codes for errors that the framework finds before the broker is called.
 _HTTP_CODES: Final = {
     404: "route_not_found",
     405: "method_not_allowed",
@@ -68,7 +68,7 @@ logger = logging.getLogger(__name__)
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
-    """What went wrong, for programs (`code`, `retry`, `fields`) and for people (`title`, `detail`)."""
+    """An error, for programs (`code`, `retry`, `fields`) and for people (`title`, `detail`)."""
 
     type: str
     title: str
@@ -85,7 +85,7 @@ def status_of(error: HeadraceError) -> int:
 
 
 def problem_of(error: HeadraceError) -> Problem:
-    """An error of the core tree as a problem."""
+    """Convert an error of the core tree to a problem."""
     title = (type(error).__doc__ or "").split(".")[0].split(";")[0]
     kind = f"urn:headrace:{error.code}"
     fields = {name: _plain(value) for name, value in error.details().items()}
@@ -93,7 +93,7 @@ def problem_of(error: HeadraceError) -> Problem:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON can have it: what a request brought may be no valid text, and what the engine adds of numpy."""
+    """Convert a value to JSON types: text of a request may be invalid, and the engine uses numpy numbers."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if value is None or isinstance(value, bool | float):
@@ -120,8 +120,8 @@ def count_quota(request: Request[Any, Any, Any], error: HeadraceError) -> None:
 
 
 def answer_http_exception(_: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
-    """Answer with an error that the framework found: no such route, wrong method, a body that does not fit."""
-    # What the framework calls a bad request is a value that breaks a rule, as everywhere else.
+    """Answer with an error of the framework: unknown route, wrong method, invalid body."""
+    # What the framework calls a bad request is invalid input, which is 422 everywhere else.
     status = 422 if error.status_code == 400 else error.status_code
     fields = {"problems": _plain(error.extra)} if error.extra else {}
     title, code = HTTPStatus(status).phrase, _HTTP_CODES.get(status, f"http_{status}")
@@ -130,7 +130,7 @@ def answer_http_exception(_: Request[Any, Any, Any], error: HTTPException) -> Re
 
 
 def answer_anything(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
-    """Answer with what nobody expected: logged with its trace, shown without."""
+    """Answer with an unexpected error: logged with its traceback, answered without it."""
     short = exhausted("this request", error)
     if short is not None:
         logger.error("%s %s: %s", request.method, request.url.path, short)
@@ -140,8 +140,8 @@ def answer_anything(request: Request[Any, Any, Any], error: Exception) -> Respon
 
 
 def internal_problem() -> Problem:
-    """What is said of an error that nobody expected."""
-    detail = "something unexpected went wrong here; the server's log has it"
+    """The answer to an unexpected error."""
+    detail = "unexpected error in the server; its log has the details"
     return Problem("about:blank", "Internal error", 500, detail, "internal_error", False)
 
 
@@ -152,7 +152,7 @@ def retry_after_seconds(problem: Problem) -> int:
 
 
 def respond(problem: Problem, more_headers: Mapping[str, str] | None = None) -> Response[Problem]:
-    """A problem as an answer; one that passes says when to come back."""
+    """A problem as an answer; a temporary one says when to retry."""
     headers = {**more_headers} if more_headers else {}
     if problem.retry or problem.status == 503:
         headers["Retry-After"] = str(retry_after_seconds(problem))

@@ -1,9 +1,9 @@
-"""A live subscription as server-sent events: who gets what next, and how it looks on the wire.
+"""Live subscriptions as server-sent events: what is sent next, and its encoding.
 
-Each event has messages of one partition, and its id says where every partition stands after it. A client that comes
-back with the last id it saw goes on exactly there. Idle subscriptions cost a comment now and then, no thread, and no
-buffer: messages are read when the client has taken what came before. If retention has dropped what would come next,
-a `gap` event says so; when the topic, the server or the right to read ends, an `end` event does.
+Each event has messages of one partition, and its id holds the position of every partition after it. A client that
+reconnects with the last id it saw continues exactly there. An idle subscription needs an occasional comment, no thread,
+and no buffer: messages are read once the client has received the previous ones. If retention has deleted the next
+messages, a `gap` event says so; if the topic is deleted, the server stops or the token loses the right, an `end` event.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from headrace.protocols.http.requests.negotiation import EVENTS
 from headrace.protocols.http.requests.positions import format_event_id
 from headrace.wire.json import Encoding, messages_of
 
-# Small, since each subscriber that does not read holds what was read for it last, and there may be thousands of them.
+# Small, because each slow subscriber holds its last batch in memory, and there may be thousands of them.
 MESSAGES_PER_READ: Final = 1_000
 BYTES_PER_READ: Final = 32 << 10
 RETRY_MILLISECONDS: Final = 1_000
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Messages that retention dropped before they could be sent: from one offset up to, not including, another."""
+    """Messages that retention deleted before they could be sent: from one offset up to, not including, another."""
 
     partition: int
     from_offset: int
@@ -45,7 +45,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 @dataclass
 class Subscriber:
-    """One subscription: what it reads, and where it stands. Without chosen partitions it follows all, new ones too."""
+    """One subscription: its partitions and positions. Without chosen partitions it follows all, new ones too."""
 
     reader: TopicReader
     positions: dict[int, int]
@@ -56,18 +56,18 @@ class Subscriber:
 
     @property
     def event_id(self) -> str:
-        """Where it stands."""
+        """Its positions, as an event id."""
         return format_event_id(self.reader.topic_id, self.positions)
 
     def has_news(self) -> bool:
-        """Whether there is anything to read by now."""
+        """Whether there is anything to read."""
         if self.follows_all:
             for partition in range(len(self.positions), self.reader.partitions):
                 self.positions[partition] = 0
         return self.reader.is_behind(self.positions)
 
     def next_events(self) -> list[bytes]:
-        """What comes next, read and encoded; for a thread."""
+        """Read and encode the next events; runs in a thread."""
         try:
             batches = self.reader.read(self.positions, MESSAGES_PER_READ, BYTES_PER_READ)
         except OffsetOutOfRange as error:
@@ -125,9 +125,9 @@ class EventStream:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _events(self) -> AsyncGenerator[bytes, None]:
-        """Everything that is sent, as long as topic and server live."""
+        """Yield all events, until the topic is deleted or the server stops."""
         subscriber, draining = self._subscriber, self._wakes.draining
-        # An id without data tells the client where it stands before anything has come.
+        # An id without data gives the client its position before the first event.
         yield b"retry: %d\nid: %s\n\n" % (RETRY_MILLISECONDS, subscriber.event_id.encode())
         try:
             with self._wakes.on(subscriber.reader) as wake, self._leases.waking(subscriber.lease, wake):

@@ -1,10 +1,10 @@
-"""Messages and receipts as JSON and as Arrow: what a body may be and what an answer looks like.
+"""Messages and receipts as JSON and Arrow: the formats of bodies and answers.
 
 JSON values are text, or base64 where the sender says so; messages in answers are as `wire.json` has them. Arrow
 answers are IPC streams; Arrow bodies are read by `edge.arrow`.
 
-Large bodies and answers are for threads. A thread that decodes JSON keeps the interpreter to itself as long as one call
-into msgspec or Arrow takes, so that also there they are done in pieces, between which others get their turn.
+Large bodies and answers are processed in threads. Decoding JSON holds the interpreter lock during each call into
+msgspec or Arrow, so large ones are processed in pieces, between which other threads can run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PIECE_MESSAGES: Final = 1_000
 
 
 def _documented(**schema: Any) -> msgspec.Meta:
-    """A rule that the core checks on whole columns, and that is only told here."""
+    """A rule that the core checks on whole columns; it is only documented here."""
     return msgspec.Meta(extra_json_schema=schema)
 
 
@@ -77,7 +77,7 @@ class _PublishParts(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ReceiptOut(msgspec.Struct, frozen=True, gc=False):
-    """What became of a message; partition and offset are null for a duplicate."""
+    """The outcome of a message; partition and offset are null for a duplicate."""
 
     partition: int | None
     offset: int | None
@@ -91,7 +91,7 @@ class Published(msgspec.Struct):
 
 
 def publish_of_json(body: bytes) -> tuple[pa.RecordBatch, CommitKey | None]:
-    """The messages of a JSON body as a batch, and its commit key; what is large is for a thread."""
+    """The messages of a JSON body as a batch, and its commit key; a large body is processed in a thread."""
     if len(body) <= LOOP_BYTES_MAX:
         publish = decode(body, PublishIn)
         return batch_of_json(publish.messages, publish.encoding), commit_key_of(publish.commit_key)
@@ -109,7 +109,7 @@ def _decode_message(raw: msgspec.Raw, row: int) -> MessageIn:
     try:
         return _MESSAGE.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        rule = f"it is not what is taken here: {error}"
+        rule = f"it does not match the schema: {error}"
         raise InvalidInput("body", f"wrong in message {row}", rule) from None
 
 
@@ -140,7 +140,7 @@ def _column(field: pa.Field, values: Sequence[Any], encoding: Encoding, first_ro
             return pa.array(items, field.type)
         return pa.array(values, field.type)
     except (OverflowError, pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
-        raise InvalidInput(field.name, "in this body", f"it does not fit type {field.type}: {error}") from None
+        raise InvalidInput(field.name, "in this body", f"it must be of type {field.type}: {error}") from None
 
 
 def _decoded(value: Any, field: str, row: int) -> Any:

@@ -1,4 +1,4 @@
-"""The HTTP server as a whole: sockets, TLS, limits, and a stop that finishes what was accepted.
+"""The HTTP server: sockets, TLS, limits, and a stop that finishes accepted requests.
 
     listeners = bind("127.0.0.1", 0)
     serve(app, listeners, settings, draining, on_ready=lambda: print("ready"))
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """A socket for every address of the host, all on one port; port 0 takes any that is free."""
+    """A socket for every address of the host, all on one port; port 0 picks a free port."""
     listeners: list[socket.socket] = []
     try:
         for family, kind, protocol, _, address in socket.getaddrinfo(
@@ -91,8 +91,8 @@ def load_tls(files: TlsFiles) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    # Without this OpenSSL would ask on the terminal, and a server would wait there for ever.
-    raise ValueError("the key is encrypted: give one without a password")
+    # Without this OpenSSL would prompt on the terminal, and the server would hang.
+    raise ValueError("the key is encrypted: use a key without a password")
 
 
 def serve(
@@ -126,7 +126,7 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn's server, saying when it is ready, and ending long polls before it waits for requests."""
+    """Uvicorn's server; it reports when it is ready, and ends long polls before it waits for requests."""
 
     def __init__(self, config: uvicorn.Config, draining: Draining, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -144,7 +144,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Nothing: uvicorn would raise the signals again at its end, before the store is closed."""
+        """Does nothing: uvicorn would raise the signals again at its end, before the store is closed."""
         yield
 
     @contextmanager
@@ -173,13 +173,13 @@ class _Server(uvicorn.Server):
 def _reload(context: ssl.SSLContext | None, tls: TlsFiles | None) -> bool:
     """Take a renewed certificate for the connections to come; whether it was good. A bad one changes nothing."""
     if context is None or tls is None:
-        logger.info("nothing to load again: TLS is not configured")
+        logger.info("SIGHUP ignored: TLS is not configured, there is no certificate to reload")
         return False
     try:
         load_tls(tls)
         context.load_cert_chain(tls.certificate, tls.key, password=_no_password)
-        logger.info("the certificate %s was loaded again", tls.certificate)
+        logger.info("reloaded the certificate %s", tls.certificate)
     except (OSError, ValueError) as error:
-        logger.error("the certificate %s stays as it was: %s", tls.certificate, error)
+        logger.error("cannot reload the certificate %s, the old one stays in use: %s", tls.certificate, error)
         return False
     return True

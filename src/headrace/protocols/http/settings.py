@@ -1,4 +1,4 @@
-"""What can be set for the HTTP server."""
+"""The settings of the HTTP server."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the HTTP server.
 
-    allowed_hosts: names by which browsers may reach a server that needs no token, besides loopback and its own
-        address: `name` or `name:port`. If there are any, other names are refused even with a token. Refusals are 403.
-    allowed_origins: web pages of other origins (`https://console.example`) whose requests are served; those of all
-        others get 403.
-    head_bytes_max: a request line and headers larger than this are refused with 431, before anything is authenticated.
-    head_seconds_max: a request whose line and headers take longer than this to arrive is refused with 408.
-    body_bytes_max: a larger request body is refused with 413; one that would be larger once decompressed, with 422.
-    bodies_bytes_max: what the bodies of all requests under way may take; beyond it a body is not read until there is
-        room. A request that finds none within `room_seconds_max` gets 503. At least body_bytes_max.
-    room_seconds_max: how long a body waits for that room.
-    connections_max: above so many requests under way, subscriptions included, more are refused with 503.
-    idle_seconds_max: a connection on which no request comes in this time is closed.
-    request_seconds_max: a request without an answer by then is given up: 503 if nothing can have changed, 504 if its
-        outcome is unknown; long polls have their wait on top.
-    send_seconds_max: a client that does not take the next part of an answer in this time is cut off.
-    heartbeat_seconds: a subscription on which nothing comes in this time gets a comment, which keeps it alive.
+    allowed_hosts: host names under which browsers may reach a server that needs no token, besides loopback and its
+        own address: `name` or `name:port`. If set, other names get 403 even with a token.
+    allowed_origins: other origins (`https://console.example`) whose web pages may use this server; all others get
+        403.
+    head_bytes_max: a request line with headers larger than this gets 431, before authentication.
+    head_seconds_max: a request line with headers that take longer than this to arrive gets 408.
+    body_bytes_max: a larger request body gets 413; one that would be larger after decompression gets 422.
+    bodies_bytes_max: total size of the bodies of all running requests; above it a body waits before it is read. A
+        request that waits longer than `room_seconds_max` gets 503. At least body_bytes_max.
+    room_seconds_max: how long a body waits for that.
+    connections_max: maximum number of running requests, subscriptions included; more get 503.
+    idle_seconds_max: a connection without a request for this time is closed.
+    request_seconds_max: a request that takes longer is aborted: 503 if nothing can have changed, 504 if its outcome
+        is unknown. The wait of a long poll is added.
+    send_seconds_max: a client that does not receive the next part of an answer in this time is disconnected.
+    heartbeat_seconds: a subscription without events for this time gets a comment, which keeps the connection alive.
     metrics_partitions_max: metrics have series for each partition, and for each partition of each group, as long as
-        there are at most this many of them; 0 for never. More cost Prometheus and this server too much.
-    stop_seconds: how long a stop waits for the requests under way, and again so long for the store to be closed; what
-        is not done then is cut off.
+        there are at most this many; 0: never. More would be too expensive for Prometheus and this server.
+    stop_seconds: how long a stop waits for running requests, and again for the store to close; after that the
+        process exits.
     """
 
     allowed_hosts: tuple[str, ...] = ()
@@ -64,4 +64,6 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 raise InvalidInput("allowed_hosts", ascii(host[:100]), "it must be NAME or NAME:PORT")
         for origin in self.allowed_origins:
             if not _ORIGIN.fullmatch(origin):
-                raise InvalidInput("allowed_origins", ascii(origin[:100]), "it must be like https://console.example")
+                raise InvalidInput(
+                    "allowed_origins", ascii(origin[:100]), "it must be an origin such as https://console.example"
+                )

@@ -1,6 +1,6 @@
-"""Which keys of a pipeline fit together: rules that need neither Spark nor a broker.
+"""Validates the keys of a pipeline: rules that need neither Spark nor a broker.
 
-Everything that can be known to be wrong before anything is started is refused here, by the key that has to change.
+Errors that can be found before anything starts are raised here, with the key that has to change.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from headrace.spark.pipeline.description import (
     TopicSource,
 )
 
-# Views that are there without being made by a step.
+# Views that exist without a step.
 RESERVED_VIEWS: Final = frozenset({"source", "partitions"})
 MESSAGE_STRUCT: Final = "message"
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _STREAM_ONLY: Final = ("group", "important", "max_messages_per_trigger", "max_bytes_per_trigger")
 _BATCH_ONLY: Final = ("ending_offsets", "ending_timestamp")
-# Formats whose rows are text that may not fit a schema.
+# Formats whose rows are text that may not match a schema.
 _TYPED_FORMATS: Final = frozenset({"json", "csv", "text"})
 
 
 def check(description: Description) -> None:
-    """Refuse what cannot work."""
+    """Raise for the first key that is wrong."""
     _check_source(description)
     _check_deduplication(description)
     _check_steps(description)
@@ -52,28 +52,28 @@ def _check_source(description: Description) -> None:
     source = description.source
     if isinstance(source, FormatSource):
         if source.format == "headrace":
-            raise InvalidInput("source.format", "headrace", "a topic is named by source.topic")
+            raise InvalidInput("source.format", "headrace", "set source.topic to read a topic")
         return
     _named("source.topic", source.topic, check_topic_name)
     if source.group is not None:
         _named("source.group", source.group, check_group_name)
     elif source.important is not None:
-        raise InvalidInput("source.important", str(source.important).lower(), "name the group too: source.group")
+        raise InvalidInput("source.important", str(source.important).lower(), "set source.group too")
     refused, kind = (_BATCH_ONLY, "a stream") if description.is_stream else (_STREAM_ONLY, "a batch")
-    _refuse(source, refused, "source", f"it means nothing for {kind}")
+    _refuse(source, refused, "source", f"it does not apply to {kind}: remove it")
     for limit in ("max_messages_per_trigger", "max_bytes_per_trigger", "min_partitions"):
         _positive(f"source.{limit}", getattr(source, limit))
     if source.on_undecodable is not None and source.decode is False:
-        rule = "nothing is decoded with decode = false: leave one of the two out"
+        rule = "nothing is decoded with decode = false: remove one of the two"
         raise InvalidInput("source.on_undecodable", source.on_undecodable, rule)
     if source.schema is not None and source.columns is not None and "value" not in source.columns:
-        raise InvalidInput("source.columns", ", ".join(source.columns), "a schema needs the column value")
+        raise InvalidInput("source.columns", ", ".join(source.columns), "a schema needs the column value: add it")
 
 
 def _check_settings(place: str, part: TopicSink | DeadTopic) -> None:
-    """Settings are of a topic that a run makes, so the number of its partitions is given too."""
+    """Settings apply to a topic that a run creates, so the number of its partitions is needed too."""
     if part.settings and part.partitions is None:
-        rule = f"they are of a topic that is made if it is missing: set {place}.partitions too"
+        rule = f"they apply to a topic that is created if it is missing: set {place}.partitions too"
         raise InvalidInput(f"{place}.settings", "given alone", rule)
     try:
         TopicSettings.make(**part.settings)
@@ -91,7 +91,7 @@ def _check_deduplication(description: Description) -> None:
         rule = f"it must be more than 0 and at most {WINDOW_SECONDS_MAX}"
         raise InvalidInput("deduplicate.window_seconds", str(asked.window_seconds), rule)
     if not isinstance(asked.by, list) and not isinstance(description.source, TopicSource):
-        raise InvalidInput("deduplicate.by", asked.by, "only messages of a topic have that: name columns")
+        raise InvalidInput("deduplicate.by", asked.by, "only messages of a topic have that: give a list of columns")
 
 
 def _check_steps(description: Description) -> None:
@@ -99,12 +99,14 @@ def _check_steps(description: Description) -> None:
     for number, step in enumerate(description.steps):
         place = f"steps.{number}"
         if not _IDENTIFIER.fullmatch(step.name):
-            raise InvalidInput(f"{place}.name", repr(step.name)[:100], "letters, digits and underscores only")
+            raise InvalidInput(
+                f"{place}.name", repr(step.name)[:100], "it must have letters, digits and underscores only"
+            )
         if step.name.lower() in seen:
-            raise InvalidInput(f"{place}.name", step.name, "there is a view of this name: choose another")
+            raise InvalidInput(f"{place}.name", step.name, "a view with this name exists: choose another name")
         seen.add(step.name.lower())
         if (step.sql is None) == (step.function is None):
-            raise InvalidInput(place, step.name, "a step has either sql or function")
+            raise InvalidInput(place, step.name, "a step needs either sql or function, not both")
         if step.function is not None and not _FUNCTION.fullmatch(step.function):
             raise InvalidInput(f"{place}.function", step.function[:100], "write it as module:function")
 
@@ -113,12 +115,12 @@ def _check_sink(description: Description) -> None:
     sink = description.sink
     if isinstance(sink, ReportSink):
         if description.is_stream:
-            raise InvalidInput("sink.format", "report", 'a report needs an end: set source.mode = "batch"')
+            raise InvalidInput("sink.format", "report", 'a report cannot be a stream: set source.mode = "batch"')
         return
     if sink.sink_id is not None:
         if not description.is_stream:
             raise InvalidInput(
-                "sink.sink_id", sink.sink_id[:100], "it means nothing for a batch, which is written once"
+                "sink.sink_id", sink.sink_id[:100], "it does not apply to a batch, which is written once: remove it"
             )
         _named("sink.sink_id", sink.sink_id, lambda name: check_id("sink.sink_id", name))
     if isinstance(sink, TopicSink):
@@ -131,21 +133,30 @@ def _check_sink(description: Description) -> None:
 
 def _check_table(sink: TableSink) -> None:
     if sink.format == "headrace":
-        raise InvalidInput("sink.format", "headrace", "a topic is named by sink.topic")
+        raise InvalidInput("sink.format", "headrace", "set sink.topic to write to a topic")
     if sink.format in TABLE_FORMATS:
         _check_path("sink.path", sink.path)
         if sink.sink_id is not None and not _IDENTIFIER.fullmatch(sink.sink_id.replace("-", "_")):
-            raise InvalidInput("sink.sink_id", sink.sink_id[:100], "it names files: letters, digits, - and _ only")
+            raise InvalidInput(
+                "sink.sink_id", sink.sink_id[:100], "it is part of file names: letters, digits, - and _ only"
+            )
     else:
-        _refuse(sink, ("sink_id", "partition_date"), "sink", f"{sink.format} is written by Spark itself, without it")
+        _refuse(
+            sink,
+            ("sink_id", "partition_date"),
+            "sink",
+            f"it does not apply to {sink.format}, which Spark itself writes: remove it",
+        )
     if sink.compact_files is not None:
         if sink.format not in ("parquet", "delta"):
             raise InvalidInput("sink.compact_files", str(sink.compact_files), "only parquet and delta are compacted")
         if sink.compact_files < 2:
-            raise InvalidInput("sink.compact_files", str(sink.compact_files), "it takes two files to make one")
+            raise InvalidInput("sink.compact_files", str(sink.compact_files), "it must be at least 2")
         _positive("sink.compact_bytes", sink.compact_bytes)
     if sink.partition_date is not None and "date" in (name.lower() for name in sink.partition_by):
-        raise InvalidInput("sink.partition_date", sink.partition_date, "it makes the column date: do not name it too")
+        raise InvalidInput(
+            "sink.partition_date", sink.partition_date, "it creates the column date: remove date from sink.partition_by"
+        )
 
 
 def _check_dead_letters(description: Description) -> None:
@@ -153,9 +164,13 @@ def _check_dead_letters(description: Description) -> None:
     if dead is None:
         return
     if source.schema is None and not description.buries_undecodable:
-        raise InvalidInput("dead_letters", "given", "without source.schema every row fits: give one, or leave it out")
+        raise InvalidInput(
+            "dead_letters", "given", "without source.schema every row is valid: set it, or remove dead_letters"
+        )
     if isinstance(source, FormatSource) and source.format not in _TYPED_FORMATS:
-        rule = f"rows of {source.format} always fit: only topics, {', '.join(sorted(_TYPED_FORMATS))} have dead letters"
+        rule = (
+            f"rows of {source.format} are always valid: only topics and {', '.join(sorted(_TYPED_FORMATS))} need them"
+        )
         raise InvalidInput("dead_letters", "given", rule)
     if isinstance(dead, DeadTopic):
         _named("dead_letters.topic", dead.topic, check_topic_name)
@@ -170,9 +185,9 @@ def _check_dead_letters(description: Description) -> None:
 def _check_run(description: Description) -> None:
     run = description.run
     if not description.is_stream:
-        _refuse(run, ("checkpoint", "trigger_seconds"), "run", "it means nothing for a batch")
+        _refuse(run, ("checkpoint", "trigger_seconds"), "run", "it does not apply to a batch: remove it")
         if run.output_mode != Run().output_mode:
-            raise InvalidInput("run.output_mode", run.output_mode, "it means nothing for a batch")
+            raise InvalidInput("run.output_mode", run.output_mode, "it does not apply to a batch: remove it")
         return
     _check_path("run.checkpoint", run.checkpoint)
     if run.trigger_seconds is not None and run.trigger_seconds < 0:
@@ -180,12 +195,16 @@ def _check_run(description: Description) -> None:
 
 
 def _check_loops(description: Description) -> None:
-    """No end of a pipeline may be another of its ends. Names of topics ignore case, as the broker does."""
+    """Source, sink and dead letters must be different. Topic names are case-insensitive, as in the broker."""
     ends = dict(_ends(description))
     for (one, place), (other, same) in ((a, b) for a in ends.items() for b in ends.items() if a[0] < b[0]):
         if place == same:
             shown = place[1] if isinstance(place, tuple) else str(place)
-            raise InvalidInput(other, shown, f"it is {one} too: a pipeline cannot write what it reads, or mix the two")
+            raise InvalidInput(
+                other,
+                shown,
+                f"it is the same as {one}: a pipeline cannot write to its source, or mix rows and dead letters",
+            )
 
 
 def _ends(description: Description) -> Iterable[tuple[str, Any]]:
@@ -206,9 +225,9 @@ def _ends(description: Description) -> Iterable[tuple[str, Any]]:
 
 def _check_path(field: str, path: str | None) -> None:
     if not path:
-        raise InvalidInput(field, "missing", "name a directory")
+        raise InvalidInput(field, "missing", "set a directory")
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path):
-        raise InvalidInput(field, path[:100], "it must be a path of this machine, or of a file system mounted on it")
+        raise InvalidInput(field, path[:100], "it must be a local path, or on a mounted file system")
 
 
 def _named(field: str, name: str, rule: Any) -> None:

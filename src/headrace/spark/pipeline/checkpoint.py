@@ -1,12 +1,12 @@
-"""A pipeline's own file beside Spark's checkpoint: which query made it, and the id its sinks publish under.
+"""A pipeline's own file beside Spark's checkpoint: the query that created it, and the id its sinks publish under.
 
     <checkpoint>/headrace-pipeline.json    fingerprint of the query, sink id
-    <checkpoint>/headrace-pipeline.lock    held by the run that goes on from it
+    <checkpoint>/headrace-pipeline.lock    held by the running pipeline
     <checkpoint>/spark/                    Spark's offsets, commits and state
 
-Spark itself starts a changed query on an old checkpoint, and gives wrong rows or fails late. So what decides about rows
-is remembered part by part, and a change is refused by the name of the part. Addresses, limits, tokens and triggers are
-no part of it.
+Spark itself would start a changed query on an old checkpoint, and produce wrong rows or fail late. So everything that
+affects rows is fingerprinted part by part, and a change is an error that names the part. Addresses, limits, tokens and
+triggers are not included.
 """
 
 from __future__ import annotations
@@ -38,11 +38,9 @@ class Remembered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def lock_of(description: Description) -> Lock:
-    """The lock of a checkpoint. Taken before it is read: what is there now decides about ids and numbers."""
+    """The lock of a checkpoint. Taken before it is read, because its content decides ids and batch numbers."""
     directory = Path(description.run.checkpoint or "").absolute()
-    return Lock(
-        directory / _LOCK, directory, "another run goes on from this checkpoint: wait until it has ended, or end it"
-    )
+    return Lock(directory / _LOCK, directory, "another run uses this checkpoint: wait until it has ended, or stop it")
 
 
 class Checkpoint:
@@ -69,22 +67,22 @@ class Checkpoint:
         return not Path(self.spark).exists()
 
     def check(self, accept_change: bool = False) -> None:
-        """Refuse a query that is not the one that made the checkpoint."""
+        """Raise if another query created the checkpoint."""
         if self._found is None:
             if (self._directory / "spark").exists() or (self._directory / "offsets").exists():
-                rule = "it is a checkpoint of something else: name another directory"
+                rule = "it is not a checkpoint of a pipeline: choose another directory"
                 raise InvalidInput("run.checkpoint", str(self._directory), rule)
             return
         changed = [part for part, print_ in self._parts.items() if self._found.parts.get(part) != print_]
         if changed and not accept_change:
             rule = (
-                f"it was made by another query: {', '.join(changed)} changed since. Name another checkpoint, "
-                "or say --accept-change if the new query can go on from the state of the old one"
+                f"it was created by another query: {', '.join(changed)} changed since. Choose another checkpoint, "
+                "or use --accept-change if the new query can continue from the state of the old one"
             )
             raise InvalidInput("run.checkpoint", str(self._directory), rule)
 
     def store(self) -> None:
-        """Remember the query, once all checks are passed."""
+        """Store the fingerprint of the query, once all checks have passed."""
         self._found = Remembered(_VERSION, self.sink_id, self._parts)
         self._directory.mkdir(parents=True, exist_ok=True)
         beside = self._directory / f"{_FILE}.new"
@@ -101,7 +99,7 @@ class Checkpoint:
         except msgspec.DecodeError as error:
             raise InvalidInput("run.checkpoint", str(self._directory), f"{_FILE} cannot be read: {error}") from None
         if found.version != _VERSION:
-            rule = f"it is of version {found.version}, and this Headrace knows {_VERSION}: upgrade it"
+            rule = f"it has version {found.version}, this Headrace supports {_VERSION}: upgrade it"
             raise InvalidInput("run.checkpoint", str(self._directory), rule)
         return found
 

@@ -1,7 +1,7 @@
-"""What a pipeline is: source, deduplication, steps, sink, dead letters, and how it runs.
+"""The description of a pipeline: source, deduplication, steps, sink, dead letters, and how it runs.
 
     [source] ──► typed by a schema ──► [deduplicate] ──► [[steps]] ──► [sink]
-                       └── rows that do not fit ──► [dead_letters]
+                       └── invalid rows ──► [dead_letters]
 
 Values only, as the TOML file has them. `loading` makes them, `checks` says whether they fit together, and neither knows
 Spark. docs/PIPELINES.md explains every key to users.
@@ -37,7 +37,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Server(Section, frozen=True, kw_only=True):
-    """The broker, for all parts that do not name another; without a token that of HEADRACE_TOKEN is used."""
+    """The broker, for all parts that do not name another; if `token` is omitted, HEADRACE_TOKEN is used when set."""
 
     url: str = "headrace://127.0.0.1:7071"
     token: str | None = None
@@ -47,8 +47,8 @@ class Server(Section, frozen=True, kw_only=True):
 class TopicSource(Section, frozen=True, kw_only=True):
     """Messages of a topic.
 
-    on_undecodable: what becomes of a value that does not fit its codec; without it, it goes to the dead letters if
-        there are any, else it ends the pipeline.
+    on_undecodable: what to do with a value that cannot be decoded by its codec; if omitted, it goes to the dead
+        letters if there are any, otherwise it fails the pipeline.
     """
 
     topic: str
@@ -82,7 +82,7 @@ class FormatSource(Section, frozen=True, kw_only=True):
 
 
 class Deduplicate(Section, frozen=True, kw_only=True):
-    """Which rows are the same: by payload, by source and seqno, or by columns; and for how long."""
+    """How duplicates are found: by payload, by source and seqno, or by columns; and for how long."""
 
     by: Literal["payload", "source"] | list[str]
     window_seconds: float = float(WINDOW_SECONDS_DEFAULT)
@@ -90,7 +90,7 @@ class Deduplicate(Section, frozen=True, kw_only=True):
 
 
 class Step(Section, frozen=True, kw_only=True):
-    """SQL over what came before, or a function of a DataFrame."""
+    """SQL over the previous steps, or a function of a DataFrame."""
 
     name: str
     sql: str | None = None
@@ -133,7 +133,7 @@ class TableSink(Section, frozen=True, kw_only=True):
 
 
 class ReportSink(Section, frozen=True, kw_only=True):
-    """Rows for people: printed; if any fulfils the condition, the pipeline ends as refused."""
+    """Rows to print; if any matches the condition, the pipeline ends with exit code 1."""
 
     format: Literal["report"]
     fail_when: str | None = None
@@ -141,7 +141,7 @@ class ReportSink(Section, frozen=True, kw_only=True):
 
 
 class DeadTopic(Section, frozen=True, kw_only=True):
-    """A topic for rows that do not fit the schema."""
+    """A topic for rows that do not match the schema."""
 
     topic: str
     url: str | None = None
@@ -150,14 +150,14 @@ class DeadTopic(Section, frozen=True, kw_only=True):
 
 
 class DeadTable(Section, frozen=True, kw_only=True):
-    """A table for rows that do not fit the schema."""
+    """A table for rows that do not match the schema."""
 
     format: str
     path: str
 
 
 class Run(Section, frozen=True, kw_only=True):
-    """How a streaming pipeline runs; a trigger of 0 seconds takes the next batch at once."""
+    """How a streaming pipeline runs; a trigger of 0 seconds starts the next batch at once."""
 
     checkpoint: str | None = None
     trigger_seconds: float | None = None
@@ -184,12 +184,12 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_stream(self) -> bool:
-        """Whether it goes on for ever, or until it is told to stop."""
+        """Whether it runs until it is stopped."""
         return self.source.mode == "stream"
 
     @property
     def buries_undecodable(self) -> bool:
-        """Whether values that do not fit their codec go to the dead letters."""
+        """Whether values that cannot be decoded go to the dead letters."""
         source = self.source
         if self.dead_letters is None or not isinstance(source, TopicSource) or source.decode is False:
             return False

@@ -1,8 +1,8 @@
-"""From a TOML file to a `Description`: variables filled in, unknown keys refused by name.
+"""Loads a `Description` from a TOML file: replaces variables and rejects unknown keys.
 
-`${NAME}` in a value is a variable, `${NAME:-default}` one that need not be there, and `$${` stands for `${` itself. A
-value that a variable leaves empty counts as not given. Everything wrong is an `InvalidInput` that names the key as
-`section.key`; nothing is read but the file.
+`${NAME}` in a value is a variable, `${NAME:-default}` one with a default, and `$${` a literal `${`. A value that is
+empty after replacement counts as omitted. Every error is an `InvalidInput` that names the key as `section.key`; only
+the file is read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Kind = TypeVar("Kind", bound=Section)
 
 
 def load(file: Path, variables: Mapping[str, str]) -> Description:
-    """The pipeline in a file; its name is the file's, unless it says another."""
+    """Load the pipeline in a file; its name defaults to the file's name."""
     try:
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -52,16 +52,16 @@ def load(file: Path, variables: Mapping[str, str]) -> Description:
 
 
 def parse(text: str, variables: Mapping[str, str], name: str = "pipeline") -> Description:
-    """The pipeline that a text describes."""
+    """Parse a pipeline from TOML text."""
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidInput("pipeline", name, f"it is no TOML: {error}") from None
+        raise InvalidInput("pipeline", name, f"it is not valid TOML: {error}") from None
     return describe(content, variables, name)
 
 
 def describe(content: Mapping[str, Any], variables: Mapping[str, str], name: str = "pipeline") -> Description:
-    """The pipeline that tables of values describe."""
+    """Build a pipeline from tables of values."""
     _check_keys(content, _SECTIONS, "")
     given = _filled(dict(content), variables, "")
     for needed in ("source", "sink"):
@@ -101,7 +101,7 @@ def _dead_letters(given: Any) -> DeadTopic | DeadTable | None:
 
 def _steps(given: Any) -> list[Step]:
     if not isinstance(given, list):
-        raise InvalidInput("steps", type(given).__name__, "steps are tables of their own: write [[steps]]")
+        raise InvalidInput("steps", type(given).__name__, "each step is a table: write [[steps]]")
     return [_section(step, Step, f"steps.{number}") for number, step in enumerate(given)]
 
 
@@ -153,8 +153,8 @@ def _check_keys(given: Mapping[str, Any], known: Iterable[str], prefix: str) -> 
     for key in given:
         if key not in names:
             close = get_close_matches(key, names, n=1, cutoff=0.6)
-            hint = f"did you mean {prefix}{close[0]}?" if close else f"known are {', '.join(names)}"
-            raise InvalidInput(f"{prefix}{key}", "unknown", f"there is no such key: {hint}")
+            hint = f"did you mean {prefix}{close[0]}?" if close else f"known keys are {', '.join(names)}"
+            raise InvalidInput(f"{prefix}{key}", "unknown", f"this key does not exist: {hint}")
 
 
 def _text(value: Any, place: str) -> str:
@@ -186,7 +186,7 @@ def _replaced(text: str, variables: Mapping[str, str], place: str) -> str:
         if name in variables:
             return variables[name]
         if default is None:
-            raise InvalidInput(place, match.group(), f"the variable {name} is not set: give it by --var {name}=…")
+            raise InvalidInput(place, match.group(), f"the variable {name} is not set: set it with --var {name}=…")
         return default
 
     return _VARIABLE.sub(value_of, text)

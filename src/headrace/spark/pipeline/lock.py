@@ -1,7 +1,7 @@
-"""A lock by a file: one run at a time, whatever else was started by mistake.
+"""A file lock: only one run at a time.
 
-The kernel lets go of it when the process ends, however it ends. The file stays: who deleted it could not know whether
-somebody had just opened it. Two locks of one file exclude each other within a process too.
+The kernel releases it when the process ends, for whatever reason. The file is not deleted, because another process may
+have just opened it. Two locks of one file exclude each other within a process too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace.core.errors import StoreUnavailable
 
 def unusable(error: OSError) -> str:
     """Why a directory cannot be used, as the rule that its name breaks."""
-    return f"it cannot be used ({error.strerror}): name a directory that this user may write to"
+    return f"it cannot be used ({error.strerror}): choose a directory that this user may write to"
 
 
 class Lock:
@@ -29,7 +29,7 @@ class Lock:
         self._handle: int | None = None
 
     def take(self) -> None:
-        """Take it at once, or fail; a retry helps when the other run has ended."""
+        """Take the lock, or fail at once; a retry helps once the other run has ended."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -43,7 +43,7 @@ class Lock:
         self._handle = handle
 
     def release(self) -> None:
-        """Let go of it, if it was taken."""
+        """Release the lock, if it was taken."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

@@ -1,17 +1,17 @@
-"""A pipeline as an object: checked, built on Spark, and run to its end or until it is told to stop.
+"""The pipeline: checks itself, builds its DataFrame on Spark, and runs to its end or until it is stopped.
 
     Pipeline.load("orders.toml").run()
 
     source ─► typed ─► deduplicate ─► steps ─► sink          one DataFrame, built before anything runs
                  └─► dead rows ──────────────► dead letters
 
-A stream is one query with one checkpoint, also when it has dead letters: both kinds of rows are in one DataFrame, and
-each batch is divided when it is written. So a row is in exactly one of the two ends, whatever is killed in between.
+A stream is one query with one checkpoint, even with dead letters: both kinds of rows are in one DataFrame, and each
+batch is split when it is written. So a row is in exactly one of the two sinks, even after a crash.
 
-What goes wrong before the first batch is an error of Headrace that names the key. What goes wrong later is
-`PipelineFailed`; the checkpoint stands, and the next run goes on from it.
+Errors before the first batch are errors of Headrace that name the key. Later errors are `PipelineFailed`; the
+checkpoint remains, and the next run continues from it.
 
-One thread runs a pipeline; `stop` may be called by any thread and by a signal, and holds for good.
+One thread runs a pipeline; `stop` may be called by any thread and by a signal handler, and is final.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _CONFIGURATION: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A part of a plan that turns out to be empty is else dropped together with what was counted in it.
     "spark.sql.adaptive.optimizer.excludedRules": "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation",
-    # A message that was a dead letter before has attributes that a second funeral writes anew.
+    # A message that was a dead letter before has attributes that are replaced.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
 }
 
@@ -87,23 +87,23 @@ class _Built:
     counts: Observation | None
 
     def duplicates(self) -> int:
-        """How many rows the ends did not take since they had them."""
+        """The number of rows that the sinks dropped as duplicates."""
         return self.sink.duplicates + (0 if self.dead is None else self.dead.duplicates)
 
     def open(self) -> None:
-        """Bring what an earlier run left to its end."""
+        """Finish what an earlier run left incomplete."""
         self.sink.open()
         if self.dead is not None:
             self.dead.open()
 
     def close(self) -> None:
-        """Let other runs write there."""
+        """Release the sinks for other runs."""
         self.sink.close()
         if self.dead is not None:
             self.dead.close()
 
     def write(self, batch: DataFrame, number: int | None) -> None:
-        """Write a batch to its ends. What is used twice is kept meanwhile, so that it is made and counted once."""
+        """Write a batch to its sinks. Rows used twice are cached, so that they are computed and counted once."""
         if self.dead is None and not order_columns(batch):
             self.sink.write(batch, number)
             return
@@ -161,16 +161,16 @@ class Pipeline:
 
     @classmethod
     def load(cls, file: str | os.PathLike[str], variables: Mapping[str, str] | None = None) -> Pipeline:
-        """The pipeline in a TOML file; variables are those of the environment, unless others are given."""
+        """Load the pipeline in a TOML file; variables default to the environment."""
         return cls(load(Path(file), os.environ if variables is None else variables))
 
     @classmethod
     def of(cls, tables: Mapping[str, Any], name: str = "pipeline") -> Pipeline:
-        """The pipeline that tables of values describe, as they would stand in a file."""
+        """Build a pipeline from tables of values, as they would be in a file."""
         return cls(describe(tables, {}, name))
 
     def preflight(self, accept_change: bool = False) -> None:
-        """What can be checked without Spark: the checkpoint and the broker."""
+        """Run the checks that need no Spark: of the checkpoint and the broker."""
         description = self.description
         checkpoint = Checkpoint(description) if description.is_stream else None
         if checkpoint is not None:
@@ -180,7 +180,7 @@ class Pipeline:
             check_sink_id(description, checkpoint.sink_id)
 
     def check(self, spark: SparkSession) -> None:
-        """Everything that is checked before a run, without running."""
+        """Run all checks without running the pipeline."""
         self._build(spark.newSession(), accept_change=False)
 
     def run(
@@ -191,7 +191,7 @@ class Pipeline:
         accept_change: bool = False,
         tell: Callable[[Progress], None] = _silent,
     ) -> Summary:
-        """Run to the end: of a batch, of what is there now if `once`, else until `stop` is called."""
+        """Run a batch to its end; a stream to the current end of its source if `once`, otherwise until `stop`."""
         with self._checkpoint_held():
             built = self._build(spark.newSession(), accept_change)
             try:
@@ -225,7 +225,7 @@ class Pipeline:
         )
 
     def stop(self) -> None:
-        """Ask a running stream to end; the batch under way is given up, and done again by the next run."""
+        """Ask a running stream to stop; the current batch is aborted, and repeated by the next run."""
         self._stopping.set()
 
     @contextmanager

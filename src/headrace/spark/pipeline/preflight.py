@@ -1,9 +1,8 @@
-"""A look at the broker and at tables before anything runs: topics that are missing, and sink ids that were used.
+"""Checks of the broker and of tables before a run: missing topics, and sink ids that were used before.
 
-A look changes nothing: topics are made by `make_topics`, when a run begins.
+A check changes nothing: `make_topics` creates topics when a run begins.
 
-Of a sink only that is asked which needs no other right than to publish: the token of a pipeline need not read what it
-writes.
+The checks of a sink need only the right to publish: the token of a pipeline need not be able to read what it writes.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _NOBODY: Final = "headrace-pipeline"
 
 
 def check_topics(description: Description) -> None:
-    """Refuse what the broker does not have, unless it is to be made by a run."""
+    """Raise for missing topics, unless a run would create them."""
     for part in (description.source, description.sink, description.dead_letters):
         if isinstance(part, TopicSource | TopicSink | DeadTopic):
             with _connected(description, part) as client:
@@ -41,7 +40,7 @@ def check_topics(description: Description) -> None:
 
 
 def make_topics(description: Description) -> None:
-    """Make what is missing and is to be made. Who has what is there already needs no right for that."""
+    """Create missing topics. If none is missing, no right to create is needed."""
     for part in (description.sink, description.dead_letters):
         if isinstance(part, TopicSink | DeadTopic) and part.partitions is not None:
             with _connected(description, part) as client:
@@ -52,9 +51,9 @@ def make_topics(description: Description) -> None:
 
 
 def check_sink_id(description: Description, sink_id: str) -> None:
-    """Refuse an id that has written under another checkpoint.
+    """Raise for an id that has written from another checkpoint.
 
-    Batches of a new checkpoint begin at 0, and the broker or the table would take them for those that it has.
+    Batches of a new checkpoint start at 0, and the broker or the table would drop them as already written.
     """
     for part in (description.sink, description.dead_letters):
         if isinstance(part, TopicSink | DeadTopic):
@@ -64,7 +63,7 @@ def check_sink_id(description: Description, sink_id: str) -> None:
 
 
 def check_tables(description: Description, sink_id: str) -> None:
-    """Refuse an id that has written to a table under another checkpoint."""
+    """Raise for an id that has written to a table from another checkpoint."""
     for field, part in (("sink", description.sink), ("dead_letters", description.dead_letters)):
         if isinstance(part, TableSink | DeadTable) and part.format in TABLE_FORMATS and part.path is not None:
             try:
@@ -114,9 +113,9 @@ def _last_batch(part: TableSink | DeadTable, sink_id: str) -> int | None:
 
 def _refuse(sink_id: str, told: str) -> None:
     rule = (
-        f"{told} from another checkpoint, or from this one before its directory spark was deleted, and batches that "
-        "are numbered anew would be taken for those: go on with that checkpoint, or choose another id; an id that you "
-        "did not choose goes with its checkpoint: name another one"
+        f"{told} from another checkpoint, or from this one before its directory spark was deleted; batches that "
+        "restart at 0 would be dropped as already written: continue with that checkpoint, or choose another id. An id "
+        "that you did not choose belongs to its checkpoint: choose another checkpoint"
     )
     raise InvalidInput("sink.sink_id", sink_id, rule)
 

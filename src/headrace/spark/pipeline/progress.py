@@ -1,4 +1,4 @@
-"""How a running pipeline is doing: what Spark reports per batch, added up into at most a line a second."""
+"""Progress of a running pipeline: Spark's reports per batch, summed up into at most one line per second."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LINE_SECONDS: Final = 1.0
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at a pipeline.
+    """The progress of a pipeline at one moment.
 
-    messages, dead_letters: since the pipeline was started. duplicates: messages that topics did not take because they
-    had them, by seqno or payload; a batch that is done again is none. rate: messages a second since the last look. lag:
-    messages of the topic that wait; none if the source has no such thing. batch_seconds: how long the last batch took.
+    messages, dead_letters: since the pipeline was started. duplicates: messages that topics dropped by seqno or
+    payload; a repeated batch does not count. rate: messages per second since the last report. lag: unread messages of
+    the topic; None if the source has no lag. batch_seconds: duration of the last batch.
     """
 
     pipeline: str
@@ -36,7 +36,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         lag = "" if self.lag is None else f", lag {self.lag:,}"
         return (
             f"{self.pipeline}: batch {self.batch}, {self.messages:,} messages, {self.rate:,.0f}/s{lag}, "
-            f"{self.batch_seconds:.2f} s a batch"
+            f"{self.batch_seconds:.2f} s per batch"
             f"{_not_written(self.dead_letters, self.duplicates)}"
         )
 
@@ -58,7 +58,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _not_written(dead_letters: int, duplicates: int) -> str:
-    """What is not in the sink, if there is such."""
+    """The rows that are not in the sink, if any."""
     dead = f", {dead_letters:,} dead letters" if dead_letters else ""
     return dead + (f", {duplicates:,} dropped as duplicates" if duplicates else "")
 
@@ -80,7 +80,7 @@ class Tally:
     _last: Any = None
 
     def take(self, reports: Iterable[Any], at_end: bool = False) -> None:
-        """Take in what is new in the last reports of a query, and tell of it unless a line was told just now."""
+        """Add the new reports of a query, and report progress at most once a second."""
         for report in reports:
             if report.batchId > self._batch and report.numInputRows > 0:
                 self._add(report)

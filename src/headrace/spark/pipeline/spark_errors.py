@@ -1,7 +1,7 @@
-"""Errors that came through Spark: found again in the text that Java made of them.
+"""Finds errors of Headrace in the text of Spark's exceptions.
 
-Spark carries what went wrong in a Python worker as text, with the frames of both languages around it. The errors of
-Headrace are written there by their full name, and are found by it.
+Spark passes the error of a Python worker as text, with the tracebacks of both languages. Errors of Headrace appear in
+it with their full class name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OF_JAVA: Final = "Py4JJavaError: "
 
 
 class PipelineFailed(Exception):
-    """A pipeline cannot run, or no longer; `kind` is the error of Headrace behind it, if there is one."""
+    """A pipeline failed; `kind` is the class of the Headrace error that caused it, if there is one."""
 
     def __init__(self, reason: str, kind: type[HeadraceError] | None = None) -> None:
         super().__init__(reason)
@@ -26,7 +26,7 @@ class PipelineFailed(Exception):
 
 
 def failure_of(text: str) -> PipelineFailed:
-    """What a text of Spark says went wrong."""
+    """The failure described by a text of Spark."""
     return carried(text) or PipelineFailed(_reason_of(text))
 
 
@@ -43,7 +43,7 @@ def _reason_of(text: str) -> str:
     """The line that says most about a failure."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [_told(lines[place:]) for place, line in enumerate(lines) if _TOLD.match(line)]
-    return (told[-1] if told else lines[-1] if lines else "no reason was given")[:500]
+    return (told[-1] if told else lines[-1] if lines else "no reason given")[:500]
 
 
 def _told(lines: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""What Spark says about a query that cannot work, as an error that names the key of the pipeline."""
+"""Turns Spark's analysis errors into errors that name the key of the pipeline."""
 
 from __future__ import annotations
 

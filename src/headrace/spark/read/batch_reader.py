@@ -1,7 +1,7 @@
-"""Reading a topic as it is now: from one place to another, both decided when the query is planned.
+"""Batch reads of a topic: from one position to another, both decided when the query is planned.
 
-Filters on partition, offset and timestamp narrow what is read, if that is asked for and Spark offers them. Spark still
-applies them itself, so narrowing may be as coarse as it likes.
+Filters on partition, offset and timestamp narrow what is read, if enabled and if Spark offers them. Spark still applies
+them itself, so narrowing may be coarse.
 """
 
 from __future__ import annotations

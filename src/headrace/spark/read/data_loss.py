@@ -1,4 +1,4 @@
-"""Messages that were to be read and are gone: retention took them, or their topic was made anew."""
+"""Data loss: messages that were deleted before they were read, by retention or by recreating the topic."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from headrace.core.errors import MessagesLost
 from headrace.spark.read.splits import Ranges
 
 _REMEDY: Final = (
-    "Start anew with another checkpoint, or set failOnDataLoss=false to skip them; a group that is important "
-    "keeps retention from taking what it has not read"
+    "Start again with a new checkpoint, or set failOnDataLoss=false to skip them; an important group keeps "
+    "retention from deleting what it has not read"
 )
 
 logger = logging.getLogger(__name__)
@@ -20,12 +20,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DataLoss:
-    """What is gone, by partition: from the first offset lost up to the one after the last."""
+    """Lost offsets by partition: from the first one lost up to the one after the last."""
 
     ranges: Mapping[int, tuple[int, int]]
 
     def face(self, topic: str, fails: bool) -> None:
-        """Raise an error that names them, or say how many were skipped."""
+        """Raise an error that names them, or log how many were skipped."""
         if not self.ranges:
             return
         shown = "; ".join(
@@ -35,11 +35,13 @@ class DataLoss:
         if fails:
             raise MessagesLost(topic, shown, _REMEDY)
         total = sum(end - start for start, end in self.ranges.values())
-        logger.warning("skipped %d messages of topic %r that are gone: %s", total, topic, shown)
+        logger.warning(
+            "skipped %d messages of topic %r that were deleted before they were read: %s", total, topic, shown
+        )
 
 
 def kept_of(ranges: Ranges, bounds: Mapping[int, tuple[int, int]]) -> tuple[Ranges, DataLoss]:
-    """The part of some ranges that is still there, and the part that is not.
+    """Split ranges into the part that still exists, and the part that is lost.
 
     bounds: start and end offset by partition, as they are now.
     """
@@ -53,6 +55,6 @@ def kept_of(ranges: Ranges, bounds: Mapping[int, tuple[int, int]]) -> tuple[Rang
             continue
         kept[partition] = (first, last)
         if first > start or last < end:
-            # A topic that ends before it was read to is another topic of the same name.
+            # A topic that ends before the position is a new topic of the same name.
             lost[partition] = (start if first > start else last, end if last < end else first)
     return kept, DataLoss(lost)

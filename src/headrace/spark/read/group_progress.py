@@ -1,7 +1,7 @@
-"""A query's progress as a group of the broker: so that its lag is seen there, and retention waits for it if it is to.
+"""Reports a query's progress to a group of the broker, which shows its lag and can hold back retention.
 
-The group is made at the first report, and again if somebody deletes it. A commit never moves a group back, so a query
-that is restarted from an older checkpoint does no harm. Not safe for threads: one process of the driver reports.
+The group is created at the first report, and again if it is deleted. A commit never moves a group back, so a query
+that is restarted from an older checkpoint does no harm. Not thread-safe: one process of the driver reports.
 
 A seek of the group cannot move the query, which reads from its checkpoint; and the query does not undo the seek. It
 logs a warning and reports no more until it is restarted: until then the group stands where the operator put it.
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class GroupProgress:
-    """How far a query has told its group to be."""
+    """The progress that a query has reported to its group."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -29,7 +29,7 @@ class GroupProgress:
         self._is_moved = False
 
     def report(self, offsets: Mapping[int, int]) -> None:
-        """Everything before these offsets was read; says so to the broker if it is notifications."""
+        """Report that everything before these offsets was read, if the offsets are new."""
         options = self._options
         if options.group is None or self._is_moved:
             return
@@ -43,7 +43,7 @@ class GroupProgress:
         try:
             self._commit(group, notifications)
         except GroupNotFound:
-            # Somebody deleted it, alone or with its topic. The query needs it no less for that.
+            # The group was deleted, alone or with its topic: create it again.
             self._register(group)
             notifications = dict(offsets)
             self._commit(group, notifications)

@@ -1,7 +1,7 @@
-"""How far a micro-batch reads: everything there is, or so many messages and bytes, shared out fairly.
+"""The rate limit of micro-batches: maximum messages and bytes, shared fairly between partitions.
 
-Each partition gets its share in proportion to what waits in it, so that all get to their end together, and at least a
-message, so that none starves behind a longer one. If there are more partitions than messages, they take turns.
+Each partition gets a share in proportion to its lag, so that all reach their end together, and at least one message, so
+that none starves. If there are more partitions than messages, they take turns.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ MessagesWithin = Callable[[int, int, int, int], int]
 
 
 def waiting(start: Mapping[int, int], end: Mapping[int, int]) -> Ranges:
-    """What waits in each partition that has anything."""
+    """The unread range of each partition that has one."""
     return {partition: (start[partition], stop) for partition, stop in end.items() if start[partition] < stop}
 
 
 def within_messages(ranges: Ranges, messages_max: int) -> Ranges:
-    """At most so many messages of what waits, and at least one.
+    """Limit the unread ranges to a number of messages, at least one.
 
     >>> within_messages({0: (0, 30), 1: (5, 15)}, 20)
     {0: (0, 15), 1: (5, 10)}
@@ -31,7 +31,7 @@ def within_messages(ranges: Ranges, messages_max: int) -> Ranges:
     rest, more = messages_max - len(shares), total - len(shares)
     if rest:
         shares = {partition: 1 + (end - start - 1) * rest // more for partition, (start, end) in ranges.items()}
-        # What rounding left over goes to those with the longest way.
+        # The rounding remainder goes to the partitions with the largest lag.
         longest = sorted(ranges, key=lambda named: ranges[named][0] - ranges[named][1])
         for partition in longest[: messages_max - sum(shares.values())]:
             shares[partition] += 1
@@ -46,7 +46,7 @@ def _in_turn(ranges: Ranges) -> list[int]:
 
 
 def within_bytes(ranges: Ranges, bytes_max: int, messages_within: MessagesWithin) -> Ranges:
-    """About so many bytes of what waits, and at least a message of each partition.
+    """Limit the unread ranges to about a number of bytes, at least one message of each partition.
 
     messages_within: how many messages of a partition from an offset up to an end are within so many bytes.
     """

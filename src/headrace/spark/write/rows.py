@@ -1,4 +1,4 @@
-"""Rows on their way from Spark to the broker: each to its topic, and many small batches as few larger ones.
+"""Groups rows from Spark by topic, and small batches into larger ones.
 
 Topic names are not case sensitive, so rows are sorted by what two names must share to be one topic: else `Orders` and
 `orders` would be two commits of one sink to one topic, and the second would count as a repetition of the first.
@@ -26,7 +26,7 @@ def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa
     named = batch.rename_columns([name.lower() for name in batch.schema.names])
     place = named.schema.get_field_index("topic")
     if place < 0:
-        assert topic is not None, "it was checked that there is a topic"
+        assert topic is not None, "the schema check ensures a topic"
         yield topic, named
         return
     topics, rest = named.column(place), named.remove_column(place)
@@ -35,7 +35,7 @@ def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa
         return
     if topics.null_count:
         row = pc.index(topics.is_null(), True).as_py()
-        raise InvalidMessage("topic", "null", "every row must say where it goes", row)
+        raise InvalidMessage("topic", "null", "every row must name its topic", row)
     encoded = topics.dictionary_encode()
     names = [check_topic_name(name) for name in encoded.dictionary.to_pylist()]
     if len(names) == 1:
@@ -56,7 +56,7 @@ class Pieces:
         self._bytes_waiting = 0
 
     def add(self, topic: str, batch: pa.RecordBatch) -> tuple[str, pa.RecordBatch] | None:
-        """Take rows in; a piece to be sent, if there is enough for one."""
+        """Add rows; returns a piece to send, if there is enough for one."""
         if not batch.num_rows:
             return None
         key = topic_key(topic)
@@ -73,7 +73,7 @@ class Pieces:
         return None
 
     def rest(self) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """What is left."""
+        """The remaining pieces."""
         for key in list(self._waiting):
             yield self._take(key)
 

@@ -1,10 +1,10 @@
-"""What a task writes. Exactly once: rows are put aside in the broker, and published when Spark commits.
+"""Writes rows in a task, exactly once: rows are staged in the broker, and published when Spark commits.
 
-A piece of rows is one stage with a name of its own. If the answer to it is lost, nobody knows whether it is there: it
-is staged again under another name, and only that name is told to the driver. So a task that is tried again, a twin of a
-slow task and a broker that restarts leave stages that nobody names: they are dropped, or expire after an hour.
+Each piece of rows is one stage with a unique name. If its answer is lost, its state is unknown: the piece is staged
+again under another name, and only that name is reported to the driver. So a retried task, a speculative task and a
+broker restart leave unused stages: they are dropped, or expire after an hour.
 
-The next piece is collected while the last one is on its way; at most two are in memory.
+The next piece is collected while the last one is sent; at most two are in memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headrace.spark.write.rows import Pieces, by_topic
 
 @dataclass(frozen=True, slots=True)
 class StagedPiece:
-    """Rows that wait in the broker."""
+    """Rows staged in the broker."""
 
     topic: str
     stage: str
@@ -41,7 +41,7 @@ Send = Callable[[Client, str, pa.RecordBatch], StagedPiece | None]
 
 
 def stage_rows(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> tuple[StagedPiece, ...]:
-    """Put rows aside; if that fails, what was put aside is dropped."""
+    """Stage rows; if that fails, the stages are dropped."""
     sending = _Sending(options, _stage)
     try:
         sending.send(batches)
@@ -52,7 +52,7 @@ def stage_rows(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> tupl
 
 
 def publish_rows(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> None:
-    """Publish rows at once; those whose answer was lost are published again."""
+    """Publish rows directly, at least once; those whose answer was lost are published again."""
     _Sending(options, _publish).send(batches)
 
 
@@ -70,7 +70,7 @@ def publish_stages(
         if last is not None and last > number:
             rule = (
                 f"its last batch in topic {topic!r} was {last} and this is {number}: the checkpoint is older than the "
-                f"sink. Give a new checkpoint a new {field}; nothing of this batch was written"
+                f"sink. Use a new {field} with a new checkpoint; nothing of this batch was written"
             )
             raise InvalidInput(field, repr(writer), rule)
         _, duplicates = client.publish_staged(topic, stages, CommitKey(writer, number))
@@ -81,7 +81,7 @@ def publish_stages(
 
 
 def drop(connection: Connection, pieces: Iterable[StagedPiece]) -> None:
-    """Drop stages that will not be published. It is a courtesy: what cannot be dropped expires."""
+    """Drop stages that will not be published, best effort: the others expire."""
     stages: dict[str, list[str]] = {}
     for piece in pieces:
         stages.setdefault(piece.topic, []).append(piece.stage)
@@ -91,13 +91,13 @@ def drop(connection: Connection, pieces: Iterable[StagedPiece]) -> None:
 
 
 def make_topic(client: Client, topic: str, partitions: int | None, settings: Mapping[str, Any]) -> None:
-    """Make a topic, unless somebody else did."""
+    """Create a topic, unless it exists."""
     with contextlib.suppress(TopicExists):
         client.create_topic(topic, partitions, **settings)
 
 
 class _Sending:
-    """Pieces on their way, one at a time, by a thread beside the one that collects them."""
+    """Sends pieces one at a time, in a thread of its own."""
 
     def __init__(self, options: WriteOptions, send: Send) -> None:
         self._options = options

@@ -1,20 +1,19 @@
-"""Writing to topics: tasks put rows aside, and the driver publishes them in one commit per topic.
+"""Writes to topics: tasks stage rows, and the driver publishes them in one commit per topic.
 
     task    write(rows)  ─► stages ─► message that names them
     driver  commit(messages, batch)  ─► publish all stages of a topic in one commit, with the key (sink, batch)
 
-The broker remembers the last batch of each sink: a commit with a key that it has seen publishes nothing. So whatever
-dies between the two, and however often Spark does a micro-batch again, its rows are published once.
+The broker remembers the last batch of each sink: a commit with a known key publishes nothing. So whatever fails
+between the two, and however often Spark repeats a micro-batch, its rows are published once.
 
 | what fails | what happens |
 |---|---|
-| a task, before or after staging | another attempt stages anew; only the one that Spark takes is named in the commit |
-| the driver before the commit | the stages expire; the batch is done again |
-| the driver after the commit, before Spark notes it | the batch is done again; its commit publishes nothing |
-| the broker | tasks and commit wait for it and try again |
+| a task, before or after staging | another attempt stages again; the commit names only the one that Spark accepts |
+| the driver before the commit | the stages expire; the batch is repeated |
+| the driver after the commit, before Spark records it | the batch is repeated; its commit publishes nothing |
+| the broker | tasks and commit retry until it is back |
 
-Spark makes a new writer for each commit of a stream, so nothing is kept in it; what the commit must know is in the
-messages.
+Spark creates a new writer for each commit of a stream, so it has no state; the commit messages carry everything.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ logger = logging.getLogger(__name__)
 _QUERY_ID: Final = "sql.streaming.queryId"
 _NOBODY: Final = "spark"
 
-# Topics that this process found or made; a worker of Spark plans many micro-batches.
+# Topics that this process found or created; a worker of Spark plans many micro-batches.
 _found: set[tuple[str, str]] = set()
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task put aside, and the query it was for."""
+    """The stages of one task, and the id of its query."""
 
     pieces: tuple[StagedPiece, ...]
     query_id: str | None = None
@@ -58,7 +57,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         _find_topic(options)
         self._options = options
-        # Also one that is not named has a key of its own, so that its commit may be tried again.
+        # A write without a name gets its own key, so that its commit can be retried.
         self._writer = options.sink_id if options.sink_id is not None else f"spark-{uuid.uuid4().hex}"
         self._number = options.batch_id or 0
 
@@ -102,14 +101,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _find_topic(options: WriteOptions) -> None:
-    """Refuse a topic that is not there before anything is written, or make it if that is asked for."""
+    """Raise if the topic does not exist, before anything is written; or create it with createTopic."""
     topic = options.topic
     if topic is None or (options.connection.url, topic_key(topic)) in _found:
         return
 
     def find(client: Client) -> None:
         try:
-            # Asked in a way that needs no other right than to publish.
+            # This call needs only the right to publish.
             client.last_commit(topic, _NOBODY)
         except TopicNotFound:
             if not options.create_topic:
@@ -135,7 +134,7 @@ def _query_id(messages: Sequence[WriterCommitMessage | None]) -> str:
     for message in messages:
         if isinstance(message, Written) and message.query_id is not None:
             return message.query_id
-    raise InvalidInput("sinkId", "not given", "Spark did not tell the id of the query: give a sinkId of your own")
+    raise InvalidInput("sinkId", "not given", "Spark did not report the id of the query: set the option sinkId")
 
 
 def _publish(options: WriteOptions, pieces: Sequence[StagedPiece], writer: str, number: int) -> None:
@@ -151,5 +150,5 @@ def _publish_to(options: WriteOptions, staged: Sequence[StagedPiece], writer: st
     topic, rows = staged[0].topic, sum(piece.rows for piece in staged)
     dropped = publish_stages(options.connection, topic, staged, writer, number, "sinkId")
     if dropped:
-        told = "topic %r: %d of %d rows were not written, they repeat what their source, by seqno, or the topic has"
+        told = "topic %r: %d of %d rows were not written: they are duplicates by seqno of their source, or by payload"
         logger.warning(told, topic, dropped, rows)

@@ -48,9 +48,9 @@ def back_up(source: Path, target: Path, files: FileSystem | None = None) -> Back
     """Copy a store, whether a server runs on it or not, to a directory that does not exist yet."""
     files = files or FileSystem()
     if CATALOG not in files.list_directory(source):
-        raise StoreUnavailable(str(source), "it is no store: name the directory that has catalog.sqlite in it")
+        raise StoreUnavailable(str(source), "it is not a store: give the directory that contains catalog.sqlite")
     if target.exists():
-        raise InvalidInput("directory", repr(str(target)), "it exists: name one that does not, a backup is never mixed")
+        raise InvalidInput("directory", repr(str(target)), "it exists: choose a directory that does not exist")
     partial = target.with_name(f"{target.name}.partial")
     with store_errors(source):
         _remove_tree(files, partial)
@@ -81,7 +81,7 @@ class _Backup:
             partitions = self._copy_catalog()
             if all(self._copy_rest(topic_id, count) for topic_id, count in partitions.items()):
                 return self._finish(partitions)
-        reason = "topics were deleted, grew or were dropped by retention as fast as they were copied: try again"
+        reason = "topics were deleted, grew or lost segments to retention while they were copied: try again"
         raise StoreUnavailable(str(self._source), reason)
 
     def _copy_complete(self, name: str) -> None:

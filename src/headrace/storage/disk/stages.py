@@ -121,7 +121,7 @@ class DiskStages:
         try:
             self._files.remove(stage.path)
         except OSError as error:
-            logger.warning("%s stays until it expires: %s", stage.path, error)
+            logger.warning("cannot delete the stage %s, it stays until it expires: %s", stage.path, error)
 
     def _find(self, path: Path) -> None:
         """Take in a stage that an earlier process left, or remove what is none."""

@@ -67,7 +67,7 @@ class PostgresStore:
         try:
             self._connections.run(drop)
         except StoreUnavailable as error:
-            logger.warning("what the deleted topic %d left behind goes later: %s", topic_id, error)
+            logger.warning("cannot clean up the deleted topic %d now, will retry later: %s", topic_id, error)
 
     def close(self) -> None:
         """Close every connection."""
@@ -110,7 +110,7 @@ def _open_catalog(connections: ConnectionPool) -> Catalog:
 def _warn_of_risks(connection: Connection, store: str) -> None:
     """Say what nobody here can change: without fsync an acknowledged message may be lost with the machine."""
     if connection.execute("SHOW fsync").fetchone() == ("off",):
-        logger.warning("%s runs with fsync off: a power cut may lose or damage what was acknowledged", store)
+        logger.warning("%s runs with fsync off: a power failure may lose or damage acknowledged messages", store)
 
 
 @contextmanager

@@ -85,7 +85,10 @@ class PostgresSignals:
                 connection = connection or self._connect()
                 connection.execute(f"SELECT pg_notify({CHANNEL}, word) FROM unnest(%s::text[]) AS word", [words])
             except psycopg.Error as error:
-                logger.info("words to other servers were lost: %s", reason_of(error, self._connections.address))
+                logger.info(
+                    "NOTIFY failed; other servers will catch up by polling: %s",
+                    reason_of(error, self._connections.address),
+                )
                 _close(connection)
                 connection = None
                 self._closed.wait(RECONNECT_SECONDS)
@@ -117,7 +120,7 @@ class PostgresSignals:
                     self._hear(connection, hear)
             except psycopg.Error as error:
                 reason = reason_of(error, self._connections.address)
-                logger.info("the connection that listens to other servers was lost: %s", reason)
+                logger.info("lost the LISTEN connection, will reconnect: %s", reason)
                 self._closed.wait(RECONNECT_SECONDS)
 
     def _hear(self, connection: Connection, hear: Callable[[str | None], None]) -> None:
@@ -135,7 +138,7 @@ def _tell(hear: Callable[[str | None], None], word: str | None) -> None:
     try:
         hear(word)
     except Exception:
-        logger.exception("a word from another server could not be taken in")
+        logger.exception("cannot apply a notification from another server")
 
 
 def _close(connection: Connection | None) -> None:

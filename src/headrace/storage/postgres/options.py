@@ -76,7 +76,7 @@ def parse(url: str) -> tuple[DatabaseAddress, PostgresOptions]:
     except msgspec.ValidationError as error:
         raise _refused(f"{error}; options are {', '.join(PostgresOptions.__struct_fields__)}") from None
     if not 1 <= len(options.schema.encode()) <= _IDENTIFIER_BYTES_MAX or "\0" in options.schema:
-        raise _refused(f"a schema has a name of 1 to {_IDENTIFIER_BYTES_MAX} bytes")
+        raise _refused(f"the name of a schema must have 1 to {_IDENTIFIER_BYTES_MAX} bytes")
     if options.schema.startswith("pg_"):
         raise _refused("schemas that begin with pg_ belong to PostgreSQL")
     return DatabaseAddress(_name(parameters, options.schema), parameters), options

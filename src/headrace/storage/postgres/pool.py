@@ -119,7 +119,7 @@ class ConnectionPool:
             yield lent[-1][1]
             return
         if not self._room.acquire(timeout=self.options.lock_timeout_seconds):
-            reason = f"all {self.options.connections} connections are in use: give more by connections in the URL"
+            reason = f"all {self.options.connections} connections are in use: raise connections in the URL, or retry"
             raise StoreUnavailable(self.address.name, reason)
         try:
             connection = self._take()

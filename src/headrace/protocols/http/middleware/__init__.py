@@ -1,1 +1,1 @@
-"""What happens to every request before its route: limits, access."""
+"""Middleware: limits and access checks before every route."""

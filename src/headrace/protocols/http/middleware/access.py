@@ -1,9 +1,9 @@
-"""Who may call what over HTTP: every route names its operation, and one that does not is denied.
+"""Access control over HTTP: every route names its operation; a route without one is denied.
 
-A route declares `opt={"operation": …}`, a name of `edge.operations`. The guard finds out who calls and checks the right
-on the topic, group and producer that the path names. Routes whose body says what is asked for have
-`"checked_inside": True`, and ask `principal_of(request).require(operation, topic)` themselves. Tokens are never logged,
-and never part of an error. Handlers of changes call `record_changes` of the principal when they are done.
+A route declares `opt={"operation": …}`, a name of `edge.operations`. The guard authenticates the caller and checks the
+right on the topic, group and producer that the path names. Routes that need the body to decide have
+`"checked_inside": True`, and call `principal_of(request).require(operation, topic)` themselves. Tokens are never
+logged, and never part of an error. Handlers of changes call `record_changes` of the principal when they are done.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CERTIFICATE_NAME: Final = "headrace_certificate_name"
 
 
 async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """Deny what is not allowed, and what no one said anything about."""
+    """Deny what is not allowed, and every route without an operation."""
     operation = handler.opt.get("operation")
     need = OPERATIONS.get(operation) if operation is not None else None
     if need is not None and need.is_public:
@@ -35,7 +35,7 @@ async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
     gate: Gate = connection.app.state.gate
     loop = asyncio.get_running_loop()
     if gate.is_stale:
-        # Asking the store takes a while, and others wait for the event loop.
+        # Querying the store is slow and would block the event loop.
         await loop.run_in_executor(None, gate.refresh)
     certificate_name: str | None = connection.scope.get(CERTIFICATE_NAME)  # type: ignore[assignment]
     called = operation or connection.url.path
@@ -59,7 +59,7 @@ def principal_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Principal:
 
 
 def lease_of(request: Request[Any, Any, Any], topic: str, group: str | None = None) -> Lease:
-    """The permission to go on with what the request asks for, for answers that take long."""
+    """A lease on the operation of the request, for answers that take long."""
     return principal_of(request).lease(request.route_handler.opt["operation"], topic, group)
 
 

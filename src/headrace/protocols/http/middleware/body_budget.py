@@ -1,7 +1,7 @@
-"""Room for the bodies of all requests under way: taken before a body is read, given back once it was answered.
+"""The memory budget for the bodies of all running requests: taken before a body is read, released after the answer.
 
-Who finds no room waits in line without reading, so that the sender's own connection holds it back. Large bodies are not
-overtaken by small ones for ever: the line is in order. Everything here runs on the event loop.
+A request that finds the budget used up waits without reading, so that TCP slows the sender down. Waiters are served in
+order, so small bodies cannot starve large ones. Runs on the event loop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headrace.core.errors import Overloaded
 
 
 class BodyBudget:
-    """Bytes that may be taken."""
+    """A budget in bytes."""
 
     def __init__(self, bytes_max: int, wait_seconds: float) -> None:
         self.bytes_max = bytes_max
@@ -22,7 +22,7 @@ class BodyBudget:
         self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def take(self, size: int) -> None:
-        """Take room for a body of a known size, waiting for it."""
+        """Take budget for a body of known size, waiting for it."""
         if self.try_take(size):
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -40,7 +40,7 @@ class BodyBudget:
     def _leave(self, entry: tuple[int, asyncio.Future[None]]) -> None:
         size, future = entry
         if future.done() and not future.cancelled():
-            # Room was found at the very moment of giving up.
+            # The budget was granted just when the wait timed out.
             self.give_back(size)
             return
         if entry in self._line:
@@ -48,19 +48,19 @@ class BodyBudget:
         self._admit()
 
     def add(self, size: int) -> None:
-        """Take room for one more part of a body whose size nobody said; it does not wait half-read."""
+        """Take budget for one more part of a body of unknown size; a half-read body does not wait."""
         if not self.try_take(size):
             raise self._overloaded(0.0)
 
     def try_take(self, size: int) -> bool:
-        """Take room if there is some, and nobody was here before."""
+        """Take budget if it is available and nobody waits for it."""
         if self._line or self.taken + size > self.bytes_max:
             return False
         self.taken += size
         return True
 
     def give_back(self, size: int) -> None:
-        """Let others have it."""
+        """Release budget."""
         self.taken -= size
         self._admit()
 
@@ -72,4 +72,6 @@ class BodyBudget:
                 future.set_result(None)
 
     def _overloaded(self, waited_seconds: float) -> Overloaded:
-        return Overloaded("the room for request bodies (rest.bodies_bytes_max)", self.bytes_max, waited_seconds)
+        return Overloaded(
+            "the memory budget for request bodies (rest.bodies_bytes_max)", self.bytes_max, waited_seconds
+        )

@@ -1,7 +1,7 @@
-"""Headers that every answer has, so that browsers do nothing with it but show it.
+"""Security headers on every answer.
 
-No answer may be guessed to be of another type, shown in a frame, or load anything; the pages of this server may run
-their own script and style, known by their hashes. With TLS browsers are told to come back with TLS only.
+Browsers must not guess another content type, show an answer in a frame, or load anything from it; the pages of this
+server may run their own script and style, identified by hashes. With TLS, HSTS is set.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def security_headers(is_tls: bool, policy: bytes = _PLAIN_POLICY) -> Headers:
 
 
 def policy_of(page: bytes) -> bytes:
-    """What a page may do: run what stands in it, and ask this server."""
+    """The policy of a page: it may run its inline code and call this server."""
     hashes: dict[bytes, list[bytes]] = {b"script": [], b"style": []}
     for kind, text in _INLINE.findall(page):
         digest = base64.b64encode(hashlib.sha256(text).digest())
@@ -46,7 +46,7 @@ def policy_of(page: bytes) -> bytes:
 
 
 def with_headers(app: ASGIApp, pages: Iterable[tuple[str, bytes]]) -> ASGIApp:
-    """The application, with these headers on every answer; pages are paths with what may run there."""
+    """The application, with these headers on every answer; `pages` maps paths to policies."""
     plain = {is_tls: security_headers(is_tls) for is_tls in (False, True)}
     of_pages = {(path, is_tls): security_headers(is_tls, policy) for path, policy in pages for is_tls in (False, True)}
 

@@ -1,4 +1,4 @@
-"""Limits on the requests under way: how many they are, and how long each may take.
+"""Limits on running requests: how many there may be, and how long each may take.
 
 Too many are refused at once, with 503. A request has so many seconds until its answer begins; long polls ask for the
 seconds they wait on top. Once it has begun, every part of it must be taken by the client in time. Large answers go
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 def with_limits(app: ASGIApp, settings: HttpSettings) -> ASGIApp:
-    """The application, refusing what is too much and giving up what takes too long."""
+    """The application, with limits on the number and duration of requests."""
     under_way = 0
     budget = BodyBudget(settings.bodies_bytes_max, settings.room_seconds_max)
 
@@ -60,12 +60,12 @@ def with_limits(app: ASGIApp, settings: HttpSettings) -> ASGIApp:
 
 
 def too_many_requests(settings: HttpSettings) -> Problem:
-    """Why one more is refused."""
+    """The answer to one request too many."""
     return problem_of(Overloaded("the server (rest.connections_max)", settings.connections_max, 0.0))
 
 
 def allow_seconds(request: Request[Any, Any, Any], seconds: float) -> None:
-    """Let a request wait so much longer for its answer."""
+    """Give a request more time for its answer."""
     exchange: _Exchange | None = request.scope.get("headrace_exchange")  # type: ignore[assignment]
     if exchange is not None and seconds > 0:
         exchange.extend(seconds)
@@ -79,7 +79,7 @@ class _Exchange:
         self._send = send
         self._settings = settings
         self._budget = budget
-        # Room that was taken for the body; its size is unknown as long as not all of it is here.
+        # Budget taken for the body; its size is unknown until all of it has arrived.
         self._taken_bytes = 0
         self._is_unsized = False
         # Who sends it, once the guard has let them in, and the room taken of what they may have.
@@ -121,7 +121,7 @@ class _Exchange:
         except Exception as error:
             logger.error("%s %s failed", self._scope["method"], self._scope["path"], exc_info=error)
             if self._has_begun:
-                # Half an answer must not pass for a whole one: the server closes the connection.
+                # A partial answer must not look complete: the server closes the connection.
                 raise
             await send_refusal(self._send, self._scope["path"], internal_problem())
         finally:
@@ -144,7 +144,7 @@ class _Exchange:
             self._shared_bytes += size
 
     async def _take_room(self) -> None:
-        """Take room for the whole body before any of it is read; one that is too large is refused anyway."""
+        """Take budget for the whole body before it is read; one that is too large is rejected anyway."""
         for name, value in self._scope["headers"]:
             if name == b"content-length":
                 size = int(value)
@@ -171,38 +171,42 @@ class _Exchange:
         for part in _parts(message):
             self._timeout.reschedule(self._loop.time() + self._settings.send_seconds_max)
             await self._send(part)
-        # Whoever goes on sending later, as subscriptions do, may take as long as it likes for the next part.
+        # A handler that sends later parts, such as a subscription, may take any time for the next one.
         self._timeout.reschedule(None)
 
     async def _give_up(self) -> None:
         if self._has_begun:
-            logger.info("an answer to %s %s was not read in time", self._scope["method"], self._scope["path"])
+            logger.info(
+                "the client did not read the answer to %s %s in time", self._scope["method"], self._scope["path"]
+            )
             return
         await send_refusal(self._send, self._scope["path"], self._problem())
 
     def _problem(self) -> Problem:
         seconds = self._settings.request_seconds_max
         if self._awaits_body:
-            detail = f"the body was not here after {seconds:g} seconds, nothing was done: send it faster, or less"
+            detail = (
+                f"the body did not arrive within {seconds:g} seconds, nothing was done: send it faster, or send less"
+            )
             return Problem("about:blank", "The body took too long", 408, detail, "body_too_slow", True)
         title = "The request took too long"
         if self._changes_nothing:
             detail = f"there was no answer within {seconds:g} seconds, nothing was changed: try again later"
             return Problem("about:blank", title, 503, detail, "request_timeout", True)
         detail = (
-            f"there was no answer within {seconds:g} seconds: the request may or may not be carried out, so look "
-            "before sending it again; what has a producer id and seqno, or a commit key, is not written twice"
+            f"there was no answer within {seconds:g} seconds: the request may or may not be carried out, so "
+            "check before you repeat it; messages with a producer id and seqno, or a commit key, are not written twice"
         )
         return Problem("about:blank", title, 504, detail, "request_timeout", False)
 
     @property
     def _changes_nothing(self) -> bool:
-        # Reading as a consumer of the queue API moves it on, although it is a GET.
+        # Consuming over the queue API moves the position, although it is a GET.
         return self._scope["method"] in _CHANGING_NOTHING and not queue_api.is_path(self._scope["path"])
 
 
 def _parts(message: Message) -> Iterator[Message]:
-    """A large part of a body as several, each made when its turn comes."""
+    """Split a large part of a body into several, lazily."""
     if message["type"] != "http.response.body" or len(message["body"]) <= PART_BYTES:
         yield message
         return

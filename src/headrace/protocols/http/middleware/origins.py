@@ -1,13 +1,14 @@
-"""Web pages must not use this server through the browser of someone who can reach it.
+"""Protects the server from web pages: a page must not use it through the browser of someone who can reach it.
 
-A browser sends requests for any page, and on loopback nothing asks for a token. Three things give a page away. A name
+A browser sends requests for any page, and on loopback no token is needed. Three headers identify such requests. A name
 that its owner made to point here (DNS rebinding) is in `Host`: a server that needs no token answers only to loopback
-names, its own address and `allowed_hosts`. Where tokens are needed a page has none, so any name will do, unless
-`allowed_hosts` says otherwise. `Origin` and `Sec-Fetch-Site` say that a page of another origin asks: it is refused,
-unless `allowed_origins` lists it, and then browsers are told that it may see the answer (CORS). Links to the pages of
-this server may be followed from anywhere. Programs send none of these headers and notice nothing of all this.
+names, its own address and `allowed_hosts`. Where tokens are needed a page has none, so any name is accepted, unless
+`allowed_hosts` is set. `Origin` and `Sec-Fetch-Site` show that the request is from a page of another origin: it gets
+403, unless `allowed_origins` lists it; then CORS headers let the page read the answer. Links to the pages of this
+server may be followed from anywhere. Programs send none of these headers and are not affected.
 
-The port in `Host` does not matter for loopback: who rebinds a name chooses the port too, and tunnels change it.
+The port in `Host` does not matter for loopback: an attacker who rebinds a name chooses the port too, and tunnels
+change it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _PREFLIGHT_SECONDS: Final = 600
 
 
 def with_origin_checks(app: ASGIApp, access: Access, settings: HttpSettings, pages: Collection[str]) -> ASGIApp:
-    """The application, refusing what pages of other origins ask for; anyone may follow a link to `pages`."""
+    """The application, rejecting requests of pages of other origins; links to `pages` are allowed."""
     origins = frozenset(origin.lower().encode() for origin in settings.allowed_origins)
 
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,7 +123,7 @@ def _without_port(text: str) -> str:
 
 
 async def _is_open(access: Access) -> bool:
-    """Whether anyone may do anything; if that cannot be found out, it is taken to be so."""
+    """Whether no token is needed; assumed if it cannot be determined."""
     try:
         return await asyncio.to_thread(access.is_open)
     except HeadraceError:
@@ -135,7 +136,7 @@ async def _is_open(access: Access) -> bool:
 def _origin_problem(
     scope: HTTPScope, hosts: list[bytes], origin: bytes | None, site: bytes | None, pages: Collection[str]
 ) -> Problem | None:
-    """Why a request of a page is refused; a page of this server, or none, may ask for anything."""
+    """Why a request of a page is rejected; None for a page of this server, or no page."""
     if origin is not None:
         scheme, _, authority = origin.partition(b"://")
         if scheme in (b"http", b"https") and hosts and authority.lower() == hosts[0].lower():
@@ -144,13 +145,13 @@ def _origin_problem(
         return None
     told = "another site" if origin is None else f"origin {origin[:100].decode('latin-1')!a}"
     detail = (
-        f"the request comes from a web page of {told}: list its origin in the setting rest.allowed_origins to allow it"
+        f"the request was sent by a web page of {told}: list its origin in the setting rest.allowed_origins to allow it"
     )
     return Problem("about:blank", "Origin not allowed", 403, detail, "origin_not_allowed", False)
 
 
 def _simple_problem(scope: HTTPScope, content_type: bytes) -> Problem | None:
-    """Why the queue API, which takes any content type of programs, does not take this one of a page."""
+    """Why the queue API, which accepts any content type of programs, rejects this one of a page."""
     given = content_type.partition(b";")[0].strip().lower()
     if scope["method"] in _READING or given not in _SIMPLE_TYPES or not queue_api.is_path(scope["path"]):
         return None
@@ -170,7 +171,7 @@ async def _answer_preflight(send: Send, origin: bytes) -> None:
 
 
 def _shown_to(send: Send, origin: bytes) -> Send:
-    """Sending with the word to browsers that an origin may see the answer."""
+    """Add the CORS headers that let an origin read the answer."""
     added = [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
 
     async def send_shown(message: Message) -> Any:

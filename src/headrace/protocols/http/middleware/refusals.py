@@ -1,7 +1,7 @@
-"""Answers that come from around the application: too much, too slow, not from here. In the form that the path has.
+"""Error answers of the middleware (limits, origins), in the format of the path.
 
-Whoever calls the queue API gets that API's failure, everyone else a problem. The connection is closed afterwards, since
-what is left of the request must not be taken for the next one.
+A caller of the queue API gets that API's failure format, all others problem+json. The connection is closed afterwards,
+because the rest of the request must not be parsed as the next one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The OpenAPI document: what every operation takes, answers and refuses, with examples.
+"""The OpenAPI document: bodies, answers and errors of every operation, with examples.
 
 Litestar finds paths and parameters by itself. What it cannot know is in `opt["docs"]` of each handler: the structs of
-bodies and answers, whose schemas come from msgspec, which also checks them; examples; whether Arrow is taken or given;
-which errors there may be beyond those that every operation has. Every error is a problem.
+bodies and answers, whose schemas come from msgspec, which also checks them; examples; whether Arrow is supported;
+which errors are possible beyond those of every operation. Every error is a problem.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COMPONENTS: Final = Components(
             type="http",
             scheme="bearer",
             bearer_format="hr_<id>_<secret>",
-            description="A token made by `headrace token create`. A server without tokens lets everyone in.",
+            description="A token created by `headrace token create`. A server without tokens needs none.",
         )
     }
 )
@@ -56,12 +56,12 @@ _ALWAYS: Final = (422, 503)
 _WITH_TOKENS: Final = (401, 403, 429)
 _WITH_BODY: Final = (408, 413, 415)
 _REASONS: Final = {
-    401: "No token was sent, or one that is unknown or revoked.",
-    403: "The token does not give this right on this topic.",
-    404: "The topic, or what else the path names, is not there.",
-    406: "The answer cannot be of any type that was asked for.",
-    408: "The body did not come in time.",
-    409: "The request does not fit the present state.",
+    401: "No token was sent, or it is unknown, expired or revoked.",
+    403: "The token lacks this right on this topic.",
+    404: "The topic, or another object named in the path, does not exist.",
+    406: "The answer has no type that Accept allows.",
+    408: "The body did not arrive in time.",
+    409: "The request conflicts with the current state.",
     413: "The body, or a message in it, is too large.",
     415: "The body is of a type that is not taken here.",
     422: "A value breaks a rule; `fields` says which.",
@@ -72,7 +72,7 @@ _REASONS: Final = {
 
 @dataclass(frozen=True)
 class Docs:
-    """What an operation takes and answers, with an example of each, and the errors that are its own."""
+    """Body and answer of an operation, with an example of each, and its specific errors."""
 
     body: type[msgspec.Struct] | None = None
     given: Any = None
@@ -95,7 +95,7 @@ def _named(description: str, characters_max: int, example: str) -> dict[str, Any
 
 
 _PATH_PARAMETERS: Final = {
-    "topic": _named("the topic's name, whatever its case", NAME_CHARACTERS_MAX, "orders"),
+    "topic": _named("the topic's name, case-insensitive", NAME_CHARACTERS_MAX, "orders"),
     "group": _named("the group's name", NAME_CHARACTERS_MAX, "billing"),
     "member": _named("the member's name, or the index of a consumer of a fixed group", ID_CHARACTERS_MAX, "worker-1"),
     "producer": {
@@ -103,7 +103,7 @@ _PATH_PARAMETERS: Final = {
         "schema": {"type": "string", "minLength": 1, "maxLength": ID_CHARACTERS_MAX},
         "example": "till-7",
     },
-    "writer": _named("who writes commit keys", ID_CHARACTERS_MAX, "nightly"),
+    "writer": _named("the commit key writer", ID_CHARACTERS_MAX, "nightly"),
     "partition": {
         "description": "the partition's number",
         "schema": {"type": "integer", "minimum": 0, "maximum": PARTITIONS_MAX - 1},
@@ -157,7 +157,7 @@ def _is_public(handler: HTTPRouteHandler) -> bool:
 def _describe_parameter(parameter: dict[str, Any]) -> None:
     if parameter["in"] == "path":
         parameter.update(_PATH_PARAMETERS[parameter["name"]])
-    # Said once, beside the schema and not in it; and a parameter that may be left out is never sent as null.
+    # The description is beside the schema, not in it; and an optional parameter is never sent as null.
     parameter["schema"] = _without_null(parameter["schema"])
     parameter["schema"].pop("description", None)
     parameter.pop("allowEmptyValue", None)
@@ -173,7 +173,7 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 def _answer(docs: Docs) -> dict[str, Any]:
     if docs.answers_events:
         content = {EVENTS: {"schema": {"type": "string"}, "example": docs.example}}
-        return {"description": "Events, until the client leaves or the topic ends.", "content": content}
+        return {"description": "Events, until the client disconnects or the topic is deleted.", "content": content}
     if docs.answer is None:
         return {"description": "Done."}
     description = (docs.answer.__doc__ or "").strip().splitlines()[0]
@@ -211,7 +211,7 @@ def _problem(status: int) -> dict[str, Any]:
 
 
 def _prune(whole: dict[str, Any]) -> None:
-    """Leave out the schemas that nothing refers to: Litestar has its own of the same structs."""
+    """Remove schemas that nothing refers to: Litestar adds its own for the same structs."""
     schemas = whole["components"]["schemas"]
     needed: set[str] = set()
     found = _references(whole["paths"])

@@ -1,4 +1,4 @@
-"""The page that shows the API, and the document it shows: both from this server alone, with no other host involved."""
+"""The API documentation page and its OpenAPI document; nothing is loaded from other hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.protocols.http.openapi.document import COMPONENTS, SECURITY, docum
 PATH: Final = "/docs"
 DESCRIPTION: Final = (
     "A durable topic broker. Names in paths are percent-encoded, slashes too. Messages are JSON or Arrow IPC streams, "
-    "as Content-Type and Accept say. Every error is a problem+json document with a stable `code`; `retry` says "
+    "according to Content-Type and Accept. Every error is a problem+json document with a stable `code`; `retry` says "
     "whether the same request may succeed later."
 )
 
@@ -28,7 +28,7 @@ class Page(OpenAPIRenderPlugin):
         super().__init__(path="/")
 
     def render(self, request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:
-        """The page; it loads the document by itself."""
+        """The page, which loads the document."""
         return page()
 
 
@@ -36,7 +36,7 @@ class Document(JsonRenderPlugin):
     """The document for programs."""
 
     def render(self, request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:
-        """The document, made once."""
+        """The document, created once."""
         return _encoded(request.app)
 
 
@@ -54,7 +54,7 @@ def _encoded(app: Litestar) -> bytes:
 
 
 def openapi_config() -> OpenAPIConfig:
-    """What Litestar needs to know."""
+    """The configuration of Litestar."""
     return OpenAPIConfig(
         title="Headrace",
         version="1",

@@ -1,4 +1,4 @@
-"""How the OpenAPI document shows the queue API: one spelling of each request, and failures in its own form."""
+"""The queue API in the OpenAPI document: one spelling of each request, and failures in its format."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from litestar.openapi.spec import (
 _JSON: Final = "application/json"
 _TYPES: Final = {str: OpenAPIType.STRING, int: OpenAPIType.INTEGER}
 _FAILURES: Final = {
-    "400": ("The request is malformed.", "topic is missing: say which topic"),
-    "401": ("No token was sent, or one that is unknown or revoked.", "no token was sent: send a valid token"),
-    "403": ("The token does not give this right on this topic.", "token 'till' has no right to read 'orders'"),
-    "500": ("It cannot be done.", "topic 'orders' does not exist: create it first"),
+    "400": ("The request is malformed.", "topic is missing: give the name of the topic"),
+    "401": ("No token was sent, or it is unknown, expired or revoked.", "no token was sent: send a valid token"),
+    "403": ("The token lacks this right on this topic.", "token 'till' has no right to read 'orders'"),
+    "500": ("The request failed.", "topic 'orders' does not exist: create it first"),
 }
 
 
@@ -33,7 +33,7 @@ def described(answer: dict[str, Any], given: dict[str, str | int] | None = None,
     class Described(Operation):
         def __post_init__(self) -> None:
             self.tags = ["queue API"]
-            self.responses = {"200": _response("It is done.", {"status": "success", **answer})}
+            self.responses = {"200": _response("Success.", {"status": "success", **answer})}
             for status, (description, why) in _FAILURES.items():
                 self.responses[status] = _response(description, {"status": "failure", "message": why})
             if given is not None and in_query:

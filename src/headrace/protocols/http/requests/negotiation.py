@@ -1,7 +1,7 @@
-"""What a body is and what an answer may be: content types, for those who send and for those who accept.
+"""Content negotiation: the types of bodies and answers.
 
-Answers are JSON unless the caller prefers Arrow; one who accepts neither is told so with 406. A body must say
-its type, since a web page can send one without; types that are not taken are refused with 415, before anything is read.
+Answers are JSON unless the caller prefers Arrow; a caller that accepts neither gets 406. A body must have a
+Content-Type, because a web page can send one without; unsupported types get 415, before anything is read.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 
 
 class NotAcceptable(HTTPException):
-    """No type that the caller accepts can be given."""
+    """The answer has no type that the caller accepts."""
 
     status_code = 406
 
 
 class UnsupportedMediaType(HTTPException):
-    """The body is of a type that is not taken here."""
+    """The type of the body is not supported here."""
 
     status_code = 415
 
 
 async def check_body_type(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """A guard: a route takes JSON, or the types that its `opt["bodies"]` lists."""
+    """A guard: a route accepts JSON, or the types that its `opt["bodies"]` lists."""
     # A coroutine although it awaits nothing: the framework would run a plain function in a thread.
     if connection.scope["method"] not in _WITH_BODY:  # type: ignore[typeddict-item]
         return
@@ -44,7 +44,7 @@ async def check_body_type(connection: ASGIConnection[Any, Any, Any, Any], handle
     taken: Sequence[str] = handler.opt.get("bodies", (JSON,))
     if given not in taken:
         kind = f"of type {given[:100]!a}" if given else "without Content-Type"
-        raise UnsupportedMediaType(f"a body {kind} is not taken here: send {' or '.join(taken)}")
+        raise UnsupportedMediaType(f"a body {kind} is not supported here: send {' or '.join(taken)}")
 
 
 def _has_body(connection: ASGIConnection[Any, Any, Any, Any]) -> bool:
@@ -52,29 +52,31 @@ def _has_body(connection: ASGIConnection[Any, Any, Any, Any]) -> bool:
 
 
 def body_type(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
-    """The type of a body without its parameters; empty if nothing is said."""
+    """The type of a body without its parameters; empty if there is none."""
     return connection.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def answer_type(request: Request[Any, Any, Any], *offered: str) -> str:
-    """Which of the types offered the caller likes best; of those it likes alike, the first."""
+    """The offered type that the caller prefers; the first one of equal preference."""
     accept = request.headers.get("accept", "").strip()
     if not accept:
         return offered[0]
     ranges = [_parsed(part) for part in accept.split(",") if part.strip()]
     best, liking = max(((kind, _liking(kind, ranges)) for kind in offered), key=lambda rated: rated[1])
     if liking <= 0:
-        raise NotAcceptable(f"the answer is {' or '.join(offered)}, which Accept {accept[:100]!a} rules out")
+        raise NotAcceptable(
+            f"the answer is {' or '.join(offered)}, which Accept {accept[:100]!a} excludes: accept one of them"
+        )
     return best
 
 
 def wants_arrow(request: Request[Any, Any, Any]) -> bool:
-    """Whether the caller likes Arrow better than JSON."""
+    """Whether the caller prefers Arrow to JSON."""
     return answer_type(request, JSON, ARROW) == ARROW
 
 
 def _liking(kind: str, ranges: Sequence[tuple[str, float]]) -> float:
-    """How much a type is liked: the most specific range that has it decides."""
+    """The quality of a type: the most specific matching range decides."""
     family = f"{kind.partition('/')[0]}/*"
     for wanted in (kind, family, "*/*"):
         for given, quality in ranges:

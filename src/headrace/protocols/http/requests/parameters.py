@@ -1,4 +1,4 @@
-"""Query parameters that several operations share, each with its bounds and what it means."""
+"""Query parameters that several operations share, with bounds and descriptions."""
 
 from __future__ import annotations
 
@@ -12,18 +12,24 @@ from headrace.wire.json import Encoding
 FirstOffset = Annotated[int | None, QueryParameter(description="the first offset to read", ge=0, le=SEQNO_MAX)]
 FirstTime = Annotated[
     int | None,
-    QueryParameter(description="or the first message at or after this time, in microseconds", ge=0, le=TIME_US_MAX),
+    QueryParameter(
+        description="instead of an offset: the first message at or after this time, in microseconds since 1970",
+        ge=0,
+        le=TIME_US_MAX,
+    ),
 ]
-MaxMessages = Annotated[int, QueryParameter(description="at most so many messages", ge=1, le=FETCH_MESSAGES_MAX)]
+MaxMessages = Annotated[int, QueryParameter(description="maximum number of messages", ge=1, le=FETCH_MESSAGES_MAX)]
 MaxBytes = Annotated[
     int,
     QueryParameter(
-        description="about so many bytes, but at least one message if there is one", ge=1, le=FETCH_BYTES_MAX
+        description="approximate maximum of bytes; at least one message is returned if there is one",
+        ge=1,
+        le=FETCH_BYTES_MAX,
     ),
 ]
 WaitSeconds = Annotated[
-    float, QueryParameter(description="how long to wait for the first message", ge=0, le=FETCH_WAIT_SECONDS_MAX)
+    float, QueryParameter(description="how many seconds to wait for the first message", ge=0, le=FETCH_WAIT_SECONDS_MAX)
 ]
 EncodingParameter = Annotated[
-    Encoding, QueryParameter(description="how values are given in JSON; those that are no text are in base64 anyway")
+    Encoding, QueryParameter(description="encoding of values in JSON; values that are not valid text are always base64")
 ]

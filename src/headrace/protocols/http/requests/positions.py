@@ -1,8 +1,8 @@
 """Positions: the next offset to read by partition, as JSON, in queries and in the ids of events.
 
-As text they are `partition:offset` pairs with commas between, `0:17,3:4`. The id of an event has the number of the
-topic before them, `12;0:17,3:4`, so that it is not taken for one of another topic that has the same name later. A
-partition that an id does not name is at its beginning: those that were added since are read whole.
+As text they are `partition:offset` pairs separated by commas, `0:17,3:4`. The id of an event starts with the number of
+the topic, `12;0:17,3:4`, so that it does not fit a later topic of the same name. A partition that an id does not name
+is at its beginning: partitions added later are read from their start.
 """
 
 from __future__ import annotations
@@ -49,5 +49,5 @@ def parse_event_id(text: str) -> tuple[int, dict[int, int]]:
 
 
 def format_event_id(topic_id: int, positions: Mapping[int, int]) -> str:
-    """The id of an event that ends at these positions; those at the very beginning need no mention."""
+    """The id of an event that ends at these positions; those at the very beginning are omitted."""
     return f"{topic_id};{format_pairs({name: offset for name, offset in positions.items() if offset})}"

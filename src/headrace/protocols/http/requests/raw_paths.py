@@ -1,7 +1,7 @@
 """Names in paths: percent-encoded, so that a topic may be called `a/b`.
 
-The path that servers hand over is decoded already, and a slash in a name could no longer be told from one between
-names. So routing under /v1 sees the path as it was sent, and handlers decode their parts.
+The path in the ASGI scope is already decoded, so a slash in a name could not be distinguished from a separator.
+Therefore routing under /v1 uses the path as it was sent, and handlers decode its parts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def unquoted(part: str) -> str:
     try:
         return unquote(part, errors="strict")
     except UnicodeDecodeError:
-        raise InvalidInput("path", repr(part)[:100], "it is not UTF-8 in percent-encoding") from None
+        raise InvalidInput("path", repr(part)[:100], "it must be percent-encoded UTF-8") from None
 
 
 def with_raw_paths(app: ASGIApp, prefix: str) -> ASGIApp:
@@ -27,7 +27,7 @@ def with_raw_paths(app: ASGIApp, prefix: str) -> ASGIApp:
 
     async def routed(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == ScopeType.HTTP and scope["path"].startswith(prefix):
-            # What is not UTF-8 stays recognisable as such: no name may have it.
+            # Bytes that are not UTF-8 stay recognisable: no name may contain them.
             scope["path"] = scope["raw_path"].decode("utf-8", "surrogateescape")
         await app(scope, receive, send)
 

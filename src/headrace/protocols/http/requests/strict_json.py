@@ -1,7 +1,7 @@
-"""JSON bodies: read strictly, since the framework would take `"2"` for 2 and 0 for false.
+"""JSON bodies, parsed strictly: the framework would accept `"2"` for 2 and 0 for false.
 
-Whatever takes time in proportion to a body or an answer is done in a thread if that is large (`off_loop`): the event
-loop is everyone's.
+Work in proportion to the size of a body or an answer runs in a thread if it is large (`off_loop`), so that it does not
+block the event loop.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 async def read(request: Request[Any, Any, Any], kind: type[Body]) -> Body:
-    """The body as a struct, or an error that says where it does not fit."""
+    """Parse the body into a struct; an error says where it does not match."""
     body = await request.body()
     return await off_loop(len(body), decode, body, kind)
 
 
 async def off_loop(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do work on so many bytes: at once if they are few, else in a thread."""
+    """Run work on `size` bytes: directly if they are few, otherwise in a thread."""
     if size <= LOOP_BYTES_MAX:
         return function(*args, **kwargs)
     return await asyncio.to_thread(function, *args, **kwargs)
@@ -40,7 +40,7 @@ def decode(body: bytes, kind: type[Body]) -> Body:
     try:
         return _decoder(kind).decode(body)  # type: ignore[no-any-return]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput("body", f"{len(body)} bytes", f"it is not what is taken here: {error}") from None
+        raise InvalidInput("body", f"{len(body)} bytes", f"it does not match the schema: {error}") from None
 
 
 @lru_cache(maxsize=256)

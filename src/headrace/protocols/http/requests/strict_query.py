@@ -1,6 +1,6 @@
-"""Queries: a parameter that an operation does not know, or that comes twice, is refused and not passed over.
+"""Query strings: an unknown or repeated parameter is an error.
 
-A misspelt `max_mesages` that is silently ignored is found late.
+A misspelt `max_mesages` that is silently ignored would be found late.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from headrace.core.errors import InvalidInput
 
 
 async def check_query(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """A guard: only what the operation declares, each once."""
+    """A guard: allows only declared parameters, each once."""
     # A coroutine although it awaits nothing: the framework would run a plain function in a thread.
     if not connection.scope["query_string"]:
         return
     known, given = _known(handler), list(connection.query_params.multi_items())
     for name, times in Counter(name for name, _ in given).items():
         if name not in known:
-            rule = f"known are {', '.join(sorted(known))}" if known else "this operation has none"
+            rule = f"known parameters are {', '.join(sorted(known))}" if known else "this operation has no parameters"
             raise InvalidInput("query parameter", ascii(name[:100]), rule)
         if times > 1:
-            raise InvalidInput("query parameter", ascii(name), f"it is given {times} times")
+            raise InvalidInput("query parameter", ascii(name), f"it is given {times} times: give it once")
     for name, value in given:
-        # The framework would take it for one that was not given.
+        # The framework would treat it as missing.
         if str(value).lower() == "null" and known[name] is not str:
-            raise InvalidInput(name, "null", "leave it out to have the default")
+            raise InvalidInput(name, "null", "omit it to get the default")
 
 
 @lru_cache(maxsize=1024)

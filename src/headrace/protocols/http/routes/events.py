@@ -1,4 +1,4 @@
-"""Subscribing over HTTP: `GET /v1/topics/{topic}/events`, live, as server-sent events."""
+"""Subscriptions over HTTP: `GET /v1/topics/{topic}/events`, live, as server-sent events."""
 
 from __future__ import annotations
 
@@ -49,24 +49,25 @@ async def subscribe(
         str,
         QueryParameter(
             name="from",
-            description="where to begin: earliest, latest, a time in microseconds, or partition:offset pairs",
+            description="where to start: earliest, latest, a time in microseconds, or partition:offset pairs",
         ),
     ] = "latest",
     partitions: Annotated[
-        str | None, QueryParameter(description="the partitions to follow, with commas between; else all, new ones too")
+        str | None,
+        QueryParameter(description="partitions to follow, separated by commas; default: all, including new ones"),
     ] = None,
     encoding: EncodingParameter = "text",
     last_event_id: Annotated[
         str | None,
         HeaderParameter(
-            name="Last-Event-ID", description="the id of the last event seen: go on after it, whatever from says"
+            name="Last-Event-ID", description="id of the last event received: continue after it; overrides from"
         ),
     ] = None,
 ) -> EventStream:
-    """Messages as they come; a client that comes back with `Last-Event-ID` misses none and gets none twice.
+    """Stream messages live. A client that reconnects with `Last-Event-ID` misses none and gets none twice.
 
-    Events are `messages` (of one partition, with the offset to go on at), `gap` (retention dropped what came next) and
-    `end` (a problem that says why there are no more). Comments keep an idle connection alive.
+    Events are `messages` (of one partition, with the offset to continue at), `gap` (retention deleted the next
+    messages) and `end` (a problem that says why the stream ended). Comments keep an idle connection alive.
     """
     answer_type(request, EVENTS)
     name = unquoted(topic)
@@ -75,7 +76,7 @@ async def subscribe(
     chosen = None if partitions is None else _numbers(partitions)
     positions = await bridge.call(_positions, reader, start, chosen, last_event_id)
     if len(positions) > SUBSCRIPTION_PARTITIONS_MAX:
-        rule = f"a subscription follows at most {SUBSCRIPTION_PARTITIONS_MAX}: name some"
+        rule = f"a subscription follows at most {SUBSCRIPTION_PARTITIONS_MAX}: choose some"
         raise InvalidInput("partitions", f"{len(positions)} partitions", rule)
     lease, idle_seconds = lease_of(request, name), rest_settings.heartbeat_seconds
     subscriber = Subscriber(reader, positions, chosen is None, encoding, idle_seconds, lease)
@@ -109,7 +110,7 @@ def _of_followed(given: dict[int, int], followed: Collection[int]) -> dict[int, 
 def _numbers(partitions: str) -> list[int]:
     parts = partitions.split(",")
     if not all(part.isascii() and part.isdigit() and len(part) <= 9 for part in parts):
-        raise InvalidInput("partitions", ascii(partitions[:100]), "it must be numbers with commas between, as in 0,3")
+        raise InvalidInput("partitions", ascii(partitions[:100]), "it must be numbers separated by commas, as in 0,3")
     return sorted({int(part) for part in parts})
 
 

@@ -29,11 +29,11 @@ Positions = Annotated[list[Position], msgspec.Meta(max_length=PARTITIONS_MAX)]
 
 
 class GroupIn(msgspec.Struct, forbid_unknown_fields=True):
-    """A group to register; what is left out stays as it is.
+    """A group to register; omitted fields stay unchanged.
 
-    consumers: its fixed size; without it members join and leave by themselves.
-    important: retention waits for it.
-    read_from: where a new group begins: earliest, latest, or a time in microseconds.
+    consumers: fixed number of consumers; if omitted, members join and leave dynamically.
+    important: retention keeps messages until this group has read them.
+    read_from: where a new group starts: earliest, latest, or a time in microseconds.
     """
 
     consumers: Annotated[int, msgspec.Meta(ge=1, le=GROUP_CONSUMERS_MAX)] | None = None
@@ -42,7 +42,7 @@ class GroupIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ProgressOut(msgspec.Struct):
-    """How far a group is in one partition; `lag_seconds` is the age of the oldest message it has yet to read."""
+    """How far a group is in one partition; `lag_seconds` is the age of the oldest unread message."""
 
     partition: int
     committed: int | None
@@ -61,9 +61,9 @@ class ConsumerOut(msgspec.Struct):
 
 
 class GroupOut(msgspec.Struct):
-    """All about a group; the lag over all partitions is the sum of messages and the greatest age.
+    """A group in detail; the lag over all partitions is the sum of messages and the maximum age.
 
-    seek_generation: the generation that the last seek began; positions of earlier ones are worth nothing.
+    seek_generation: the generation that the last seek started; positions of earlier generations are invalid.
     """
 
     topic: str
@@ -112,11 +112,11 @@ class CommittedOut(msgspec.Struct):
 
 
 class CommitIn(msgspec.Struct, forbid_unknown_fields=True):
-    """Everything below these offsets was read.
+    """Offsets to commit: everything below them was read.
 
-    member: who commits, or the index of a consumer of a fixed group; without it the group itself.
-    generation: refuse the commit if the group has changed since; a member that leaves it out is refused only if the
-        group was moved by a seek since it last fetched or joined.
+    member: the committing member, or the index of a consumer of a fixed group; if omitted, the group itself commits.
+    generation: reject the commit if the group was rebalanced since; if a member omits it, the commit is rejected only
+        if a seek moved the group since the member last fetched or joined.
     """
 
     offsets: Positions
@@ -125,10 +125,10 @@ class CommitIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SeekIn(msgspec.Struct, forbid_unknown_fields=True):
-    """Where to move a group: `to` a place for all its partitions, or to `offsets` of some; one of the two.
+    """Where to move a group: `to` one position for all partitions, or to `offsets` of some; exactly one of the two.
 
-    to: earliest (the oldest message kept), latest (the end), or a time in microseconds; `start` and `end` are the words
-    of version 0.1.
+    to: earliest (the oldest message kept), latest (the end), or a time in microseconds; `start` and `end` are the names
+    in version 0.1.
     """
 
     to: Literal["earliest", "latest", "start", "end"] | TimeMicroseconds | None = None
@@ -160,7 +160,7 @@ _OFFSETS = CommittedOut([Position(0, 40), Position(1, 17)])
     summary="List groups",
 )
 async def list_groups(topic: FromPath[str], bridge: NamedDependency[Bridge]) -> GroupList:
-    """The groups of a topic by name."""
+    """List the names of a topic's groups."""
     return GroupList(await bridge.call(bridge.broker.list_groups, unquoted(topic)))
 
 
@@ -177,7 +177,7 @@ async def list_groups(topic: FromPath[str], bridge: NamedDependency[Bridge]) -> 
 async def register_group(
     request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> Response[bytes]:
-    """Make a group, or change its size or importance; one that is there keeps its offsets."""
+    """Create a group, or change its size or importance; an existing group keeps its offsets."""
     data = await read(request, GroupIn)
     operation = registration(data.consumers, data.important)
     principal_of(request).require(operation, unquoted(topic), unquoted(group))
@@ -197,7 +197,7 @@ async def register_group(
 async def describe_group(
     topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> Response[bytes]:
-    """Members, positions and lag, in messages and seconds, by partition and over all."""
+    """Show members, positions and lag, in messages and seconds, by partition and in total."""
     return await answer(bridge, GroupOut.of, bridge.broker.describe_group, unquoted(topic), unquoted(group))
 
 
@@ -210,7 +210,7 @@ async def describe_group(
 async def delete_group(
     request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> None:
-    """Remove a group with its offsets."""
+    """Delete a group with its offsets."""
     await bridge.call(bridge.broker.delete_group, unquoted(topic), unquoted(group))
     principal_of(request).record_changes()
 
@@ -219,7 +219,7 @@ async def delete_group(
     "/topics/{topic:str}/groups/{group:str}/offsets",
     opt={"operation": "committed", "docs": Docs(answer=CommittedOut, example=_OFFSETS, errors=(404,))},
     tags=["groups"],
-    summary="CommittedOut offsets",
+    summary="Committed offsets",
 )
 async def committed_offsets(
     topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
@@ -241,7 +241,7 @@ async def committed_offsets(
 async def commit_offsets(
     request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> None:
-    """Store the next offset to read by partition; it never moves back, that is what seeking is for."""
+    """Store the next offset to read of each partition. A commit never moves back; use seek for that."""
     data = await read(request, CommitIn)
     offsets = mapped("offsets", data.offsets)
     commit = bridge.broker.commit_offsets
@@ -256,14 +256,14 @@ async def commit_offsets(
         "docs": Docs(body=SeekIn, given=SeekIn(to="earliest"), answer=CommittedOut, example=_OFFSETS, errors=(404,)),
     },
     tags=["groups"],
-    summary="Move a group",
+    summary="Seek a group",
 )
 async def seek(
     request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> Response[bytes]:
-    """Move to the oldest message, the end, a time or to offsets, forward or back, in a new generation of the group.
+    """Move a group to the oldest message, the end, a time or offsets, forward or back. Starts a new generation.
 
-    Members continue at the new position: what they read before cannot be committed any more.
+    Members continue at the new position: what they read before can no longer be committed.
     """
     data = await read(request, SeekIn)
     if (data.to is None) == (data.offsets is None):

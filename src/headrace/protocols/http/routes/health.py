@@ -1,4 +1,4 @@
-"""Health: alive if the server answers, ready if it can take messages."""
+"""Health: live if the server answers, ready if it accepts messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.edge.bridge import Bridge
 
 
 class Health(msgspec.Struct):
-    """How the server is; the log and `describe` say which topics fail, since this answer is open to all."""
+    """The state of the server; the log and `describe` name failing topics, because this answer is public."""
 
     status: str
     failing_topics: int = 0
@@ -19,15 +19,15 @@ class Health(msgspec.Struct):
 
 @get("/health/live", opt={"operation": "health"}, tags=["health"], summary="Is the process alive?")
 async def live() -> Health:
-    """The process answers."""
+    """Succeeds if the process answers."""
     return Health("alive")
 
 
-@get("/health/ready", opt={"operation": "health"}, tags=["health"], summary="Can it take messages?")
+@get("/health/ready", opt={"operation": "health"}, tags=["health"], summary="Is the server ready for messages?")
 async def ready(bridge: NamedDependency[Bridge]) -> Response[Health]:
-    """The store is open and every topic takes messages; otherwise 503, and how many do not.
+    """Succeeds if the store is open and every topic accepts messages; otherwise 503, with the number of failing topics.
 
-    A topic that skips offsets because messages were lost takes messages all the same: how many there are is a note.
+    A topic that skips offsets because messages were lost still accepts messages; the number of such topics is shown.
     """
     failing = await bridge.call(bridge.broker.failing_topics)
     gaps = await bridge.call(bridge.broker.topics_with_gaps)

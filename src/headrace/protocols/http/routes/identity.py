@@ -1,4 +1,4 @@
-"""Who the caller is: `GET /v1/whoami`."""
+"""The identity of the caller: `GET /v1/whoami`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.protocols.http.openapi.document import Docs
 
 
 class GrantOut(msgspec.Struct):
-    """Rights on the topics that a pattern matches, limited to some groups and producer ids; `*` is all."""
+    """Rights on the topics that a pattern matches, limited to some groups and producer ids; `*` matches all."""
 
     topics: str
     rights: list[str]
@@ -22,7 +22,7 @@ class GrantOut(msgspec.Struct):
 
 
 class IdentityOut(msgspec.Struct):
-    """The token's name, id and end in microseconds (null: none), and what it may do."""
+    """The token's name, id and expiry in microseconds (null: never), and its grants."""
 
     name: str
     token_id: str | None
@@ -50,7 +50,7 @@ _EXAMPLE = IdentityOut("till-7", "0a1b2c3d4e5f", 1767323045678901, [_GRANT])
     summary="Who am I?",
 )
 async def whoami(request: Request[Any, Any, Any]) -> IdentityOut:
-    """Who the caller is to this server, and what they may do."""
+    """Show the identity and the rights of the caller."""
     return IdentityOut.of(principal_of(request).identity)
 
 

@@ -1,4 +1,4 @@
-"""Members of groups over HTTP: join, heartbeat, leave, and fetch what is theirs."""
+"""Group members over HTTP: join, heartbeat, leave, and fetch from their partitions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GENERATION_HEADER = "headrace-generation"
 
 
 class JoinIn(msgspec.Struct, forbid_unknown_fields=True):
-    """How a member joins: one that is silent for longer than its session timeout is out."""
+    """How a member joins: one without a heartbeat for its session timeout is removed."""
 
     session_timeout_seconds: Annotated[
         float, msgspec.Meta(ge=SESSION_TIMEOUT_SECONDS_MIN, le=SESSION_TIMEOUT_SECONDS_MAX)
@@ -47,10 +47,10 @@ class JoinIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MemberOut(msgspec.Struct):
-    """What a member knows: the group's generation and the partitions it reads in it.
+    """The state of a member: the group's generation and the member's partitions.
 
-    seek_generation: the generation that the last seek began; a member that knew an earlier one forgets its positions
-        and continues where the group is.
+    seek_generation: the generation that the last seek started; a member with an earlier one drops its positions and
+        continues at the committed offsets.
     """
 
     group: str
@@ -67,7 +67,7 @@ class MemberOut(msgspec.Struct):
 
 
 class MemberMessages(msgspec.Struct):
-    """Messages of a member's partitions, the positions to go on at, and the generation in which they are its own."""
+    """Messages of a member's partitions, the positions to continue at, and the generation of the assignment."""
 
     messages: list[MessageOut]
     positions: list[Position]
@@ -93,7 +93,7 @@ async def join_group(
     member: FromPath[str],
     bridge: NamedDependency[Bridge],
 ) -> MemberOut:
-    """Become a member of a group, or renew it; a group that is not there is made."""
+    """Join a group, or renew the membership; the group is created if it does not exist."""
     data = await read(request, JoinIn)
     join, seconds = bridge.broker.join_group, data.session_timeout_seconds
     return MemberOut.of(await bridge.call(join, unquoted(topic), unquoted(group), unquoted(member), seconds))
@@ -104,12 +104,12 @@ async def join_group(
     status_code=200,
     opt={"operation": "heartbeat", "docs": Docs(answer=MemberOut, example=_MEMBER, errors=(404,))},
     tags=["members"],
-    summary="Stay in a group",
+    summary="Send a heartbeat",
 )
 async def heartbeat(
     topic: FromPath[str], group: FromPath[str], member: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> MemberOut:
-    """Stay a member, and learn of changes; fetching does so too."""
+    """Renew the membership and get the current assignment; fetching renews it too."""
     beat = bridge.broker.heartbeat
     return MemberOut.of(await bridge.call(beat, unquoted(topic), unquoted(group), unquoted(member)))
 
@@ -123,7 +123,7 @@ async def heartbeat(
 async def leave_group(
     topic: FromPath[str], group: FromPath[str], member: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> None:
-    """Give one's partitions to the others at once."""
+    """Leave a group; the other members get its partitions at once."""
     await bridge.call(bridge.broker.leave_group, unquoted(topic), unquoted(group), unquoted(member))
 
 
@@ -150,12 +150,13 @@ async def fetch_as_member(
     wakes: NamedDependency[LoopWakeups],
     leases: NamedDependency[Leases],
     generation: Annotated[
-        int | None, QueryParameter(description="refuse to read if the group has changed since", ge=0)
+        int | None, QueryParameter(description="fail if the group was rebalanced since this generation", ge=0)
     ] = None,
     positions: Annotated[
         str | None,
         QueryParameter(
-            description="where to read, as partition:offset pairs; else where the group is", max_length=1 << 18
+            description="positions as partition:offset pairs; default: the committed offsets of the group",
+            max_length=1 << 18,
         ),
     ] = None,
     max_messages: MaxMessages = FETCH_MESSAGES_DEFAULT,
@@ -163,7 +164,7 @@ async def fetch_as_member(
     wait_seconds: WaitSeconds = 0.0,
     encoding: EncodingParameter = "text",
 ) -> Response[Any]:
-    """Read the member's partitions, each in its turn; a consumer of a fixed group gives its index as its name."""
+    """Read the member's partitions in turns. A consumer of a fixed group uses its index as its name."""
     is_arrow = wants_arrow(request)
     await bridge.know(unquoted(topic))
     reader = bridge.broker.reader(unquoted(topic))
@@ -186,7 +187,7 @@ async def fetch_as_member(
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """What a member wants to read."""
+    """The parameters of a member's fetch."""
 
     reader: TopicReader
     group: str
@@ -197,13 +198,13 @@ class _Asked(msgspec.Struct, frozen=True):
     max_bytes: int
 
     def look(self) -> MemberRead:
-        """What is there now."""
+        """Read what is available now."""
         return self.reader.read_as_member(
             self.group, self.member, self.generation, self.positions, self.max_messages, self.max_bytes
         )
 
     def has_news(self, found: MemberRead) -> bool:
-        """Whether it is worth another look."""
+        """Whether another read may find something."""
         return self.reader.is_behind(found.positions) or self.reader.has_moved(self.group, found.generation)
 
 

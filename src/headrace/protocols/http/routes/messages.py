@@ -45,12 +45,12 @@ from headrace.protocols.http.requests.strict_json import off_loop
 from headrace.protocols.http.settings import HttpSettings
 from headrace.wire.json import Encoding, Messages
 
-# About what a receipt takes as JSON.
+# Approximate size of a receipt as JSON.
 _RECEIPT_BYTES = 48
 _RECEIPTS = Published([ReceiptOut(0, 41, "written"), ReceiptOut(1, 7, "written")])
 _MESSAGES_IN = PublishIn(
     [
-        # Without a producer id and seqno: sent twice from the page, the second would be a duplicate and lost.
+        # Without a producer id and seqno: sent twice from the docs page, the second would be dropped as a duplicate.
         MessageIn('{"account": 7, "cents": -1250}', key="account-7"),
         MessageIn('{"account": 9, "cents": 400}', key="account-9"),
     ]
@@ -74,7 +74,7 @@ _MESSAGES_IN = PublishIn(
         ),
     },
     tags=["messages"],
-    summary="PublishIn messages",
+    summary="Publish messages",
 )
 async def publish(
     request: Request[Any, Any, Any],
@@ -82,7 +82,7 @@ async def publish(
     bridge: NamedDependency[Bridge],
     rest_settings: NamedDependency[HttpSettings],
 ) -> Response[Any]:
-    """Publish messages in one commit: a receipt for each, in the order sent, once they are on the device."""
+    """Publish messages in one commit. Returns a receipt for each, in the order sent, once they are durable."""
     is_arrow = wants_arrow(request)
     body, bytes_max = await request.body(), rest_settings.body_bytes_max
     if body_type(request) == ARROW:
@@ -100,7 +100,7 @@ async def publish(
 
 
 async def _batch_of_arrow(body: bytes, bytes_max: int) -> pa.RecordBatch:
-    """A small body may be large when it is decompressed, so what it claims decides where it is decoded."""
+    """Decode a body. A small one may be large when decompressed, so its claimed size decides where it runs."""
     stream = await off_loop(len(body), Stream, body, bytes_max)
     return await off_loop(max(len(body), stream.claims.bytes), stream.batch)
 
@@ -131,7 +131,7 @@ async def fetch(
     wait_seconds: WaitSeconds = 0.0,
     encoding: EncodingParameter = "text",
 ) -> Response[Any]:
-    """Read messages of one partition from an offset or a time on, waiting for the first if there is none."""
+    """Read messages of one partition, starting at an offset or a time. Waits for the first if there is none."""
     name, is_arrow = unquoted(topic), wants_arrow(request)
     if (offset is None) == (time_us is None):
         raise InvalidInput("offset", str(offset), "give either offset or time_us")

@@ -1,12 +1,12 @@
-"""What Prometheus sees: the broker's metrics, at most a second old.
+"""Metrics for Prometheus, at most a second old.
 
 Names follow Prometheus' rules: base units, `_total` for counters. Labels are topics, groups and partitions; nothing
 of a message or a token ever is, and the name of a caller only where a limit refused it. Consumers of the queue API
 are counted, not listed. Series of single partitions are left out above `metrics_partitions_max` of them. Histograms
 of what never happened in a topic are left out, too.
 
-All of it is made in a thread, once a second at most, however many ask. The text is put together here and not by a
-library, which took seconds for thousands of topics or groups.
+The text is built in a thread, at most once a second for all callers. It is built here and not by a library, which took
+seconds for thousands of topics or groups.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from headrace.edge.limits import Limits
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 FRESH_SECONDS: Final = 1.0
-# Stands for a topic's name, which no name can be.
+# Placeholder for a topic's name; no name can be equal to it.
 _TOPIC: Final = "\0"
 
-# The broker's counter, the metric's name and what it says.
+# The broker's counter, the metric's name and its help text.
 _TOPIC_COUNTERS: Final = (
     ("messages_written", "headrace_messages_in", "Messages written"),
     ("bytes_written", "headrace_bytes_in", "Bytes of values, keys and attributes written"),
@@ -46,43 +46,43 @@ _DUPLICATES: Final = (
     ("duplicates_by_commit_key", "commit_key"),
 )
 _UPKEEP: Final = (
-    ("segments_dropped", "Segments dropped by retention"),
+    ("segments_dropped", "Segments deleted by retention"),
     ("segments_sealed", "Segments sealed"),
-    ("members_expired", "Members whose session ran out"),
-    ("clock_jumps", "Times the clock of the machine was seen to jump"),
-    ("links_expired", "Links of idle sources that were forgotten"),
-    ("sources_forgotten", "Idle sources that were forgotten"),
-    ("queue_consumers_forgotten", "Consumers of the PgQueue HTTP API that were idle too long"),
-    ("stages_expired", "Stages that nobody published in time"),
-    ("window_cleanings", "Times the payload windows were cleaned"),
-    ("payloads_cleaned", "Payloads whose time in the window was over"),
-    ("payloads_forgotten_early", "Payloads forgotten before their time, since the window was full"),
+    ("members_expired", "Members whose session expired"),
+    ("clock_jumps", "Detected jumps of the system clock"),
+    ("links_expired", "Links of idle sources to partitions that expired"),
+    ("sources_forgotten", "Idle sources forgotten above the limit of sources"),
+    ("queue_consumers_forgotten", "Consumers of the PgQueue HTTP API removed because they were idle too long"),
+    ("stages_expired", "Stages that expired before they were published"),
+    ("window_cleanings", "Cleanings of the payload windows"),
+    ("payloads_cleaned", "Payloads removed from the window after their time"),
+    ("payloads_forgotten_early", "Payloads removed from the window before their time because it was full"),
 )
 _HISTOGRAMS: Final = (
-    ("publish_seconds", "From accepting a publish to its acknowledgement"),
-    ("fetch_seconds", "Reading messages, waiting for them not counted"),
-    ("sync_seconds", "Waiting for the device"),
-    ("commit_messages", "Messages in a commit"),
+    ("publish_seconds", "Time from accepting a publish to its acknowledgement"),
+    ("fetch_seconds", "Time to read messages, without waiting for them"),
+    ("sync_seconds", "Time to sync the disk"),
+    ("commit_messages", "Messages per commit"),
 )
 _SIZES: Final = (
-    ("queued_messages", "headrace_publish_queue_messages", "Messages that wait to be written"),
-    ("waiting_readers", "headrace_waiting_readers", "Readers that wait for messages"),
+    ("queued_messages", "headrace_publish_queue_messages", "Messages waiting to be written"),
+    ("waiting_readers", "headrace_waiting_readers", "Readers waiting for messages"),
     ("window_payloads", "headrace_window_payloads", "Payloads in the deduplication window"),
-    ("sources", "headrace_sources", "Sources that are remembered"),
+    ("sources", "headrace_sources", "Sources (producer id and message group id) remembered"),
     ("queue_consumers", "headrace_queue_consumers", "Consumers of the PgQueue HTTP API"),
     ("bytes_stored", "headrace_store_bytes", "Bytes on disk"),
-    ("offsets_skipped", "headrace_offsets_skipped", "Offsets that are absent because their messages were lost"),
+    ("offsets_skipped", "headrace_offsets_skipped", "Offsets skipped because their messages were lost"),
 )
 
 
 @get("/metrics", opt={"operation": "metrics"}, media_type="text/plain", include_in_schema=False)
 async def metrics(scrapes: NamedDependency[Scrapes]) -> Response[bytes]:
-    """Everything Prometheus wants to know; needs the right to read all topics."""
+    """Metrics for Prometheus; needs the right to read all topics."""
     return Response(await scrapes.latest(), headers={"Content-Type": CONTENT_TYPE})
 
 
 class Scrapes:
-    """The metrics as they were made last; everyone who asks within a second gets the same. On the event loop."""
+    """Caches the metrics for a second. Runs on the event loop."""
 
     def __init__(self, bridge: Bridge, partitions_max: int, limits: Limits) -> None:
         self._bridge = bridge
@@ -92,12 +92,12 @@ class Scrapes:
         self._fresh_until = 0.0
 
     async def latest(self) -> bytes:
-        """The text, made anew if it is too old."""
+        """The text, rebuilt if it is too old."""
         loop = asyncio.get_running_loop()
         made = self._made
         if made is None or (made.done() and (loop.time() >= self._fresh_until or made.exception() is not None)):
             made = self._made = loop.create_task(self._make())
-        # Those who wait share it: one that gives up takes it from nobody.
+        # Waiters share the task: one that is cancelled does not cancel it for the others.
         return await asyncio.shield(made)
 
     async def _make(self) -> bytes:
@@ -108,7 +108,7 @@ class Scrapes:
 
 
 def scrape(broker: Broker, partitions_max: int | None = None) -> bytes:
-    """All metrics of a broker now; takes a while with thousands of topics or groups."""
+    """All metrics of a broker now; slow with thousands of topics or groups."""
     topics, counters = broker.topic_metrics(partitions_max), broker.counters.snapshot()
     return "".join(_lines(topics, counters, partitions_max)).encode()
 
@@ -120,7 +120,7 @@ def _lines(topics: Sequence[TopicMetrics], counters: dict[str, int], partitions_
     for counter, name, text in _TOPIC_COUNTERS:
         values = [topic.counters.get(counter, 0) for topic in topics]
         yield from _family(f"{name}_total", "counter", text, zip(labels, values, strict=True))
-    yield from _family("headrace_duplicates_total", "counter", "Messages dropped", _duplicates(topics, names))
+    yield from _family("headrace_duplicates_total", "counter", "Duplicate messages dropped", _duplicates(topics, names))
     for counter, text in _UPKEEP:
         yield from _family(f"headrace_{counter}_total", "counter", text, [("", counters.get(counter, 0))])
     for attribute, text in _HISTOGRAMS:
@@ -159,7 +159,7 @@ def _histogram(name: str, text: str, topics: Sequence[str], histograms: Sequence
     for topic, histogram in zip(topics, histograms, strict=True):
         below = list(accumulate(histogram.counts))
         if below[-1]:
-            # In one go for all buckets: thousands of topics have tens of thousands of them.
+            # Formatted at once for all buckets: thousands of topics have tens of thousands of them.
             lines = _template(name, histogram.bounds) % (*below, below[-1], histogram.sum)
             yield lines.replace(_TOPIC, topic)
 
@@ -195,11 +195,13 @@ def _groups(topics: Sequence[TopicMetrics], names: Sequence[str]) -> Iterator[st
     )
     yield from _family("headrace_group_committed_offset", "gauge", "The next offset to read", committed)
     important = ((f"{{{labels}}}", int(group.is_important)) for labels, group in groups)
-    yield from _family("headrace_group_important", "gauge", "1 if retention waits for the group", important)
+    yield from _family(
+        "headrace_group_important", "gauge", "1 if retention keeps messages until the group has read them", important
+    )
     messages = ((f"{{{labels}}}", group.lag_messages) for labels, group in groups)
-    yield from _family("headrace_group_lag_messages", "gauge", "Messages yet to read", messages)
+    yield from _family("headrace_group_lag_messages", "gauge", "Messages not read yet", messages)
     seconds = ((f"{{{labels}}}", group.lag_seconds) for labels, group in groups)
-    yield from _family("headrace_group_lag_seconds", "gauge", "Age of the oldest of them", seconds)
+    yield from _family("headrace_group_lag_seconds", "gauge", "Age of the oldest message not read yet", seconds)
 
 
 def _escaped(label: str) -> str:

@@ -1,6 +1,6 @@
-"""The page at `/`, for whoever opens the port in a browser: what this is, and where to go from here.
+"""The page at `/`, for people who open the port in a browser: what this is, with links.
 
-Everything of it is in this file; nothing is loaded from elsewhere. `POLICIES` says what each page of the server may do.
+It is self-contained: nothing is loaded from elsewhere. `POLICIES` has the content security policy of each page.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _HOME: Final = b"""<!doctype html>
 <p>This is the HTTP port of a Headrace server, a durable topic broker.</p>
 <dl>
   <dt><a href="/docs">/docs</a></dt><dd>every operation of the API, with examples</dd>
-  <dt><a href="/docs/openapi.json">/docs/openapi.json</a></dt><dd>the same for programs (OpenAPI)</dd>
+  <dt><a href="/docs/openapi.json">/docs/openapi.json</a></dt><dd>the same as an OpenAPI document</dd>
   <dt>/v1/topics</dt><dd>the API; needs a token if the server has tokens</dd>
-  <dt><a href="/health/ready">/health/ready</a></dt><dd>whether the server takes messages</dd>
+  <dt><a href="/health/ready">/health/ready</a></dt><dd>whether the server is ready for messages</dd>
   <dt>/metrics</dt><dd>metrics for Prometheus; needs the right to read all topics</dd>
 </dl>
 </body>
 </html>
 """
 
-# The paths of all pages, with what may run there.
+# The paths of all pages, with their policies.
 POLICIES: Final = (
     ("/", policy_of(_HOME)),
     *((path, policy_of(docs.page())) for path in (docs.PATH, f"{docs.PATH}/")),
@@ -48,7 +48,7 @@ POLICIES: Final = (
 
 @get("/", opt={"operation": "home"}, include_in_schema=False)
 async def home() -> Response[Any]:
-    """What this is."""
+    """The home page."""
     return Response(_HOME, media_type="text/html; charset=utf-8")
 
 

@@ -1,9 +1,9 @@
 """The PgQueue HTTP API, at the root of the server, as its clients use it.
 
-Clients differ in how they spell things, so every spelling is taken: what matters is in the JSON body or in the query
-string, whatever the method and the content type. Every answer is JSON with a `status`; a failure says why, and is 400
-if the request is malformed and 500 if it cannot be done. What is beyond the protocol keeps its HTTP status: 401 and
-403 without the right, 405 for another method, 413 for a body that is too large.
+Clients differ in their spelling, so every spelling is accepted: fields may be in the JSON body or in the query string,
+with any method and content type. Every answer is JSON with a `status`; a failure has a reason, and is 400 if the
+request is malformed and 500 if it cannot be done. Errors outside the protocol keep their HTTP status: 401 and 403
+without the right, 405 for another method, 413 for a body that is too large.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ logger = logging.getLogger(__name__)
 
 
 class QueueRequest(msgspec.Struct):
-    """All that a request may say, in every spelling; what is not known is passed over."""
+    """All fields of a request, in every spelling; unknown ones are ignored."""
 
     topic: str | None = None
     topic_name: str | None = None
@@ -98,7 +98,7 @@ _READING: Final[dict[str, str | int]] = {"topic": "orders", "consumer_id": 10_00
     status_code=200,
 )
 async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
-    """Make a topic; one that is there is a failure."""
+    """Create a topic; fails if it already exists."""
     given = await _given(request)
     topic, partitions = _topic(given), _whole("partitions", given.partitions)
     principal_of(request).require("create_topic", topic)
@@ -114,7 +114,7 @@ async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[
     operation_class=described({"topics": ["orders"]}),
 )
 async def list_topics(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
-    """The topics on which the caller has any right."""
+    """List the topics on which the caller has any right."""
     caller = principal_of(request).caller
     names = await bridge.call(bridge.broker.list_topics)
     return _success(topics=[name for name in names if caller.may_see(name)])
@@ -128,7 +128,7 @@ async def list_topics(request: Request[Any, Any, Any], bridge: NamedDependency[B
     status_code=200,
 )
 async def register_consumer(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
-    """A new consumer of a topic, which begins at the first message."""
+    """Register a new consumer of a topic; it starts at the first message."""
     topic = _topic(await _given(request))
     principal_of(request).require("register_consumer", topic)
     return _success(consumer_id=await bridge.call(bridge.broker.registrations.register_consumer, topic))
@@ -142,7 +142,7 @@ async def register_consumer(request: Request[Any, Any, Any], bridge: NamedDepend
     status_code=200,
 )
 async def register_producer(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
-    """A new producer of a topic, which is made if it is missing."""
+    """Register a new producer of a topic; the topic is created if it does not exist."""
     given = await _given(request)
     topic, partitions = _topic(given), _whole("partitions", given.partitions)
     registrations = bridge.broker.registrations
@@ -161,7 +161,7 @@ async def register_producer(request: Request[Any, Any, Any], bridge: NamedDepend
     status_code=200,
 )
 async def produce(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
-    """Publish a message; it is on the device when this is answered."""
+    """Publish a message; it is durable when the answer arrives."""
     given = await _given(request)
     topic, producer_id = _topic(given), _id("producer_id", given.producer_id)
     value, partition = _value(given), _partition(given)
@@ -188,15 +188,15 @@ async def produce(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
     operation_class=described({"message": "hello", "log_message": "hello", "offset": 0}, _READING, in_query=True),
 )
 async def consume(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
-    """The next message for a consumer; none is a failure. `offset` is its place in the topic, counted from 0."""
+    """Get the next message of a consumer; fails if there is none. `offset` is its place in the topic, from 0."""
     given = await _given(request)
     topic, consumer_id = _topic(given), _id("consumer_id", given.consumer_id)
     principal_of(request).require("consume", topic, group_name(consumer_id))
     message = await bridge.call(bridge.broker.registrations.consume, topic, consumer_id)
     if message is None:
-        why = f"there is nothing to read in topic {topic!r} for this consumer"
+        why = f"nothing to read in topic {topic!r} for this consumer"
         return ASGIResponse(body=_failed(why), status_code=500)
-    # What is compressed may be large when it is not.
+    # A compressed value may be large when decompressed.
     size = len(message.value) if message.codec is None else LOOP_BYTES_MAX + 1
     return await off_loop(size, _consumed, message)
 
@@ -204,11 +204,11 @@ async def consume(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
 @get(
     "/size",
     opt={"operation": "size", "checked_inside": True},
-    summary="What is left for a consumer",
+    summary="Count the unread messages of a consumer",
     operation_class=described({"size": 3}, _READING, in_query=True),
 )
 async def size(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
-    """How many messages there are yet to read for a consumer."""
+    """Count the messages that a consumer has not read yet."""
     given = await _given(request)
     topic, consumer_id = _topic(given), _id("consumer_id", given.consumer_id)
     principal_of(request).require("size", topic, group_name(consumer_id))
@@ -223,14 +223,14 @@ async def size(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge])
     status_code=200,
 )
 async def set_offset(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
-    """Continue after the message with this offset, the last that was processed safely; -1 is before the first."""
+    """Continue after the message with this offset, the last one processed; -1 is before the first."""
     given = await _given(request)
     consumer_id, offset = _id("consumer_id", given.consumer_id), _offset(given)
     registrations, principal = bridge.broker.registrations, principal_of(request)
     topic = await bridge.call(registrations.topic_of, consumer_id)
     if not principal.caller.may_see(topic):
-        # Not even the name of the topic is told.
-        raise IdNotFound("consumer", str(consumer_id)[:100], "there is no topic that gave it out")
+        # The error does not even reveal the name of the topic.
+        raise IdNotFound("consumer", str(consumer_id)[:100], "no topic has a consumer with this id: register first")
     principal.require("set_offset", topic, group_name(consumer_id))
     await bridge.call(registrations.set_place, consumer_id, offset)
     return _SUCCESS
@@ -239,11 +239,11 @@ async def set_offset(request: Request[Any, Any, Any], bridge: NamedDependency[Br
 @get(
     "/status",
     opt={"operation": "status"},
-    summary="Whether the server runs",
+    summary="Check that the server is running",
     operation_class=described({"message": "running"}),
 )
 async def status(request: Request[Any, Any, Any]) -> ASGIResponse:
-    """Clients ask until this answers, and begin then."""
+    """Clients poll this at startup until it answers."""
     return _success(message="running")
 
 
@@ -254,7 +254,7 @@ async def status(request: Request[Any, Any, Any]) -> ASGIResponse:
     operation_class=described({}, {"topic": "orders", "id": 10_000_000_010, "type": "consumer"}, in_query=True),
 )
 async def login(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
-    """Whether an id from before may be used again; if not, the failure has status 400."""
+    """Check whether an earlier id can be used again; if not, the failure has status 400."""
     given = await _given(request)
     topic, kind = _topic(given), given.type
     if kind not in ("consumer", "producer"):
@@ -276,21 +276,21 @@ async def login(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]
 @get(
     "/producer/client_size",
     opt={"operation": "client_size", "checked_inside": True},
-    summary="How many messages a client sent",
+    summary="Count the messages of a client",
     operation_class=described({"count": 3}, {"prod_client": "till-7"}, in_query=True),
 )
 async def client_size(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
-    """How many messages were produced with this `prod_client`, in all topics that the caller may publish to."""
+    """Count the messages produced with this `prod_client`, in all topics that the caller may publish to."""
     given, caller = await _given(request), principal_of(request).caller
     if given.prod_client is None:
-        raise InvalidInput("prod_client", "missing", "say which client")
+        raise InvalidInput("prod_client", "missing", "give the name of the client")
     names = await bridge.call(bridge.broker.list_topics)
     topics = [name for name in names if caller.may(Right.PUBLISH, name)]
     clients = bridge.broker.registrations.clients
     return _success(count=await bridge.call(clients.count, str(given.prod_client), topics))
 
 
-# What a request says
+# Fields of a request
 
 
 async def _given(request: Request[Any, Any, Any]) -> QueueRequest:
@@ -311,7 +311,7 @@ async def _given(request: Request[Any, Any, Any]) -> QueueRequest:
 def _topic(given: QueueRequest) -> str:
     topic = given.topic or given.topic_name or given.name
     if topic is None:
-        raise InvalidInput("topic", "missing", "say which topic")
+        raise InvalidInput("topic", "missing", "give the name of the topic")
     return topic
 
 
@@ -333,14 +333,14 @@ def _whole(field: str, value: int | str | None) -> int | None:
 def _value(given: QueueRequest) -> bytes:
     text = given.message if given.message is not None else given.log_message
     if text is None:
-        raise InvalidInput("message", "missing", "say what to publish")
+        raise InvalidInput("message", "missing", "give the message to publish")
     return text.encode()
 
 
 def _offset(given: QueueRequest) -> int:
     offset = given.offset
     if offset is None:
-        raise InvalidInput("offset", "missing", "say after which message to continue, -1 for the first")
+        raise InvalidInput("offset", "missing", "give the offset to continue after, or -1 for the first message")
     number = -1 if offset == "-1" else _whole("offset", offset)
     assert number is not None
     if not -1 <= number <= SEQNO_MAX:
@@ -355,17 +355,17 @@ def _partition(given: QueueRequest) -> int | None:
     return partition
 
 
-# What is answered
+# Answers
 
 
 def _text(message: Taken) -> str:
-    """The value of a message as text, whatever it is: others may publish bytes, and compress them."""
+    """The value of a message as text; other clients may publish bytes, also compressed."""
     value = message.value
     if message.codec is not None:
         try:
             value = codecs.decode(pa.array([value], pa.binary()), pa.array([message.codec]))[0].as_py()
         except InvalidInput:
-            logger.debug("a message is not what its codec %r says, and is given as it is", message.codec)
+            logger.debug("a message cannot be decoded by its codec %r and is delivered as stored", message.codec)
     return value.decode(errors="replace")
 
 
@@ -408,23 +408,23 @@ def _answer_http_exception(_: Request[Any, Any, Any], error: HTTPException) -> R
 
 def _answer_anything(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return _refused(500, "something unexpected went wrong here; the server's log has it")
+    return _refused(500, "unexpected error in the server; its log has the details")
 
 
 def answer_wrong_method(request: Request[Any, Any, Any], error: MethodNotAllowedException) -> Response[Any]:
-    """Answer in the way of this API on its paths: the framework finds the wrong method before it finds a handler."""
+    """Answer in the format of this API on its paths: the framework rejects a wrong method before any handler."""
     if is_path(request.scope["path"]):
         return _answer_http_exception(request, error)
     return answer_http_exception(request, error)
 
 
 def is_path(path: str) -> bool:
-    """Whether a path is one of this API, whose answers have a form of their own."""
+    """Whether a path belongs to this API, which has its own answer format."""
     return path.rstrip("/") in PATHS
 
 
 def make_router() -> Router:
-    """The routes, with failures answered in their own way."""
+    """The routes, with failures in the format of this API."""
     return Router(
         "/",
         route_handlers=[

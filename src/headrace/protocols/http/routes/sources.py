@@ -1,4 +1,4 @@
-"""Sources: which there are, the last seqno of one and how to forget it; and the last commit of a writer of keys."""
+"""Sources over HTTP: list, last seqno, reset; and the last commit of a commit key writer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.protocols.http.requests.raw_paths import unquoted
 
 
 class SourceOut(msgspec.Struct):
-    """A source, and the highest seqno that was written for it; null if there is none."""
+    """A source and its highest written seqno; null if there is none."""
 
     producer_id: str
     message_group_id: str
@@ -43,7 +43,7 @@ class SourcesOut(msgspec.Struct):
 
 
 class SourceReset(msgspec.Struct):
-    """A source that begins anew, and the seqno that was forgotten; null if there was none."""
+    """A source that was reset, and its former last seqno; null if there was none."""
 
     producer_id: str
     message_group_id: str
@@ -51,7 +51,7 @@ class SourceReset(msgspec.Struct):
 
 
 class WriterOut(msgspec.Struct):
-    """A writer of commit keys, and the number of its last commit; null if there is none."""
+    """A commit key writer, and the number of its last commit; null if there is none."""
 
     writer: str
     last_commit: int | None
@@ -81,11 +81,11 @@ async def list_sources(
     producer_id: Annotated[
         str | None, QueryParameter(description="only the sources of this producer", max_length=ID_CHARACTERS_MAX)
     ] = None,
-    max_sources: Annotated[int, QueryParameter(description="at most so many", ge=1, le=SOURCES_LISTED_MAX)] = (
-        SOURCES_LISTED
-    ),
+    max_sources: Annotated[
+        int, QueryParameter(description="maximum number of sources", ge=1, le=SOURCES_LISTED_MAX)
+    ] = (SOURCES_LISTED),
 ) -> SourcesOut:
-    """The sources that wrote last, newest first, with last seqno, link and time."""
+    """List the sources that wrote last, newest first, with last seqno, linked partition and time."""
     found = await bridge.call(bridge.broker.list_sources, unquoted(topic), producer_id, max_sources)
     return SourcesOut([SourceListed(**asdict(source)) for source in found])
 
@@ -107,7 +107,7 @@ async def reset_source(
     bridge: NamedDependency[Bridge],
     message_group_id: GroupId = "",
 ) -> SourceReset:
-    """Forget the last seqno, so that the next message may have any. What is sent again is written again."""
+    """Reset the last seqno, so that the next message may have any. Messages sent again are written again."""
     producer_id = _producer_id(producer)
     forgotten = await bridge.call(bridge.broker.reset_source, unquoted(topic), producer_id, message_group_id)
     principal_of(request).record_changes()
@@ -129,7 +129,7 @@ async def describe_source(
     bridge: NamedDependency[Bridge],
     message_group_id: GroupId = "",
 ) -> SourceOut:
-    """The highest seqno written for a producer: messages up to it would be dropped as duplicates."""
+    """Get the highest seqno written for a producer: messages up to it are dropped as duplicates."""
     producer_id = _producer_id(producer)
     last = await bridge.call(bridge.broker.last_seqno, unquoted(topic), producer_id, message_group_id)
     return SourceOut(producer_id, message_group_id, last)
@@ -142,7 +142,7 @@ async def describe_source(
     summary="Last commit of a writer",
 )
 async def describe_writer(topic: FromPath[str], writer: FromPath[str], bridge: NamedDependency[Bridge]) -> WriterOut:
-    """The number of the last commit with a commit key: one at or below it publishes nothing."""
+    """Get the number of the last commit with a commit key: a commit at or below it publishes nothing."""
     name = unquoted(writer)
     return WriterOut(name, await bridge.call(bridge.broker.last_commit, unquoted(topic), name))
 

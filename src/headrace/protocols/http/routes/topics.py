@@ -28,14 +28,14 @@ from headrace.protocols.http.openapi.document import Docs, name_schema
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.requests.strict_json import read
 
-# The core says what is wrong with a name; the document says what is right.
+# The core rejects invalid names; this only documents the rule.
 Name = Annotated[str, Meta(extra_json_schema=name_schema(NAME_CHARACTERS_MAX))]
 Codec = Annotated[str, Meta(extra_json_schema={"enum": list(CODECS)})]
 Partitions = Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]
 
 
 class SettingsIn(msgspec.Struct, forbid_unknown_fields=True):
-    """Settings of a topic; what is left out stays as it is."""
+    """Settings of a topic; omitted ones stay unchanged."""
 
     retention_seconds: Annotated[int, Meta(ge=1, le=RETENTION_SECONDS_MAX)] | UnsetType | None = UNSET
     retention_bytes: Annotated[int, Meta(ge=1, le=RETENTION_BYTES_MAX)] | UnsetType | None = UNSET
@@ -47,7 +47,7 @@ class SettingsIn(msgspec.Struct, forbid_unknown_fields=True):
     message_bytes_max: Annotated[int, Meta(ge=1, le=MESSAGE_BYTES_MAX)] | UnsetType = UNSET
 
     def given(self) -> dict[str, Any]:
-        """Only what was said."""
+        """Only the given settings."""
         return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not UNSET}
 
 
@@ -75,7 +75,7 @@ class PartitionOut(msgspec.Struct):
 
 
 class TopicOut(msgspec.Struct):
-    """All about a topic."""
+    """A topic in detail."""
 
     name: str
     id: int
@@ -116,7 +116,7 @@ _TOPIC = TopicOut(
     summary="List topics",
 )
 async def list_topics(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> TopicList:
-    """The topics on which the caller has any right."""
+    """List the topics on which the caller has any right."""
     names = await bridge.call(bridge.broker.list_topics)
     return TopicList([name for name in names if principal_of(request).caller.may_see(name)])
 
@@ -132,7 +132,7 @@ async def list_topics(request: Request[Any, Any, Any], bridge: NamedDependency[B
     summary="Create a topic",
 )
 async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> Response[bytes]:
-    """One that is there stays as it is; more partitions are added, fewer are refused."""
+    """Create a topic. An existing one stays unchanged; more partitions are added, fewer are an error."""
     data = await read(request, TopicIn)
     principal = principal_of(request)
     principal.require("create_topic", data.name)
@@ -149,7 +149,7 @@ async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[
     summary="Describe a topic",
 )
 async def describe_topic(topic: FromPath[str], bridge: NamedDependency[Bridge]) -> Response[bytes]:
-    """Partitions with their offsets, settings, size and groups."""
+    """Show the partitions with their offsets, the settings, the size and the groups of a topic."""
     return await answer(bridge, TopicOut.of, bridge.broker.describe_topic, unquoted(topic))
 
 
@@ -165,7 +165,7 @@ async def describe_topic(topic: FromPath[str], bridge: NamedDependency[Bridge]) 
 async def alter_topic(
     request: Request[Any, Any, Any], topic: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> Response[bytes]:
-    """Change settings, or add partitions."""
+    """Change settings or add partitions."""
     data = await read(request, TopicChange)
     alter = bridge.broker.alter_topic
     altered = await answer(bridge, TopicOut.of, alter, unquoted(topic), data.partitions, **data.settings.given())
@@ -180,7 +180,7 @@ async def alter_topic(
     summary="Delete a topic",
 )
 async def delete_topic(request: Request[Any, Any, Any], topic: FromPath[str], bridge: NamedDependency[Bridge]) -> None:
-    """Remove a topic and free its disk."""
+    """Delete a topic and free its disk space."""
     await bridge.call(bridge.broker.delete_topic, unquoted(topic))
     principal_of(request).record_changes()
 

@@ -104,7 +104,7 @@ def _time(frame: DataFrame, asked: Deduplicate, place: str) -> Column:
     column = _column(frame, name, "deduplicate.time")
     kind = frame.select(column).schema[0].dataType
     if not isinstance(kind, T.TimestampType):
-        raise InvalidInput("deduplicate.time", name, f"it must be a timestamp, and is {kind.simpleString()}")
+        raise InvalidInput("deduplicate.time", name, f"it must be a timestamp, but is {kind.simpleString()}")
     return F.unix_micros(column)
 
 
@@ -125,7 +125,7 @@ def _column(frame: DataFrame, name: str, key: str) -> Column:
     found = _found(frame, name)
     if found is None:
         known = ", ".join(frame.columns)
-        raise InvalidInput(key, name, f"there is no such column: known are {known}")
+        raise InvalidInput(key, name, f"this column does not exist: known columns are {known}")
     return found
 
 
@@ -165,7 +165,7 @@ def _check_packable(kind: T.DataType, place: str) -> None:
         _check_packable(kind.elementType, place)
     elif isinstance(kind, T.MapType):
         if not isinstance(kind.keyType, T.StringType):
-            raise InvalidInput("deduplicate", place, "a map must have text for keys to pass through deduplication")
+            raise InvalidInput("deduplicate", place, "deduplication supports maps with text keys only")
         _check_packable(kind.valueType, place)
 
 

@@ -1,12 +1,12 @@
-"""Values typed by a schema, and the rows that do not fit it.
+"""Parses values by a schema, and separates the rows that do not match it.
 
     rows ──► parse ──┬── fit ──► fields as columns; a message's own columns in the struct `message`
                      └── do not ──► dead rows, with a reason
 
-A message does not fit if its value does not fit its codec, also without a schema. With a schema a row does not fit if
-its value is no UTF-8 or no JSON object, if a field has another type, or if a field that is NOT NULL is missing, at any
-depth of structs. Fields that the schema does not name are passed over. Without dead letters the first row that does not
-fit ends the pipeline: nothing is dropped in silence.
+A message is invalid if its value cannot be decoded by its codec, also without a schema. With a schema a row is invalid
+if its value is not UTF-8 or not a JSON object, if a field has another type, or if a NOT NULL field is missing, at any
+depth of structs. Fields that are not in the schema are ignored. Without dead letters the first invalid row fails the
+pipeline: nothing is dropped silently.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _seen(raw: DataFrame, description: Description) -> list[str]:
 def _undecodable() -> Column:
     """The reason of those whose value came raw."""
     codec = F.col("codec")
-    return F.when(codec.isNotNull(), F.concat(F.lit("the value does not fit its codec "), codec))
+    return F.when(codec.isNotNull(), F.concat(F.lit("the value cannot be decoded by its codec "), codec))
 
 
 def _is_typed_here(description: Description) -> bool:
@@ -86,11 +86,11 @@ def _check_names(schema: StructType, raw: DataFrame, text: str) -> None:
 
 
 def _check_depth(kind: DataType, text: str, is_inside: bool = False) -> None:
-    """Refuse a promise that nobody keeps: of elements nothing is checked."""
+    """Reject NOT NULL inside arrays and maps: elements are not checked."""
     if isinstance(kind, StructType):
         for field in kind.fields:
             if is_inside and not field.nullable:
-                rule = f"NOT NULL of {field.name} is within an array or a map, where it is not checked: leave it out"
+                rule = f"NOT NULL of {field.name} is within an array or a map, where it is not checked: remove it"
                 raise InvalidInput("source.schema", text[:100], rule)
             _check_depth(field.dataType, text, is_inside)
     elif isinstance(kind, ArrayType):
@@ -108,15 +108,17 @@ def _judged_value(raw: DataFrame, schema: StructType, may_be_raw: bool) -> DataF
     parsed = raw.withColumn(_PARSED, F.from_json(value.cast("string"), asked, options))
     reason = _undecodable() if may_be_raw else F.when(F.lit(False), "")
     if is_bytes:
-        reason = reason.when(~F.is_valid_utf8(value), "the value is no UTF-8")
+        reason = reason.when(~F.is_valid_utf8(value), "the value is not valid UTF-8")
     fields = F.col(_PARSED)
-    reason = reason.when(fields.isNull() | fields[CORRUPT].isNotNull(), "the value is no JSON object of the schema")
+    reason = reason.when(
+        fields.isNull() | fields[CORRUPT].isNotNull(), "the value is not a JSON object that matches the schema"
+    )
     return parsed.withColumn(_REASON, _with_missing(reason, schema, f"{_PARSED}."))
 
 
 def _judged_file(raw: DataFrame, schema: StructType) -> DataFrame:
     """Rows that Spark's own reader of JSON or CSV has judged."""
-    reason = F.when(F.col(CORRUPT).isNotNull(), "the row does not fit the schema")
+    reason = F.when(F.col(CORRUPT).isNotNull(), "the row does not match the schema")
     fields = F.struct(*(F.col(f"`{name}`") for name in schema.names))
     return raw.withColumn(_PARSED, fields).withColumn(_REASON, _with_missing(reason, schema, f"{_PARSED}."))
 
@@ -150,8 +152,8 @@ def _fits_or_fails(raw: DataFrame) -> Column:
     places = [name for name in ("topic", "partition", "offset") if name in raw.columns]
     where = F.concat_ws(" ", *(F.concat(F.lit(f"{name} "), F.col(name).cast("string")) for name in places))
     told = F.concat(
-        F.lit("a row does not fit source.schema ("), F.col(_REASON), F.lit(") "), where,
-        F.lit(": correct the schema, or name [dead_letters] for such rows"),
+        F.lit("a row does not match source.schema ("), F.col(_REASON), F.lit(") "), where,
+        F.lit(": correct the schema, or add [dead_letters] for such rows"),
     )  # fmt: skip
     return F.when(F.col(_REASON).isNotNull(), F.raise_error(told).cast("boolean")).otherwise(True)
 

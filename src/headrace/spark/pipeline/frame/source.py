@@ -92,5 +92,5 @@ def schema_of(text: str) -> StructType:
     except AnalysisException as error:
         raise InvalidInput("source.schema", text[:100], first_line(error)) from None
     if not schema.fields:
-        raise InvalidInput("source.schema", text[:100], "name at least one field")
+        raise InvalidInput("source.schema", text[:100], "it must have at least one field")
     return schema

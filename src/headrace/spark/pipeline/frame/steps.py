@@ -48,7 +48,7 @@ def _run(spark: SparkSession, rows: DataFrame, step: Step, place: str) -> DataFr
             raise InvalidInput(f"{place}.function", step.function, told) from error
     if not isinstance(made, DataFrame):
         raise InvalidInput(
-            f"{place}.function", step.function, f"it must give a DataFrame, and gave {type(made).__name__}"
+            f"{place}.function", step.function, f"it must return a DataFrame, but returned {type(made).__name__}"
         )
     return made
 

@@ -51,7 +51,7 @@ class FileCommit:
         self.table = table
         self.prefix = f"part-{writer}-"
         self._state = table / STATE_DIRECTORY / writer
-        told = f"another run writes this table as {writer}: wait until it has ended, or end it"
+        told = f"another run writes this table as {writer}: wait until it has ended, or stop it"
         self._lock = Lock(self._state / "lock", table, told)
 
     def open(self, commit: Callable[[Manifest], None], finishes: Callable[[Manifest], bool]) -> None:
@@ -140,7 +140,9 @@ class FileCommit:
 
 def _missing(path: Path) -> StoreUnavailable:
     """Somebody else was here: better to end than to count rows as written that are nowhere."""
-    return StoreUnavailable(str(path), "it was written and is gone: find out who deletes files of the table")
+    return StoreUnavailable(
+        str(path), "it was written and then deleted by someone else: find out who deletes files of the table"
+    )
 
 
 def _data_files(stage: Path) -> Iterable[Path]:

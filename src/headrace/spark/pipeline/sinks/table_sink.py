@@ -47,11 +47,13 @@ class TableSinkWriter:
         """With the column of the date, if the table is divided by one."""
         for name in self._sink.partition_by:
             if name not in rows.columns:
-                rule = f"there is no such column: the rows have {', '.join(rows.columns)}"
+                rule = f"this column does not exist: the rows have {', '.join(rows.columns)}"
                 raise InvalidInput(f"{self._field}.partition_by", name, rule)
         if self._sink.partition_date is not None:
             if DATE in rows.columns:
-                raise InvalidInput(f"{self._field}.partition_date", self._sink.partition_date, "there is a column date")
+                raise InvalidInput(
+                    f"{self._field}.partition_date", self._sink.partition_date, "the rows already have a column date"
+                )
             with analysis(f"{self._field}.partition_date", self._sink.partition_date):
                 rows = rows.withColumn(DATE, F.to_date(F.expr(self._sink.partition_date)))
         self.schema = rows.schema
@@ -71,7 +73,7 @@ class TableSinkWriter:
         if place < self._landing.last:
             rule = (
                 f"its last batch was {self._landing.last} and this is {place}: the checkpoint is older than the table. "
-                "Give a new checkpoint a new sink_id; nothing of this batch was written"
+                "Use a new sink_id with a new checkpoint; nothing of this batch was written"
             )
             raise InvalidInput(f"{self._field}.path", str(self._sink.path), rule)
         if place == self._landing.last:

@@ -76,7 +76,7 @@ class TopicSinkWriter:
             _check_nothing_is_left(rows)
         taken = (*_TAKEN, *_SOURCES) if self._sink.keep_sources else _TAKEN
         if self._sink.keep_sources and "seqno" not in (*rows.columns, *given):
-            rule = f"there is no column seqno: the rows have {', '.join(rows.columns)}"
+            rule = f"the column seqno does not exist: the rows have {', '.join(rows.columns)}"
             raise InvalidInput("sink.keep_sources", "true", rule)
         columns: dict[str, Column] = {name: F.col(name) for name in taken if name in rows.columns}
         for name, expression in given.items():
@@ -86,9 +86,7 @@ class TopicSinkWriter:
         if self._sink.attributes:
             columns["attributes"] = self._attributes(rows)
         if "value" not in columns:
-            rule = (
-                f'the rows have {", ".join(rows.columns)}: write value = "to_json(struct(*))", or name a column value'
-            )
+            rule = f'the rows have {", ".join(rows.columns)}: set value = "to_json(struct(*))", or name a column value'
             raise InvalidInput("sink.value", "missing", rule)
         return [column.alias(name) for name, column in columns.items()]
 
@@ -115,7 +113,7 @@ def _check_nothing_is_left(rows: DataFrame) -> None:
     """A column that is no column of a message would be lost without a word."""
     for name in rows.columns:
         if name not in (*READ_COLUMNS, MESSAGE_STRUCT):
-            rule = 'it is no column of a message: say what it becomes, such as value = "to_json(struct(*))"'
+            rule = 'it is not a column of a message: map it, such as value = "to_json(struct(*))"'
             raise InvalidInput("sink", f"given the column {name}", rule)
 
 

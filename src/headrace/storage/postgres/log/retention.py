@@ -118,7 +118,9 @@ class Retention:
             try:
                 self.connections.run(partial(self._drop, segment))
             except StoreUnavailable as error:
-                logger.info("segment %d of topic %r goes later: %s", segment, self.topic.name, error)
+                logger.info(
+                    "cannot delete segment %d of topic %r now, will retry later: %s", segment, self.topic.name, error
+                )
                 return
 
     def _drop(self, segment: int, connection: Connection) -> None:
