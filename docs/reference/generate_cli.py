@@ -17,7 +17,7 @@ from headrace.cli.main import app
 
 HEAD = """# Command line
 
-Every command, as `headrace COMMAND --help` describes it. The page is generated: change the help text and run `make docs`.
+Every command, as `headrace COMMAND --help` describes it. To change this page, change the help text and run `make docs`.
 """
 # Every command has it, or only the whole.
 LEFT_OUT = ("--help", "--install-completion", "--show-completion")
