@@ -16,6 +16,13 @@ from tests.postgres_server import PostgresServer
 # Its drawings have no language yet.
 UNLABELLED = {"docs/ARCHITECTURE.md"}
 ON_POSTGRES = "docs/POSTGRES.md"
+# Roles that the page takes for given; roles belong to all databases of a server.
+ROLES = ("app", "reports")
+_CREATE_ROLE = """
+DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'ROLE_NAME') THEN CREATE ROLE ROLE_NAME; END IF;
+END $$
+"""
 RUN = {"bash", "python", "output", "toml", "sql"}
 HERE = [
     page
@@ -53,4 +60,6 @@ def test_blocks_of_a_page_run_in_order(page: str, tmp_path: Path) -> None:
 def test_blocks_of_the_postgres_page_run_in_order(postgres: PostgresServer, tmp_path: Path) -> None:
     name = postgres.fresh_database()
     with Server(postgres.url(name)) as server, postgres.connect(name) as connection:
+        for role in ROLES:
+            connection.execute(_CREATE_ROLE.replace("ROLE_NAME", role).encode())
         Scratch(tmp_path, server, connection).run_page(ON_POSTGRES)
