@@ -1,4 +1,4 @@
-.PHONY: help install demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark test-oldest-spark bench-postgres bench-peers kafka-jars campaign clean
+.PHONY: help install demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark test-oldest-spark bench-postgres bench-peers kafka-jars campaign docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -50,6 +50,13 @@ check: install  ## lint, types and import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: install  ## build the documentation as a site in build/site; pages with a broken link fail
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python docs/reference/generate_cli.py > docs/reference/cli.new
+	mv docs/reference/cli.new docs/reference/cli.md
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	! grep -rnoE '<(script|link|img|iframe)[^>]* (src|href)="(https?:)?//[^"]*"' build/site --include='*.html'
 
 shape: install  ## print the shape of the source tree: folders, lengths, names, the path of a message
 	$(BIN)/python -m bench.shape

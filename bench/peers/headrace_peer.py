@@ -22,7 +22,7 @@ class Headrace(Peer):
     batch = 10_000
 
     def __init__(self, synced: bool) -> None:
-        self.name = "Headrace, fsync always (as it comes)" if synced else "Headrace, durability=os"
+        self.name = "Headrace, fsync always (default settings)" if synced else "Headrace, durability=os"
         self._options = "" if synced else "?durability=os"
 
     def start(self, directory: Path) -> None:

@@ -25,7 +25,7 @@ class Kafka(Peer):
     batch = 10_000
 
     def __init__(self, synced: bool) -> None:
-        self.name = "Apache Kafka, fsync always" if synced else "Apache Kafka, as it comes"
+        self.name = "Apache Kafka, fsync always" if synced else "Apache Kafka, default settings"
         self._synced = synced
 
     def start(self, directory: Path) -> None:

@@ -17,7 +17,7 @@ class NatsJetStream(Peer):
     batch = 1_000
 
     def __init__(self, synced: bool) -> None:
-        self.name = "NATS JetStream, fsync always" if synced else "NATS JetStream, as it comes"
+        self.name = "NATS JetStream, fsync always" if synced else "NATS JetStream, default settings"
         self._synced = synced
         self._loop = asyncio.new_event_loop()
 

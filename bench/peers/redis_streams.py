@@ -15,7 +15,7 @@ class RedisStreams(Peer):
     batch = 1_000
 
     def __init__(self, synced: bool) -> None:
-        self.name = "Redis Streams, fsync always" if synced else "Redis Streams, as it comes"
+        self.name = "Redis Streams, fsync always" if synced else "Redis Streams, default settings"
         self._synced = synced
         self._client: Any = None
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from headrace.cli.exits import Exit, Failure
@@ -106,14 +105,10 @@ class HttpMember:
                 return
 
     def printed(self, table: pa.Table) -> None:
-        """Commit what was printed. If the group was rebalanced meanwhile, another member prints it again."""
-        # The rows of a partition are in order, so its last row is the last one printed.
-        partitions, last = np.unique(np.asarray(table["partition"])[::-1], return_index=True)
-        ends = np.asarray(table["offset"])[::-1][last] + 1
-        offsets = [
-            {"partition": partition, "offset": end}
-            for partition, end in zip(partitions.tolist(), ends.tolist(), strict=True)
-        ]
+        """Commit what was printed; where the group has moved on meanwhile, someone else prints it again."""
+        # Not with numpy: pyarrow then imports pandas, which takes half a second, and swallows a Ctrl-C meanwhile.
+        ends = table.group_by("partition").aggregate([("offset", "max")])
+        offsets = [{"partition": row["partition"], "offset": row["offset_max"] + 1} for row in ends.to_pylist()]
         try:
             self._client.post(f"{self._group}/offsets", {"offsets": offsets, "member": self._me})
         except Refused as refused:

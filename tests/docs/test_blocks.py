@@ -1,0 +1,61 @@
+"""Every code block of README.md and docs/ runs, in the order in which a reader meets it.
+
+Pages that start Spark are run by tests/spark/test_pages.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.processes import Server
+from tests.docs.pages import LANGUAGES, SPARK_PAGES, Scratch, blocks, pages
+from tests.postgres_server import PostgresServer
+
+# Its drawings have no language yet.
+ON_POSTGRES = "docs/POSTGRES.md"
+# Roles that the page takes for given; roles belong to all databases of a server.
+ROLES = ("app", "reports")
+_CREATE_ROLE = """
+DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'ROLE_NAME') THEN CREATE ROLE ROLE_NAME; END IF;
+END $$
+"""
+RUN = {"bash", "python", "output", "toml", "sql"}
+HERE = [
+    page
+    for page in pages()
+    if page not in SPARK_PAGES | {ON_POSTGRES} and any(block.language in RUN for block in blocks(page))
+]
+
+
+def test_every_fence_says_what_it_is() -> None:
+    unknown = [
+        f"{block}: {block.language!r}" for page in pages() for block in blocks(page) if block.language not in LANGUAGES
+    ]
+    assert unknown == []
+
+
+def test_pages_that_start_spark_are_known() -> None:
+    starting = {
+        page
+        for page in pages()
+        for block in blocks(page)
+        if block.language in RUN and ("spark" in block.text or "headrace pipeline" in block.text)
+    }
+    assert starting == SPARK_PAGES
+
+
+@pytest.mark.parametrize("page", HERE)
+def test_blocks_of_a_page_run_in_order(page: str, tmp_path: Path) -> None:
+    with Server(tmp_path / "headrace-data") as server:
+        Scratch(tmp_path, server).run_page(page)
+
+
+def test_blocks_of_the_postgres_page_run_in_order(postgres: PostgresServer, tmp_path: Path) -> None:
+    name = postgres.fresh_database()
+    with Server(postgres.url(name)) as server, postgres.connect(name) as connection:
+        for role in ROLES:
+            connection.execute(_CREATE_ROLE.replace("ROLE_NAME", role).encode())
+        Scratch(tmp_path, server, connection).run_page(ON_POSTGRES)

@@ -1,0 +1,16 @@
+"""The site has every page, and its own copy of everything that it shows."""
+
+from __future__ import annotations
+
+from tests.cli.processes import ROOT
+from tests.docs.pages import pages
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    entries = {line.strip().removeprefix("- ") for line in (ROOT / "mkdocs.yml").read_text().splitlines()}
+    listed = {page.removeprefix("docs/") for page in pages() if page.startswith("docs/")}
+    assert listed - entries == set()
+
+
+def test_fonts_are_not_loaded_from_other_hosts() -> None:
+    assert "font: false" in (ROOT / "mkdocs.yml").read_text()
