@@ -22,7 +22,7 @@ from pathlib import Path
 
 from headrace.core.errors import HeadraceError
 from headrace.verify.history import read_history
-from headrace.verify.run import Run
+from headrace.verify.run import VerifyRun
 from headrace.verify.verdict import check
 from headrace.verify.workload import Workload
 from tests.campaign.servers import CampaignFailed, has_strace
@@ -61,7 +61,7 @@ class Figures:
 class Injector:
     """Injects one fault after another while clients publish, and then heals everything."""
 
-    def __init__(self, site: Site, faults: dict[str, Fault], run: Run, seed: int, figures: Figures) -> None:
+    def __init__(self, site: Site, faults: dict[str, Fault], run: VerifyRun, seed: int, figures: Figures) -> None:
         self._site = site
         self._faults = faults
         self._run = run
@@ -163,7 +163,7 @@ def play_round(name: str, seed: int, seconds: float, arguments: argparse.Namespa
     try:
         chosen = {fault for fault in arguments.faults.split(",") if fault}
         faults = {fault: inject for fault, inject in site.faults().items() if not chosen or fault in chosen}
-        run = Run(",".join(server.url for server in site.servers), workload, history)
+        run = VerifyRun(",".join(server.url for server in site.servers), workload, history)
         injector = Injector(site, faults, run, seed, figures)
         try:
             run.run(keep=True)

@@ -10,15 +10,15 @@ import time
 from pathlib import Path
 
 from headrace.client import connect
-from headrace.verify.events import Published
+from headrace.verify.events import PublishEnded
 from headrace.verify.history import read_history
 from headrace.verify.index import HistoryIndex
 from headrace.verify.publishers import message_id
-from headrace.verify.run import Run
+from headrace.verify.run import VerifyRun
 from tests.campaign.servers import CampaignFailed, CampaignServer
 
 
-def check_backup(run: Run, store: Path, target: Path, directory: Path) -> int:
+def check_backup(run: VerifyRun, store: Path, target: Path, directory: Path) -> int:
     """Back a store up beside its server, start a server on the copy, and look for what was acknowledged before.
 
     How many such messages are in it; the others were dropped by retention. Raises `CampaignFailed` if one is missing.
@@ -45,7 +45,7 @@ def _acknowledged(history: Path, before_ns: int) -> dict[tuple[int, int], str]:
     """Places and ids of the messages that were acknowledged before a time."""
     index = HistoryIndex()
     for event in read_history(history):
-        if not isinstance(event, Published) or event.at_ns < before_ns:
+        if not isinstance(event, PublishEnded) or event.at_ns < before_ns:
             index.add(event)
     acknowledged: dict[tuple[int, int], str] = {}
     for call in index.publishes.values():
@@ -57,7 +57,7 @@ def _acknowledged(history: Path, before_ns: int) -> dict[tuple[int, int], str]:
     return acknowledged
 
 
-def _compare(run: Run, url: str, acknowledged: dict[tuple[int, int], str]) -> int:
+def _compare(run: VerifyRun, url: str, acknowledged: dict[tuple[int, int], str]) -> int:
     copied: dict[tuple[int, int], str] = {}
     with connect(url, timeout_seconds=30) as client:
         offsets = client.offsets(run.topic)

@@ -18,12 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
-from headrace.verify.run import Run
+from headrace.verify.run import VerifyRun
 from tests.campaign.backups import check_backup
 from tests.campaign.servers import CampaignServer, has_strace
 from tests.postgres_server import PostgresServer
 
-Fault = Callable[[random.Random, Run], str]
+Fault = Callable[[random.Random, VerifyRun], str]
 
 _ROOM_BYTES: Final = 512 << 20
 _SMALL_FILE_BYTES: Final = 8_192
@@ -67,26 +67,26 @@ class _ServerFaults:
         for server in self.servers:
             server.close()
 
-    def _kill(self, chance: random.Random, run: Run) -> str:
+    def _kill(self, chance: random.Random, run: VerifyRun) -> str:
         server = chance.choice(self.servers)
         server.end(signal.SIGKILL)
         time.sleep(chance.uniform(0, 1.5))
         server.start()
         return f"SIGKILL of {server.name}"
 
-    def _stop(self, chance: random.Random, run: Run) -> str:
+    def _stop(self, chance: random.Random, run: VerifyRun) -> str:
         server = chance.choice(self.servers)
         server.end(signal.SIGTERM)
         time.sleep(chance.uniform(0, 1.5))
         server.start()
         return f"SIGTERM of {server.name}"
 
-    def _pause(self, chance: random.Random, run: Run) -> str:
+    def _pause(self, chance: random.Random, run: VerifyRun) -> str:
         server, seconds = chance.choice(self.servers), chance.choice([0.3, 1.0, 5.0])
         server.pause(seconds)
         return f"SIGSTOP of {server.name} for {seconds:g} s"
 
-    def _clock(self, chance: random.Random, run: Run) -> str:
+    def _clock(self, chance: random.Random, run: VerifyRun) -> str:
         server, jump = chance.choice(self.servers), chance.choice(_CLOCK_JUMPS)
         server.set_clock(jump)
         time.sleep(chance.uniform(2, 5))
@@ -123,7 +123,7 @@ class DiskSite(_ServerFaults):
         if self._is_mounted:
             subprocess.run(["umount", "--lazy", str(self._room)], check=False)
 
-    def _fill(self, chance: random.Random, run: Run) -> str:
+    def _fill(self, chance: random.Random, run: VerifyRun) -> str:
         """No space: the file system is made as small as what is in it; or else files may not grow beyond a size."""
         seconds = chance.uniform(0.5, 3)
         if self._is_mounted:
@@ -139,7 +139,7 @@ class DiskSite(_ServerFaults):
         resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
         return f"EFBIG for {seconds:.1f} s"
 
-    def _fail_syncs(self, chance: random.Random, run: Run) -> str:
+    def _fail_syncs(self, chance: random.Random, run: VerifyRun) -> str:
         """Syncs fail with EIO; then the server is restarted, as docs/OPERATIONS.md says."""
         call = chance.choice(["fdatasync", "fsync", "pwritev"])
         command = ["strace", "-f", "-qq", "-o", "/dev/null", "-p", str(self.servers[0].pid)]
@@ -156,7 +156,7 @@ class DiskSite(_ServerFaults):
         self.servers[0].start()
         return f"EIO of {call}"
 
-    def _back_up(self, chance: random.Random, run: Run) -> str:
+    def _back_up(self, chance: random.Random, run: VerifyRun) -> str:
         self._backups += 1
         found = check_backup(run, self.store, self.directory / f"backup-{self._backups}", self.directory)
         return f"a backup, {found} acknowledged messages found in it"
@@ -188,13 +188,13 @@ class PostgresSite(_ServerFaults):
         self.close_servers()
         self._database.stop()
 
-    def _crash(self, chance: random.Random, run: Run) -> str:
+    def _crash(self, chance: random.Random, run: VerifyRun) -> str:
         self._database.kill()
         time.sleep(chance.uniform(0, 2))
         self._database.start()
         return "the database was killed and started"
 
-    def _pause_database(self, chance: random.Random, run: Run) -> str:
+    def _pause_database(self, chance: random.Random, run: VerifyRun) -> str:
         seconds = chance.uniform(0.3, 4)
         processes = [self._database.pid, *_children(self._database.pid)]
         _signal(processes, signal.SIGSTOP)
@@ -204,7 +204,7 @@ class PostgresSite(_ServerFaults):
             _signal(processes, signal.SIGCONT)
         return f"the database was paused for {seconds:.1f} s"
 
-    def _end_connections(self, chance: random.Random, run: Run) -> str:
+    def _end_connections(self, chance: random.Random, run: VerifyRun) -> str:
         share = chance.choice([0.2, 0.5, 1.0])
         with self._database.connect() as connection:
             query = (

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from headrace.verify.events import (
     Began,
-    Commit,
     Event,
     GroupSeen,
     LogEnd,
     LogRead,
+    OffsetsCommitted,
     OffsetsSeen,
     Outcome,
     Poll,
-    Publish,
-    Published,
-    Seek,
+    PublishEnded,
+    PublishStarted,
+    SeekStarted,
     Sought,
 )
 from headrace.verify.verdict import Verdict, check
@@ -33,8 +33,10 @@ def sent(
     is_one_commit: bool = True,
 ) -> list[Event]:
     """A publish and its end; without places it never ended."""
-    call = Publish(number, messages[0].partition(":")[0], source, messages, number * 10, keys or [], is_one_commit)
-    return [call] if places is None else [call, Published(number, outcome, number * 10 + 5, places)]
+    call = PublishStarted(
+        number, messages[0].partition(":")[0], source, messages, number * 10, keys or [], is_one_commit
+    )
+    return [call] if places is None else [call, PublishEnded(number, outcome, number * 10 + 5, places)]
 
 
 def log(partition: int, *messages: str, start: int = 0, end: int | None = None) -> list[Event]:
@@ -50,9 +52,9 @@ def polled(
     return Poll("billing", member, generation, [partition], [(partition, offset, list(messages))], at - 1, at)
 
 
-def committed(at: int, offset: int, outcome: Outcome = "ok") -> Commit:
+def committed(at: int, offset: int, outcome: Outcome = "ok") -> OffsetsCommitted:
     """An offset committed by a member of the group."""
-    return Commit("billing", "m", {0: offset}, outcome, at - 1, at)
+    return OffsetsCommitted("billing", "m", {0: offset}, outcome, at - 1, at)
 
 
 def seen(
@@ -70,7 +72,7 @@ def seen(
 
 def sought(number: int, at: int, offset: int, outcome: Outcome | None = "ok") -> list[Event]:
     """A seek and its end; without an outcome it never ended."""
-    seek = Seek(number, "billing", {0: offset}, at)
+    seek = SeekStarted(number, "billing", {0: offset}, at)
     return [seek] if outcome is None else [seek, Sought(number, outcome, at + 5)]
 
 

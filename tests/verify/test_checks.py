@@ -9,13 +9,13 @@ import pytest
 from headrace.verify.events import (
     ClientFailed,
     Event,
-    Gap,
+    GapReported,
     Grown,
     LogEnd,
     LogRead,
     OffsetsSeen,
     Poll,
-    Published,
+    PublishEnded,
     Stalled,
 )
 from headrace.verify.violation import MEANINGS, Kind
@@ -120,7 +120,7 @@ def test_an_acknowledged_commit_that_is_torn_has_lost_messages() -> None:
 
 
 def test_what_the_server_reports_as_unreadable_is_no_silent_loss() -> None:
-    gap = Gap(0, 1, 2, "the checksum is wrong")
+    gap = GapReported(0, 1, 2, "the checksum is wrong")
     parts: list[Event] = [*PUBLISHED, LogRead(0, 0, ["a:0"]), LogRead(0, 2, ["a:2"]), LogEnd(0, 0, 3)]
     assert kinds(parts) == ["lost", "gap"]
     assert kinds(parts, gap) == []
@@ -147,7 +147,7 @@ def test_order_is_per_source_and_key_and_partition() -> None:
 def test_without_a_source_only_what_was_acknowledged_has_an_order() -> None:
     late, later = sent(1, ["a:0"], None, source=None), sent(2, ["a:1"], [(0, 0)], source=None)
     assert kinds(late, later, log(0, "a:1", "a:0")) == []
-    assert "out_of_order" in kinds(late, Published(1, "ok", 9), later, log(0, "a:1", "a:0"))
+    assert "out_of_order" in kinds(late, PublishEnded(1, "ok", 9), later, log(0, "a:1", "a:0"))
 
 
 def test_a_key_may_move_when_the_topic_grows() -> None:

@@ -22,7 +22,6 @@ from typing import TypeVar, Unpack
 import pyarrow as pa
 
 from headrace.broker.access import Access
-from headrace.broker.admissions import Admissions
 from headrace.broker.checks import (
     check_batch,
     check_commit_key,
@@ -39,6 +38,7 @@ from headrace.broker.describe import describe_group, describe_topic
 from headrace.broker.maintenance import Maintenance
 from headrace.broker.maintenance_tasks import MaintenanceTasks
 from headrace.broker.metrics import TopicMetrics, groups_of, topic_metrics_of
+from headrace.broker.publish.admissions import Admissions
 from headrace.broker.publish.commit_queue import Fence, Request
 from headrace.broker.publish.producers import open_producer
 from headrace.broker.queue_api.registrations import Registrations

@@ -19,7 +19,7 @@ from typing import Final, ParamSpec, TypeVar
 import pyarrow as pa
 
 from headrace.broker import Broker
-from headrace.broker.admissions import Admission
+from headrace.broker.publish.admissions import Admission
 from headrace.broker.topics.topic import Topic
 from headrace.core.errors import HeadraceError, InvalidInput
 from headrace.core.limits import STOP_SECONDS

@@ -10,19 +10,19 @@ from collections import defaultdict
 from headrace.verify.events import (
     Began,
     ClientFailed,
-    Commit,
     Event,
-    Gap,
+    GapReported,
     GroupSeen,
     Grown,
     LogEnd,
     LogRead,
+    OffsetsCommitted,
     OffsetsSeen,
     Outcome,
     Poll,
-    Publish,
-    Published,
-    Seek,
+    PublishEnded,
+    PublishStarted,
+    SeekStarted,
     Sought,
     Stalled,
 )
@@ -35,17 +35,17 @@ class HistoryIndex:
 
     def __init__(self) -> None:
         self.topic = ""
-        self.publishes: dict[int, Publish] = {}
-        self.results: dict[int, Published] = {}
+        self.publishes: dict[int, PublishStarted] = {}
+        self.results: dict[int, PublishEnded] = {}
         self.polls: list[Poll] = []
-        self.commits: list[Commit] = []
-        self.seeks: dict[int, Seek] = {}
+        self.commits: list[OffsetsCommitted] = []
+        self.seeks: dict[int, SeekStarted] = {}
         self.sought: dict[int, Sought] = {}
         self.groups: list[GroupSeen] = []
         self.growths = 0
         # The highest start offset that was ever seen, and what a server reported as unreadable.
         self.starts: dict[int, int] = defaultdict(int)
-        self.gaps: list[Gap] = []
+        self.gaps: list[GapReported] = []
         self.ends: dict[int, LogEnd] = {}
         self.stalled: list[Stalled] = []
         self.failures: list[ClientFailed] = []
@@ -58,17 +58,17 @@ class HistoryIndex:
         match event:
             case Began():
                 self.topic = event.topic
-            case Publish():
+            case PublishStarted():
                 self.publishes[event.number] = event
-            case Published():
+            case PublishEnded():
                 self.results[event.number] = event
             case Poll():
                 self.polls.append(event)
                 for partition, offset, messages in event.runs:
                     self._see(partition, offset, messages)
-            case Commit():
+            case OffsetsCommitted():
                 self.commits.append(event)
-            case Seek():
+            case SeekStarted():
                 self.seeks[event.number] = event
             case Sought():
                 self.sought[event.number] = event
@@ -85,14 +85,14 @@ class HistoryIndex:
             case LogEnd():
                 self.ends[event.partition] = event
                 self.starts[event.partition] = max(self.starts[event.partition], event.start)
-            case Gap():
+            case GapReported():
                 self.gaps.append(event)
             case Stalled():
                 self.stalled.append(event)
             case ClientFailed():
                 self.failures.append(event)
 
-    def outcome_of(self, call: Publish) -> Outcome:
+    def outcome_of(self, call: PublishStarted) -> Outcome:
         """How a call ended; one without an end is unknown."""
         result = self.results.get(call.number)
         return "unknown" if result is None else result.outcome

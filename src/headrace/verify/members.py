@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headrace.client.consumer.consumer import Consumer
 from headrace.core.errors import AnswerLost, Conflict, HeadraceError, NotFound, Unreachable
-from headrace.verify.events import Commit, Outcome, Poll
+from headrace.verify.events import OffsetsCommitted, Outcome, Poll
 from headrace.verify.history import Recorder
 from headrace.verify.publishers import Connect, message_id
 
@@ -131,7 +131,7 @@ class _Membership:
             if offsets:
                 ended_ns = time.monotonic_ns()
                 self._recorder.record(
-                    Commit(self._group, self._member, offsets, outcome, called_ns, ended_ns, reason[:200])
+                    OffsetsCommitted(self._group, self._member, offsets, outcome, called_ns, ended_ns, reason[:200])
                 )
 
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headrace.verify.events import Publish
+from headrace.verify.events import PublishStarted
 from headrace.verify.index import HistoryIndex, Place
 from headrace.verify.violation import Violation
 
@@ -21,7 +21,7 @@ class _Existing:
     """Where each message was seen, and which call sent it."""
 
     places: dict[str, set[Place]] = field(default_factory=lambda: defaultdict(set))
-    calls: dict[str, Publish] = field(default_factory=dict)
+    calls: dict[str, PublishStarted] = field(default_factory=dict)
 
 
 def check_messages(history: HistoryIndex) -> Iterator[Violation]:
@@ -151,5 +151,5 @@ def _together(history: HistoryIndex, existing: _Existing) -> Iterator[Violation]
             yield Violation("scattered", f"key {key!r} in partitions {sorted(found)}, {history.growths} growths")
 
 
-def _key_of(call: Publish, message: str) -> str:
+def _key_of(call: PublishStarted, message: str) -> str:
     return call.keys[call.messages.index(message)] if call.keys else ""

@@ -9,7 +9,7 @@ from typing import Final
 
 from headrace.client import Client
 from headrace.core.errors import Conflict, HeadraceError, InvalidInput, NotFound, OffsetOutOfRange
-from headrace.verify.events import GroupSeen, Grown, OffsetsSeen, Outcome, Seek, Sought
+from headrace.verify.events import GroupSeen, Grown, OffsetsSeen, Outcome, SeekStarted, Sought
 from headrace.verify.history import Recorder
 from headrace.verify.publishers import Connect
 from headrace.verify.workload import Workload
@@ -53,7 +53,7 @@ class Operator:
         targets = {partition: self._random.randint(*offsets[partition]) for partition in chosen}
         group = self._random.choice(self._workload.group_names())
         number = self._recorder.number()
-        self._recorder.record(Seek(number, group, targets, time.monotonic_ns()))
+        self._recorder.record(SeekStarted(number, group, targets, time.monotonic_ns()))
         outcome: Outcome = "ok"
         reason = ""
         try:

@@ -27,7 +27,7 @@ from headrace.core.errors import (
     Unreachable,
 )
 from headrace.core.publish.plan import CommitKey
-from headrace.verify.events import Outcome, Publish, Published
+from headrace.verify.events import Outcome, PublishEnded, PublishStarted
 from headrace.verify.history import Recorder
 
 BATCH_MESSAGES_MAX: Final = 40
@@ -87,12 +87,14 @@ class _Sender:
     def call(self, source: str | None, messages: list[str], keys: list[str], is_one_commit: bool = True) -> int:
         """Record that messages are about to be sent."""
         number = self.recorder.number()
-        self.recorder.record(Publish(number, self.name, source, messages, time.monotonic_ns(), keys, is_one_commit))
+        self.recorder.record(
+            PublishStarted(number, self.name, source, messages, time.monotonic_ns(), keys, is_one_commit)
+        )
         return number
 
     def end(self, number: int, outcome: Outcome, places: list[tuple[int, int] | None], error: str = "") -> None:
         """Record what became of them."""
-        self.recorder.record(Published(number, outcome, time.monotonic_ns(), places, error[:200]))
+        self.recorder.record(PublishEnded(number, outcome, time.monotonic_ns(), places, error[:200]))
 
 
 class BatchPublisher(_Sender):

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from headrace.client import Client, connect
 from headrace.core.errors import Damaged, HeadraceError
-from headrace.verify.events import Began, ClientFailed, Gap, LogEnd, LogRead, Note, OffsetsSeen, Stalled
+from headrace.verify.events import Began, ClientFailed, GapReported, LogEnd, LogRead, Note, OffsetsSeen, Stalled
 from headrace.verify.history import Recorder
 from headrace.verify.members import Members
 from headrace.verify.operators import Observer, Operator
@@ -32,7 +32,7 @@ _LOOK_SECONDS: Final = 0.5
 _JOIN_SECONDS: Final = 120.0
 
 
-class Run:
+class VerifyRun:
     """One verification. `note` may be called from any thread while it runs."""
 
     def __init__(
@@ -172,7 +172,7 @@ def read_log(client: Client, topic: str, recorder: Recorder) -> None:
             try:
                 batch = client.read(topic, partition, position, min(_READ_MESSAGES, end - position))
             except Damaged as error:
-                recorder.record(Gap(partition, position, position + 1, str(error)))
+                recorder.record(GapReported(partition, position, position + 1, str(error)))
                 position += 1
                 continue
             if not batch.num_rows:

@@ -23,7 +23,7 @@ from headrace.broker.clock import Clock
 from headrace.edge.draining import Draining
 from headrace.edge.limits import Limits
 from headrace.protocols.http.app import make_app
-from headrace.protocols.http.connection import Connection
+from headrace.protocols.http.connection import HttpConnection
 from headrace.protocols.http.formats import ARROW, stream_of
 from headrace.protocols.http.settings import HttpSettings
 
@@ -57,7 +57,7 @@ class Site:
         app = make_app(self.broker, self.access, self.settings, self._draining, self.limits)
         config = uvicorn.Config(
             cast(Any, app),
-            http=cast(Any, partial(Connection, self.settings)),
+            http=cast(Any, partial(HttpConnection, self.settings)),
             ws="none",
             lifespan="on",
             log_config=None,

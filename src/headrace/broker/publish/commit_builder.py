@@ -53,7 +53,7 @@ DUPLICATE_COUNTERS: Final = {
 }
 
 
-class Summary(NamedTuple):
+class CommitSummary(NamedTuple):
     """What a commit did, beside the receipts: where the rows of each frame are, how many, and what is counted."""
 
     frames: Sequence[Directory]
@@ -101,7 +101,7 @@ class CommitBuilder:
                 raise
             return self._build(state, now_us, windows)
 
-    def answer(self) -> Summary:
+    def answer(self) -> CommitSummary:
         """Give each request its receipts, in the order sent, and say what was done."""
         for request, _ in self._keyed:
             if request.error is None:
@@ -113,7 +113,7 @@ class CommitBuilder:
             for request in self._fresh:
                 request.receipts = receipts.slice(start, start + request.rows)
                 start += request.rows
-        return Summary(self._frames, self._messages, self._counts())
+        return CommitSummary(self._frames, self._messages, self._counts())
 
     def _counts(self) -> Mapping[str, int]:
         counts: dict[str, int] = {}

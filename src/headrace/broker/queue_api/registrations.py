@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.broker.clock import Clock
-from headrace.broker.numbered_clients import NumberedClients
+from headrace.broker.queue_api.numbered_clients import NumberedClients
 from headrace.broker.queue_api.ordered_reader import OrderedReader, Taken
 from headrace.broker.settings import QueueApiSettings
 from headrace.broker.topics.registry import OpenTopic, Topics

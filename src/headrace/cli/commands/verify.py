@@ -119,16 +119,16 @@ def _record(workload: Workload, history: Path, url: str | None, token: str | Non
     from headrace.load.interrupts import interruptible
     from headrace.load.load import LoadFailed
     from headrace.load.server import serving, temporary_store
-    from headrace.verify.run import Run
+    from headrace.verify.run import VerifyRun
 
     try:
         with interruptible():
             if url is not None:
-                Run(url, workload, history, token, None if ca is None else str(ca)).run()
+                VerifyRun(url, workload, history, token, None if ca is None else str(ca)).run()
                 return
             with temporary_store(None) as store, serving(store) as server:
                 # HEADRACE_TOKEN belongs to another server.
-                Run(server.url, workload, history, "").run()
+                VerifyRun(server.url, workload, history, "").run()
     except (Unauthenticated, AccessDenied) as error:
         raise Failure(Exit.DENIED, str(error)) from None
     except Unreachable as error:

@@ -149,7 +149,7 @@ def _sender(
             yield HttpSender(http, topic, shape.producer_id is not None, retry_seconds)
 
 
-class Progress(Protocol):
+class SendProgress(Protocol):
     """Notified of progress."""
 
     def advance(self, lines: int, size: int) -> None: ...
@@ -187,7 +187,7 @@ class _Bar:
 
 
 @contextmanager
-def _progress(topic: str) -> Iterator[Progress]:
+def _progress(topic: str) -> Iterator[SendProgress]:
     """A bar if stderr is a terminal and stdin is not; otherwise nothing."""
     if not sys.stderr.isatty() or sys.stdin.isatty():
         if sys.stdin.isatty():

@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from headrace.client import fork
 from headrace.client.consumer.decode import Broken, Decoder, Packed, Passed, Piece, is_packed
+from headrace.client.consumer.fixed_session import FixedSession
 from headrace.client.consumer.membership import GroupSession
 from headrace.client.consumer.prefetch import Prefetch
 from headrace.client.consumer.progress import ReadProgress
 from headrace.client.consumer.scan import NO_ROWS
 from headrace.client.consumer.start import Start, parse_start, positions_at
-from headrace.client.fixed_session import FixedSession
 from headrace.client.message import Message, messages_of
 from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings

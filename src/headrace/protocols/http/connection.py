@@ -57,7 +57,7 @@ class _TooMuch(Exception):
     """Ends the parsing of a head."""
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """One connection of a client."""
 
     def __init__(self, settings: HttpSettings, *arguments: Any, **named: Any) -> None:

@@ -35,7 +35,7 @@ BYTES_PER_READ: Final = 32 << 10
 RETRY_MILLISECONDS: Final = 1_000
 
 
-class Gap(msgspec.Struct, frozen=True):
+class GapEvent(msgspec.Struct, frozen=True):
     """Messages that retention deleted before they could be sent: from one offset up to, not including, another."""
 
     partition: int
@@ -78,7 +78,7 @@ class Subscriber:
 
     def _gap(self, error: OffsetOutOfRange) -> bytes:
         self.positions[error.partition] = error.start
-        return event("gap", Gap(error.partition, error.offset, error.start), self.event_id)
+        return event("gap", GapEvent(error.partition, error.offset, error.start), self.event_id)
 
     def _messages(self, batch: pa.RecordBatch) -> bytes:
         partition = batch.column("partition")[0].as_py()

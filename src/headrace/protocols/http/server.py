@@ -27,7 +27,7 @@ import uvicorn
 from litestar.types import ASGIApp
 
 from headrace.edge.draining import Draining
-from headrace.protocols.http.connection import Connection
+from headrace.protocols.http.connection import HttpConnection
 from headrace.protocols.http.settings import HttpSettings
 
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
@@ -109,7 +109,7 @@ def serve(
     context = None if tls is None else load_tls(tls)
     config = uvicorn.Config(
         cast(Any, app),
-        http=cast(Any, partial(Connection, settings)),
+        http=cast(Any, partial(HttpConnection, settings)),
         ws="none",
         lifespan="on",
         log_config=None,
