@@ -78,3 +78,10 @@ def test_creating(server: Server, topic: str) -> None:
     assert "earliest, latest or a time" in server.run("group", "create", topic, "x", "--start", "5").refused(2)
     assert "does not exist" in server.run("group", "create", "nothing", "x").refused(1)
     assert server.run("group", "create", topic, "x", "--consumers", "0").code == 2
+
+
+def test_creating_a_group_again_moves_nothing_and_says_so(server: Server) -> None:
+    server.run("topic", "create", "regrouped")
+    assert "created group billing" in server.run("group", "create", "regrouped", "billing").out
+    again = server.run("group", "create", "regrouped", "billing", "--start", "latest")
+    assert "updated group billing" in again.out and "--start applies to new groups only" in again.err

@@ -79,3 +79,11 @@ def test_amounts() -> None:
     for wrong in ("", "m", "1.5h", "-1", "1 h", "²"):
         with pytest.raises(Failure, match="--x is"):
             parse_amount("--x", wrong, units)
+
+
+def test_creating_a_topic_again_says_what_it_did(server: Server) -> None:
+    assert server.run("topic", "create", "again").lines() == ["created topic again (1 partition)"]
+    assert server.run("topic", "create", "again").lines() == ["topic again exists (1 partition), nothing changed"]
+    assert server.run("topic", "create", "again", "--partitions", "3").lines() == [
+        "topic again exists: 1 -> 3 partitions"
+    ]

@@ -48,3 +48,7 @@ def test_wrong_usage(tmp_path: Path) -> None:
 def test_no_server() -> None:
     refused = headrace("verify", "--json", "--seconds", "1", "--url", "headrace://127.0.0.1:1", "--patience", "0.2")
     assert refused.code == 3
+
+
+def test_a_wrong_address_is_wrong_usage_and_no_violation() -> None:
+    assert "--url" in headrace("verify", "--url", "http://127.0.0.1:7070", "--seconds", "1").refused(2)

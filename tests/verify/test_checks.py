@@ -226,3 +226,21 @@ def test_generations_seen_at_the_same_time_have_no_order() -> None:
 
 def test_offsets_say_where_partitions_start() -> None:
     assert kinds(PUBLISHED, log(0, "a:2", start=2), OffsetsSeen({0: (2, 3)}, 5)) == []
+
+
+def test_what_a_seek_passed_over_may_be_dropped_unread_by_an_important_group() -> None:
+    published = sent(1, ["a:0", "a:1", "a:2"], [(0, 0), (0, 1), (0, 2)])
+    dropped = [*published, *log(0, "a:2", start=2), polled(40, 2, "a:2"), seen(50, 3, important=True)]
+    assert "lost" in kinds(dropped)
+    assert kinds(dropped, sought(9, 20, 2)) == []
+    # Only what is below its target.
+    assert "lost" in kinds(dropped, sought(9, 20, 1))
+
+
+def test_a_seek_to_what_retention_just_dropped_begins_at_the_oldest_kept() -> None:
+    dropped_before = OffsetsSeen({0: (2, 3)}, 55)
+    again = [*GOOD, *sought(9, 50, 0), polled(70, 2, "a:2", generation=2), seen(90, 3, generation=2)]
+    assert "seek_ignored" in kinds(again)
+    assert "seek_ignored" not in kinds(again, dropped_before)
+    # It was there after the seek, and somebody had to be given it.
+    assert "seek_ignored" in kinds(again, OffsetsSeen({0: (0, 3)}, 56))

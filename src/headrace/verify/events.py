@@ -30,7 +30,7 @@ class Began(_Event, frozen=True):
     seed: int = 0
 
 
-class PublishStarted(_Event, frozen=True):
+class PublishStarted(_Event, frozen=True, tag="publish"):
     """A call that publishes messages.
 
     source: the producer id, or none; then only what was acknowledged has an order.
@@ -47,7 +47,7 @@ class PublishStarted(_Event, frozen=True):
     is_one_commit: bool = True
 
 
-class PublishEnded(_Event, frozen=True):
+class PublishEnded(_Event, frozen=True, tag="published"):
     """The end of such a call: for each message partition and offset, or none if the server named no place."""
 
     number: int
@@ -69,7 +69,7 @@ class Poll(_Event, frozen=True):
     at_ns: int
 
 
-class OffsetsCommitted(_Event, frozen=True):
+class OffsetsCommitted(_Event, frozen=True, tag="commit"):
     """Offsets that a member committed."""
 
     group: str
@@ -81,7 +81,7 @@ class OffsetsCommitted(_Event, frozen=True):
     error: str = ""
 
 
-class SeekStarted(_Event, frozen=True):
+class SeekStarted(_Event, frozen=True, tag="seek"):
     """A call that moves a group."""
 
     number: int
@@ -141,7 +141,7 @@ class LogEnd(_Event, frozen=True):
     end: int
 
 
-class GapReported(_Event, frozen=True):
+class GapReported(_Event, frozen=True, tag="gap"):
     """Offsets that the server reported as unreadable, up to and without `end`, in its own words."""
 
     partition: int

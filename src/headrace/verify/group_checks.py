@@ -121,7 +121,9 @@ def _nothing_passed_over(line: Line, lines: _Lines, history: HistoryIndex, is_im
     Of what was given before a seek back and not again after it, the seek was ignored.
     """
     windows = [_Window(-math.inf, -math.inf, 0), *lines.seeks.get(line, [])]
-    covered = [_beginning(history, line, is_important, window.target) for window in windows]
+    # Retention may have dropped what a seek aims at just before the seek: the group then begins at the oldest kept.
+    targets = [max(window.target, history.start_after(line[1], window.called_ns)) for window in windows[1:]]
+    covered = [_beginning(history, line, is_important, target) for target in (0, *targets)]
     ever = _beginning(history, line, is_important, max(window.target for window in windows))
     given = sorted(lines.given.get(line, []))
     place = 0

@@ -45,6 +45,7 @@ class HistoryIndex:
         self.growths = 0
         # The highest start offset that was ever seen, and what a server reported as unreadable.
         self.starts: dict[int, int] = defaultdict(int)
+        self.start_sightings: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self.gaps: list[GapReported] = []
         self.ends: dict[int, LogEnd] = {}
         self.stalled: list[Stalled] = []
@@ -77,6 +78,7 @@ class HistoryIndex:
             case OffsetsSeen():
                 for partition, (start, _) in event.offsets.items():
                     self.starts[partition] = max(self.starts[partition], start)
+                    self.start_sightings[partition].append((event.at_ns, start))
             case Grown():
                 self.growths += 1
             case LogRead():
@@ -91,6 +93,19 @@ class HistoryIndex:
                 self.stalled.append(event)
             case ClientFailed():
                 self.failures.append(event)
+
+    def start_after(self, partition: int, time_ns: float) -> int:
+        """The first start offset of a partition that was seen after a time, or 0."""
+        return next((start for at_ns, start in sorted(self.start_sightings[partition]) if at_ns >= time_ns), 0)
+
+    def passed_by_seek(self, partition: int, offset: int) -> bool:
+        """Whether a seek may have moved an important group past this place: retention need not wait for it then."""
+        important = {seen.group for seen in self.groups if seen.important}
+        return any(
+            seek.group in important and seek.offsets.get(partition, 0) > offset
+            for number, seek in self.seeks.items()
+            if number not in self.sought or self.sought[number].outcome != "failed"
+        )
 
     def outcome_of(self, call: PublishStarted) -> Outcome:
         """How a call ended; one without an end is unknown."""

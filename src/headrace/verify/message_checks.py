@@ -84,7 +84,8 @@ def _is_excused(history: HistoryIndex, receipt: Place | None) -> bool:
 def _is_expired(history: HistoryIndex, receipt: Place | None) -> bool:
     """Whether retention may have dropped it unseen; an important group must have been given what is dropped."""
     if any(seen.important for seen in history.groups):
-        return False
+        is_dropped = receipt is not None and receipt[1] < history.starts[receipt[0]]
+        return receipt is not None and is_dropped and history.passed_by_seek(*receipt)
     return any(history.starts.values()) if receipt is None else receipt[1] < history.starts[receipt[0]]
 
 

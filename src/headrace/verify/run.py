@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.client import Client, connect
-from headrace.core.errors import Damaged, HeadraceError
+from headrace.core.errors import Damaged, HeadraceError, OffsetOutOfRange
 from headrace.verify.events import Began, ClientFailed, GapReported, LogEnd, LogRead, Note, OffsetsSeen, Stalled
 from headrace.verify.history import Recorder
 from headrace.verify.members import Members
@@ -171,6 +171,10 @@ def read_log(client: Client, topic: str, recorder: Recorder) -> None:
         while position < end:
             try:
                 batch = client.read(topic, partition, position, min(_READ_MESSAGES, end - position))
+            except OffsetOutOfRange as error:
+                # Retention dropped it since the offsets were asked for.
+                start = position = max(error.start, position + 1)
+                continue
             except Damaged as error:
                 recorder.record(GapReported(partition, position, position + 1, str(error)))
                 position += 1

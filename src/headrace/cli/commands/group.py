@@ -10,7 +10,7 @@ import typer
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.messages.positions import chosen_partitions, offsets_at, parse_from
 from headrace.cli.options import DEFAULT_URL, Ca, Json, Token, Url, connected
-from headrace.cli.output import print_json, print_line, print_table, time_shown
+from headrace.cli.output import print_json, print_line, print_note, print_table, time_shown
 from headrace.cli.remote.paths import path_of
 from headrace.core.positions import AtTime, Earliest, Latest, Position, read_from
 
@@ -60,12 +60,17 @@ def create(
         "read_from": read_from(begins),
     }
     with connected(url, token, ca) as client:
+        names = client.get(path_of("topics", topic, "groups"))["groups"]
+        is_new = group.casefold() not in (name.casefold() for name in names)
         made = client.put(path_of("topics", topic, "groups", group), body)
+    if not is_new and start != "earliest":
+        print_note(f"group {group} exists: --start applies to new groups only; move it with `headrace group seek`")
     if as_json:
         print_json(made)
         return
     kind = "members join and leave" if made["consumers"] is None else f"{made['consumers']} fixed consumers"
-    print_line(f"created group {group} of topic {topic} ({kind}{', important' if made['important'] else ''})")
+    done = "created" if is_new else "updated"
+    print_line(f"{done} group {group} of topic {topic} ({kind}{', important' if made['important'] else ''})")
 
 
 @app.command("list")

@@ -46,10 +46,14 @@ DEFAULT_STORE: Final = "file:./headrace-data"
 def create(
     name: Annotated[str, typer.Argument(help="Name of the token's user; shown by `token list`.")],
     publish: Annotated[list[str] | None, typer.Option(help="May publish to these topics.", metavar="PATTERN")] = None,
-    read: Annotated[list[str] | None, typer.Option(help="May read these topics.", metavar="PATTERN")] = None,
+    read: Annotated[
+        list[str] | None, typer.Option(help="May read these topics, and create their groups.", metavar="PATTERN")
+    ] = None,
     manage: Annotated[
         list[str] | None,
-        typer.Option(help="May create, alter and delete these topics and their groups.", metavar="PATTERN"),
+        typer.Option(
+            help="May create, alter and delete these topics, and seek and delete their groups.", metavar="PATTERN"
+        ),
     ] = None,
     group: Annotated[list[str] | None, typer.Option(help="Only with these groups. \\[*]", metavar="PATTERN")] = None,
     producer: Annotated[
@@ -75,15 +79,17 @@ def create(
 def rotate(
     name: Annotated[str, typer.Argument(help="Name or id of the token.", metavar="NAME")],
     keep: Annotated[str, typer.Option(help="How long the old token stays valid: 1h, 30m, 0s.", metavar="TIME")] = "1h",
-    expires: Expires = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            help="Lifetime of the new token: 90d, 12h, 30m, 60s. By default that of the old one.", metavar="TIME"
+        ),
+    ] = None,
     store: Store = DEFAULT_STORE,
     audit_log: AuditLog = "",
     as_json: Json = False,
 ) -> None:
-    """Replace a token by a new one with the same rights. The old token stays valid for the --keep time.
-
-    Without --expires the new token gets the same lifetime as the old one had.
-    """
+    """Replace a token by a new one with the same rights. The old token stays valid for the --keep time."""
     keep_seconds = parse_amount("--keep", keep, SECONDS)
     life_seconds = None if expires is None else parse_amount("--expires", expires, SECONDS)
     with _access(store, audit_log) as access:
@@ -139,7 +145,7 @@ def revoke(
     store: Store = DEFAULT_STORE,
     audit_log: AuditLog = "",
 ) -> None:
-    """Revoke a token. New calls fail at once, running calls within a second."""
+    """Revoke a token. All calls with it fail within a second, running ones too."""
     with _access(store, audit_log) as access:
         known = {each.id: each for each in access.list()}
         if not access.revoke(token_id):

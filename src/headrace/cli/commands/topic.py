@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,9 @@ from headrace.cli.exits import Exit, Failure
 from headrace.cli.options import DEFAULT_URL, Ca, Json, Token, Url, connected
 from headrace.cli.output import bytes_shown, print_json, print_line, print_table, time_shown
 from headrace.cli.remote.paths import path_of
+
+if TYPE_CHECKING:
+    from headrace.cli.remote.http import HttpClient
 
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 
@@ -59,7 +62,11 @@ def create(
     token: Token = None,
     ca: Ca = None,
 ) -> None:
-    """Create a topic, with one partition by default. Succeeds if it already exists with the same settings."""
+    """Create a topic, with one partition by default.
+
+    If it exists, missing partitions are added (which moves keys) and nothing else changes. Fewer partitions or other
+    settings are refused.
+    """
     settings = _settings(
         retention,
         retention_bytes,
@@ -72,11 +79,28 @@ def create(
     )
     body: dict[str, Any] = {"name": topic, "partitions": partitions, "settings": settings}
     with connected(url, token, ca) as client:
+        before = _partitions(client, topic)
         made = client.post(path_of("topics"), body)
     if as_json:
         print_json(made)
+        return
+    count = len(made["partitions"])
+    if before is None:
+        print_line(f"created topic {made['name']} ({_counted(count, 'partition')})")
+    elif before == count:
+        print_line(f"topic {made['name']} exists ({_counted(count, 'partition')}), nothing changed")
     else:
-        print_line(f"created topic {made['name']} ({_counted(len(made['partitions']), 'partition')})")
+        print_line(f"topic {made['name']} exists: {before} -> {count} partitions")
+
+
+def _partitions(client: HttpClient, topic: str) -> int | None:
+    """How many partitions a topic has; none if it does not exist, or may not be looked at."""
+    from headrace.cli.remote.http import Refused
+
+    try:
+        return len(client.get(path_of("topics", topic))["partitions"])
+    except Refused:
+        return None
 
 
 @app.command("list")

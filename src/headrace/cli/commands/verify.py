@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from headrace.cli.exits import Exit, Failure
+from headrace.cli.exits import Exit, Failure, exit_of
 from headrace.cli.options import Ca, Json, Token
 from headrace.cli.output import print_json, print_line, print_note
-from headrace.core.errors import AccessDenied, HeadraceError, InvalidInput, Unauthenticated, Unreachable
+from headrace.core.errors import HeadraceError, InvalidInput
 
 if TYPE_CHECKING:
     from headrace.verify.verdict import Verdict
@@ -88,6 +88,8 @@ def verify(
         seed=chosen,
     )
     _check_workload(workload)
+    if url is not None:
+        _check_url(url)
     if not as_json:
         print_note(f"verifying for {seconds:g} seconds with seed {chosen}")
     with ExitStack() as undo:
@@ -115,6 +117,15 @@ def _check_workload(workload: Workload) -> None:
         raise Failure(Exit.USAGE, f"--{option} is {error.value}: {error.rule}") from None
 
 
+def _check_url(url: str) -> None:
+    from headrace.client.addresses import parse_addresses
+
+    try:
+        parse_addresses(url)
+    except InvalidInput as error:
+        raise Failure(Exit.USAGE, f"--{error}") from None
+
+
 def _record(workload: Workload, history: Path, url: str | None, token: str | None, ca: Path | None) -> None:
     from headrace.load.interrupts import interruptible
     from headrace.load.load import LoadFailed
@@ -129,14 +140,12 @@ def _record(workload: Workload, history: Path, url: str | None, token: str | Non
             with temporary_store(None) as store, serving(store) as server:
                 # HEADRACE_TOKEN belongs to another server.
                 VerifyRun(server.url, workload, history, "").run()
-    except (Unauthenticated, AccessDenied) as error:
-        raise Failure(Exit.DENIED, str(error)) from None
-    except Unreachable as error:
-        raise Failure(Exit.UNREACHABLE, str(error)) from None
+    except InvalidInput as error:
+        raise Failure(Exit.USAGE, f"--{error}") from None
     except LoadFailed as error:
         raise Failure(Exit.FAILING, str(error)) from None
     except HeadraceError as error:
-        raise Failure(Exit.FAILING if error.retry else Exit.REFUSED, str(error)) from None
+        raise Failure(exit_of(type(error)), str(error)) from None
     except OSError as error:
         raise Failure(Exit.USAGE, f"{error.filename}: {error.strerror}") from None
 

@@ -250,7 +250,7 @@ def plan(
         if sources is not None:
             sources, seqno = RowSources(sources.code[kept], sources.sources), seqno[kept]
     partition, round_robin, keyed = choose_partitions(batch, seqno, sources, state, time_us)
-    order, directory = _sort(partition, state.end_offsets)
+    order, directory = _assign_offsets(partition, state.end_offsets)
     receipts = _receipts(outcome, kept, partition, order, directory)
     updates = NO_UPDATES
     if sources is not None:
@@ -407,7 +407,7 @@ def _new_payloads(
     return payloads.pick(~repeated)
 
 
-def _sort(partition: Int32s, end_offsets: Int64s) -> tuple[Int64s | None, Directory]:
+def _assign_offsets(partition: Int32s, end_offsets: Int64s) -> tuple[Int64s | None, Directory]:
     """The stable order by partition (none if the rows are in it already) and the directory of the sorted rows."""
     if len(partition) == 1:
         return None, Directory(partition, end_offsets[partition], _ONE_ROW)

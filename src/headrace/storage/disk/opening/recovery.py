@@ -98,7 +98,7 @@ def recover(
         found.is_lost, complete = True, 0
         # It would say so again at every opening.
         found.doomed.append(newest.index_path)
-    index, scanned = _repair_newest(files, newest, complete, damage)
+    index, scanned = _cut_torn_tail(files, newest, complete, damage)
     newest.growing = index
     # The names of a segment and of a snapshot count from here on too, and may never have been synced.
     files.sync_directory(directory)
@@ -287,7 +287,7 @@ def _was_begun(files: FileSystem, path: Path, topic: TopicRecord) -> bool:
     return is_longer or bool(scan(files.map(path), frame.ALIGNMENT, topic.id, str(path)).frames)
 
 
-def _repair_newest(
+def _cut_torn_tail(
     files: FileSystem, segment: Segment, complete: int, damage: list[Damaged]
 ) -> tuple[GrowingIndex, Scanned]:
     """Index the newest segment, of which so many bytes are known to have been complete, and cut its torn tail."""

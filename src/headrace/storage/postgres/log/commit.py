@@ -70,7 +70,7 @@ def persist(connection: Connection, topic: TopicRecord, head: TopicRow, commits:
     return [*statements, heads.moving(topic, head, messages)]
 
 
-def find_out(connection: Connection, topic: TopicRecord, head: TopicRow, writing: CommitWriter) -> bool:
+def resolve_lost_commit(connection: Connection, topic: TopicRecord, head: TopicRow, writing: CommitWriter) -> bool:
     """Whether a commit whose COMMIT got no answer is there; the caller holds the row."""
     assert writing.commits
     if head.commits == writing.base:

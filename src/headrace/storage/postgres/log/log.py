@@ -55,7 +55,7 @@ from headrace.storage.postgres.codec.decode import read_columns
 from headrace.storage.postgres.errors import failure_of, has_ended_connection, is_lost, reason_of
 from headrace.storage.postgres.log import topic_row as heads
 from headrace.storage.postgres.log import topic_state as knowledge
-from headrace.storage.postgres.log.commit import CommitWriter, find_out, persist
+from headrace.storage.postgres.log.commit import CommitWriter, persist, resolve_lost_commit
 from headrace.storage.postgres.log.producers import TransactionFences
 from headrace.storage.postgres.log.retention import Retention
 from headrace.storage.postgres.log.segments import Segments, begin_segment, is_full, look, segments_of
@@ -286,7 +286,7 @@ class PostgresLog:
         head, transaction = heads.begin(connection, topic, writing.store_wide)
         if writing.is_doubtful:
             # What wrote no commit is decided anew.
-            writing.is_written = bool(writing.commits) and find_out(connection, topic, head, writing)
+            writing.is_written = bool(writing.commits) and resolve_lost_commit(connection, topic, head, writing)
             writing.is_doubtful = False
         sight = Sight(head, segments_of(connection, topic.id, head, self._segments()))
         if writing.is_written:
