@@ -84,8 +84,9 @@ def _is_excused(history: HistoryIndex, receipt: Place | None) -> bool:
 def _is_expired(history: HistoryIndex, receipt: Place | None) -> bool:
     """Whether retention may have dropped it unseen; an important group must have been given what is dropped."""
     if any(seen.important for seen in history.groups):
-        is_dropped = receipt is not None and receipt[1] < history.starts[receipt[0]]
-        return receipt is not None and is_dropped and history.passed_by_seek(*receipt)
+        # Without a receipt it may have been anywhere below what was dropped.
+        places = [receipt] if receipt is not None else [(partition, 0) for partition in history.starts]
+        return any(offset < history.starts[part] and history.passed_by_seek(part, offset) for part, offset in places)
     return any(history.starts.values()) if receipt is None else receipt[1] < history.starts[receipt[0]]
 
 
