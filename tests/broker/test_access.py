@@ -93,7 +93,7 @@ def test_rotation_never_gives_more_time_or_other_rights(store: Store) -> None:
     access.rotate("till", keep_seconds=3_600)
     assert {token.id: token.expires_us for token in access.list()}[short.id] == short.expires_us
     access.create("till", [("b", [Right.MANAGE])])
-    with pytest.raises(InvalidInput, match="by its id"):
+    with pytest.raises(InvalidInput, match="give the id of one"):
         access.rotate("till", keep_seconds=0)
     for name, keep_seconds in (("nobody", 0), ("till", -1)):
         with pytest.raises(InvalidInput):

@@ -42,7 +42,7 @@ def test_what_cannot_be_backed_up(tmp_path: Path) -> None:
     copy = str(tmp_path / "copy")
     refused = headrace("backup", copy, "--store", "postgresql://someone:secret@host/db").refused(2)
     assert "pg_dump" in refused and "secret" not in refused
-    assert "it is no store" in headrace("backup", copy, "--store", f"file:{tmp_path}/nothing").refused(2)
+    assert "it is not a store" in headrace("backup", copy, "--store", f"file:{tmp_path}/nothing").refused(2)
     assert "file:" in headrace("backup", copy, "--store", "memory:").refused(2)
     patient = Patient(tmp_path, commits=1)
     refused = headrace("backup", str(tmp_path), "--store", f"file:{patient.directory}").refused(2)

@@ -106,7 +106,7 @@ def test_flight_takes_a_renewed_certificate_while_streams_go_on(tmp_path: Path) 
                 assert not is_reached("localhost")
                 certificates.key.write_text("nothing good")
                 server.process.send_signal(signal.SIGHUP)
-                eventually(lambda: "stays as it was" in server.err)
+                eventually(lambda: "the old one stays in use" in server.err)
                 assert is_reached("127.0.0.1")
                 for renewals in (1, 2):
                     certificates.issue("localhost", "127.0.0.1")

@@ -49,6 +49,41 @@ def test_dictionaries_that_are_replaced_or_grow_are_put_together() -> None:
     assert codecs == ["raw", "gzip"] * 10 + ["raw", "gzip", "zstd", "raw"] * 5 + ["lzop", "raw"] * 10
 
 
+def growing(deltas: int, value_bytes: int) -> bytes:
+    """A dictionary that grows by one value with each of its batches."""
+    values = [f"{number:08}" + "x" * value_bytes for number in range(deltas)]
+    schema = pa.schema([("value", pa.dictionary(pa.int32(), pa.string()))])
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True, compression="zstd")
+    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        for count in range(1, deltas + 1):
+            column = pa.DictionaryArray.from_arrays(pa.array([count - 1], pa.int32()), pa.array(values[:count]))
+            writer.write_batch(pa.record_batch([column], schema=schema))
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def test_dictionary_counts_for_each_batch_that_keeps_it() -> None:
+    assert Stream(growing(5, 1_000), BYTES_MAX).batch().num_rows == 5
+    body = growing(60, 10_000)
+    assert len(body) < BYTES_MAX // 10
+    assert "when decoded" in str(refused(body))
+
+
+@pytest.mark.parametrize("kind", ["dictionary", "view"])
+def test_value_counts_each_time_it_is_repeated(kind: str) -> None:
+    column = pa.array([b"x" * 100_000]).dictionary_encode().take(pa.array([0] * 40))
+    if kind == "view":
+        one = pa.array([b"x" * 100_000], pa.binary_view())
+        column = pa.Array.from_buffers(
+            pa.binary_view(), 40, [None, pa.py_buffer(bytes(one.buffers()[1]) * 40), one.buffers()[2]]
+        )
+    body = stream_of(pa.record_batch({"value": column}), compression="zstd")
+    assert len(body) < 10_000
+    assert "each repetition" in str(refused(body))
+    stream = Stream(body, 8 << 20)
+    assert stream.batch().num_rows == 40 and stream.decoded_bytes == 4_000_000
+
+
 def test_stream_without_batches_or_rows_has_its_columns() -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, pa.schema([("value", pa.binary())])):

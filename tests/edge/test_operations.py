@@ -386,3 +386,64 @@ def test_the_documentation_has_every_operation() -> None:
         right, group, producer = f"`{need.right}`", "for the group", "for the producer ids"
         said = (right in rows[name], group in rows[name], producer in rows[name], rows[name].endswith("| yes |"))
         assert said == (need.right is not None, need.for_group, need.for_producer, need.is_audited), name
+
+
+def test_a_client_of_the_queue_api_is_a_producer_id(servers: Servers) -> None:
+    """Its count is the seqno of a source: a token that is limited to other producer ids must not raise it."""
+    servers.site.broker.create_topic("counted")
+    producer = servers.site.broker.registrations.register_producer("counted", None)
+    limited = servers.site.broker.access.create(
+        "till", [("counted", ["publish"])], producers=["till-7", "prod_client:till"]
+    )
+    headers = {"Authorization": f"Bearer {limited[1]}"}
+    answers = []
+    for name in ("till", "victim"):
+        body = {"topic": "counted", "producer_id": producer, "message": "x", "prod_client": name}
+        answers.append(servers.http.post("/producer/produce", json=body, headers=headers).status_code)
+    assert answers == [200, 403]
+
+
+def test_a_writer_is_checked_as_it_is_stored(servers: Servers) -> None:
+    """A decomposed spelling is stored composed, and must not get past the pattern of another's name."""
+    servers.site.broker.create_topic("composed")
+    token = servers.site.broker.access.create("e", [("composed", ["publish"])], producers=["e*"])[1]
+    options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {token}".encode())])
+    for writer, is_taken in (("e\u0301clair", False), ("\u00e9clair", False), ("eclair", True)):
+        command = tickets.encode(tickets.Publish("composed", writer=writer, first_number=7))
+        put, answers = servers.caller.do_put(flight.FlightDescriptor.for_command(command), _ONE.schema, options)
+        try:
+            with put:
+                put.write_batch(_ONE)
+                put.done_writing()
+                answers.read()
+        except flight.FlightError:
+            assert not is_taken
+        else:
+            assert is_taken
+    assert servers.site.broker.last_commit("composed", "\u00e9clair") is None
+
+
+_ONE: Final = pa.record_batch({"value": [b"a"]})
+
+
+def test_a_column_that_is_given_twice_is_the_callers_mistake(servers: Servers) -> None:
+    servers.site.broker.create_topic("twice")
+    token = servers.site.broker.access.create("t", [("twice", ["publish"])], producers=["t"])[1]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([b"a"]), pa.array(["t"]), pa.array(["t"])], ["value", *["producer_id"] * 2]
+    )
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/vnd.apache.arrow.stream"}
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    answer = servers.http.post("/v1/topics/twice/messages", content=sink.getvalue().to_pybytes(), headers=headers)
+    assert answer.status_code == 422, answer.text
+
+
+@pytest.mark.parametrize("name", ["partitions", "self", "name", "nonsense"])
+def test_a_setting_that_is_none_is_the_callers_mistake(servers: Servers, name: str) -> None:
+    servers.site.broker.access.forget()
+    body = wire.encode(wire.CreateTopic(topic="settings", settings={name: 3}))
+    admin = next(token for token in TOKENS if token.outcome("create_topic", True, GROUP) == "admitted")
+    with pytest.raises(flight.FlightError, match="known settings are"):
+        list(servers.caller.do_action(flight.Action("create_topic", body), servers.options(admin)))

@@ -24,6 +24,11 @@ def check_group_name(name: object) -> str:
     return _check("group name", name, NAME_CHARACTERS_MAX)
 
 
+def composed(text: str) -> str:
+    """A text in composed form (NFC), as ids and writers are stored."""
+    return unicodedata.normalize("NFC", text)
+
+
 def check_id(field: str, value: object) -> str:
     """A member, writer or stage id."""
     return _check(field, value, ID_CHARACTERS_MAX)

@@ -7,7 +7,8 @@ sender chose. A batch returned from here is safe to slice, measure and concatena
 An IPC stream is looked at message by message before anything of it is decoded. Arrow verifies the metadata of each
 message, but not the sizes that it claims, and each compressed buffer says at its head how large it will be. All of them
 together must be within the limit, so that decompression never gets more memory than that. Arrow itself refuses a buffer
-that turns out larger than it claims.
+that turns out larger than it claims. A dictionary counts again for each batch that uses it, since Arrow keeps and
+validates it with each; what the values of a batch take without dictionaries and shared views is within the limit, too.
 
 Flight decodes by itself, and gives no way to look at a message before: `batches_of_flight` bounds and validates what
 comes out of it.
@@ -22,7 +23,10 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import (
@@ -57,6 +61,9 @@ class Stream:
 
     def __init__(self, body: bytes, bytes_max: int) -> None:
         self._body = body
+        self._bytes_max = bytes_max
+        # What its values take once they are decoded; known after `batch`.
+        self.decoded_bytes = 0
         try:
             self.claims = _claims_of(body, bytes_max)
         except _MALFORMED as error:
@@ -67,13 +74,21 @@ class Stream:
         try:
             reader = pa.ipc.open_stream(pa.py_buffer(self._body), options=_OPTIONS)
             check_schema(reader.schema)
-            batches = [validated(batch) for batch in reader]
+            batches = [self._counted(validated(batch)) for batch in reader]
             if len(batches) == 1:
                 return batches[0]
             joined = pa.Table.from_batches(batches, reader.schema).combine_chunks().to_batches()
         except _MALFORMED as error:
             raise self._malformed(error) from None
         return joined[0] if joined else _no_rows(reader.schema)
+
+    def _counted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same batch, if what was decoded so far is within the limit."""
+        self.decoded_bytes += sum(map(_expanded_bytes, batch.columns))
+        if self.decoded_bytes > self._bytes_max:
+            rule = f"at most {self._bytes_max} bytes, each repetition of a value counted"
+            raise InvalidInput("body", f"{self.decoded_bytes} bytes when decoded", rule)
+        return batch
 
     def _malformed(self, error: BaseException) -> InvalidInput:
         rule = f"it is not an Arrow IPC stream: {_shown(error)}"
@@ -129,6 +144,7 @@ def _claims_of(body: bytes, bytes_max: int) -> Claims:
     if len(body) > bytes_max:
         raise InvalidInput("body", f"{len(body)} bytes", f"at most {bytes_max} bytes")
     rows = size = 0
+    dictionaries: dict[int, int] = {}
     for count, message in enumerate(pa.ipc.MessageReader.open_stream(pa.py_buffer(body)), 1):
         if count > ARROW_MESSAGES_MAX:
             raise InvalidInput("body", f"more than {ARROW_MESSAGES_MAX} batches", "send fewer and larger batches")
@@ -143,6 +159,12 @@ def _claims_of(body: bytes, bytes_max: int) -> Claims:
             continue
         claims = _claims_of_batch(header, message)
         rows, size = rows + claims.rows, size + claims.bytes
+        if message.type == "dictionary":
+            name = header.number("<q", _DICTIONARY_ID)
+            before = dictionaries.get(name, 0) if header.number("<B", _DICTIONARY_IS_DELTA) else 0
+            dictionaries[name] = before + claims.bytes
+        else:
+            size += sum(dictionaries.values())
         if rows > BATCH_ROWS_MAX:
             raise InvalidInput("body", f"{rows} rows", f"at most {BATCH_ROWS_MAX} rows in a batch")
         if size > bytes_max:
@@ -170,6 +192,32 @@ def _decompressed(body: memoryview, buffers: Sequence[int]) -> list[int]:
         claimed = struct.unpack_from("<q", body, begin)[0] if length else 0
         sizes.append(length - _SIZE_BYTES if claimed == _AS_IT_IS else claimed)
     return sizes
+
+
+def _expanded_bytes(column: pa.Array) -> int:
+    """What the values of a validated column take when each repetition is stored: of dictionaries and of views."""
+    kind = column.type
+    if pa.types.is_map(kind):
+        return _expanded_bytes(column.keys) + _expanded_bytes(column.items)
+    if pa.types.is_dictionary(kind):
+        lengths = _lengths(column.dictionary)
+        return int(pc.sum(pa.array(lengths).take(column.indices)).as_py() or 0)
+    if pa.types.is_binary_view(kind) or pa.types.is_string_view(kind):
+        return int(_lengths(column).sum())
+    return int(column.nbytes)
+
+
+def _lengths(values: pa.Array) -> npt.NDArray[np.int64]:
+    """The bytes of each value; those of null are 0."""
+    kind = values.type
+    if pa.types.is_binary_view(kind) or pa.types.is_string_view(kind):
+        # A view is 16 bytes, the first four of which are its length; behind a null it may say anything.
+        views = np.frombuffer(values.buffers()[1] or b"", np.int32).reshape(-1, 4)
+        lengths = views[values.offset : values.offset + len(values), 0].astype(np.int64)
+        return np.where(np.asarray(values.is_valid()), lengths, 0)
+    if pa.types.is_primitive(kind) or pa.types.is_null(kind):
+        return np.full(len(values), 8, np.int64)
+    return np.asarray(pc.binary_length(values).fill_null(0), np.int64)
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
@@ -201,7 +249,9 @@ def _shown(error: BaseException) -> str:
 # The places of fields in the tables of Arrow's metadata (Message.fbs and Schema.fbs), and where they are in the bytes.
 _MESSAGE_HEADER: Final = 2
 _SCHEMA_ENDIANNESS: Final = 0
+_DICTIONARY_ID: Final = 0
 _DICTIONARY_DATA: Final = 1
+_DICTIONARY_IS_DELTA: Final = 2
 _BATCH_LENGTH: Final = 0
 _BATCH_BUFFERS: Final = 2
 _BATCH_COMPRESSION: Final = 3

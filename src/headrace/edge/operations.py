@@ -119,6 +119,8 @@ def check_producers(caller: Caller, topic: str, batch: pa.RecordBatch) -> None:
     """Raise for a batch with a producer id that the caller may not use; the batch has been validated."""
     if "producer_id" not in batch.schema.names or caller.may_publish_as_anyone(topic):
         return
+    if batch.schema.names.count("producer_id") > 1:
+        raise InvalidInput("producer_id", "2 columns", "each column may be given once")
     try:
         producers = pc.unique(batch.column("producer_id").cast(pa.string()))
     except pa.ArrowException as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_DEFAULT
+from headrace.core.names import composed
 
 
 class Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="read"):
@@ -77,7 +78,9 @@ def name_of(ticket: Reading | Upload) -> str:
 
 def producers_of(command: Upload) -> list[str | None]:
     """As whom a stream is published: its producer and its writer of commit keys, none where it names none."""
-    return [None] if isinstance(command, Stage) else [command.producer_id or None, command.writer]
+    if isinstance(command, Stage):
+        return [None]
+    return [command.producer_id or None, command.writer and composed(command.writer)]
 
 
 def encode(ticket: Reading | Upload) -> bytes:

@@ -132,7 +132,7 @@ def test_what_is_copied_is_counted(tmp_path: Path) -> None:
 
 
 def test_only_a_store_and_only_to_a_new_directory(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="it is no store"):
+    with pytest.raises(StoreUnavailable, match="it is not a store"):
         back_up(tmp_path / "nothing", tmp_path / "copy")
     store = Store(tmp_path, commits=1)
     store.target.mkdir(parents=True)
@@ -465,3 +465,12 @@ def test_the_catalog_of_a_copy_stands_alone(tmp_path: Path) -> None:
     assert sorted(path.name for path in store.target.iterdir()) == ["catalog.sqlite", "topics"]
     with closing(sqlite3.connect(store.target / "catalog.sqlite")) as database:
         assert database.execute("SELECT count(*) FROM all_topics").fetchone() == (1,)
+
+
+def test_an_index_that_is_missing_is_made_for_the_copy(tmp_path: Path) -> None:
+    store = Store(tmp_path, commits=8)
+    lost = min(store.directory.rglob("*.index"))
+    lost.unlink()
+    back_up(store.directory, store.target)
+    assert (store.target / lost.relative_to(store.directory)).exists()
+    assert not examine(store.target).is_damaged

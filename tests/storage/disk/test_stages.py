@@ -106,7 +106,7 @@ def test_one_that_cannot_be_removed_expires_later(tmp_path: Path, caplog: pytest
     with caplog.at_level(logging.WARNING):
         assert stages.drop(1, "s")
     (path,) = tmp_path.iterdir()
-    assert f"{path} stays until it expires" in caplog.text
+    assert f"{path}, it stays until it expires" in caplog.text
     assert found(stages) is None
     again = staged(tmp_path)
     assert again.expire(NOW_US) == 1

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from headrace.broker.publish.commit_queue import Request
 from headrace.broker.topics.registry import OpenTopic, Topics
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, InvalidInput
+from headrace.core.limits import SEQNO_MAX
 from headrace.core.messages import STORED_SCHEMA
 from headrace.core.names import check_id
 from headrace.core.publish.plan import DUPLICATE_BY_SOURCE
@@ -53,6 +54,9 @@ class NumberedClients:
             while True:
                 if client.count is None:
                     client.count = _count(opened, source)
+                if client.count >= SEQNO_MAX:
+                    rule = f"its source has the highest seqno there is: reset source {source[0]!r} of the topic first"
+                    raise InvalidInput("prod_client", repr(name)[:100], rule)
                 request = Request([_message(source, client.count + 1, value, partition)])
                 # Until the outcome of the message is known, the count is unknown too.
                 number, client.count = client.count, None
@@ -82,8 +86,13 @@ class NumberedClients:
             return client
 
 
+def producer_id_of(name: str) -> str:
+    """The producer id that counts the messages of a client."""
+    return PREFIX + check_id("prod_client", name)
+
+
 def _source(name: str) -> Source:
-    return PREFIX + check_id("prod_client", name), ""
+    return producer_id_of(name), ""
 
 
 def _count(opened: OpenTopic, source: Source) -> int:

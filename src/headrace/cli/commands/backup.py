@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -46,6 +47,8 @@ def backup(
     if store.startswith(("postgres:", "postgresql:")):
         # The URL is not quoted: it may contain a password.
         raise Failure(Exit.USAGE, "a store in PostgreSQL is backed up with its own tools: use pg_dump or pg_basebackup")
+    # As the files of a store: readable by their owner only.
+    os.umask(0o077)
     try:
         copied = back_up(disk_directory(store), directory.absolute())
         report = examine(directory.absolute()) if check else None

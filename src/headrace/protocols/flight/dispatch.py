@@ -9,9 +9,11 @@ from typing import Any, Final
 from headrace.broker import Broker
 from headrace.core.checks import check_seconds
 from headrace.core.descriptions import Staged
-from headrace.core.errors import QuotaExceeded
+from headrace.core.errors import InvalidInput, QuotaExceeded
 from headrace.core.limits import FETCH_WAIT_SECONDS_MAX
+from headrace.core.names import composed
 from headrace.core.publish.plan import CommitKey
+from headrace.core.settings import TopicSettings
 from headrace.edge.access import LOOK_SECONDS, Lease, Principal
 from headrace.edge.operations import registration
 from headrace.wire import operations as wire
@@ -19,8 +21,8 @@ from headrace.wire import operations as wire
 Does = Callable[[Broker, Any], Any]
 
 TABLE: Final[dict[type[wire.Operation], Does]] = {
-    wire.CreateTopic: lambda broker, op: broker.create_topic(op.topic, op.partitions, **op.settings),
-    wire.AlterTopic: lambda broker, op: broker.alter_topic(op.topic, op.partitions, **op.settings),
+    wire.CreateTopic: lambda broker, op: broker.create_topic(op.topic, op.partitions, **_settings(op)),
+    wire.AlterTopic: lambda broker, op: broker.alter_topic(op.topic, op.partitions, **_settings(op)),
     wire.DeleteTopic: lambda broker, op: broker.delete_topic(op.topic),
     wire.DescribeTopic: lambda broker, op: broker.describe_topic(op.topic),
     wire.Offsets: lambda broker, op: broker.offsets(op.topic),
@@ -68,12 +70,22 @@ def perform(operation: wire.Operation, broker: Broker, principal: Principal) -> 
     return answer
 
 
+def _settings(operation: wire.CreateTopic | wire.AlterTopic) -> dict[str, Any]:
+    """Topic settings that are arguments of the broker and no others."""
+    for name in operation.settings:
+        if name not in TopicSettings.__struct_fields__:
+            rule = f"known settings are {', '.join(TopicSettings.__struct_fields__)}"
+            raise InvalidInput("setting", repr(name)[:100], rule)
+    return operation.settings
+
+
 def _names(operation: wire.Operation) -> tuple[str, str, str | None, str | None]:
     """The operation in the table of rights, with its topic, group and producer id, if it has them."""
     name = str(operation.__struct_config__.tag)
     if isinstance(operation, wire.RegisterGroup):
         name = registration(operation.consumers, operation.important)
-    producer = getattr(operation, "producer_id", None) or getattr(operation, "writer", None)
+    writer = getattr(operation, "writer", None)
+    producer = getattr(operation, "producer_id", None) or (writer and composed(writer))
     return name, operation.topic, getattr(operation, "group", None), producer
 
 

@@ -16,6 +16,7 @@ from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
 from headrace.core.errors import Forbidden
+from headrace.core.names import composed
 from headrace.edge.access import Gate, Lease, Principal
 from headrace.edge.operations import OPERATIONS
 from headrace.protocols.http.requests.raw_paths import unquoted
@@ -48,7 +49,7 @@ async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
     if not handler.opt.get("checked_inside"):
         # As the handler reads them: a right on `a%2Fb` would say nothing about the topic `a/b`.
         named = {name: unquoted(str(value)) for name, value in connection.path_params.items()}
-        producer = named.get("producer", named.get("writer"))
+        producer = named.get("producer") or composed(named.get("writer", "")) or None
         principal.require(operation, named.get("topic", "*"), named.get("group"), producer)
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, ParamSpec, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from typing import Any, Final, ParamSpec, TypeVar
 
 import msgspec
 from litestar import Request
@@ -20,6 +21,9 @@ from headrace.core.limits import LOOP_BYTES_MAX
 P = ParamSpec("P")
 T = TypeVar("T")
 Body = TypeVar("Body", bound=msgspec.Struct)
+
+# Threads of its own: large bodies must not hold up the look-up of tokens, which runs in the loop's default threads.
+_DECODERS: Final = ThreadPoolExecutor(4, thread_name_prefix="headrace-decode")
 
 
 async def read(request: Request[Any, Any, Any], kind: type[Body]) -> Body:
@@ -32,7 +36,7 @@ async def off_loop(size: int, function: Callable[P, T], *args: P.args, **kwargs:
     """Run work on `size` bytes: directly if they are few, otherwise in a thread."""
     if size <= LOOP_BYTES_MAX:
         return function(*args, **kwargs)
-    return await asyncio.to_thread(function, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(_DECODERS, partial(function, *args, **kwargs))
 
 
 def decode(body: bytes, kind: type[Body]) -> Body:

@@ -11,6 +11,7 @@ from litestar.params import FromPath
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_DEFAULT
+from headrace.core.names import composed
 from headrace.core.publish.plan import Receipts
 from headrace.edge.access import Leases
 from headrace.edge.arrow import Stream
@@ -85,24 +86,23 @@ async def publish(
     """Publish messages in one commit. Returns a receipt for each, in the order sent, once they are durable."""
     is_arrow = wants_arrow(request)
     body, bytes_max = await request.body(), rest_settings.body_bytes_max
+    principal, name = principal_of(request), unquoted(topic)
     if body_type(request) == ARROW:
-        batch, key = await _batch_of_arrow(body, bytes_max), None
+        stream = await off_loop(len(body), Stream, body, bytes_max)
+        # A small body may be large when it is decoded, so its claimed size decides where that runs.
+        batch, key = await off_loop(max(len(body), stream.claims.bytes), stream.batch), None
+        # The body itself is counted where it is read.
+        principal.limits.publish_bytes.spend(principal.name, max(0, stream.decoded_bytes - len(body)))
+        del stream
     else:
         batch, key = await off_loop(len(body), publish_of_json, body)
     del body
-    principal, name = principal_of(request), unquoted(topic)
     principal.require_producers("publish", name, batch)
     if key is not None:
-        principal.require("publish", name, producer=key.writer)
+        principal.require("publish", name, producer=composed(key.writer))
     receipts = await bridge.publish(name, batch, key)
     answer = await off_loop(len(receipts) * _RECEIPT_BYTES, _answered, receipts, is_arrow)
     return Response(answer, media_type=ARROW if is_arrow else JSON)
-
-
-async def _batch_of_arrow(body: bytes, bytes_max: int) -> pa.RecordBatch:
-    """Decode a body. A small one may be large when decompressed, so its claimed size decides where it runs."""
-    stream = await off_loop(len(body), Stream, body, bytes_max)
-    return await off_loop(max(len(body), stream.claims.bytes), stream.batch)
 
 
 def _answered(receipts: Receipts, is_arrow: bool) -> bytes:

@@ -19,6 +19,7 @@ from litestar.di import NamedDependency
 from litestar.exceptions import HTTPException, MethodNotAllowedException
 from litestar.response.base import ASGIResponse
 
+from headrace.broker.queue_api.numbered_clients import producer_id_of
 from headrace.broker.queue_api.ordered_reader import Taken
 from headrace.broker.queue_api.registrations import group_name
 from headrace.core.codecs import columns as codecs
@@ -172,6 +173,8 @@ async def produce(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
     if not registrations.knows_producer(topic, producer_id):
         await bridge.call(registrations.check_producer, topic, producer_id)
     if given.prod_client is not None:
+        # Its count is the seqno of a source, which others must not raise.
+        principal_of(request).require("publish", topic, producer=producer_id_of(str(given.prod_client)))
         await bridge.call(bridge.broker.publish_numbered, topic, str(given.prod_client), value, partition)
     elif partition is None:
         await bridge.publish_value(topic, value)
@@ -285,7 +288,8 @@ async def client_size(request: Request[Any, Any, Any], bridge: NamedDependency[B
     if given.prod_client is None:
         raise InvalidInput("prod_client", "missing", "give the name of the client")
     names = await bridge.call(bridge.broker.list_topics)
-    topics = [name for name in names if caller.may(Right.PUBLISH, name)]
+    producer = producer_id_of(str(given.prod_client))
+    topics = [name for name in names if caller.may(Right.PUBLISH, name, None, producer)]
     clients = bridge.broker.registrations.clients
     return _success(count=await bridge.call(clients.count, str(given.prod_client), topics))
 
