@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import ID_CHARACTERS_MAX, NAME_CHARACTERS_MAX
-from headrace.core.names import check_group_name, check_id, check_topic_name, topic_key
+from headrace.core.names import check_group_name, check_id, check_topic_name, composed, topic_key
 
 
 @pytest.mark.parametrize("name", ["a", "Orders", "all_topics", 'it\'s "quoted"', "süß 🚰", "a/b.c", "x" * 255, " "])
@@ -103,3 +103,7 @@ def test_a_checked_name_passes_again_unchanged(name: str) -> None:
     assert checked == unicodedata.normalize("NFC", name)
     assert check_topic_name(checked) == checked
     assert checked.encode("utf-8").decode("utf-8") == checked
+
+
+def test_text_is_composed_as_ids_are_stored() -> None:
+    assert composed("e\u0301clair") == "\u00e9clair" == check_id("writer", "e\u0301clair")
