@@ -65,7 +65,7 @@ def test_a_changed_query_is_refused_by_what_changed(tmp_path: Path, part: str, v
 
 def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
-    with pytest.raises(InvalidInput, match="something else"):
+    with pytest.raises(InvalidInput, match="not a checkpoint of a pipeline"):
         checkpoint(tmp_path).check()
 
 
