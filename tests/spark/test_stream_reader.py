@@ -376,5 +376,5 @@ def test_a_task_that_wants_no_more_lets_go(client: Client, url: str, topic: str)
 def test_a_checkpoint_of_another_topic_is_refused(client: Client, url: str, topic: str) -> None:
     client.create_topic(topic)
     reader = reader_of(url, topic)
-    with pytest.raises(InvalidInput, match="another checkpoint"):
+    with pytest.raises(InvalidInput, match="a new checkpoint"):
         reader.latestOffset({"version": 1, "topic": "another", "offsets": {}}, ALL)
