@@ -197,7 +197,7 @@ def test_metadata_are_tables(spark: SparkSession, client: Client, url: str, topi
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"startingOfsets": "earliest"}, "there is startingOffsets"),
+        ({"startingOfsets": "earliest"}, "similar options are startingOffsets"),
         ({"topic": "no-such-topic"}, "topic 'no-such-topic' does not exist"),
         ({"startingOffsets": '{"9": 1}'}, "the topic has partitions 0 to 0"),
     ],
