@@ -27,6 +27,7 @@ from headrace.protocols.http.middleware.origins import with_origin_checks
 from headrace.protocols.http.openapi.page import openapi_config
 from headrace.protocols.http.requests.negotiation import check_body_type
 from headrace.protocols.http.requests.raw_paths import with_raw_paths
+from headrace.protocols.http.requests.strict_json import close_decoders
 from headrace.protocols.http.requests.strict_query import check_query
 from headrace.protocols.http.routes import (
     events,
@@ -98,6 +99,7 @@ def make_litestar(
             yield
         finally:
             bridge.close()
+            close_decoders()
 
     app = Litestar(
         route_handlers=[

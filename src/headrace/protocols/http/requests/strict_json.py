@@ -22,8 +22,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Body = TypeVar("Body", bound=msgspec.Struct)
 
-# Threads of its own: large bodies must not hold up the look-up of tokens, which runs in the loop's default threads.
-_DECODERS: Final = ThreadPoolExecutor(4, thread_name_prefix="headrace-decode")
+# Threads of its own for each event loop: large bodies must not hold up the look-up of tokens, which runs in the default
+# threads of the loop. `close_decoders` ends them with the server.
+_DECODERS: Final[dict[asyncio.AbstractEventLoop, ThreadPoolExecutor]] = {}
+_DECODER_THREADS: Final = 4
 
 
 async def read(request: Request[Any, Any, Any], kind: type[Body]) -> Body:
@@ -36,7 +38,17 @@ async def off_loop(size: int, function: Callable[P, T], *args: P.args, **kwargs:
     """Run work on `size` bytes: directly if they are few, otherwise in a thread."""
     if size <= LOOP_BYTES_MAX:
         return function(*args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(_DECODERS, partial(function, *args, **kwargs))
+    loop = asyncio.get_running_loop()
+    if loop not in _DECODERS:
+        _DECODERS[loop] = ThreadPoolExecutor(_DECODER_THREADS, thread_name_prefix="headrace-decode")
+    return await loop.run_in_executor(_DECODERS[loop], partial(function, *args, **kwargs))
+
+
+def close_decoders() -> None:
+    """End the decoding threads of the running event loop; what they are at work on is finished."""
+    pool = _DECODERS.pop(asyncio.get_running_loop(), None)
+    if pool is not None:
+        pool.shutdown(wait=False)
 
 
 def decode(body: bytes, kind: type[Body]) -> Body:
