@@ -31,6 +31,7 @@ class AsyncClient(ThreadBridge[Client]):
     describe_topic = awaited(Client.describe_topic)
     list_topics = awaited(Client.list_topics)
     whoami = awaited(Client.whoami)
+    list_servers = awaited(Client.list_servers)
     offsets = awaited(Client.offsets)
     await_offsets = awaited(Client.await_offsets)
     offset_at = awaited(Client.offset_at)

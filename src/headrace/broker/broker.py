@@ -33,6 +33,7 @@ from headrace.broker.checks import (
 )
 from headrace.broker.clock import Clock, SystemClock
 from headrace.broker.cluster.notifications import Notifications
+from headrace.broker.cluster.servers import Servers
 from headrace.broker.counters import Counters
 from headrace.broker.describe import describe_group, describe_topic
 from headrace.broker.maintenance import Maintenance
@@ -53,6 +54,7 @@ from headrace.core.descriptions import (
     GroupDescription,
     Membership,
     ProducerOpening,
+    ServerDescription,
     SourceDescription,
     Staged,
     TopicDescription,
@@ -66,6 +68,7 @@ from headrace.core.limits import (
     FETCH_MESSAGES_DEFAULT,
     FETCH_MESSAGES_MAX,
     FETCH_WAIT_SECONDS_MAX,
+    SERVER_HEARTBEAT_SECONDS,
     SESSION_TIMEOUT_SECONDS,
     SOURCES_LISTED,
     SOURCES_LISTED_MAX,
@@ -104,7 +107,8 @@ class Broker:
         self.admissions = Admissions(self._topics, self.settings)
         self._delivery = Dispatcher()
         chores = MaintenanceTasks(store, self._topics, self.registrations, self.settings, self._clock, self.counters)
-        self.maintenance = Maintenance(chores.tasks())
+        self.servers = Servers(store, self._clock)
+        self.maintenance = Maintenance(chores.tasks() | {self.servers.beat: SERVER_HEARTBEAT_SECONDS})
         if store.signals is not None:
             store.signals.listen(Notifications(self._topics).hear)
         self._closing = threading.Lock()
@@ -140,6 +144,7 @@ class Broker:
                 self.maintenance.close(stop_seconds)
                 self._topics.close()
                 self._delivery.close(stop_seconds)
+                self.servers.leave()
                 self._store.close()
 
     def __enter__(self) -> Broker:
@@ -149,6 +154,10 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def list_servers(self) -> list[ServerDescription]:
+        """The running servers of the store, in the order they started, with their addresses."""
+        return self.servers.list()
 
     # Topics
 

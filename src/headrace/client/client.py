@@ -28,7 +28,14 @@ from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings, ProducerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.deprecation import warn_renamed
-from headrace.core.descriptions import GroupDescription, Identity, SourceDescription, Staged, TopicDescription
+from headrace.core.descriptions import (
+    GroupDescription,
+    Identity,
+    ServerDescription,
+    SourceDescription,
+    Staged,
+    TopicDescription,
+)
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import (
     CONSUMER_PREFETCH_BYTES,
@@ -69,6 +76,11 @@ class Client:
         """The identity of this client on the server: the token's name, expiry and rights."""
         identity: Identity = self._calls(wire.Whoami())
         return identity
+
+    def list_servers(self) -> list[ServerDescription]:
+        """The running servers of the store, in the order they started, with their addresses."""
+        servers: list[ServerDescription] = self._calls(wire.ListServers())
+        return servers
 
     # Topics
 

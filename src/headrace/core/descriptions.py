@@ -99,6 +99,20 @@ class SourceDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerDescription:
+    """A running server of a store: its URL by protocol (http, flight, console), and when it last said that it runs.
+
+    In a shared store both times are those of the database's clock.
+    """
+
+    id: str
+    version: str
+    addresses: dict[str, str]
+    started_us: int
+    heartbeat_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     """A stage and its number of rows; both are needed to publish it."""
 

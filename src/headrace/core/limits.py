@@ -96,6 +96,10 @@ STOP_SECONDS = 30.0
 # The wall clock was changed if it moved this much against the monotonic clock.
 CLOCK_JUMP_SECONDS = 2.0
 
+# A server of a shared store says this often that it runs, and is no longer listed after so long without a word.
+SERVER_HEARTBEAT_SECONDS = 5.0
+SERVER_EXPIRY_SECONDS = 30.0
+
 SESSION_TIMEOUT_SECONDS = 30.0
 SESSION_TIMEOUT_SECONDS_MIN = 0.1
 SESSION_TIMEOUT_SECONDS_MAX = 24 * 3600.0

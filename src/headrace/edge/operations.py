@@ -53,6 +53,7 @@ OPERATIONS: Final[dict[str, Need]] = {
     "home": _PUBLIC,
     "metrics": _READ,
     "whoami": _KNOWN,
+    "list_servers": _KNOWN,
     "list_actions": _KNOWN,
     # Topics. Only those are listed on which the caller has any right.
     "list_topics": _KNOWN,

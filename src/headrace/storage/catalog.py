@@ -63,6 +63,7 @@ from headrace.storage.group_row import (
     groups_query,
     raise_offsets,
 )
+from headrace.storage.servers import Servers
 from headrace.storage.tables import (
     ADDED_COLUMNS,
     VERSION,
@@ -146,6 +147,7 @@ class Catalog:
         self._offsets_statement = row.on_conflict_do_update(
             index_elements=[*KEYS, "partition"], set_={"queueoffset": row.excluded.queueoffset}
         )
+        self.servers = Servers(self._do)
         self._do(self._make_tables if make_tables else self._check_tables)
 
     def _make_tables(self, connection: Connection) -> None:

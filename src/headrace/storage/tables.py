@@ -124,5 +124,17 @@ all_tokens = Table(
     Column("used_us", BigInteger),
 )
 
+# The servers that share a store: `addresses` is JSON, a URL by protocol; the times are those of the database's clock.
+all_servers = Table(
+    "all_servers",
+    metadata,
+    Column("serverid", Text, primary_key=True),
+    Column("version", Text, nullable=False),
+    Column("addresses", Text, nullable=False),
+    Column("started_us", BigInteger, nullable=False),
+    Column("heartbeat_us", BigInteger, nullable=False),
+    **_IN_PLACE,
+)
+
 # Columns that tables of an earlier version lack; each may be null or has a default.
 ADDED_COLUMNS: Final = (all_groups.c.seek_generation, all_tokens.c.expires_us, all_tokens.c.used_us)

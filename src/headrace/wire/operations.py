@@ -14,6 +14,7 @@ from headrace.core.descriptions import (
     Identity,
     Membership,
     ProducerOpening,
+    ServerDescription,
     SourceDescription,
     TopicDescription,
 )
@@ -221,6 +222,13 @@ class Whoami(Operation, tag="whoami"):
     """Who the caller is, and what they may do; `topic` has no meaning."""
 
     answer: ClassVar[Any] = Identity
+    topic: str = "*"
+
+
+class ListServers(Operation, tag="list_servers"):
+    """The running servers of the store, with their addresses; `topic` has no meaning."""
+
+    answer: ClassVar[Any] = list[ServerDescription]
     topic: str = "*"
 
 

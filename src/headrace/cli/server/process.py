@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 from headrace.broker import Broker
 from headrace.broker.access import Access
@@ -32,6 +33,8 @@ from headrace.storage.catalog import Catalog
 from headrace.storage.open import open_store, shown
 
 OFF: Final = "off"
+# Listen addresses that are no address to connect to.
+_EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})
 # Followers check twice a second whether the server is stopping.
 _FLIGHT_STOP_SECONDS: Final = 5.0
 
@@ -67,6 +70,7 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
             with _flight(broker, access, settings, flight, tls, left_open, limits) as (flight_urls, reload):
 
                 def say_ready() -> None:
+                    broker.servers.advertise(_advertised(settings, urls[0], flight_urls))
                     where = " and ".join(urls + flight_urls)
                     print_line(f"headrace {VERSION} is ready on {where} with store {shown(settings.store)}")
                     sys.stdout.flush()
@@ -83,8 +87,22 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
 
 
 def _url(scheme: str, address: str, port: int) -> str:
-    host, _ = parse_address(address)
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+    return f"{scheme}://{_in_url(parse_address(address)[0])}:{port}"
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _advertised(settings: ServeSettings, http: str, flight: Sequence[str]) -> dict[str, str]:
+    """The URLs under which others reach this server, by protocol."""
+    found = {"http": http} | ({"flight": flight[0]} if flight else {})
+    for protocol, url in found.items():
+        parts = urlsplit(url)
+        everywhere = socket.gethostname() if parts.hostname in _EVERYWHERE else parts.hostname or ""
+        host = settings.advertised_name or everywhere
+        found[protocol] = f"{parts.scheme}://{_in_url(host)}:{parts.port}"
+    return found | ({"console": settings.console_url} if settings.console_url else {})
 
 
 @contextmanager

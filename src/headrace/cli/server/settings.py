@@ -46,6 +46,9 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     store: URL of the store, such as file:./headrace-data or file:/var/lib/headrace?durability=os.
     http: listen address for HTTP; port 0 picks a free port.
     flight: listen address for Arrow Flight, which clients and Spark use; `off` disables it.
+    advertised_name: host name or address under which others reach this server, for the list of servers. Empty: the
+        host of each listen address, or the name of the machine where that is 0.0.0.0 or ::.
+    console_url: where browsers reach a console that runs by itself: `/` of the HTTP port redirects there.
     tls_certificate, tls_key: PEM files. If both are set, the server accepts TLS only. Empty: no TLS.
     tls_client_ca: PEM file of the authority that signs client certificates. Empty: clients are not asked for one.
     tls_client_certificates: required, or optional: callers without one send a token. Flight asks if required.
@@ -59,6 +62,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     store: str = "file:./headrace-data"
     http: str = "127.0.0.1:7070"
     flight: str = "127.0.0.1:7071"
+    advertised_name: str = ""
+    console_url: str = ""
     tls_certificate: str = ""
     tls_key: str = ""
     tls_client_ca: str = ""

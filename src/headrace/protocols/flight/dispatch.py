@@ -47,6 +47,7 @@ TABLE: Final[dict[type[wire.Operation], Does]] = {
     wire.Committed: lambda broker, op: broker.committed(op.topic, op.group),
     wire.Seek: lambda broker, op: broker.seek(op.topic, op.group, op.offsets),
     wire.PublishStaged: lambda broker, op: _publish_staged(broker, op),
+    wire.ListServers: lambda broker, _: broker.list_servers(),
     wire.DropStages: lambda broker, op: broker.drop_stages(op.topic, op.stages),
 }
 

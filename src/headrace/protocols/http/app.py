@@ -39,6 +39,7 @@ from headrace.protocols.http.routes import (
     metrics,
     pages,
     queue_api,
+    servers,
     sources,
     topics,
 )
@@ -54,6 +55,7 @@ _HANDLERS: Final = [
     *members.HANDLERS,
     *sources.HANDLERS,
     *identity.HANDLERS,
+    *servers.HANDLERS,
 ]
 
 

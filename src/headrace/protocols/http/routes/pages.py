@@ -1,6 +1,7 @@
-"""The page at `/`, for people who open the port in a browser: what this is, with links.
+"""The page at `/`, for people who open the port in a browser: the console if one runs, otherwise what this is.
 
-It is self-contained: nothing is loaded from elsewhere. `POLICIES` has the content security policy of each page.
+A console runs if this server advertises its address. The page is self-contained: nothing is loaded from elsewhere.
+`POLICIES` has the content security policy of each page.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from litestar import Response, get
+from litestar.di import NamedDependency
 
+from headrace.edge.bridge import Bridge
 from headrace.protocols.http.middleware.headers import policy_of
 from headrace.protocols.http.openapi import page as docs
 
@@ -21,13 +24,23 @@ _HOME: Final = b"""<!doctype html>
 <title>Headrace</title>
 <style>
   :root { color-scheme: light dark; }
-  body { font: 16px/1.6 system-ui, sans-serif; margin: 3rem auto; max-width: 40rem; padding: 0 1.5rem; }
-  dt { font-family: ui-monospace, monospace; margin-top: .6rem; }
+  body { font: 16px/1.6 system-ui, sans-serif; margin: 3rem auto; max-width: 42rem; padding: 0 1.5rem; }
+  h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
+  pre { border: 1px solid #8886; border-radius: .4rem; overflow-x: auto; padding: .8rem 1rem; }
+  pre, code, dt { font-family: ui-monospace, monospace; font-size: .9rem; }
+  dt { margin-top: .6rem; }
+  dd { margin-left: 1rem; }
 </style>
 </head>
 <body>
 <h1>Headrace</h1>
-<p>This is the HTTP port of a Headrace server, a durable topic broker.</p>
+<p>This is the HTTP port of a Headrace server, a durable topic broker. It is running.</p>
+<h2>First commands</h2>
+<pre>headrace topic create orders --partitions 4
+echo 'my first message' | headrace produce orders
+headrace consume orders --max 1</pre>
+<p>To look at topics, messages and groups in a browser, run <code>headrace console</code>.</p>
+<h2>On this port</h2>
 <dl>
   <dt><a href="/docs">/docs</a></dt><dd>every operation of the API, with examples</dd>
   <dt><a href="/docs/openapi.json">/docs/openapi.json</a></dt><dd>the same as an OpenAPI document</dd>
@@ -47,8 +60,12 @@ POLICIES: Final = (
 
 
 @get("/", opt={"operation": "home"}, include_in_schema=False)
-async def home() -> Response[Any]:
-    """The home page."""
+async def home(bridge: NamedDependency[Bridge]) -> Response[Any]:
+    """Redirect to the console, or show the home page."""
+    console = bridge.broker.servers.address("console")
+    if console is not None:
+        # Not cached: the console may be gone tomorrow.
+        return Response(b"", status_code=307, headers={"Location": console, "Cache-Control": "no-store"})
     return Response(_HOME, media_type="text/html; charset=utf-8")
 
 

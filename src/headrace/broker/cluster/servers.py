@@ -1,0 +1,74 @@
+"""The servers of a store: this one, and in a shared store the others.
+
+    broker.servers.advertise({"http": "http://10.0.0.5:7070"})      at start, once the ports are known
+    broker.servers.list()                                           all that run
+
+A broker without addresses, such as one inside a test, is no server and is not listed. In a shared store each server
+has a row that it renews every few seconds (`storage.servers`); elsewhere there is one server, which knows itself and
+stores nothing. A heartbeat that fails is logged and repeated; until then the others may miss this server. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Mapping
+from importlib.metadata import version
+
+from headrace.broker.clock import Clock
+from headrace.core.descriptions import ServerDescription
+from headrace.core.errors import HeadraceError
+from headrace.storage.interface import Store
+
+logger = logging.getLogger(__name__)
+
+
+class Servers:
+    """The servers of a store, seen by one of them."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._stored = None if store.signals is None else store.catalog.servers
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._id = uuid.uuid4().hex[:12]
+        self._version = version("headrace")
+        self._started_us = clock.now_us()
+        self._addresses: dict[str, str] = {}
+
+    def advertise(self, addresses: Mapping[str, str | None]) -> None:
+        """Have this server listed with these URLs by protocol; None withdraws one."""
+        with self._lock:
+            known = {**self._addresses, **addresses}
+            self._addresses = {protocol: url for protocol, url in known.items() if url is not None}
+        try:
+            self.beat()
+        except HeadraceError as error:
+            logger.warning("cannot add this server to the list of servers, will retry: %s", error)
+
+    def address(self, protocol: str) -> str | None:
+        """The URL of this server for a protocol."""
+        return self._addresses.get(protocol)
+
+    def beat(self) -> None:
+        """Renew this server's row, if it has one."""
+        addresses = self._addresses
+        if self._stored is not None and addresses:
+            self._stored.put(self._id, self._version, addresses)
+
+    def list(self) -> list[ServerDescription]:
+        """All servers that run, in the order they started."""
+        if self._stored is not None:
+            return self._stored.all()
+        addresses, now_us = self._addresses, self._clock.now_us()
+        own = ServerDescription(self._id, self._version, addresses, self._started_us, now_us)
+        return [own] if addresses else []
+
+    def leave(self) -> None:
+        """Be listed no more; if the store does not answer, the row expires by itself."""
+        addresses, self._addresses = self._addresses, {}
+        if self._stored is not None and addresses:
+            try:
+                self._stored.remove(self._id)
+            except HeadraceError as error:
+                logger.info("cannot remove this server from the list of servers, it expires by itself: %s", error)

@@ -1,0 +1,67 @@
+"""The servers that share a store, as rows of its database.
+
+A server writes a row when it starts and renews it by heartbeats; who stopped renewing is not listed any more, and its
+row is removed by the others. All times are the database's, so that servers need not agree on the time of day. Only a
+shared store has these rows: the server of any other store knows itself. Safe for threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, delete, literal_column, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from headrace.core.descriptions import ServerDescription
+from headrace.core.limits import MICROSECONDS, SERVER_EXPIRY_SECONDS
+from headrace.storage.group_row import DATABASE_US
+from headrace.storage.tables import all_servers
+
+_NOW_US: Final[Any] = literal_column(DATABASE_US)
+_EXPIRED_US: Final[Any] = _NOW_US - int(SERVER_EXPIRY_SECONDS * MICROSECONDS)
+# Nobody waits long for a heartbeat: the next one follows soon.
+_PATIENCE_SECONDS: Final = 1.0
+
+
+class Servers:
+    """The servers of a shared store."""
+
+    def __init__(self, do: Callable[[Callable[[Connection], Any], float], Any]) -> None:
+        """`do` runs work in a transaction, again for so long if its connection broke."""
+        self._do = do
+
+    def put(self, server_id: str, version: str, addresses: dict[str, str]) -> None:
+        """Say that a server runs, at these addresses; those that expired are removed."""
+        values = {"addresses": msgspec.json.encode(addresses).decode(), "heartbeat_us": _NOW_US}
+        row = upsert(all_servers).values(serverid=server_id, version=version, started_us=_NOW_US, **values)
+        row = row.on_conflict_do_update(index_elements=["serverid"], set_=values)
+
+        def put(connection: Connection) -> None:
+            connection.execute(row)
+            connection.execute(delete(all_servers).where(all_servers.c.heartbeat_us < _EXPIRED_US))
+
+        self._do(put, _PATIENCE_SECONDS)
+
+    def all(self) -> list[ServerDescription]:
+        """The servers that run, in the order they started."""
+        columns = all_servers.c
+        query = select(all_servers).where(columns.heartbeat_us >= _EXPIRED_US)
+        query = query.order_by(columns.started_us, columns.serverid)
+        rows = self._do(lambda connection: connection.execute(query).all(), _PATIENCE_SECONDS)
+        return [
+            ServerDescription(
+                row.serverid,
+                row.version,
+                msgspec.json.decode(row.addresses, type=dict[str, str]),
+                row.started_us,
+                row.heartbeat_us,
+            )
+            for row in rows
+        ]
+
+    def remove(self, server_id: str) -> None:
+        """Say that a server stopped."""
+        statement = delete(all_servers).where(all_servers.c.serverid == server_id)
+        self._do(lambda connection: connection.execute(statement), _PATIENCE_SECONDS)
