@@ -37,7 +37,7 @@ class SlowHeartbeat(EmbeddedTransport):
         self.beating = threading.Event()
         self.left = threading.Event()
 
-    def call(self, operation: Operation) -> Any:
+    def call(self, operation: Operation[Any]) -> Any:
         if isinstance(operation, Heartbeat):
             self.beating.set()
             assert self.left.wait(PATIENCE_SECONDS)
@@ -65,7 +65,7 @@ def reading_ahead() -> set[threading.Thread]:
 class FailingCommits(EmbeddedTransport):
     """A way on which no commit arrives."""
 
-    def call(self, operation: Operation) -> Any:
+    def call(self, operation: Operation[Any]) -> Any:
         if isinstance(operation, CommitOffsets):
             raise TopicNotFound(operation.topic)
         return super().call(operation)

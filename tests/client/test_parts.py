@@ -14,11 +14,11 @@ from headrace.client import Message
 from headrace.client.addresses import parse_addresses
 from headrace.client.consumer.progress import ReadProgress
 from headrace.client.message import messages_of
-from headrace.client.retry import Backoff, is_repeatable
+from headrace.client.retry import Backoff
 from headrace.client.settings import ConsumerSettings, ProducerSettings
 from headrace.core.errors import InvalidInput
 from headrace.core.messages import READ_SCHEMA
-from headrace.wire.operations import CreateTopic, DeleteTopic, PublishStaged
+from headrace.wire.operations import CreateTopic, DeleteGroup, DeleteTopic, PublishStaged
 
 
 def rows(*places: tuple[int, int]) -> pa.RecordBatch:
@@ -114,8 +114,9 @@ def test_progress_counts_what_was_reached() -> None:
 
 
 def test_only_calls_that_may_be_done_twice_are_repeated() -> None:
-    assert is_repeatable(CreateTopic("t")) and not is_repeatable(DeleteTopic("t"))
-    assert is_repeatable(PublishStaged("t", [], "w")) and not is_repeatable(PublishStaged("t", []))
+    assert CreateTopic("t").is_repeatable and not DeleteTopic("t").is_repeatable
+    assert PublishStaged("t", [], "w").is_repeatable and not PublishStaged("t", []).is_repeatable
+    assert not DeleteGroup("t", "g").is_repeatable
 
 
 @pytest.mark.parametrize(

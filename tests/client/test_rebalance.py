@@ -17,7 +17,7 @@ class FailsOnce(EmbeddedTransport):
 
     is_failing = False
 
-    def call(self, operation: Operation) -> Any:
+    def call(self, operation: Operation[Any]) -> Any:
         if self.is_failing and isinstance(operation, DescribeGroup):
             self.is_failing = False
             raise ServerFailed("once")

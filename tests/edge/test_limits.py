@@ -52,7 +52,7 @@ class Place:
         headers = [(b"authorization", f"Bearer {self.tokens[name]}".encode())]
         return flight.FlightCallOptions(headers=headers, timeout=PATIENCE_SECONDS)
 
-    def act(self, name: str, operation: wire.Operation) -> Any:
+    def act(self, name: str, operation: wire.Operation[Any]) -> Any:
         action = flight.Action(str(operation.__struct_config__.tag), wire.encode(operation))
         (answer,) = self.caller.do_action(action, self.options(name))
         return wire.decode_answer(operation, answer.body.to_pybytes())

@@ -265,7 +265,7 @@ _FIELDS: Final[dict[str, Any]] = {
 }
 
 
-def _action(kind: type[wire.Operation], operation: str, **more: Any) -> Call:
+def _action(kind: type[wire.Operation[Any]], operation: str, **more: Any) -> Call:
     names = {each.name for each in msgspec.structs.fields(kind)}
     given = {name: value for name, value in _FIELDS.items() if name in names} | more
 

@@ -74,13 +74,11 @@ class Client:
 
     def whoami(self) -> Identity:
         """The identity of this client on the server: the token's name, expiry and rights."""
-        identity: Identity = self._calls(wire.Whoami())
-        return identity
+        return self._calls(wire.Whoami())
 
     def list_servers(self) -> list[ServerDescription]:
         """The running servers of the store, in the order they started, with their addresses."""
-        servers: list[ServerDescription] = self._calls(wire.ListServers())
-        return servers
+        return self._calls(wire.ListServers())
 
     # Topics
 
@@ -88,15 +86,13 @@ class Client:
         self, /, name: str, partitions: int | None = None, **settings: Unpack[TopicOptions]
     ) -> TopicDescription:
         """Make a topic, of one partition unless told otherwise; one that is there may get more partitions."""
-        created: TopicDescription = self._calls(wire.CreateTopic(name, partitions, dict(settings)))
-        return created
+        return self._calls(wire.CreateTopic(name, partitions, dict(settings)))
 
     def alter_topic(
         self, /, name: str, partitions: int | None = None, **settings: Unpack[TopicOptions]
     ) -> TopicDescription:
         """Change settings, or add partitions."""
-        altered: TopicDescription = self._calls(wire.AlterTopic(name, partitions, dict(settings)))
-        return altered
+        return self._calls(wire.AlterTopic(name, partitions, dict(settings)))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and free its disk space."""
@@ -104,48 +100,40 @@ class Client:
 
     def describe_topic(self, name: str) -> TopicDescription:
         """Describe a topic."""
-        described: TopicDescription = self._calls(wire.DescribeTopic(name))
-        return described
+        return self._calls(wire.DescribeTopic(name))
 
     def list_topics(self) -> list[str]:
         """The topics on which the token has any right."""
-        names: list[str] = self._calls(wire.ListTopics("*"))
-        return names
+        return self._calls(wire.ListTopics("*"))
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Start and end offset by partition."""
-        offsets: dict[int, tuple[int, int]] = self._calls(wire.Offsets(topic))
-        return offsets
+        return self._calls(wire.Offsets(topic))
 
     def await_offsets(self, topic: str, known: Mapping[int, int], wait_seconds: float) -> dict[int, tuple[int, int]]:
         """Start and end offset by partition, once any end differs from the known one, with a timeout."""
-        offsets: dict[int, tuple[int, int]] = self._calls(wire.AwaitOffsets(topic, dict(known), wait_seconds))
-        return offsets
+        return self._calls(wire.AwaitOffsets(topic, dict(known), wait_seconds))
 
     def offset_at(self, topic: str, partition: int, time: datetime) -> int:
         """The first offset of a partition at or after a time."""
-        offset: int = self._calls(wire.OffsetAt(topic, partition, microseconds(time)))
-        return offset
+        return self._calls(wire.OffsetAt(topic, partition, microseconds(time)))
 
     def last_seqno(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
         """The highest seqno written for a source, or None."""
-        seqno: int | None = self._calls(wire.LastSeqno(topic, producer_id, message_group_id))
-        return seqno
+        return self._calls(wire.LastSeqno(topic, producer_id, message_group_id))
 
     def list_sources(
         self, topic: str, producer_id: str | None = None, max_sources: int = SOURCES_LISTED
     ) -> list[SourceDescription]:
         """The sources of a topic, or of one producer, that wrote last, newest first."""
-        sources: list[SourceDescription] = self._calls(wire.ListSources(topic, producer_id, max_sources))
-        return sources
+        return self._calls(wire.ListSources(topic, producer_id, max_sources))
 
     def reset_source(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
         """Reset the highest seqno of a source, so that its next message may have any; returns the old one.
 
         Needs the right to manage the topic. Messages that are sent again after the reset are written again.
         """
-        forgotten: int | None = self._calls(wire.ResetSource(topic, producer_id, message_group_id))
-        return forgotten
+        return self._calls(wire.ResetSource(topic, producer_id, message_group_id))
 
     # Groups
 
@@ -159,18 +147,15 @@ class Client:
     ) -> GroupDescription:
         """Create a group, or change an existing one."""
         place = microseconds(read_from) if isinstance(read_from, datetime) else read_from
-        made: GroupDescription = self._calls(wire.RegisterGroup(topic, group, consumers, important, place))
-        return made
+        return self._calls(wire.RegisterGroup(topic, group, consumers, important, place))
 
     def describe_group(self, topic: str, group: str) -> GroupDescription:
         """Describe a group, with its lag."""
-        described: GroupDescription = self._calls(wire.DescribeGroup(topic, group))
-        return described
+        return self._calls(wire.DescribeGroup(topic, group))
 
     def list_groups(self, topic: str) -> list[str]:
         """The groups of a topic by name."""
-        names: list[str] = self._calls(wire.ListGroups(topic))
-        return names
+        return self._calls(wire.ListGroups(topic))
 
     def delete_group(self, topic: str, group: str) -> None:
         """Delete a group with its offsets."""
@@ -178,8 +163,7 @@ class Client:
 
     def committed(self, topic: str, group: str) -> dict[int, int]:
         """The committed offset of each partition that has one."""
-        offsets: dict[int, int] = self._calls(wire.Committed(topic, group))
-        return offsets
+        return self._calls(wire.Committed(topic, group))
 
     def commit_offsets(
         self,
@@ -366,18 +350,15 @@ class Client:
             commit_key = CommitKey(old, number or 0)
         named = [(staged.stage, staged.rows) for staged in stages]
         key = (None, 0) if commit_key is None else (commit_key.writer, commit_key.number)
-        outcome: tuple[int, int] = self._calls(wire.PublishStaged(topic, named, *key))
-        return outcome
+        return self._calls(wire.PublishStaged(topic, named, *key))
 
     def drop_stages(self, topic: str, stages: Iterable[str]) -> int:
         """Drop stages that will not be published; returns how many existed."""
-        dropped: int = self._calls(wire.DropStages(topic, list(stages)))
-        return dropped
+        return self._calls(wire.DropStages(topic, list(stages)))
 
     def last_commit(self, topic: str, writer: str) -> int | None:
         """The number of the last commit of a writer, or None."""
-        number: int | None = self._calls(wire.LastCommit(topic, writer))
-        return number
+        return self._calls(wire.LastCommit(topic, writer))
 
     def close(self) -> None:
         """Close the connection; close producers and consumers first."""

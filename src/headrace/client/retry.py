@@ -8,12 +8,12 @@ from __future__ import annotations
 import random
 import threading
 import time
-from typing import Any, Final
+from typing import Final
 
 from headrace.client.transport.transport import Transport
 from headrace.core.errors import HeadraceError
 from headrace.core.retry import may_repeat
-from headrace.wire.operations import DeleteGroup, DeleteTopic, Operation, PublishStaged
+from headrace.wire.operations import Answer, Operation
 
 _FIRST_SECONDS: Final = 0.02
 _LONGEST_SECONDS: Final = 1.0
@@ -45,19 +45,12 @@ class Calls:
         self._transport = transport
         self._patience_seconds = patience_seconds
 
-    def __call__(self, operation: Operation) -> Any:
+    def __call__(self, operation: Operation[Answer]) -> Answer:
         """Perform an operation and return its answer."""
         backoff = Backoff(self._patience_seconds)
         while True:
             try:
                 return self._transport.call(operation)
             except HeadraceError as error:
-                if not may_repeat(error, is_repeatable(operation)) or not backoff.wait():
+                if not may_repeat(error, operation.is_repeatable) or not backoff.wait():
                     raise
-
-
-def is_repeatable(operation: Operation) -> bool:
-    """Whether doing it twice is as good as doing it once."""
-    if isinstance(operation, PublishStaged):
-        return operation.writer is not None
-    return not isinstance(operation, DeleteTopic | DeleteGroup)

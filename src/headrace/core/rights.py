@@ -36,6 +36,23 @@ class Right(StrEnum):
     MANAGE = "manage"
 
 
+class Need(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operation needs.
+
+    right: on its topic, or on all topics if it has none; without a right any authenticated caller may call.
+    for_group: the right must hold for the group that is named.
+    for_producer: the right must hold for the producer id, or the writer of commit keys, that is named.
+    is_public: no authentication.
+    is_audited: recorded in the audit log when done.
+    """
+
+    right: Right | None = None
+    for_group: bool = False
+    for_producer: bool = False
+    is_public: bool = False
+    is_audited: bool = False
+
+
 class Grant(msgspec.Struct, frozen=True):
     """Rights on the topics that a pattern matches, there for some groups and some producer ids."""
 

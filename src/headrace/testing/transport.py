@@ -9,7 +9,6 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 
@@ -17,8 +16,8 @@ from headrace.broker import Broker
 from headrace.core.errors import Closed, HeadraceError, again
 from headrace.core.rights import ANYONE, Caller
 from headrace.edge.access import Principal
+from headrace.edge.dispatch import perform
 from headrace.edge.limits import Limits
-from headrace.protocols.flight.dispatch import perform
 from headrace.protocols.flight.reads import batches_of, schema_of
 from headrace.protocols.flight.uploads import Pace, publish, stage
 from headrace.wire import operations, tickets
@@ -36,11 +35,10 @@ class EmbeddedTransport:
     def __repr__(self) -> str:
         return "a broker in this process" + (" (closed)" if self._closed.is_set() else "")
 
-    def call(self, operation: operations.Operation) -> Any:
+    def call(self, operation: operations.Operation[operations.Answer]) -> operations.Answer:
         """Do an operation and give its answer, both by way of bytes as everywhere."""
         self._check_open()
-        name, body = str(operation.__struct_config__.tag), operations.encode(operation)
-        received = operations.decode_operation(name, body)
+        received = operations.decode_operation(operations.name_of(operation), operations.encode(operation))
         assert received is not None, "the operation is known"
         answer = perform(received, self._broker, self._principal())
         return operations.decode_answer(operation, operations.encode(answer))

@@ -1,11 +1,16 @@
-"""What a client can ask for beside publishing and reading: each operation a struct, with the type of its answer.
+"""The operations beside publishing and reading. Each is defined here, once, as a struct:
 
-An operation travels as the body of a Flight action of its tag, in JSON, and so does the answer.
+- its tag is its name in the table of rights, in the audit log and as a Flight action;
+- its fields are the parameters of the method of `Broker` that does it, in the same order;
+- `Operation[Answer]` is the type of the answer, which `Client` returns;
+- `need` is the right that it needs.
+
+An operation travels as the body of a Flight action, in JSON, and so does the answer. `edge.dispatch` performs it.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
 
 import msgspec
 
@@ -20,219 +25,282 @@ from headrace.core.descriptions import (
 )
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import SESSION_TIMEOUT_SECONDS, SOURCES_LISTED
+from headrace.core.rights import Need, Right
+
+Answer = TypeVar("Answer")
+
+_AUTHENTICATED: Final = Need()
+_READ: Final = Need(right=Right.READ)
+_READ_AS_GROUP: Final = Need(right=Right.READ, for_group=True)
+_PUBLISH: Final = Need(right=Right.PUBLISH)
+_PUBLISH_AS_PRODUCER: Final = Need(right=Right.PUBLISH, for_producer=True)
+_MANAGE: Final = Need(right=Right.MANAGE, is_audited=True)
+_MANAGE_GROUP: Final = Need(right=Right.MANAGE, for_group=True, is_audited=True)
 
 
-class Operation(msgspec.Struct, forbid_unknown_fields=True, tag_field="operation"):
-    """Something to be done on a topic."""
+class Operation(msgspec.Struct, Generic[Answer], forbid_unknown_fields=True, tag_field="operation"):
+    """An operation on a topic.
 
-    answer: ClassVar[Any] = None
+    need: the right that it needs.
+    method: the method of `Broker` that does it, where its name is not the tag.
+    on_topic: whether the topic is the first parameter of that method.
+    """
+
+    need: ClassVar[Need]
+    method: ClassVar[str] = ""
+    on_topic: ClassVar[bool] = True
     topic: str
 
+    @property
+    def needed(self) -> str:
+        """The operation whose right it needs: itself, unless its fields ask for more."""
+        return name_of(self)
 
-class CreateTopic(Operation, tag="create_topic"):
-    """Make a topic, or add partitions to one."""
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether doing it twice is as good as doing it once."""
+        return True
 
-    answer: ClassVar[Any] = TopicDescription
+
+class CreateTopic(Operation[TopicDescription], tag="create_topic"):
+    """Create a topic, or add partitions to one."""
+
+    need: ClassVar = _MANAGE
     partitions: int | None = None
     settings: dict[str, Any] = {}
 
 
-class AlterTopic(Operation, tag="alter_topic"):
+class AlterTopic(Operation[TopicDescription], tag="alter_topic"):
     """Change settings, or add partitions."""
 
-    answer: ClassVar[Any] = TopicDescription
+    need: ClassVar = _MANAGE
     partitions: int | None = None
     settings: dict[str, Any] = {}
 
 
-class DeleteTopic(Operation, tag="delete_topic"):
-    """Remove a topic and free its disk."""
+class DeleteTopic(Operation[None], tag="delete_topic"):
+    """Delete a topic and free its disk space."""
+
+    need: ClassVar = _MANAGE
+
+    @property
+    def is_repeatable(self) -> bool:
+        """No: the second call would not find the topic, or delete a new one."""
+        return False
 
 
-class DescribeTopic(Operation, tag="describe_topic"):
-    """All about a topic."""
+class DescribeTopic(Operation[TopicDescription], tag="describe_topic"):
+    """Describe a topic."""
 
-    answer: ClassVar[Any] = TopicDescription
+    need: ClassVar = _READ
 
 
-class ListTopics(Operation, tag="list_topics"):
+class ListTopics(Operation[list[str]], tag="list_topics"):
     """The topics on which the caller has any right; `topic` is a pattern, `*` for all."""
 
-    answer: ClassVar[Any] = list[str]
+    need: ClassVar = _AUTHENTICATED
 
 
-class Offsets(Operation, tag="offsets"):
+class Offsets(Operation[dict[int, tuple[int, int]]], tag="offsets"):
     """Start and end offset by partition."""
 
-    answer: ClassVar[Any] = dict[int, tuple[int, int]]
+    need: ClassVar = _READ
 
 
-class AwaitOffsets(Operation, tag="await_offsets"):
-    """Start and end offset by partition, once anything is beyond the ends that are known, or after so long."""
+class AwaitOffsets(Operation[dict[int, tuple[int, int]]], tag="await_offsets"):
+    """Start and end offset by partition, once any end differs from the known one, or after `wait_seconds`."""
 
-    answer: ClassVar[Any] = dict[int, tuple[int, int]]
+    need: ClassVar = _READ
     known: dict[int, int]
     wait_seconds: float = 0.0
 
 
-class OffsetAt(Operation, tag="offset_at"):
+class OffsetAt(Operation[int], tag="offset_at"):
     """The first offset of a partition at or after a time."""
 
-    answer: ClassVar[Any] = int
+    need: ClassVar = _READ
     partition: int
     time_us: int
 
 
-class LastSeqno(Operation, tag="last_seqno"):
+class LastSeqno(Operation[int | None], tag="last_seqno"):
     """The highest seqno written for a source."""
 
-    answer: ClassVar[Any] = int | None
+    need: ClassVar = _PUBLISH_AS_PRODUCER
     producer_id: str
     message_group_id: str = ""
 
 
-class ListSources(Operation, tag="list_sources"):
+class ListSources(Operation[list[SourceDescription]], tag="list_sources"):
     """The sources that wrote last, newest first; of one producer, or of all."""
 
-    answer: ClassVar[Any] = list[SourceDescription]
+    need: ClassVar = _PUBLISH
     producer_id: str | None = None
     max_sources: int = SOURCES_LISTED
 
 
-class ResetSource(Operation, tag="reset_source"):
-    """Forget the highest seqno of a source; what it was."""
+class ResetSource(Operation[int | None], tag="reset_source"):
+    """Reset the highest seqno of a source; returns the old one."""
 
-    answer: ClassVar[Any] = int | None
+    need: ClassVar = Need(right=Right.MANAGE, for_producer=True, is_audited=True)
     producer_id: str
     message_group_id: str = ""
 
 
-class OpenProducer(Operation, tag="open_producer"):
-    """Become the producer of a source: whoever was it before is fenced off. With an epoch: go on as that one.
+class OpenProducer(Operation[ProducerOpening], tag="open_producer"):
+    """Open the producer of a source, which fences the previous one; or continue with a known epoch.
 
-    An empty producer id opens none, and only tells what the topic takes.
+    Without a producer id nothing is opened, and the answer only has the limits of the topic.
     """
 
-    answer: ClassVar[Any] = ProducerOpening
+    need: ClassVar = _PUBLISH_AS_PRODUCER
     producer_id: str = ""
     message_group_id: str = ""
     epoch: int | None = None
 
 
-class RegisterGroup(Operation, tag="register_group"):
-    """Make a group, or change one."""
+class RegisterGroup(Operation[GroupDescription], tag="register_group"):
+    """Create a group, or change one."""
 
-    answer: ClassVar[Any] = GroupDescription
+    need: ClassVar = Need(right=Right.READ, for_group=True, is_audited=True)
     group: str
     consumers: int | None = None
     important: bool | None = None
     read_from: ReadFrom = "earliest"
 
+    @property
+    def needed(self) -> str:
+        """Setting a group's size or importance affects other readers and retention: that needs `change_group`."""
+        return "register_group" if self.consumers is None and self.important is None else "change_group"
 
-class DescribeGroup(Operation, tag="describe_group"):
-    """All about a group, lag included."""
 
-    answer: ClassVar[Any] = GroupDescription
+class DescribeGroup(Operation[GroupDescription], tag="describe_group"):
+    """Describe a group, with its lag."""
+
+    need: ClassVar = _READ
     group: str
 
 
-class ListGroups(Operation, tag="list_groups"):
+class ListGroups(Operation[list[str]], tag="list_groups"):
     """The groups of a topic by name."""
 
-    answer: ClassVar[Any] = list[str]
+    need: ClassVar = _READ
 
 
-class DeleteGroup(Operation, tag="delete_group"):
-    """Remove a group with its offsets."""
+class DeleteGroup(Operation[None], tag="delete_group"):
+    """Delete a group with its offsets."""
 
+    need: ClassVar = _MANAGE_GROUP
     group: str
 
+    @property
+    def is_repeatable(self) -> bool:
+        """No: the second call would not find the group, or delete a new one."""
+        return False
 
-class JoinGroup(Operation, tag="join"):
-    """Become a member of a group, or renew it."""
 
-    answer: ClassVar[Any] = Membership
+class JoinGroup(Operation[Membership], tag="join"):
+    """Join a group, or renew the membership."""
+
+    need: ClassVar = _READ_AS_GROUP
+    method: ClassVar = "join_group"
     group: str
     member: str
     session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS
 
 
-class Heartbeat(Operation, tag="heartbeat"):
-    """Stay a member, and learn of changes."""
+class Heartbeat(Operation[Membership], tag="heartbeat"):
+    """Stay a member, and get the current assignment."""
 
-    answer: ClassVar[Any] = Membership
+    need: ClassVar = _READ_AS_GROUP
     group: str
     member: str
 
 
-class LeaveGroup(Operation, tag="leave"):
-    """Give one's partitions to the others at once."""
+class LeaveGroup(Operation[None], tag="leave"):
+    """Leave a group; its partitions go to the other members at once."""
 
+    need: ClassVar = _READ_AS_GROUP
+    method: ClassVar = "leave_group"
     group: str
     member: str
 
 
-class CommitOffsets(Operation, tag="commit"):
+class CommitOffsets(Operation[None], tag="commit"):
     """Store the next offset to read by partition."""
 
+    need: ClassVar = _READ_AS_GROUP
+    method: ClassVar = "commit_offsets"
     group: str
     offsets: dict[int, int]
     member: int | str | None = None
     generation: int | None = None
 
 
-class Committed(Operation, tag="committed"):
+class Committed(Operation[dict[int, int]], tag="committed"):
     """The committed offset of each partition that has one."""
 
-    answer: ClassVar[Any] = dict[int, int]
+    need: ClassVar = _READ
     group: str
 
 
-class Seek(Operation, tag="seek"):
+class Seek(Operation[None], tag="seek"):
     """Move a group to other offsets."""
 
+    need: ClassVar = _MANAGE_GROUP
     group: str
     offsets: dict[int, int]
 
 
-class PublishStaged(Operation, tag="publish_staged"):
-    """Publish the rows of some stages in one commit; how many were written, and how many were duplicates."""
+class PublishStaged(Operation[tuple[int, int]], tag="publish_staged"):
+    """Publish stages in one commit; returns how many messages were written, and how many were duplicates."""
 
-    answer: ClassVar[Any] = tuple[int, int]
+    need: ClassVar = _PUBLISH_AS_PRODUCER
     stages: list[tuple[str, int]]
     writer: str | None = None
     number: int = 0
 
+    @property
+    def is_repeatable(self) -> bool:
+        """With a commit key: the second call publishes nothing."""
+        return self.writer is not None
 
-class DropStages(Operation, tag="drop_stages"):
-    """Drop stages that will not be published; how many there were."""
 
-    answer: ClassVar[Any] = int
+class DropStages(Operation[int], tag="drop_stages"):
+    """Drop stages that will not be published; returns how many existed."""
+
+    need: ClassVar = _PUBLISH
     stages: list[str]
 
 
-class LastCommit(Operation, tag="last_commit"):
+class LastCommit(Operation[int | None], tag="last_commit"):
     """The number of the last commit of a writer of commit keys."""
 
-    answer: ClassVar[Any] = int | None
+    need: ClassVar = _PUBLISH_AS_PRODUCER
     writer: str
 
 
-class Whoami(Operation, tag="whoami"):
-    """Who the caller is, and what they may do; `topic` has no meaning."""
+class Whoami(Operation[Identity], tag="whoami"):
+    """The identity and rights of the caller; `topic` is ignored."""
 
-    answer: ClassVar[Any] = Identity
+    need: ClassVar = _AUTHENTICATED
     topic: str = "*"
 
 
-class ListServers(Operation, tag="list_servers"):
-    """The running servers of the store, with their addresses; `topic` has no meaning."""
+class ListServers(Operation[list[ServerDescription]], tag="list_servers"):
+    """The running servers of the store, with their addresses; `topic` is ignored."""
 
-    answer: ClassVar[Any] = list[ServerDescription]
+    need: ClassVar = _AUTHENTICATED
+    on_topic: ClassVar = False
     topic: str = "*"
 
 
-OPERATIONS: dict[str, type[Operation]] = {str(kind.__struct_config__.tag): kind for kind in Operation.__subclasses__()}
+def name_of(operation: Operation[Any] | type[Operation[Any]]) -> str:
+    """The name of an operation: its tag."""
+    return str(operation.__struct_config__.tag)
+
+
+OPERATIONS: Final[dict[str, type[Operation[Any]]]] = {name_of(kind): kind for kind in Operation.__subclasses__()}
 
 
 def encode(value: Any) -> bytes:
@@ -240,12 +308,18 @@ def encode(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
 
-def decode_operation(name: str, body: bytes) -> Operation | None:
-    """The operation that an action carries, or none if there is no such operation."""
+def decode_operation(name: str, body: bytes) -> Operation[Any] | None:
+    """The operation that an action carries, or None if no operation has the name."""
     kind = OPERATIONS.get(name)
     return None if kind is None else msgspec.json.decode(body, type=kind)
 
 
-def decode_answer(operation: Operation, body: bytes) -> Any:
+def decode_answer(operation: Operation[Answer], body: bytes) -> Answer:
     """The answer to an operation."""
-    return msgspec.json.decode(body, type=operation.answer) if operation.answer is not None else None
+    answer: Answer = msgspec.json.decode(body, type=answer_type(type(operation)))
+    return answer
+
+
+def answer_type(kind: type[Operation[Any]]) -> Any:
+    """The type between the brackets of `Operation[...]`."""
+    return get_args(kind.__orig_bases__[0])[0]  # type: ignore[attr-defined]

@@ -54,7 +54,7 @@ class _Connection:
     client: flight.FlightClient
 
 
-def deadline_seconds(operation: operations.Operation) -> float:
+def deadline_seconds(operation: operations.Operation[Any]) -> float:
     """The timeout of an answer: the wait that an operation asks for is added."""
     return _CALL_SECONDS + float(getattr(operation, "wait_seconds", 0.0))
 
@@ -86,10 +86,10 @@ class FlightTransport:
         # The token is never shown.
         return ",".join(address.url for address in self._addresses) + (" (closed)" if self._closed else "")
 
-    def call(self, operation: operations.Operation) -> Any:
+    def call(self, operation: operations.Operation[operations.Answer]) -> operations.Answer:
         """Perform an operation and return its answer."""
         connection = self._connected()
-        action = flight.Action(str(operation.__struct_config__.tag), operations.encode(operation))
+        action = flight.Action(operations.name_of(operation), operations.encode(operation))
         with self._noticing(connection):
             (answer,) = connection.client.do_action(action, self._options(deadline_seconds(operation)))
             return operations.decode_answer(operation, answer.body.to_pybytes())

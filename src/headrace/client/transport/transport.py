@@ -6,11 +6,11 @@ been.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
-from headrace.wire.operations import Operation
+from headrace.wire.operations import Answer, Operation
 from headrace.wire.tickets import Reading, Upload
 
 
@@ -40,7 +40,7 @@ class ReadStream(Protocol):
 class Transport(Protocol):
     """A transport to a broker. Thread-safe."""
 
-    def call(self, operation: Operation) -> Any:
+    def call(self, operation: Operation[Answer]) -> Answer:
         """Perform an operation and return its answer."""
 
     def upload(self, command: Upload, schema: pa.Schema) -> UploadStream:

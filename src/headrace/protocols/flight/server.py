@@ -23,9 +23,9 @@ from headrace.core.messages import READ_SCHEMA
 from headrace.core.rights import Right
 from headrace.edge.access import Gate, Lease, Principal
 from headrace.edge.arrow import batches_of_flight
+from headrace.edge.dispatch import perform
 from headrace.edge.limits import Limits
 from headrace.protocols.flight.access import MIDDLEWARE, AccessMiddleware, principal_of
-from headrace.protocols.flight.dispatch import perform
 from headrace.protocols.flight.errors import translated
 from headrace.protocols.flight.reads import batches_of, schema_of, without_nulls
 from headrace.protocols.flight.uploads import Pace, publish, stage

@@ -15,13 +15,13 @@ from headrace.core.errors import InvalidInput
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import GROUP_CONSUMERS_MAX, ID_CHARACTERS_MAX, PARTITIONS_MAX, TIME_US_MAX
 from headrace.edge.bridge import Bridge
-from headrace.edge.operations import registration
 from headrace.protocols.http.answers import answer
 from headrace.protocols.http.middleware.access import principal_of
 from headrace.protocols.http.openapi.document import Docs
 from headrace.protocols.http.requests.positions import Position, listed, mapped
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.requests.strict_json import read
+from headrace.wire.operations import RegisterGroup
 
 TimeMicroseconds = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX, description="microseconds since 1970, UTC")]
 Place = Literal["earliest", "latest"] | TimeMicroseconds
@@ -179,11 +179,9 @@ async def register_group(
 ) -> Response[bytes]:
     """Create a group, or change its size or importance; an existing group keeps its offsets."""
     data = await read(request, GroupIn)
-    operation = registration(data.consumers, data.important)
-    principal_of(request).require(operation, unquoted(topic), unquoted(group))
-    register = bridge.broker.register_group
-    asked = (unquoted(topic), unquoted(group), data.consumers, data.important, data.read_from)
-    made = await answer(bridge, GroupOut.of, register, *asked)
+    asked = RegisterGroup(unquoted(topic), unquoted(group), data.consumers, data.important, data.read_from)
+    principal_of(request).require(asked.needed, asked.topic, asked.group)
+    made = await answer(bridge, GroupOut.of, bridge.broker.register_group, *msgspec.structs.astuple(asked))
     principal_of(request).record_changes()
     return made
 

@@ -1,0 +1,103 @@
+"""Performs the operations of `wire.operations`: checks the right, calls the broker, records changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from headrace.broker import Broker
+from headrace.core.checks import check_seconds
+from headrace.core.descriptions import Identity, Staged, TopicDescription
+from headrace.core.errors import InvalidInput, QuotaExceeded
+from headrace.core.limits import FETCH_WAIT_SECONDS_MAX
+from headrace.core.names import composed
+from headrace.core.publish.plan import CommitKey
+from headrace.core.settings import TopicSettings
+from headrace.edge.access import LOOK_SECONDS, Principal
+from headrace.wire import operations as wire
+
+Performer = Callable[[Any, Broker, Principal], Any]
+
+
+def perform(operation: wire.Operation[Any], broker: Broker, principal: Principal) -> Any:
+    """Perform an operation, if the caller has the right; changes are recorded in the audit log."""
+    principal.require(operation.needed, operation.topic, getattr(operation, "group", None), _producer(operation))
+    try:
+        performer: Performer = _PERFORMERS.get(type(operation), _call_method)
+        answer = performer(operation, broker, principal)
+    except QuotaExceeded as error:
+        principal.tell_limited(error.setting)
+        raise
+    principal.record_changes()
+    return answer
+
+
+def _producer(operation: wire.Operation[Any]) -> str | None:
+    """The producer id, or the writer of commit keys, whose right is needed."""
+    writer = getattr(operation, "writer", None)
+    return getattr(operation, "producer_id", None) or (writer and composed(writer))
+
+
+def _call_method(operation: wire.Operation[Any], broker: Broker, _: Principal) -> Any:
+    """Most operations are one method of the broker: their fields are its parameters."""
+    method = getattr(broker, operation.method or wire.name_of(operation))
+    return method(*msgspec.structs.astuple(operation)[0 if operation.on_topic else 1 :])
+
+
+def _list_topics(_: wire.ListTopics, broker: Broker, principal: Principal) -> list[str]:
+    return [topic for topic in broker.list_topics() if principal.caller.may_see(topic)]
+
+
+def _whoami(_: wire.Whoami, broker: Broker, principal: Principal) -> Identity:
+    return principal.identity
+
+
+def _create_topic(operation: wire.CreateTopic, broker: Broker, _: Principal) -> TopicDescription:
+    return broker.create_topic(operation.topic, operation.partitions, **_settings(operation))
+
+
+def _alter_topic(operation: wire.AlterTopic, broker: Broker, _: Principal) -> TopicDescription:
+    return broker.alter_topic(operation.topic, operation.partitions, **_settings(operation))
+
+
+def _settings(operation: wire.CreateTopic | wire.AlterTopic) -> dict[str, Any]:
+    """Topic settings that are arguments of the broker and no others."""
+    for name in operation.settings:
+        if name not in TopicSettings.__struct_fields__:
+            rule = f"known settings are {', '.join(TopicSettings.__struct_fields__)}"
+            raise InvalidInput("setting", repr(name)[:100], rule)
+    return operation.settings
+
+
+def _await_offsets(operation: wire.AwaitOffsets, broker: Broker, principal: Principal) -> dict[int, tuple[int, int]]:
+    """Wait in short steps, so that a caller who loses the right gets an error and no data."""
+    lease = principal.lease(operation.needed, operation.topic)
+    wait_seconds = check_seconds("wait_seconds", operation.wait_seconds, FETCH_WAIT_SECONDS_MAX)
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        left = max(0.0, deadline - time.monotonic())
+        found = broker.await_offsets(operation.topic, operation.known, min(left, LOOK_SECONDS))
+        lease.check()
+        has_news = any(operation.known.get(partition) != end for partition, (_, end) in found.items())
+        if has_news or left <= LOOK_SECONDS:
+            return found
+
+
+def _publish_staged(operation: wire.PublishStaged, broker: Broker, _: Principal) -> tuple[int, int]:
+    key = None if operation.writer is None else CommitKey(operation.writer, operation.number)
+    stages = [Staged(stage, rows) for stage, rows in operation.stages]
+    receipts = broker.publish_staged(operation.topic, stages, key)
+    return receipts.written, len(receipts) - receipts.written
+
+
+_PERFORMERS: Final[dict[type[wire.Operation[Any]], Performer]] = {
+    wire.ListTopics: _list_topics,
+    wire.Whoami: _whoami,
+    wire.CreateTopic: _create_topic,
+    wire.AlterTopic: _alter_topic,
+    wire.AwaitOffsets: _await_offsets,
+    wire.PublishStaged: _publish_staged,
+}
