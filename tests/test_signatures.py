@@ -36,7 +36,7 @@ OLD_METHODS = {"commit"}
 # A broker is closed with the threads it has, and waits for room that a client never sees.
 ONLY_IN_BROKER = {("close", "stop_seconds"), ("publish_staged", "timeout_seconds")}
 # How the wire spells a parameter of the broker: a topic is always `topic` there, and a commit key is two fields.
-ON_THE_WIRE = {"name": ["topic"], "commit_key": ["writer", "number"]}
+ON_THE_WIRE = {"name": ["topic"], "commit_key": ["writer", "number", "fingerprint"]}
 # An operation of the wire that is no method of the broker: who calls is known to servers alone.
 ONLY_ON_THE_WIRE = {"whoami"}
 # Rights are checked on a topic, so that also listing all has one.

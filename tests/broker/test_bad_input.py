@@ -88,6 +88,8 @@ PUBLISHING: list[tuple[str, Call]] = [
     ("writer", lambda broker: broker.publish("orders", batch(b"a"), CommitKey("w" * 2049, 1))),
     ("writer", lambda broker: broker.publish("orders", batch(b"a"), CommitKey(7, 1))),  # type: ignore[arg-type]
     ("commit number", lambda broker: broker.publish("orders", batch(b"a"), CommitKey("w", -1))),
+    ("commit number", lambda broker: broker.publish("orders", batch(b"a"), CommitKey("w", 2**31, 7))),
+    ("fingerprint", lambda broker: broker.publish("orders", batch(b"a"), CommitKey("w", 1, 2**32))),
     ("commit number", lambda broker: broker.publish("orders", batch(b"a"), CommitKey("w", 2**63))),
     ("commit number", lambda broker: broker.publish("orders", batch(b"a"), CommitKey("w", "1"))),  # type: ignore[arg-type]
     ("commit number", lambda broker: broker.publish("orders", batch(b"a"), CommitKey("w", True))),

@@ -8,9 +8,9 @@ import pytest
 from headrace.broker.publish.commit_builder import CommitBuilder
 from headrace.broker.publish.commit_queue import Fence, Request
 from headrace.broker.settings import BrokerSettings
-from headrace.core.errors import InvalidMessage, ProducerFenced, SeqnoJump
+from headrace.core.errors import CommitConflict, InvalidMessage, ProducerFenced, SeqnoJump
 from headrace.core.limits import SEQNO_JUMP_MAX
-from headrace.core.publish.plan import TopicState
+from headrace.core.publish.plan import CommitKey, TopicState
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.fences import LocalFences
@@ -63,3 +63,12 @@ def test_the_only_good_request_of_several_gets_its_own_rows() -> None:
     builder.answer()
     assert isinstance(requests[0].error, InvalidMessage)
     assert requests[1].receipts is not None
+
+
+def test_of_two_with_one_key_and_other_fingerprints_the_second_is_refused() -> None:
+    keys = [CommitKey("sink", 1, 7), CommitKey("sink", 1, 8), CommitKey("sink", 1, 7), CommitKey("sink", 0, 7)]
+    requests = [Request([batch(b"%d" % place)], key) for place, key in enumerate(keys)]
+    builder = builder_of(*requests)
+    assert built(builder, TopicState(np.zeros(1, np.int64)), LocalFences()) == [b"0"]
+    builder.answer()
+    assert [type(request.error) for request in requests] == [type(None), CommitConflict, type(None), CommitConflict]

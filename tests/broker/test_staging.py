@@ -10,7 +10,7 @@ import pytest
 
 from headrace.broker import Broker
 from headrace.core.descriptions import Staged
-from headrace.core.errors import InvalidInput, MessageTooLarge, StageNotFound, TopicNotFound
+from headrace.core.errors import CommitConflict, InvalidInput, MessageTooLarge, StageNotFound, TopicNotFound
 from headrace.core.limits import FRAME_ROWS
 from headrace.core.publish.plan import CommitKey
 from tests.broker.background import Background, eventually, open_gated, together, until_queued
@@ -130,6 +130,24 @@ def test_a_commit_that_is_retried_after_its_stages_are_gone_is_a_duplicate(broke
     assert statuses(broker.publish_staged("orders", staged, key)) == ["duplicate"] * 3
     with pytest.raises(StageNotFound):
         broker.publish_staged("orders", staged, CommitKey("query", 5))
+
+
+def test_a_known_number_with_another_fingerprint_is_refused(site: Site) -> None:
+    broker = site.open()
+    broker.create_topic("orders")
+    first = [broker.stage("orders", batch(b"a"))]
+    broker.publish_staged("orders", first, CommitKey("query", 4, 1))
+    other = [broker.stage("orders", batch(b"b"))]
+    for key in (CommitKey("query", 4, 2), CommitKey("query", 3, 2)):
+        for stages in (other, [Staged("missing", 1)]):
+            with pytest.raises(CommitConflict, match="copied"):
+                broker.publish_staged("orders", stages, key)
+    reopened = site.reopen(broker) if site.engine.is_durable else broker
+    assert statuses(reopened.publish_staged("orders", first, CommitKey("query", 4, 1))) == ["duplicate"], "a retry"
+    with pytest.raises(CommitConflict):
+        reopened.publish_staged("orders", [reopened.stage("orders", batch(b"b"))], CommitKey("query", 4, 2))
+    assert content(reopened, "orders") == {0: [b"a"]}
+    assert reopened.last_commit("orders", "query") == 4
 
 
 def test_threads_that_race_with_one_key_publish_the_stages_once(broker: Broker) -> None:

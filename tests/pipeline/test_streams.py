@@ -19,6 +19,7 @@ from headrace.spark.pipeline.description import TableSink
 from headrace.spark.pipeline.load import describe
 from headrace.spark.pipeline.lock import Lock
 from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter, TableSinkWriter
+from headrace.spark.write.fingerprint import BatchId
 from tests.pipeline.runs import forget_last_batch, messages, publish, run, run_ready, values
 
 if TYPE_CHECKING:
@@ -158,10 +159,15 @@ def test_a_table_that_is_ahead_of_the_checkpoint_takes_no_older_batch(spark: Spa
     rows = destination.prepare(spark.range(3).toDF("id"))
     destination.open()
     for number in (0, 1, 1):
-        destination.write(rows, number)
+        destination.write(rows, BatchId(number))
     with pytest.raises(InvalidInput, match="older than the table"):
-        destination.write(rows, 0)
+        destination.write(rows, BatchId(0))
     assert pq.read_table(tmp_path).num_rows == 6
+    for batch in (BatchId(2, 7), BatchId(2, 7), BatchId(2)):
+        destination.write(rows, batch)
+    with pytest.raises(InvalidInput, match="a checkpoint was copied"):
+        destination.write(rows, BatchId(2, 8))
+    assert pq.read_table(tmp_path).num_rows == 9
 
 
 def test_delta_is_compacted_over_runs_and_gives_disk_back(spark: SparkSession, tmp_path: Path) -> None:
@@ -174,7 +180,7 @@ def test_delta_is_compacted_over_runs_and_gives_disk_back(spark: SparkSession, t
         destination = DeltaSinkWriter(sink, "writer", is_stream=True)
         prepared = destination.prepare(rows)
         destination.open()
-        destination.write(prepared, number)
+        destination.write(prepared, BatchId(number))
         destination.close()
         merged.append(len(DeltaTable(str(tmp_path)).file_uris()))
         if number == 2:

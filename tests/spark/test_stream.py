@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,27 @@ def test_what_comes_goes_on_exactly_once_over_restarts(
     query = start(read_stream(spark, url, topic, **options), url, copied, tmp_path / "checkpoint", now=True)
     query.finish(PATIENCE_SECONDS)
     assert sorted(values_of(client, copied), key=int) == numbers(0, 300)
+
+
+def test_a_copied_checkpoint_loses_no_batch_in_silence(
+    spark: SparkSession, client: Client, url: str, topic: str, tmp_path: Path
+) -> None:
+    copied = f"{topic}-copied"
+    client.create_topic(topic)
+    client.create_topic(copied)
+    checkpoints = [tmp_path / "checkpoint", tmp_path / "twin"]
+    for place, checkpoint in enumerate([*checkpoints[:1], *checkpoints]):
+        publish(client, topic, numbers(place * 10, place * 10 + 10))
+        frame = read_stream(spark, url, topic, startingOffsets="earliest")
+        query = start(frame, url, copied, checkpoint, now=True, sinkId=f"{topic}-sink")
+        if checkpoint == checkpoints[1]:
+            with pytest.raises(StreamingQueryException, match="another batch 1 to topic"):
+                query.finish(PATIENCE_SECONDS)
+        else:
+            query.finish(PATIENCE_SECONDS)
+        if place == 0:
+            shutil.copytree(checkpoints[0], checkpoints[1])
+    assert sorted(values_of(client, copied), key=int) == numbers(0, 20)
 
 
 def test_available_now_honours_the_limits_and_ends(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -22,7 +24,14 @@ from pyspark.sql.types import (
 
 from headrace.broker import Broker
 from headrace.client import Client
-from headrace.core.errors import InvalidInput, InvalidMessage, ServerFailed, StageNotFound, TopicNotFound
+from headrace.core.errors import (
+    CommitConflict,
+    InvalidInput,
+    InvalidMessage,
+    ServerFailed,
+    StageNotFound,
+    TopicNotFound,
+)
 from headrace.spark.options import write_options
 from headrace.spark.source import HeadraceSource
 from headrace.spark.write import rows as rows_module
@@ -188,6 +197,43 @@ def test_a_sink_with_an_older_checkpoint_is_told_so(client: Client, url: str, to
     named = batch_writer(url, topic, sinkId=SINK, batchId="6")
     with pytest.raises(InvalidInput, match="older than the sink"):
         named.commit([named.write(iter([batch([b"c"])]))])
+    assert values_of(client, topic) == [b"a"]
+
+
+def planned(checkpoint: Path, number: int, offsets: str) -> str:
+    """A checkpoint with the offsets of a batch, as Spark writes them."""
+    (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
+    (checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{offsets}")
+    return str(checkpoint)
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_a_batch_of_a_copied_checkpoint_is_refused(
+    client: Client, url: str, topic: str, tmp_path: Path, scheme: str
+) -> None:
+    client.create_topic(topic)
+    one = stream_writer(url, topic, checkpointLocation=scheme + planned(tmp_path / "one", 3, "100"))
+    twin = stream_writer(url, topic, checkpointLocation=scheme + planned(tmp_path / "twin", 3, "150"))
+    one.commit([one.write(iter([batch([b"a", b"b"])]))], 3)
+    one.commit([one.write(iter([batch([b"b", b"a"])]))], 3)
+    with pytest.raises(CommitConflict, match="another batch 3"):
+        twin.commit([twin.write(iter([batch([b"c"])]))], 3)
+    assert values_of(client, topic) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("options", [{}, {"checkpointLocation": "hdfs://name/checkpoint"}], ids=["unknown", "remote"])
+def test_a_second_query_with_the_id_of_another_is_refused(
+    client: Client, url: str, topic: str, options: dict[str, str]
+) -> None:
+    client.create_topic(topic)
+    writer = stream_writer(url, topic, **options)
+    for query in ("one", "one"):
+        writer.commit([replace(writer.write(iter([batch([b"a"])])), query_id=query)], 0)
+    with pytest.raises(CommitConflict):
+        writer.commit([replace(writer.write(iter([batch([b"b"])])), query_id="other")], 0)
+    named = batch_writer(url, topic, sinkId=SINK, batchId="0")
+    with pytest.raises(CommitConflict):
+        named.commit([replace(named.write(iter([batch([b"c"])])), query_id="other")])
     assert values_of(client, topic) == [b"a"]
 
 

@@ -59,7 +59,7 @@ from headrace.core.descriptions import (
     Staged,
     TopicDescription,
 )
-from headrace.core.errors import HeadraceError, StageNotFound
+from headrace.core.errors import CommitConflict, HeadraceError, StageNotFound
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, ReadFrom
 from headrace.core.limits import (
@@ -349,8 +349,11 @@ class Broker:
             receipts = found.queue.publish(Request(batches, key, is_checked=True), patience)
         except StageNotFound:
             # Checked after the stages, which another call with the same key may be publishing right now.
-            if key is None or not found.between_commits(lambda state: state.is_repeated(key)):
+            last = None if key is None else found.between_commits(lambda state: state.last_key(key.writer))
+            if key is None or last is None or key.number > last.number:
                 raise
+            if key.conflicts_with(last):
+                raise CommitConflict(found.record.name, key.writer, key.number, last.number) from None
             receipts = all_duplicates(sum(staged.rows for staged in named), DUPLICATE_COMMIT)
         self._drop_stages(found, [staged.stage for staged in named])
         return receipts

@@ -12,7 +12,7 @@ from headrace.core.descriptions import Staged
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import SEQNO_MAX
 from headrace.core.names import check_id
-from headrace.core.publish.plan import CommitKey
+from headrace.core.publish.plan import FINGERPRINT_BITS, CommitKey
 
 
 def check_text(field: str, value: object) -> str:
@@ -35,7 +35,11 @@ def check_commit_key(key: object) -> CommitKey | None:
         return None
     if not isinstance(key, CommitKey):
         raise InvalidInput("commit_key", repr(key)[:100], "it must be a CommitKey(writer, number)")
-    return CommitKey(check_id("writer", key.writer), check_whole("commit number", key.number, 0, SEQNO_MAX))
+    writer, fingerprint = check_id("writer", key.writer), key.fingerprint
+    if fingerprint is None:
+        return CommitKey(writer, check_whole("commit number", key.number, 0, SEQNO_MAX))
+    number = check_whole("commit number", key.number, 0, SEQNO_MAX >> FINGERPRINT_BITS)
+    return CommitKey(writer, number, check_whole("fingerprint", fingerprint, 0, (1 << FINGERPRINT_BITS) - 1))
 
 
 def check_offsets(offsets: object) -> dict[int, int]:

@@ -349,7 +349,7 @@ class Client:
             warn_renamed("publish_staged(writer, number)", "publish_staged(commit_key=CommitKey(writer, number))")
             commit_key = CommitKey(old, number or 0)
         named = [(staged.stage, staged.rows) for staged in stages]
-        key = (None, 0) if commit_key is None else (commit_key.writer, commit_key.number)
+        key = () if commit_key is None else (commit_key.writer, commit_key.number, commit_key.fingerprint)
         return self._calls(wire.PublishStaged(topic, named, *key))
 
     def drop_stages(self, topic: str, stages: Iterable[str]) -> int:

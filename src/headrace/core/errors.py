@@ -21,6 +21,7 @@
     │   ├── GroupSizeConflict
     │   ├── StaleGeneration     the group was rebalanced: send a heartbeat, then continue
     │   ├── PartitionNotOwned
+    │   ├── CommitConflict      the writer has published another commit with this number; nothing was written
     │   └── ProducerFenced      a newer producer with the same id took over
     ├── AccessDenied
     │   ├── Unauthenticated     no token, or an unknown, expired or revoked one
@@ -325,6 +326,25 @@ class PartitionNotOwned(Conflict):
 
     def __str__(self) -> str:
         return f"partition {self.partition} is not assigned to {self.member!r} in group {self.group!r}"
+
+
+@dataclass(eq=False)
+class CommitConflict(Conflict):
+    """The writer has published another commit with this number, or later ones."""
+
+    code: ClassVar[str] = "commit_conflict"
+    topic: str
+    writer: str
+    number: int
+    last: int
+
+    def __str__(self) -> str:
+        known = f"another batch {self.number}" if self.number == self.last else f"batches up to {self.last}"
+        return (
+            f"writer {self.writer!r} has published {known} to topic {self.topic!r}, and this is its batch "
+            f"{self.number}: two jobs write with one id, or a checkpoint was copied or restored. Nothing of this batch "
+            f"was written, and a retry does not help: give each job its own id and its own checkpoint"
+        )
 
 
 @dataclass(eq=False)

@@ -87,7 +87,7 @@ def _await_offsets(operation: wire.AwaitOffsets, broker: Broker, principal: Prin
 
 
 def _publish_staged(operation: wire.PublishStaged, broker: Broker, _: Principal) -> tuple[int, int]:
-    key = None if operation.writer is None else CommitKey(operation.writer, operation.number)
+    key = None if operation.writer is None else CommitKey(operation.writer, operation.number, operation.fingerprint)
     stages = [Staged(stage, rows) for stage, rows in operation.stages]
     receipts = broker.publish_staged(operation.topic, stages, key)
     return receipts.written, len(receipts) - receipts.written

@@ -54,7 +54,8 @@ _READ: Final = (
 )
 _WRITE: Final = (*_CONNECTION, "topic", "batchId", "createTopic", "delivery", "partitions", "sinkId", "topicSettings")
 # Options that Spark itself adds to those of a sink.
-_OF_SPARK: Final = frozenset({"checkpointlocation"})
+_CHECKPOINT: Final = "checkpointlocation"
+_OF_SPARK: Final = frozenset({_CHECKPOINT})
 _BOOLEANS: Final = {"true": True, "false": False}
 
 
@@ -94,6 +95,7 @@ class WriteOptions:
     topic: the topic of all rows; if omitted, each row names its topic.
     sink_id, batch_id: identify a write, so that a repeated one publishes nothing.
     partitions, topic_settings: of a topic that is created, if createTopic is set.
+    checkpoint: where Spark keeps the offsets of a stream, if it was given as an option.
     """
 
     connection: Connection
@@ -104,6 +106,7 @@ class WriteOptions:
     create_topic: bool
     partitions: int | None
     topic_settings: Mapping[str, Any]
+    checkpoint: str | None
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -170,6 +173,7 @@ def write_options(given: Mapping[str, str], is_stream: bool) -> WriteOptions:
         create_topic=create_topic,
         partitions=partitions,
         topic_settings=settings,
+        checkpoint=next((value for name, value in given.items() if name.lower() == _CHECKPOINT), None),
     )
 
 

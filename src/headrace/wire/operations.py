@@ -252,13 +252,14 @@ class Seek(Operation[None], tag="seek"):
     offsets: dict[int, int]
 
 
-class PublishStaged(Operation[tuple[int, int]], tag="publish_staged"):
+class PublishStaged(Operation[tuple[int, int]], tag="publish_staged", omit_defaults=True):
     """Publish stages in one commit; returns how many messages were written, and how many were duplicates."""
 
     need: ClassVar = _PUBLISH_AS_PRODUCER
     stages: list[tuple[str, int]]
     writer: str | None = None
     number: int = 0
+    fingerprint: int | None = None
 
     @property
     def is_repeatable(self) -> bool:

@@ -574,6 +574,27 @@ def test_number_of_a_writer_never_falls() -> None:
     assert state.writers == {"w": 5}
 
 
+def test_a_known_number_with_another_fingerprint_is_a_conflict() -> None:
+    state = new_state()
+    assert state.last_key("w") is None
+    state.apply(keyed_commit(state, *CommitKey("w", 5, 77).recorded()))
+    last = state.last_key("w")
+    assert last == CommitKey("w", 5, 77)
+    assert not CommitKey("w", 5, 77).conflicts_with(last), "a retry"
+    assert CommitKey("w", 5, 78).conflicts_with(last)
+    assert CommitKey("w", 4, 77).conflicts_with(last), "later ones were published by somebody else"
+    assert not CommitKey("w", 6, 78).conflicts_with(last)
+    assert not CommitKey("w", 5).conflicts_with(last)
+
+
+def test_a_fingerprint_is_only_of_its_own_commit() -> None:
+    state = new_state()
+    for key in (CommitKey("w", 5, 2**32 - 1), CommitKey("w", 6, 0), CommitKey("w", 7)):
+        state.apply(keyed_commit(state, *key.recorded()))
+        assert state.last_key("w") == key
+    assert not CommitKey("w", 7, 1).conflicts_with(CommitKey("w", 7)), "stored before there were fingerprints"
+
+
 def test_writer_that_was_silent_longest_is_forgotten_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "WRITERS_MAX", 3)
     state = new_state()

@@ -25,7 +25,7 @@ import pyarrow as pa
 from headrace.broker.clock import Clock
 from headrace.broker.publish.commit_queue import Request
 from headrace.broker.settings import BrokerSettings
-from headrace.core.errors import HeadraceError, ProducerFenced
+from headrace.core.errors import CommitConflict, HeadraceError, ProducerFenced
 from headrace.core.messages import accept_all, content_bytes, join
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import (
@@ -266,13 +266,16 @@ class CommitBuilder:
             if request.error is not None:
                 continue
             if key is not None:
-                before = keys.get(key.writer)
-                if state.is_repeated(key) or (before is not None and key.number <= before.number):
+                last = keys.get(key.writer) or state.last_key(key.writer)
+                if last is not None and key.conflicts_with(last):
+                    request.error = CommitConflict(self._topic.name, key.writer, key.number, last.number)
+                    continue
+                if last is not None and key.number <= last.number:
                     continue
                 keys[key.writer] = key
             self._fresh.append(request)
             batches += rows
-        return tuple(keys.values())
+        return tuple(recorded for key in keys.values() for recorded in key.recorded())
 
     def _pieces(self, batches: Sequence[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
         """Batches to be put together, some of them cut, so that each piece fits a frame."""

@@ -54,6 +54,10 @@ DUPLICATE_BY_SOURCE: Final = 1
 DUPLICATE_BY_PAYLOAD: Final = 2
 DUPLICATE_COMMIT: Final = 3
 
+FINGERPRINT_BITS: Final = 32
+# Writers' names have no control characters.
+_FINGERPRINT_MARK: Final = "\x1f"
+
 RECEIPT_SCHEMA: Final = pa.schema(
     [
         pa.field("partition", pa.int32()),
@@ -65,10 +69,32 @@ RECEIPT_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class CommitKey:
-    """Makes a whole commit idempotent: a number at or below the last one of its writer publishes nothing."""
+    """Makes a whole commit idempotent: a number at or below the last one of its writer publishes nothing.
+
+    fingerprint: 32 bits that say what the commit is. A known number with another fingerprint is a conflict, and so is
+        a number below the last one; without a fingerprint both count as repeated.
+    """
 
     writer: str
     number: int
+    fingerprint: int | None = None
+
+    def conflicts_with(self, last: CommitKey) -> bool:
+        """Whether the writer's last commit shows that this one is of somebody else."""
+        if self.fingerprint is None or self.number > last.number:
+            return False
+        return self.number < last.number or last.fingerprint not in (None, self.fingerprint)
+
+    def recorded(self) -> tuple[CommitKey, ...]:
+        """The keys that a commit records: those with a fingerprint are two, so that formats stay as they are.
+
+        The second has a name that no writer can have. Its number is that of the commit, then the fingerprint, so it
+        rises with the commits as every number of a writer does.
+        """
+        if self.fingerprint is None:
+            return (self,)
+        number = self.number << FINGERPRINT_BITS | self.fingerprint
+        return CommitKey(self.writer, self.number), CommitKey(self.writer + _FINGERPRINT_MARK, number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +231,14 @@ class TopicState:
     def is_repeated(self, key: CommitKey) -> bool:
         """Whether a commit with this key, or a later one of its writer, was published before."""
         return key.number <= self.writers.get(key.writer, -1)
+
+    def last_key(self, writer: str) -> CommitKey | None:
+        """The key of a writer's last commit, with its fingerprint if it had one."""
+        number = self.writers.get(writer)
+        if number is None:
+            return None
+        of, fingerprint = divmod(self.writers.get(writer + _FINGERPRINT_MARK, -1), 1 << FINGERPRINT_BITS)
+        return CommitKey(writer, number, fingerprint if of == number else None)
 
     def add_partitions(self, partitions: int) -> None:
         """Grow to so many partitions; the new ones are empty."""

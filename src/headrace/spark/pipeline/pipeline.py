@@ -57,6 +57,7 @@ from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter, TableSinkW
 from headrace.spark.pipeline.sinks.topic_sink import DeadTopicSinkWriter, TopicSinkWriter
 from headrace.spark.pipeline.spark_errors import PipelineFailed, failure_of
 from headrace.spark.pipeline.spark_logs import analysis
+from headrace.spark.write.fingerprint import BatchId, batch_id
 
 _ROW: Final = "_headrace_good"
 _DEAD: Final = "_headrace_dead"
@@ -102,20 +103,25 @@ class _Built:
         if self.dead is not None:
             self.dead.close()
 
-    def write(self, batch: DataFrame, number: int | None) -> None:
-        """Write a batch to its sinks. Rows used twice are cached, so that they are computed and counted once."""
-        if self.dead is None and not order_columns(batch):
-            self.sink.write(batch, number)
+    def write_batch(self, rows: DataFrame, number: int) -> None:
+        """Write a micro-batch."""
+        assert self.checkpoint is not None
+        self.write(rows, batch_id(number, self.checkpoint.spark, None))
+
+    def write(self, rows: DataFrame, batch: BatchId | None) -> None:
+        """Write rows to their sinks. Rows used twice are cached, so that they are computed and counted once."""
+        if self.dead is None and not order_columns(rows):
+            self.sink.write(rows, batch)
             return
-        batch.persist()
+        rows.persist()
         try:
             if self.dead is None:
-                self.sink.write(batch, number)
+                self.sink.write(rows, batch)
             else:
-                self.dead.write(batch.where(F.col(_DEAD).isNotNull()).select(f"{_DEAD}.*"), number)
-                self.sink.write(batch.where(F.col(_ROW).isNotNull()).select(f"{_ROW}.*"), number)
+                self.dead.write(rows.where(F.col(_DEAD).isNotNull()).select(f"{_DEAD}.*"), batch)
+                self.sink.write(rows.where(F.col(_ROW).isNotNull()).select(f"{_ROW}.*"), batch)
         finally:
-            batch.unpersist()
+            rows.unpersist()
 
 
 def _together(rows: DataFrame, dead: DataFrame) -> DataFrame:
@@ -307,7 +313,7 @@ class Pipeline:
             built.rows.writeStream.queryName(self.description.name)
             .outputMode(run.output_mode)
             .option("checkpointLocation", checkpoint.spark)
-            .foreachBatch(built.write)
+            .foreachBatch(built.write_batch)
         )
         if once:
             writer = writer.trigger(availableNow=True)

@@ -25,6 +25,7 @@ from headrace.core.publish.plan import CommitKey
 from headrace.spark.connection import Connection
 from headrace.spark.options import WriteOptions
 from headrace.spark.start.worker_tuning import settle
+from headrace.spark.write.fingerprint import BatchId
 from headrace.spark.write.rows import Pieces, by_topic
 
 
@@ -57,7 +58,7 @@ def publish_rows(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> No
 
 
 def publish_stages(
-    connection: Connection, topic: str, pieces: Iterable[StagedPiece], writer: str, number: int, field: str
+    connection: Connection, topic: str, pieces: Iterable[StagedPiece], writer: str, batch: BatchId, field: str
 ) -> int:
     """Publish stages in one commit, unless that was done before; how many rows the topic did not take as it had them.
 
@@ -67,15 +68,15 @@ def publish_stages(
 
     def publish(client: Client) -> int:
         last = client.last_commit(topic, writer)
-        if last is not None and last > number:
+        if last is not None and last > batch.number:
             rule = (
-                f"its last batch in topic {topic!r} was {last} and this is {number}: the checkpoint is older than the "
-                f"sink. Use a new {field} with a new checkpoint; nothing of this batch was written"
+                f"its last batch in topic {topic!r} was {last} and this is {batch.number}: the checkpoint is "
+                f"older than the sink. Use a new {field} with a new checkpoint; nothing of this batch was written"
             )
             raise InvalidInput(field, repr(writer), rule)
-        _, duplicates = client.publish_staged(topic, stages, CommitKey(writer, number))
+        _, duplicates = client.publish_staged(topic, stages, CommitKey(writer, batch.number, batch.fingerprint))
         # A batch that is there already is one great duplicate, and means nothing.
-        return 0 if last == number else duplicates
+        return 0 if last == batch.number else duplicates
 
     return connection.call(publish)
 

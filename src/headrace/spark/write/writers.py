@@ -4,7 +4,8 @@
     driver  commit(messages, batch)  ─► publish all stages of a topic in one commit, with the key (sink, batch)
 
 The broker remembers the last batch of each sink: a commit with a known key publishes nothing. So whatever fails
-between the two, and however often Spark repeats a micro-batch, its rows are published once.
+between the two, and however often Spark repeats a micro-batch, its rows are published once. The key has a fingerprint:
+a known number of another query, or of a copied checkpoint, is an error.
 
 | what fails | what happens |
 |---|---|
@@ -32,6 +33,7 @@ from headrace.client import Client
 from headrace.core.errors import InvalidInput, TopicNotFound
 from headrace.core.names import topic_key
 from headrace.spark.options import WriteOptions
+from headrace.spark.write.fingerprint import BatchId, batch_id
 from headrace.spark.write.staging import StagedPiece, drop, make_topic, publish_rows, publish_stages, stage_rows
 
 logger = logging.getLogger(__name__)
@@ -63,11 +65,12 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """In a task: put the rows of it aside."""
-        return Written(_write(self._options, iterator))
+        return Written(_write(self._options, iterator), _running_query())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what the tasks put aside."""
-        _publish(self._options, _pieces(messages), self._writer, self._number)
+        batch = batch_id(self._number, None, _query_id(messages))
+        _publish(self._options, _pieces(messages), self._writer, batch)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop what the tasks put aside."""
@@ -83,17 +86,19 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """In a task: put the rows of it aside."""
-        context = TaskContext.get()
-        query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
-        return Written(_write(self._options, iterator), query_id)
+        return Written(_write(self._options, iterator), _running_query())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Publish what the tasks put aside, unless this micro-batch was published before."""
         pieces = _pieces(messages)
         if not pieces:
             return
-        writer = self._options.sink_id or _query_id(messages)
-        _publish(self._options, pieces, writer, batchId)
+        query_id = _query_id(messages)
+        writer = self._options.sink_id or query_id
+        if writer is None:
+            rule = "Spark did not report the id of the query: set the option sinkId"
+            raise InvalidInput("sinkId", "not given", rule)
+        _publish(self._options, pieces, writer, batch_id(batchId, self._options.checkpoint, query_id))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop what the tasks put aside."""
@@ -130,25 +135,28 @@ def _pieces(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPiece]
     return [piece for message in messages if isinstance(message, Written) for piece in message.pieces]
 
 
-def _query_id(messages: Sequence[WriterCommitMessage | None]) -> str:
-    for message in messages:
-        if isinstance(message, Written) and message.query_id is not None:
-            return message.query_id
-    raise InvalidInput("sinkId", "not given", "Spark did not report the id of the query: set the option sinkId")
+def _running_query() -> str | None:
+    """In a task: the id of the streaming query that it is part of, also of one that writes in foreachBatch."""
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(_QUERY_ID)
 
 
-def _publish(options: WriteOptions, pieces: Sequence[StagedPiece], writer: str, number: int) -> None:
+def _query_id(messages: Sequence[WriterCommitMessage | None]) -> str | None:
+    return next((message.query_id for message in messages if isinstance(message, Written) and message.query_id), None)
+
+
+def _publish(options: WriteOptions, pieces: Sequence[StagedPiece], writer: str, batch: BatchId) -> None:
     """Publish stages, in one commit for each topic."""
     by_key: dict[str, list[StagedPiece]] = {}
     for piece in pieces:
         by_key.setdefault(topic_key(piece.topic), []).append(piece)
     for staged in by_key.values():
-        _publish_to(options, staged, writer, number)
+        _publish_to(options, staged, writer, batch)
 
 
-def _publish_to(options: WriteOptions, staged: Sequence[StagedPiece], writer: str, number: int) -> None:
+def _publish_to(options: WriteOptions, staged: Sequence[StagedPiece], writer: str, batch: BatchId) -> None:
     topic, rows = staged[0].topic, sum(piece.rows for piece in staged)
-    dropped = publish_stages(options.connection, topic, staged, writer, number, "sinkId")
+    dropped = publish_stages(options.connection, topic, staged, writer, batch, "sinkId")
     if dropped:
         told = "topic %r: %d of %d rows were not written: they are duplicates by seqno of their source, or by payload"
         logger.warning(told, topic, dropped, rows)

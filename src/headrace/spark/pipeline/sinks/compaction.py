@@ -72,5 +72,5 @@ def _merge(landing: FileCommit, files: list[Path]) -> None:
     folder = files[0].parent.relative_to(landing.table)
     moves = [(landing.relative(made), str(folder / made.name))]
     removals = [str(file.relative_to(landing.table)) for file in files]
-    landing.replace(Manifest(landing.last, moves, removals), lambda manifest: None)
+    landing.replace(Manifest(landing.last, moves, removals, landing.fingerprint), lambda manifest: None)
     stage.rmdir()

@@ -8,10 +8,10 @@
                      ▼
               part-<writer>-<number>-…         files in their places; then `last`, then the manifest goes
 
-A batch whose number is not above `last` is there and is not written again. After a kill, a stage without a manifest is
-dropped and the batch is written anew; one with a manifest is brought to its end. Names that begin with an underscore
-are passed over by everyone who reads tables. A reader that lists the directory while files are moved may see a part of
-a batch; Delta, whose log says which files count, has no such moment.
+A batch whose number is that of `last` is there and is not written again, if its fingerprint is that of `last` too.
+After a kill, a stage without a manifest is dropped and the batch is written anew; one with a manifest is brought to its
+end. Names that begin with an underscore are passed over by everyone who reads tables. A reader that lists the directory
+while files are moved may see a part of a batch; Delta, whose log says which files count, has no such moment.
 
 One run at a time may write as one writer: from `open` to `close` it holds the lock of the state's directory. Files and
 names only: this module knows neither Spark nor formats.
@@ -42,6 +42,7 @@ class Manifest(msgspec.Struct, frozen=True):
     number: int
     moves: list[tuple[str, str]]
     removals: list[str]
+    fingerprint: int | None = None
 
 
 class FileCommit:
@@ -77,10 +78,18 @@ class FileCommit:
     @property
     def last(self) -> int:
         """The number of the last batch that is there; -1 before the first."""
+        return self._last()[0]
+
+    @property
+    def fingerprint(self) -> int | None:
+        """The fingerprint of the last batch, if it has one."""
+        return next(iter(self._last()[1:]), None)
+
+    def _last(self) -> list[int]:
         try:
-            return int((self._state / "last").read_text())
+            return [int(number) for number in (self._state / "last").read_text().split()]
         except FileNotFoundError:
-            return -1
+            return [-1]
 
     @property
     def is_used(self) -> bool:
@@ -91,7 +100,9 @@ class FileCommit:
         """A directory to write to that does not exist."""
         return self._state / f"stage-{uuid.uuid4().hex}"
 
-    def land(self, stage: Path, number: int, commit: Callable[[Manifest], None]) -> list[Path]:
+    def land(
+        self, stage: Path, number: int, commit: Callable[[Manifest], None], fingerprint: int | None = None
+    ) -> list[Path]:
         """Put the files of a stage into the table as a batch: where they are now."""
         if not stage.is_dir():
             raise _missing(stage)
@@ -100,7 +111,7 @@ class FileCommit:
             folder = file.parent.relative_to(stage)
             name = f"{self.prefix}{number:010d}-{place:05d}{_suffix(file)}"
             moves.append((str(file.relative_to(self._state)), str(folder / name)))
-        self.replace(Manifest(number, moves, []), commit)
+        self.replace(Manifest(number, moves, [], fingerprint), commit)
         shutil.rmtree(stage, ignore_errors=True)
         return [self.table / place for _, place in moves]
 
@@ -129,7 +140,8 @@ class FileCommit:
         commit(manifest)
         for place in manifest.removals:
             (self.table / place).unlink(missing_ok=True)
-        _write(self._state / "last", str(manifest.number).encode())
+        told = [manifest.number] if manifest.fingerprint is None else [manifest.number, manifest.fingerprint]
+        _write(self._state / "last", " ".join(map(str, told)).encode())
         self._manifest.unlink()
 
     def _take_back(self, manifest: Manifest) -> None:

@@ -2,8 +2,8 @@
 
 `prepare` is called once, before anything runs: it gives the rows their final columns, or says what is wrong with them.
 `open` is called when a run begins, and ends what an earlier one left undone; `close` is called when it ends. `write` is
-called with the rows of a batch, and with its number if it is one of a stream: the same number again must not write
-again. A destination is used by one thread at a time.
+called with the rows of a batch, and with its id if it is one of a stream: the same batch again must not write again,
+and another batch with its number is an error. A destination is used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.spark.pipeline.description import ReportSink, TableSink
 from headrace.spark.pipeline.spark_logs import analysis
+from headrace.spark.write.fingerprint import BatchId
 
 _ORDER: Final = "_headrace_order_"
 
@@ -30,7 +31,7 @@ class SinkWriter(Protocol):
     def open(self) -> None:
         """Begin a run."""
 
-    def write(self, rows: DataFrame, number: int | None) -> None:
+    def write(self, rows: DataFrame, batch: BatchId | None) -> None:
         """Write the rows of a batch; None if there is only one."""
 
     def close(self) -> None:
@@ -51,7 +52,7 @@ class AnyFormat:
     def open(self) -> None:
         """Nothing is ever left."""
 
-    def write(self, rows: DataFrame, number: int | None) -> None:
+    def write(self, rows: DataFrame, batch: BatchId | None) -> None:
         """Append."""
         writer = in_order(rows).write.format(self._sink.format).options(**self._sink.options).mode("append")
         if self._sink.partition_by:
@@ -81,7 +82,7 @@ class BatchReport:
     def open(self) -> None:
         """Nothing is ever left."""
 
-    def write(self, rows: DataFrame, number: int | None) -> None:
+    def write(self, rows: DataFrame, batch: BatchId | None) -> None:
         """Take the rows in."""
         taken = in_order(rows).collect()
         self.columns = [name for name in rows.columns if not name.startswith("_headrace_")]

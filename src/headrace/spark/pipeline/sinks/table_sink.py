@@ -25,6 +25,7 @@ from headrace.spark.pipeline.sinks.compaction import compact
 from headrace.spark.pipeline.sinks.file_commit import FileCommit, Manifest
 from headrace.spark.pipeline.sinks.sink import in_order, with_order
 from headrace.spark.pipeline.spark_logs import analysis
+from headrace.spark.write.fingerprint import BatchId
 
 DATE: Final = "date"
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -66,10 +67,11 @@ class TableSinkWriter:
         except OSError as error:
             raise InvalidInput(f"{self._field}.path", str(self._sink.path), unusable(error)) from None
 
-    def write(self, rows: DataFrame, number: int | None) -> None:
+    def write(self, rows: DataFrame, batch: BatchId | None) -> None:
         """Write the files, and put them into the table."""
         ordered = in_order(rows)
-        place = self._landing.last + 1 if number is None else number
+        fingerprint = None if batch is None else batch.fingerprint
+        place = self._landing.last + 1 if batch is None else batch.number
         if place < self._landing.last:
             rule = (
                 f"its last batch was {self._landing.last} and this is {place}: the checkpoint is older than the table. "
@@ -77,12 +79,19 @@ class TableSinkWriter:
             )
             raise InvalidInput(f"{self._field}.path", str(self._sink.path), rule)
         if place == self._landing.last:
+            if fingerprint is not None and self._landing.fingerprint not in (None, fingerprint):
+                rule = (
+                    f"its batch {place} was written by another run: two pipelines write with one sink_id, or a "
+                    "checkpoint was copied. Give each its own sink_id and its own checkpoint; nothing of this batch "
+                    "was written"
+                )
+                raise InvalidInput(f"{self._field}.path", str(self._sink.path), rule)
             return
         stage = self._landing.new_stage()
         writer = ordered.write.format(self.file_format).options(**self._sink.options)
         (writer.partitionBy(*self._partition_by) if self._partition_by else writer).save(str(stage))
         _drop_empty(stage)
-        files = self._landing.land(stage, place, self.commit)
+        files = self._landing.land(stage, place, self.commit, fingerprint)
         self.compact(files)
 
     def close(self) -> None:

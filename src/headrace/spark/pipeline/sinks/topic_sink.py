@@ -26,6 +26,7 @@ from headrace.spark.pipeline.description import MESSAGE_COLUMNS, TopicSink
 from headrace.spark.pipeline.sinks.sink import in_order, order_columns, with_order
 from headrace.spark.pipeline.spark_logs import analysis
 from headrace.spark.schema import READ_COLUMNS, check_writable
+from headrace.spark.write.fingerprint import BatchId
 from headrace.spark.write.staging import StagedPiece, publish_stages, stage_rows
 
 # Taken over by name from the last step. Not the partition, which another topic may not have, and not the codec: values
@@ -58,14 +59,15 @@ class TopicSinkWriter:
     def open(self) -> None:
         """What tasks put aside and nobody published expires in the broker."""
 
-    def write(self, rows: DataFrame, number: int | None) -> None:
+    def write(self, rows: DataFrame, batch: BatchId | None) -> None:
         """Publish."""
         staged = in_order(rows).mapInArrow(_staging(self._options), "stage STRING, rows BIGINT").collect()
         topic, connection = self._sink.topic, self._options.connection
         pieces = [StagedPiece(topic, row.stage, row.rows) for row in staged]
-        writer = f"pipeline-{uuid.uuid4().hex}" if number is None else str(self._sink_id)
+        writer = f"pipeline-{uuid.uuid4().hex}" if batch is None else str(self._sink_id)
         if pieces:
-            self.duplicates += publish_stages(connection, topic, pieces, writer, number or 0, "sink.sink_id")
+            key = BatchId(0) if batch is None else batch
+            self.duplicates += publish_stages(connection, topic, pieces, writer, key, "sink.sink_id")
 
     def close(self) -> None:
         """Nothing is held."""
