@@ -165,7 +165,7 @@ def run(store: Path) -> None:
         audited += sum(1 for _ in read_as(client, "audit", "auditor-1", len(messages)))
         assert audited == len(messages), f"the audit saw {audited} of {len(messages)} transactions"
         show_groups(client)
-        console.print(f"\nThe audit went on where it was: {audited:,} transactions, each once.")
+        console.print(f"\nThe audit resumed where it had stopped: {audited:,} transactions, each once.")
         console.print("\n[bold]Balances kept by Spark[/], with payments published live:", highlight=False)
         settle_on_spark(flight, store.parent / "spark", lambda line: console.print(line, highlight=False))
     console.print("\nNow the store, offline:\n")

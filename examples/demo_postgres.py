@@ -1,4 +1,4 @@
-"""Two servers on one PostgreSQL, one consumer group, one kill: nothing is lost, nothing is there twice.
+"""Two servers on one PostgreSQL, one consumer group, one kill: nothing is lost and nothing is delivered twice.
 
 `make demo-postgres` runs it on a PostgreSQL of its own, which is removed at the end; give the URL of another as the
 argument: `python examples/demo_postgres.py postgresql://USER:PASSWORD@HOST/DATABASE?schema=demo`. The exit code says
@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 120.0
 
 @contextmanager
 def database() -> Iterator[str]:
-    """The URL that was given, or that of a PostgreSQL which is there as long as the demo."""
+    """The URL given, or that of a PostgreSQL that runs for the duration of the demo."""
     if len(sys.argv) > 1:
         yield sys.argv[1]
         return

@@ -1,4 +1,4 @@
-"""Follow a topic: what is there and what comes, without a group.
+"""Follow a topic without a group: first what it holds, then each message as it arrives.
 
 python examples/follow.py headrace://127.0.0.1:7071 5
 """

@@ -1,7 +1,7 @@
 """Balances on Spark, live: transactions are published while a pipeline settles them, is killed, and is started again.
 
-A part of `make demo`; `run` needs a server and an empty directory. At the end every refusal is there once, and Spark's
-balances are those of a plain loop over the transactions.
+A part of `make demo`; `run` needs a server and an empty directory. At the end every refusal was answered once, and
+Spark's balances are those of a plain loop over the transactions.
 """
 
 from __future__ import annotations
@@ -142,13 +142,13 @@ def run(url: str, directory: Path, say: Any) -> None:
             goes_on.set()
             await_end(client, "payments", settled_messages + 5 * BATCH)
             os.killpg(process.pid, signal.SIGKILL)
-            say(f"Spark has settled {settled_messages:,} transactions, and is killed while others come.")
+            say(f"Spark has settled {settled_messages:,} transactions, and is killed while more arrive.")
         with pipeline(url, directory) as process:
             till.join()
             # Whatever the first run left, there is something to settle now.
             publish(client, statements(), goes_on)
             await_messages(process, 1, directory)
-            say("Started again, it goes on where it was.")
+            say("Restarted, it resumes where it had stopped.")
             answers = await_answers(client, ACCOUNTS)
             process.send_signal(signal.SIGTERM)
             if process.wait(PATIENCE_SECONDS) != 0:
