@@ -167,3 +167,22 @@ def test_a_certificate_has_the_grants_of_the_newest_valid_token_of_its_name(stor
             access.authenticate(nothing, nothing)
     with pytest.raises(Unauthenticated, match="unknown"):
         access.authenticate("hr_wrong_token", "other")
+
+
+def test_a_token_is_about_to_expire_in_the_last_tenth_of_its_life(store: Store) -> None:
+    clock = SettableClock()
+    access = Access(store.catalog, clock)
+    access.create("forever", [("*", ["read"])])
+    access.create("year", [("*", ["read"])], life_seconds=365 * DAY_SECONDS)
+    access.create("day", [("*", ["read"])], life_seconds=DAY_SECONDS)
+    assert access.counts() == (3, 0)
+    clock.step(0.95 * DAY_SECONDS)
+    assert access.counts() == (3, 1)
+    clock.step(DAY_SECONDS)
+    assert access.counts() == (2, 0), "it has expired"
+    clock.step(355 * DAY_SECONDS)
+    assert access.counts() == (2, 0), "a week ahead is early enough"
+    clock.step(2 * DAY_SECONDS)
+    assert access.counts() == (2, 1)
+    access.rotate("year", keep_seconds=3_600)
+    assert access.counts() == (3, 0), "its successor lives longer"

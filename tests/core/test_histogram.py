@@ -18,3 +18,12 @@ def test_cumulative_counts_are_those_at_or_below_each_bound(observed: list[tuple
     assert abs(histogram.sum - sum(values)) < 1e-6
     for bound, count in histogram.cumulative():
         assert count == sum(value <= bound for value in values)
+
+
+def test_sum_of_histograms_counts_the_values_of_both() -> None:
+    one, other = Histogram(SECONDS), Histogram(SECONDS)
+    one.observe(0.001, 2)
+    other.observe(100.0)
+    one.add(other)
+    assert (one.count, one.sum, one.counts[-1]) == (3, 100.002, 1)
+    assert other.count == 1

@@ -82,6 +82,11 @@ def sizes_in(batch: pa.RecordBatch) -> list[int]:
 class CatalogContract:
     """Topics, groups and offsets."""
 
+    def test_space_is_that_of_a_file_system_if_there_is_one(self, place: Place) -> None:
+        space = place.store.disk_space()
+        assert (space is not None) == place.url.startswith("file:")
+        assert space is None or 0 < space[1] <= space[0]
+
     def test_a_new_store_has_no_topics(self, place: Place) -> None:
         place.reopen()
         assert place.store.catalog.topics() == []

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import math
 import secrets
 import threading
 import time
@@ -33,6 +34,8 @@ from headrace.storage.catalog import Catalog, TokenRecord
 _PREFIX: Final = "hr"
 _FRESH_SECONDS: Final = 1.0
 _USE_SECONDS: Final = 60
+# How long before its end a token is about to expire.
+_NOTICE_SECONDS: Final = 7 * 86_400
 # A token lives at most a hundred years, and is never created expired.
 _LIFE_SECONDS_MAX: Final = 100 * 365 * 86_400
 
@@ -158,6 +161,20 @@ class Access:
         """All tokens, including expired ones."""
         return self._catalog.tokens()
 
+    def counts(self) -> tuple[int, int]:
+        """How many tokens are valid, and how many of them are about to expire.
+
+        A token is about to expire in the last tenth of its life, at most a week before its end, unless a valid token
+        of the same name lives longer: then it was rotated.
+        """
+        now_us, valid = self._clock.now_us(), list(self._known().values())
+        valid = [token for token in valid if not _has_ended(token, now_us)]
+        ends: dict[str, float] = {}
+        for token in valid:
+            ends[token.name] = max(ends.get(token.name, 0), token.expires_us or math.inf)
+        expiring = [token for token in valid if token.expires_us == ends[token.name] and _ends_soon(token, now_us)]
+        return len(valid), len(expiring)
+
     @property
     def is_stale(self) -> bool:
         """Whether the next call would query the store, which is slow."""
@@ -204,6 +221,12 @@ class Access:
 
 def _has_ended(token: TokenRecord, now_us: int) -> bool:
     return token.expires_us is not None and token.expires_us <= now_us
+
+
+def _ends_soon(token: TokenRecord, now_us: int) -> bool:
+    assert token.expires_us is not None, "it has an end"
+    notice_us = min((token.expires_us - token.created_us) // 10, _NOTICE_SECONDS * MICROSECONDS)
+    return token.expires_us - now_us <= notice_us
 
 
 def _valid(tokens: dict[str, TokenRecord], now_us: int) -> dict[str, tuple[str, tuple[Grant, ...]]]:

@@ -38,7 +38,7 @@ from headrace.broker.counters import Counters
 from headrace.broker.describe import describe_group, describe_topic
 from headrace.broker.maintenance import Maintenance
 from headrace.broker.maintenance_tasks import MaintenanceTasks
-from headrace.broker.metrics import TopicMetrics, groups_of, topic_metrics_of
+from headrace.broker.metrics import StoreMetrics, TopicMetrics, groups_of, topic_metrics_of
 from headrace.broker.publish.admissions import Admissions
 from headrace.broker.publish.commit_queue import Fence, Request
 from headrace.broker.publish.producers import open_producer
@@ -101,6 +101,7 @@ class Broker:
         self.counters = Counters()
         self._store = store
         self._clock = clock or SystemClock()
+        self.started_us = self._clock.now_us()
         self._topics = Topics(store, self.settings, self._clock, self.counters, topic_defaults)
         self.access = Access(store.catalog, self._clock)
         self.registrations = Registrations(self._topics, store.catalog, self._clock, queue_api)
@@ -216,6 +217,20 @@ class Broker:
             if seen is not None:
                 topic_metrics.append(seen)
         return topic_metrics
+
+    def store_metrics(self) -> StoreMetrics:
+        """Metrics of the store as a whole."""
+        size_bytes, free_bytes = self._store.disk_space() or (None, None)
+        tokens, expiring = self.access.counts()
+        return StoreMetrics(
+            servers=len(self.list_servers()),
+            topics=len(self._topics.records()),
+            tokens=tokens,
+            tokens_expiring=expiring,
+            failing_topics=sorted(self.failing_topics()),
+            disk_size_bytes=size_bytes,
+            disk_free_bytes=free_bytes,
+        )
 
     def failing_topics(self) -> dict[str, str]:
         """The topics that accept no messages until the store is reopened, with the reason."""

@@ -7,12 +7,14 @@ which are groups too and may be thousands, are only counted.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from headrace.broker.queue_api.registrations import is_consumer
 from headrace.broker.topics.registry import OpenTopic
+from headrace.core.errors import Damaged
 from headrace.core.groups.group import Group
 from headrace.core.hashing import Int64s
 from headrace.core.histogram import Histogram
@@ -21,13 +23,31 @@ from headrace.storage.interface import OffsetRange, TopicLog
 
 
 @dataclass(frozen=True, slots=True)
+class StoreMetrics:
+    """What has no topic. The file system has sizes only where the store is on one."""
+
+    servers: int
+    topics: int
+    tokens: int
+    tokens_expiring: int
+    failing_topics: list[str]
+    disk_size_bytes: int | None
+    disk_free_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class GroupVitals:
-    """How far behind a group is; its next offset in every partition, if that was asked for."""
+    """How far behind a group is; its next offset in every partition, if that was asked for.
+
+    `last_commit_us` is when this server last stored a commit of it, if it did.
+    """
 
     name: str
     is_important: bool
+    members: int
     lag_messages: int
     lag_seconds: float
+    last_commit_us: int | None
     positions: list[int] | None
 
 
@@ -40,12 +60,16 @@ class TopicMetrics:
     offsets: dict[int, tuple[int, int]]
     groups: list[GroupVitals]
     queue_consumers: int
+    partitions: int
+    retention_seconds: int | None
+    retention_bytes: int | None
     bytes_stored: int
     queued_messages: int
     waiting_readers: int
     window_payloads: int
     sources: int
     offsets_skipped: int
+    damaged_segments: int
     publish_seconds: Histogram
     fetch_seconds: Histogram
     sync_seconds: Histogram
@@ -76,12 +100,16 @@ def topic_metrics_of(
         offsets=dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True))),
         groups=described,
         queue_consumers=queue_consumers,
+        partitions=topic.record.partitions,
+        retention_seconds=topic.record.settings.retention_seconds,
+        retention_bytes=topic.record.settings.retention_bytes,
         bytes_stored=bytes_stored,
         queued_messages=topic.queue.depth,
         waiting_readers=len(topic.watches),
         window_payloads=0 if state is None else len(state.window),
         sources=0 if state is None else len(state.sources),
         offsets_skipped=offsets.skipped,
+        damaged_segments=log.damaged_segments,
         publish_seconds=topic.queue.seconds,
         fetch_seconds=topic.fetch_seconds,
         sync_seconds=log.sync_seconds,
@@ -103,7 +131,9 @@ def _described(
         oldest_us = times.oldest_us(positions, np.flatnonzero(lag).tolist())
         seconds = 0.0 if oldest_us is None else max(0, now_us - oldest_us) / MICROSECONDS
         kept = positions.tolist() if has_positions else None
-        described.append(GroupVitals(group.name, group.important, int(lag.sum()), seconds, kept))
+        members, last_us = group.consumers or len(group.members), opened.groups.last_commit_us(group.name)
+        vitals = GroupVitals(group.name, group.important, members, int(lag.sum()), seconds, last_us, kept)
+        described.append(vitals)
     return described
 
 
@@ -122,5 +152,7 @@ class _Times:
     def _time_us(self, partition: int, offset: int) -> int | None:
         key = partition, offset
         if key not in self._known:
-            self._known[key] = self._log.time_of(partition, offset)
-        return self._known[key]
+            # The age of a message in a damaged segment is unknown, and no reason to have no metrics.
+            with suppress(Damaged):
+                self._known[key] = self._log.time_of(partition, offset)
+        return self._known.setdefault(key, None)

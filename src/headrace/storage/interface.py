@@ -66,6 +66,9 @@ class TopicLog(Protocol):
     @property
     def failure(self) -> str | None: ...
 
+    @property
+    def damaged_segments(self) -> int: ...
+
     def peek(self) -> TopicState | None: ...
 
     def window(self) -> PayloadWindow: ...
@@ -116,7 +119,10 @@ class Signals(Protocol):
 
 
 class Store(Protocol):
-    """An open store. `signals` is there if, and only if, other servers may use the same store."""
+    """An open store. `signals` is there if, and only if, other servers may use the same store.
+
+    `disk_space` is the size of the file system and what is free of it, if the store is on one of this machine.
+    """
 
     @property
     def catalog(self) -> Catalog: ...
@@ -132,5 +138,7 @@ class Store(Protocol):
     def open_log(self, topic: TopicRecord, now_us: int) -> TopicLog: ...
 
     def delete_log(self, topic_id: int) -> None: ...
+
+    def disk_space(self) -> tuple[int, int] | None: ...
 
     def close(self) -> None: ...

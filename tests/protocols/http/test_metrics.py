@@ -14,11 +14,14 @@ import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace.protocols.http.routes.metrics import scrape
+from headrace.core.rights import Right
+from headrace.protocols.http.routes.metrics import Bounds, scrape
 from headrace.protocols.http.settings import HttpSettings
 from headrace.storage.open import open_store
+from headrace.wire.metrics import METRICS, parse, series_of
 from tests.broker.background import eventually
 from tests.protocols.http.site import Site, checked, create_topic
+from tests.storage.disk.builders import flip, frame_positions
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
@@ -66,6 +69,111 @@ def test_metrics_count_what_was_published_read_and_dropped(site: Site) -> None:
     assert seen[sample("headrace_store_bytes", topic="Orders")] > 0
     assert seen[sample("headrace_publish_queue_messages", topic="Orders")] == 0
     assert seen[sample("headrace_waiting_readers", topic="Orders")] == 0
+
+
+def test_a_server_shows_the_metrics_of_the_table_and_no_others(site: Site) -> None:
+    """With every label, once something of each kind happened."""
+    create_topic(site.client, "orders", 2, retention_seconds=3600, retention_bytes=1 << 30)
+    publish(site, {"value": "a"})
+    checked(site.client.put("/v1/topics/orders/groups/billing", json={"consumers": 1}), 200)
+    site.broker.commit_offsets("orders", "billing", {0: 0}, 0)
+    site.broker.fetch("orders", 0, 0)
+    site.limits.tell("till", "streams_max")
+    # The store of these tests does not sync.
+    site.broker._topics.find("orders").topic.log.sync_seconds.observe(0.01)
+    _fail(site, "orders")
+    text = site.client.get("/metrics").text
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert {name.removesuffix("_total") for name in METRICS} == families.keys()
+    for name, metric in METRICS.items():
+        family = families[name.removesuffix("_total")]
+        assert (family.type, family.documentation) == (metric.kind, metric.help)
+        assert family.samples, name
+        for found in family.samples:
+            assert found.name in series_of(name)
+            assert set(found.labels) - {"le"} == set(metric.labels), found
+    parsed = parse(text)
+    of_library = {
+        (found.name, frozenset(found.labels.items())): found.value
+        for family in families.values()
+        for found in family.samples
+    }
+    ours = {(name, frozenset(labels.items())): value for name, samples in parsed.items() for labels, value in samples}
+    assert ours == of_library
+
+
+def _fail(site: Site, topic: str) -> None:
+    """As after a failed sync."""
+    site.broker._topics.find(topic).topic.log._failure = "sync: no such device"  # type: ignore[attr-defined]
+
+
+def test_store_and_server_are_shown_as_a_whole(site: Site) -> None:
+    create_topic(site.client, "orders", retention_seconds=3600)
+    create_topic(site.client, "other")
+    publish(site, {"value": "abc"})
+    site.broker.servers.advertise({"http": site.url})
+    seen = scraped(site)
+    assert seen[sample("headrace_servers")] == 1
+    assert seen[sample("headrace_topics")] == 2
+    assert seen[sample("headrace_server_messages_in_total")] == 1
+    assert seen[sample("headrace_server_bytes_in_total")] == 3
+    assert seen[sample("headrace_server_publish_seconds_count")] == 1
+    assert 0 < seen[sample("headrace_disk_free_bytes")] <= seen[sample("headrace_disk_size_bytes")]
+    assert seen[sample("headrace_topic_retention_seconds", topic="orders")] == 3600
+    assert sample("headrace_topic_retention_seconds", topic="other") not in seen
+    assert seen[sample("headrace_topics_failing")] == 0
+
+
+def test_a_topic_that_fails_is_named(site: Site) -> None:
+    create_topic(site.client, "orders")
+    _fail(site, "orders")
+    seen = scraped(site)
+    assert seen[sample("headrace_topics_failing")] == 1
+    assert seen[sample("headrace_topic_failing", topic="orders")] == 1
+
+
+def test_damage_is_counted_and_hides_no_other_metric(tmp_path: Path) -> None:
+    with Site(tmp_path) as site:
+        create_topic(site.client, "orders")
+        for _ in range(7):
+            publish(site, {"value": "a"})
+    first = min((tmp_path / "store").glob("topics/*/*.log"))
+    flip(first, frame_positions(first)[0] + 70)
+    with Site(tmp_path) as site:
+        site.broker.register_group("orders", "billing")
+        assert site.client.get("/v1/topics/orders/partitions/0/messages", params={"offset": 0}).status_code == 503
+        seen = scraped(site)
+        assert seen[sample("headrace_damaged_segments", topic="orders")] == 1
+        assert seen[sample("headrace_group_lag_messages", topic="orders", group="billing")] == 7
+
+
+def test_the_last_commit_of_a_group_is_shown_until_it_is_deleted(site: Site) -> None:
+    create_topic(site.client, "orders")
+    site.broker.register_group("orders", "billing")
+    labels = {"topic": "orders", "group": "billing"}
+    assert b"headrace_group_last_commit_timestamp_seconds{" not in scrape(site.broker)
+    site.broker.commit_offsets("orders", "billing", {0: 0})
+    seen = scraped(site)
+    assert seen[sample("headrace_group_last_commit_timestamp_seconds", **labels)] > 1_700_000_000
+    assert seen[sample("headrace_group_members", **labels)] == 0
+    site.broker.delete_group("orders", "billing")
+    site.broker.register_group("orders", "billing")
+    assert b"headrace_group_last_commit_timestamp_seconds{" not in scrape(site.broker)
+
+
+def test_of_many_topics_and_groups_those_that_matter_have_series(site: Site) -> None:
+    for name in ("a", "orders", "z"):
+        create_topic(site.client, name)
+    publish(site, {"value": "a"}, {"value": "b"})
+    for group in ("done", "behind"):
+        site.broker.register_group("orders", group)
+    site.broker.commit_offsets("orders", "done", {0: 2})
+    site.broker.access.create("admin", [("*", list(Right))])
+    bounded = parse(scrape(site.broker, Bounds(topics_max=1, groups_max=1)).decode())
+    assert [labels for labels, _ in bounded["headrace_messages_in_total"]] == [{"topic": "orders"}]
+    assert [labels["group"] for labels, _ in bounded["headrace_group_lag_messages"]] == ["behind"]
+    assert bounded["headrace_topics"] == [({}, 3)]
+    assert bounded["headrace_tokens"] == [({}, 1)]
 
 
 def test_histograms_have_a_bucket_for_everything(site: Site) -> None:

@@ -523,12 +523,15 @@ class TestDamage:
         position = frame_positions(second)[0]
         flip(second, position + 70)
         log = topic.open()
-        assert log.damage == []
+        assert (log.damage, log.damaged_segments) == ([], 0)
         assert log.read(0, 0, 100, EVERYTHING)["value"].to_pylist() == numbered(3)
         with pytest.raises(Damaged, match="offsets 3 to 3 of partition 0") as caught:
             log.read(0, 3, 100, EVERYTHING)
         assert (caught.value.file, caught.value.position) == (str(second), position)
+        assert log.damaged_segments == 1
         assert log.read(0, 4, 100, EVERYTHING)["value"].to_pylist() == numbered(5, 4)
+        assert log.drop_outlived(settings_of(retention_bytes=1), None, NOW_US) == 2
+        assert log.damaged_segments == 0, "it was deleted"
 
     def test_a_segment_that_someone_removed_is_damage(self, tmp_path: Path) -> None:
         topic = DiskTopic(tmp_path / "store")

@@ -48,6 +48,8 @@ class Groups:
         self._book = book
         self._announce = announce
         self._clock = clock
+        # When each group last committed here, for metrics.
+        self._last_commits_us: dict[str, int] = {}
 
     def all(self) -> list[Group]:
         """All groups by name."""
@@ -183,6 +185,7 @@ class Groups:
             draft.remove()
 
         self._book.change(name, "group", remove)
+        self._last_commits_us.pop(name, None)
         self._tell()
 
     def committed(self, name: str) -> dict[int, int]:
@@ -222,6 +225,11 @@ class Groups:
             rules.check_commit(self._found(name, group), member, generation, offsets, now_us)
 
         self._book.raise_offsets(name, offsets, check)
+        self._last_commits_us[name] = self._clock.now_us()
+
+    def last_commit_us(self, name: str) -> int | None:
+        """When a group last committed at this server, if it did."""
+        return self._last_commits_us.get(name)
 
     def claim(self, name: str, partition: int, offset: int, generation: int) -> bool:
         """Move a group past one message; returns whether this call moved it.

@@ -87,12 +87,17 @@ def make_litestar(
 ) -> Litestar:
     """The same without the routing by raw paths, for those who look at its routes."""
     bridge, gate = Bridge(broker, draining, settings.stop_seconds), Gate(access, limits)
+    bounds = metrics.Bounds(
+        topics_max=settings.metrics_topics_max,
+        groups_max=settings.metrics_groups_max,
+        partitions_max=settings.metrics_partitions_max,
+    )
     parts = {
         "bridge": bridge,
         "wakes": LoopWakeups(bridge.draining),
         "leases": Leases(gate),
         "rest_settings": settings,
-        "scrapes": metrics.Scrapes(bridge, settings.metrics_partitions_max, gate.limits),
+        "scrapes": metrics.Scrapes(bridge, bounds, gate.limits),
     }
 
     @asynccontextmanager

@@ -34,6 +34,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         is unknown. The wait of a long poll is added.
     send_seconds_max: a client that does not receive the next part of an answer in this time is disconnected.
     heartbeat_seconds: a subscription without events for this time gets a comment, which keeps the connection alive.
+    metrics_topics_max, metrics_groups_max: how many topics and groups have metrics of their own: of more, the topics
+        with most messages in and out, and the groups that lag most. Totals of the server count all topics.
     metrics_partitions_max: metrics have series for each partition, and for each partition of each group, as long as
         there are at most this many; 0: never. More would be too expensive for Prometheus and this server.
     stop_seconds: how long a stop waits for running requests, and again for the store to close; after that the
@@ -53,6 +55,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     send_seconds_max: Seconds = 60.0
     heartbeat_seconds: Seconds = 15.0
     stop_seconds: Seconds = STOP_SECONDS
+    metrics_topics_max: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 2_000
+    metrics_groups_max: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 5_000
     metrics_partitions_max: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 1_000
 
     def __post_init__(self) -> None:

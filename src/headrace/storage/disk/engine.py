@@ -97,6 +97,11 @@ class DiskStore:
             self._files.remove_directory(directory)
             self._files.sync_directory(self._topics)
 
+    def disk_space(self) -> tuple[int, int]:
+        """The size of the file system, and what is free of it, in bytes."""
+        with store_errors(self._topics):
+            return self._files.space(self._topics)
+
     def close(self) -> None:
         """Close the catalog and let the next process in."""
         self.catalog.close()

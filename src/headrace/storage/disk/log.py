@@ -99,6 +99,7 @@ class DiskLog:
         self._mapped: OrderedDict[Segment, None] = OrderedDict()
         self._mapped_lock = threading.Lock()
         self.damage = recovered.damage
+        self._damaged = {damaged.file for damaged in recovered.damage}
         self._gaps = recovered.gaps
         self._missing_numbers = recovered.missing_numbers
         self._mark = recovered.mark
@@ -116,6 +117,11 @@ class DiskLog:
     def failure(self) -> str | None:
         """Why nothing more is accepted, if so."""
         return self._failure
+
+    @property
+    def damaged_segments(self) -> int:
+        """How many segments are damaged, as far as opening and readers found."""
+        return len(self._damaged)
 
     def peek(self) -> TopicState:
         """What planning knows; it is always at hand."""
@@ -185,11 +191,12 @@ class DiskLog:
                 stored, stored_times = segments[place].read(
                     partition, position, min(stop, segment_end) - position, bytes_left
                 )
-            except Damaged:
+            except Damaged as error:
                 if batches:
                     break
                 # Retention may have dropped it since.
                 check_range(self._topic.name, self.offsets(), partition, offset)
+                self._damaged.add(error.file)
                 raise
             self._touch(segments[place])
             batches.append(stored)
@@ -304,6 +311,7 @@ class DiskLog:
         except OSError:
             self._segments = before
             raise
+        self._damaged.discard(str(oldest.path))
         self._files.sync_directory(self._directory)
 
     def seal(self) -> int:

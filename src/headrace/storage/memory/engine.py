@@ -31,6 +31,9 @@ class MemoryStore:
         """Forget the stages; the log goes with its last user."""
         self.stages.drop_topic(topic_id)
 
+    def disk_space(self) -> None:
+        """Nothing is on a disk."""
+
     def close(self) -> None:
         """Forget everything."""
         self.catalog.close()

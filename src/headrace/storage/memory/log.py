@@ -52,6 +52,7 @@ class MemoryLog:
         self._fences = LocalFences()
         self.sync_seconds = Histogram(SECONDS)
         self.failure: str | None = None
+        self.damaged_segments = 0
 
     @property
     def state(self) -> TopicState:

@@ -1,9 +1,8 @@
-"""Metrics for Prometheus, at most a second old.
+"""Metrics for Prometheus, at most a second old. What they are is in `wire.metrics`; here they are written.
 
-Names follow Prometheus' rules: base units, `_total` for counters. Labels are topics, groups and partitions; nothing
-of a message or a token ever is, and the name of a caller only where a limit refused it. Consumers of the queue API
-are counted, not listed. Series of single partitions are left out above `metrics_partitions_max` of them. Histograms
-of what never happened in a topic are left out, too.
+The number of series is bounded (`Bounds`): of more topics only the busiest have series, of more groups those that lag
+most, and above a number of partitions none has series. Totals of the server count everything. Consumers of the queue
+API are counted, not listed. Histograms of what never happened are left out.
 
 The text is built in a thread, at most once a second for all callers. It is built here and not by a library, which took
 seconds for thousands of topics or groups.
@@ -14,64 +13,70 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from heapq import nlargest
 from importlib.metadata import version
 from itertools import accumulate
 from typing import Final
 
+import msgspec
 from litestar import Response, get
 from litestar.di import NamedDependency
 
 from headrace.broker import Broker
 from headrace.broker.metrics import TopicMetrics
-from headrace.core.histogram import Histogram
+from headrace.core.histogram import SECONDS, Histogram
+from headrace.core.limits import MICROSECONDS
 from headrace.edge.bridge import Bridge
 from headrace.edge.limits import Limits
+from headrace.wire.metrics import METRICS
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 FRESH_SECONDS: Final = 1.0
 # Placeholder for a topic's name; no name can be equal to it.
 _TOPIC: Final = "\0"
+_TOPIC_LABEL: Final = f'topic="{_TOPIC}"'
 
-# The broker's counter, the metric's name and its help text.
-_TOPIC_COUNTERS: Final = (
-    ("messages_written", "headrace_messages_in", "Messages written"),
-    ("bytes_written", "headrace_bytes_in", "Bytes of values, keys and attributes written"),
-    ("messages_read", "headrace_messages_out", "Messages read"),
-    ("bytes_read", "headrace_bytes_out", "Bytes of values, keys and attributes read"),
-    ("commits_written", "headrace_commits", "Commits written"),
+# The broker's counter, and the metric of all topics; with `server_` it is that of the server.
+_TRAFFIC: Final = (
+    ("messages_written", "messages_in_total"),
+    ("bytes_written", "bytes_in_total"),
+    ("messages_read", "messages_out_total"),
+    ("bytes_read", "bytes_out_total"),
 )
+_TOPIC_COUNTERS: Final = (*_TRAFFIC, ("commits_written", "commits_total"))
 _DUPLICATES: Final = (
     ("duplicates_by_source", "source"),
     ("duplicates_by_payload", "payload"),
     ("duplicates_by_commit_key", "commit_key"),
 )
-_UPKEEP: Final = (
-    ("segments_dropped", "Segments deleted by retention"),
-    ("segments_sealed", "Segments sealed"),
-    ("members_expired", "Members whose session expired"),
-    ("clock_jumps", "Detected jumps of the system clock"),
-    ("links_expired", "Links of idle sources to partitions that expired"),
-    ("sources_forgotten", "Idle sources forgotten above the limit of sources"),
-    ("queue_consumers_forgotten", "Consumers of the PgQueue HTTP API removed because they were idle too long"),
-    ("stages_expired", "Stages that expired before they were published"),
-    ("window_cleanings", "Cleanings of the payload windows"),
-    ("payloads_cleaned", "Payloads removed from the window after their time"),
-    ("payloads_forgotten_early", "Payloads removed from the window before their time because it was full"),
+# Counters whose metrics have the same names.
+_MAINTENANCE: Final = (
+    "segments_dropped",
+    "segments_sealed",
+    "members_expired",
+    "clock_jumps",
+    "links_expired",
+    "sources_forgotten",
+    "queue_consumers_forgotten",
+    "stages_expired",
+    "window_cleanings",
+    "payloads_cleaned",
+    "payloads_forgotten_early",
 )
-_HISTOGRAMS: Final = (
-    ("publish_seconds", "Time from accepting a publish to its acknowledgement"),
-    ("fetch_seconds", "Time to read messages, without waiting for them"),
-    ("sync_seconds", "Time to sync the disk"),
-    ("commit_messages", "Messages per commit"),
-)
+_HISTOGRAMS: Final = ("publish_seconds", "fetch_seconds", "sync_seconds", "commit_messages")
+# A field of a topic's metrics, and the metric; None is left out.
 _SIZES: Final = (
-    ("queued_messages", "headrace_publish_queue_messages", "Messages waiting to be written"),
-    ("waiting_readers", "headrace_waiting_readers", "Readers waiting for messages"),
-    ("window_payloads", "headrace_window_payloads", "Payloads in the deduplication window"),
-    ("sources", "headrace_sources", "Sources (producer id and message group id) remembered"),
-    ("queue_consumers", "headrace_queue_consumers", "Consumers of the PgQueue HTTP API"),
-    ("bytes_stored", "headrace_store_bytes", "Bytes on disk"),
-    ("offsets_skipped", "headrace_offsets_skipped", "Offsets skipped because their messages were lost"),
+    ("queued_messages", "publish_queue_messages"),
+    ("waiting_readers", "waiting_readers"),
+    ("window_payloads", "window_payloads"),
+    ("sources", "sources"),
+    ("queue_consumers", "queue_consumers"),
+    ("bytes_stored", "store_bytes"),
+    ("partitions", "topic_partitions"),
+    ("retention_seconds", "topic_retention_seconds"),
+    ("retention_bytes", "topic_retention_bytes"),
+    ("damaged_segments", "damaged_segments"),
+    ("offsets_skipped", "offsets_skipped"),
 )
 
 
@@ -81,13 +86,21 @@ async def metrics(scrapes: NamedDependency[Scrapes]) -> Response[bytes]:
     return Response(await scrapes.latest(), headers={"Content-Type": CONTENT_TYPE})
 
 
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How many topics and groups have series, and up to how many partitions have; None: all."""
+
+    topics_max: int | None = None
+    groups_max: int | None = None
+    partitions_max: int | None = None
+
+
 class Scrapes:
     """Caches the metrics for a second. Runs on the event loop."""
 
-    def __init__(self, bridge: Bridge, partitions_max: int, limits: Limits) -> None:
+    def __init__(self, bridge: Bridge, bounds: Bounds, limits: Limits) -> None:
         self._bridge = bridge
         self._limits = limits
-        self._partitions_max = partitions_max
+        self._bounds = bounds
         self._made: asyncio.Task[bytes] | None = None
         self._fresh_until = 0.0
 
@@ -101,51 +114,80 @@ class Scrapes:
         return await asyncio.shield(made)
 
     async def _make(self) -> bytes:
-        text = await self._bridge.call(scrape, self._bridge.broker, self._partitions_max)
+        text = await self._bridge.call(scrape, self._bridge.broker, self._bounds)
         text += "".join(_limited(self._limits)).encode()
         self._fresh_until = asyncio.get_running_loop().time() + FRESH_SECONDS
         return text
 
 
-def scrape(broker: Broker, partitions_max: int | None = None) -> bytes:
+def scrape(broker: Broker, bounds: Bounds | None = None) -> bytes:
     """All metrics of a broker now; slow with thousands of topics or groups."""
-    topics, counters = broker.topic_metrics(partitions_max), broker.counters.snapshot()
-    return "".join(_lines(topics, counters, partitions_max)).encode()
+    bounds = bounds or Bounds()
+    return "".join(_lines(broker, broker.topic_metrics(bounds.partitions_max), bounds)).encode()
 
 
-def _lines(topics: Sequence[TopicMetrics], counters: dict[str, int], partitions_max: int | None) -> Iterator[str]:
+def _lines(broker: Broker, everything: Sequence[TopicMetrics], bounds: Bounds) -> Iterator[str]:
+    yield from _server(broker, everything)
+    topics = _busiest(everything, bounds.topics_max)
     names = [_escaped(topic.name) for topic in topics]
     labels = [f'{{topic="{name}"}}' for name in names]
-    yield from _family("headrace_build_info", "gauge", "Version", [(f'{{version="{version("headrace")}"}}', 1)])
-    for counter, name, text in _TOPIC_COUNTERS:
-        values = [topic.counters.get(counter, 0) for topic in topics]
-        yield from _family(f"{name}_total", "counter", text, zip(labels, values, strict=True))
-    yield from _family("headrace_duplicates_total", "counter", "Duplicate messages dropped", _duplicates(topics, names))
-    for counter, text in _UPKEEP:
-        yield from _family(f"headrace_{counter}_total", "counter", text, [("", counters.get(counter, 0))])
-    for attribute, text in _HISTOGRAMS:
-        yield from _histogram(f"headrace_{attribute}", text, names, [getattr(topic, attribute) for topic in topics])
-    for attribute, name, text in _SIZES:
-        values = [getattr(topic, attribute) for topic in topics]
-        yield from _family(name, "gauge", text, zip(labels, values, strict=True))
-    if partitions_max is None or sum(len(topic.offsets) for topic in topics) <= partitions_max:
+    for counter, name in _TOPIC_COUNTERS:
+        yield from _family(name, zip(labels, (topic.counters.get(counter, 0) for topic in topics), strict=True))
+    yield from _family("duplicates_total", _duplicates(topics, names))
+    for name in _HISTOGRAMS:
+        yield from _histogram(name, _TOPIC_LABEL, names, [getattr(topic, name) for topic in topics])
+    for field, name in _SIZES:
+        values = zip(labels, (getattr(topic, field) for topic in topics), strict=True)
+        yield from _family(name, ((label, value) for label, value in values if value is not None))
+    if bounds.partitions_max is None or sum(len(topic.offsets) for topic in topics) <= bounds.partitions_max:
         yield from _offsets(topics, names)
-    yield from _groups(topics, names)
+    yield from _groups(topics, names, bounds.groups_max)
+
+
+def _server(broker: Broker, topics: Sequence[TopicMetrics]) -> Iterator[str]:
+    """What has no topic."""
+    counters, store = broker.counters.snapshot(), broker.store_metrics()
+    yield from _family("build_info", [(f'{{version="{version("headrace")}"}}', 1)])
+    yield from _family("start_timestamp_seconds", [("", broker.started_us / MICROSECONDS)])
+    for counter, name in _TRAFFIC:
+        yield from _family(f"server_{name}", [("", counters.get(counter, 0))])
+    total = Histogram(SECONDS)
+    for topic in topics:
+        total.add(topic.publish_seconds)
+    yield from _histogram("server_publish_seconds", "", [""], [total])
+    for field in ("servers", "topics", "tokens", "tokens_expiring"):
+        yield from _family(field, [("", getattr(store, field))])
+    for field, size in (("disk_size_bytes", store.disk_size_bytes), ("disk_free_bytes", store.disk_free_bytes)):
+        yield from _family(field, [] if size is None else [("", size)])
+    yield from _family("topics_failing", [("", len(store.failing_topics))])
+    yield from _family("topic_failing", ((f'{{topic="{_escaped(name)}"}}', 1) for name in store.failing_topics))
+    for counter in _MAINTENANCE:
+        yield from _family(f"{counter}_total", [("", counters.get(counter, 0))])
+
+
+def _busiest(topics: Sequence[TopicMetrics], topics_max: int | None) -> Sequence[TopicMetrics]:
+    """At most so many topics: those with most messages in and out since the server started."""
+    if topics_max is None or len(topics) <= topics_max:
+        return topics
+    counted = [topic.counters.get("messages_written", 0) + topic.counters.get("messages_read", 0) for topic in topics]
+    kept = nlargest(topics_max, range(len(topics)), key=counted.__getitem__)
+    return [topics[place] for place in sorted(kept)]
 
 
 def _limited(limits: Limits) -> Iterator[str]:
     counted = limits.limited().items()
     samples = ((f'{{principal="{_escaped(name)}",limit="{setting}"}}', count) for (name, setting), count in counted)
-    yield from _family("headrace_limited_total", "counter", "Times a limit refused a caller or held it back", samples)
+    yield from _family("limited_total", samples)
     slots = (("read", limits.flight_streams), ("upload", limits.flight_uploads), ("call", limits.flight_calls))
     open_now = ((f'{{kind="{kind}"}}', slot.total) for kind, slot in slots)
-    yield from _family("headrace_flight_calls", "gauge", "Flight calls and streams under way", open_now)
+    yield from _family("flight_calls", open_now)
 
 
-def _family(name: str, kind: str, text: str, samples: Iterable[tuple[str, float]]) -> Iterator[str]:
-    yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+def _family(name: str, samples: Iterable[tuple[str, float]]) -> Iterator[str]:
+    metric = METRICS[f"headrace_{name}"]
+    yield f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}\n"
     for labels, value in samples:
-        yield f"{name}{labels} {value}\n"
+        yield f"{metric.name}{labels} {value}\n"
 
 
 def _duplicates(topics: Sequence[TopicMetrics], names: Sequence[str]) -> Iterator[tuple[str, int]]:
@@ -154,22 +196,25 @@ def _duplicates(topics: Sequence[TopicMetrics], names: Sequence[str]) -> Iterato
             yield f'{{topic="{name}",kind="{kind}"}}', topic.counters.get(counter, 0)
 
 
-def _histogram(name: str, text: str, topics: Sequence[str], histograms: Sequence[Histogram]) -> Iterator[str]:
-    yield f"# HELP {name} {text}\n# TYPE {name} histogram\n"
-    for topic, histogram in zip(topics, histograms, strict=True):
+def _histogram(name: str, label: str, values: Sequence[str], histograms: Sequence[Histogram]) -> Iterator[str]:
+    """A histogram for each value of a label; `label` has its place."""
+    yield from _family(name, ())
+    for value, histogram in zip(values, histograms, strict=True):
         below = list(accumulate(histogram.counts))
         if below[-1]:
             # Formatted at once for all buckets: thousands of topics have tens of thousands of them.
-            lines = _template(name, histogram.bounds) % (*below, below[-1], histogram.sum)
-            yield lines.replace(_TOPIC, topic)
+            lines = _template(f"headrace_{name}", label, histogram.bounds) % (*below, below[-1], histogram.sum)
+            yield lines.replace(_TOPIC, value)
 
 
 @cache
-def _template(name: str, bounds: Sequence[float]) -> str:
-    """The lines of one topic's histogram, with places for its numbers."""
-    labels = [*(str(float(bound)) for bound in bounds), "+Inf"]
-    buckets = [f'{name}_bucket{{topic="{_TOPIC}",le="{label}"}} %d\n' for label in labels]
-    return "".join(buckets) + f'{name}_count{{topic="{_TOPIC}"}} %d\n{name}_sum{{topic="{_TOPIC}"}} %r\n'
+def _template(name: str, label: str, bounds: Sequence[float]) -> str:
+    """The lines of one histogram, with places for its numbers."""
+    uppers = [*(str(float(bound)) for bound in bounds), "+Inf"]
+    separated = f"{label}," if label else ""
+    buckets = [f'{name}_bucket{{{separated}le="{upper}"}} %d\n' for upper in uppers]
+    labels = f"{{{label}}}" if label else ""
+    return "".join(buckets) + f"{name}_count{labels} %d\n{name}_sum{labels} %r\n"
 
 
 def _offsets(topics: Sequence[TopicMetrics], names: Sequence[str]) -> Iterator[str]:
@@ -179,29 +224,37 @@ def _offsets(topics: Sequence[TopicMetrics], names: Sequence[str]) -> Iterator[s
             for topic, name in zip(topics, names, strict=True)
             for partition, offsets in topic.offsets.items()
         )
-        yield from _family(f"headrace_partition_{end}_offset", "gauge", f"The {end} offset", samples)
+        yield from _family(f"partition_{end}_offset", samples)
 
 
-def _groups(topics: Sequence[TopicMetrics], names: Sequence[str]) -> Iterator[str]:
+def _groups(topics: Sequence[TopicMetrics], names: Sequence[str], groups_max: int | None) -> Iterator[str]:
     groups = [
         (f'topic="{name}",group="{_escaped(group.name)}"', group)
         for topic, name in zip(topics, names, strict=True)
         for group in topic.groups
     ]
+    if groups_max is not None and len(groups) > groups_max:
+        groups = nlargest(groups_max, groups, key=lambda entry: entry[1].lag_seconds)
     committed = (
         (f'{{{labels},partition="{partition}"}}', position)
         for labels, group in groups
         for partition, position in enumerate(group.positions or ())
     )
-    yield from _family("headrace_group_committed_offset", "gauge", "The next offset to read", committed)
-    important = ((f"{{{labels}}}", int(group.is_important)) for labels, group in groups)
-    yield from _family(
-        "headrace_group_important", "gauge", "1 if retention keeps messages until the group has read them", important
+    yield from _family("group_committed_offset", committed)
+    for field, name in (
+        ("lag_messages", "group_lag_messages"),
+        ("lag_seconds", "group_lag_seconds"),
+        ("members", "group_members"),
+        ("is_important", "group_important"),
+    ):
+        # A boolean is shown as 0 or 1.
+        yield from _family(name, ((f"{{{labels}}}", +getattr(group, field)) for labels, group in groups))
+    commits = (
+        (f"{{{labels}}}", group.last_commit_us / MICROSECONDS)
+        for labels, group in groups
+        if group.last_commit_us is not None
     )
-    messages = ((f"{{{labels}}}", group.lag_messages) for labels, group in groups)
-    yield from _family("headrace_group_lag_messages", "gauge", "Messages not read yet", messages)
-    seconds = ((f"{{{labels}}}", group.lag_seconds) for labels, group in groups)
-    yield from _family("headrace_group_lag_seconds", "gauge", "Age of the oldest message not read yet", seconds)
+    yield from _family("group_last_commit_timestamp_seconds", commits)
 
 
 def _escaped(label: str) -> str:

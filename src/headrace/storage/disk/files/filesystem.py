@@ -37,6 +37,11 @@ class FileSystem:
         """The names in a directory, sorted; none if it is not there."""
         return sorted(os.listdir(path)) if path.is_dir() else []
 
+    def space(self, path: Path) -> tuple[int, int]:
+        """The size of the file system that holds a path, and what this user may still write, in bytes."""
+        found = os.statvfs(path)
+        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory; one that is gone already is fine."""
         with contextlib.suppress(FileNotFoundError):

@@ -110,6 +110,7 @@ class PostgresLog:
         self._sightings = Sightings()
         self.sync_seconds = Histogram(SECONDS)
         self.failure: str | None = None
+        self.damaged_segments = 0
 
     @property
     def state(self) -> TopicState:
