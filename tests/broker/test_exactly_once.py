@@ -94,7 +94,7 @@ def test_repeats_inside_one_batch_are_found(broker: Broker) -> None:
         "written",
         "written",
         "duplicate",
-        "duplicate",
+        "conflict",
         "written",
         "written",
     ]

@@ -48,6 +48,8 @@ def test_a_file_that_is_sent_again_is_written_once(server: Server, topic: str) -
     assert (again["written"], again["duplicates"]) == (1, 3)
     nothing = run(server, *arguments, stdin="a\n")
     assert nothing.code == 6 and "nothing is new" in nothing.err
+    changed = run(server, *arguments, stdin="a\nb\nc\nx\n")
+    assert changed.code == 1 and "1 lines differ from what till-7 wrote as monday" in changed.err
 
 
 def test_another_file_with_the_same_producer_id_is_written_too(server: Server, topic: str) -> None:

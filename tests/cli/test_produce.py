@@ -82,6 +82,9 @@ def test_a_file_that_is_sent_again_is_written_once(server: Server, topic: str) -
     assert told.out == f"{topic}: 0 of 1 lines written, 1 already there\n"
     assert "all 1 lines were already written by till-7 as monday: nothing is new" in told.err
     assert told.code == 6
+    changed = server.run(*arguments, stdin="\n".join([*lines[:-1], "changed"]) + "\n")
+    assert (changed.code, json.loads(changed.out)["conflicts"]) == (1, 1)
+    assert "1 lines differ from what till-7 wrote as monday with their number" in changed.err
     other = server.run("produce", topic, "--producer-id", "till-7", "--resume", "tuesday", stdin="x\n")
     assert other.lines() == [f"{topic}: 1 of 1 lines written"]
 

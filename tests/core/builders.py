@@ -14,6 +14,7 @@ from headrace.core.hashing import fnv1a64_of
 from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS
 from headrace.core.messages import PUBLISH_SCHEMA, accept
 from headrace.core.publish.plan import (
+    CONFLICT,
     DUPLICATE_BY_PAYLOAD,
     DUPLICATE_BY_SOURCE,
     WRITTEN,
@@ -68,6 +69,11 @@ class Row:
     def number(self) -> int:
         return NOTHING_WRITTEN if self.seqno is None else self.seqno
 
+    @property
+    def message(self) -> tuple[bytes, bytes]:
+        """What a retry has in common with the message it repeats."""
+        return self.key or b"", self.value
+
 
 COLUMNS = ("value", "key", "producer_id", "message_group_id", "seqno", "partition", "attributes")
 
@@ -121,6 +127,8 @@ class Known:
     seqno: int = NOTHING_WRITTEN
     link: int = NO_LINK
     used_us: int = 0
+    # The message with that seqno.
+    message: tuple[bytes, bytes] | None = field(default=None, compare=False)
 
 
 @dataclass
@@ -156,13 +164,18 @@ class Model:
 
     def _by_source(self, rows: Sequence[Row], settings: TopicSettings) -> list[int]:
         highest = {source: known.seqno for source, known in self.sources.items()}
+        messages = {(source, known.seqno): known.message for source, known in self.sources.items()}
         outcomes = []
         for row in rows:
-            repeated = False
+            outcome = WRITTEN
             if row.source is not None and row.seqno is not None and settings.deduplication != "off":
-                repeated = row.seqno <= highest.get(row.source, NOTHING_WRITTEN)
-                highest[row.source] = max(row.seqno, highest.get(row.source, NOTHING_WRITTEN))
-            outcomes.append(DUPLICATE_BY_SOURCE if repeated else WRITTEN)
+                if row.seqno <= highest.get(row.source, NOTHING_WRITTEN):
+                    known = messages.get((row.source, row.seqno))
+                    outcome = DUPLICATE_BY_SOURCE if known in (None, row.message) else CONFLICT
+                else:
+                    highest[row.source] = row.seqno
+                    messages[row.source, row.seqno] = row.message
+            outcomes.append(outcome)
         return outcomes
 
     def _by_payload(self, rows: Sequence[Row], outcomes: list[int], settings: TopicSettings) -> None:
@@ -188,10 +201,12 @@ class Model:
                 if links[row.source] == NO_LINK:
                     links[row.source] = self._tick()
                 partitions.append(links[row.source])
-        for row in rows:
+        # In the order in which they are stored.
+        for _, row in sorted(zip(partitions, rows, strict=True), key=lambda placed: placed[0]):
             if row.source is not None:
                 known = self.sources.setdefault(row.source, Known())
-                known.seqno = max(known.seqno, row.number)
+                if row.seqno is not None and row.seqno >= known.seqno:
+                    known.seqno, known.message = row.seqno, row.message
                 known.link = links[row.source]
                 known.used_us = self.last_time_us
         return partitions

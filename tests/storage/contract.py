@@ -762,6 +762,14 @@ class RetentionContract:
         assert topic.log.state.sources.last_seqno(("p", "")) == 9
         assert topic.log.state.is_repeated(CommitKey("w", 1))
 
+    def test_another_message_with_the_last_seqno_is_a_conflict_after_reopening_too(self, place: Place) -> None:
+        topic = Topic(place)
+        topic.publish(batch_of([{"value": b"a", "producer_id": "p", "seqno": 9}]))
+        again = batch_of([{"value": value, "producer_id": "p", "seqno": 9} for value in (b"a", b"b")])
+        assert topic.publish(again)[0].outcome.tolist() == [1, 4]
+        place.reopen()
+        assert topic.publish(again)[0].outcome.tolist() == [1, 4]
+
     def test_sources_are_known_after_their_messages_went(self, place: Place) -> None:
         settings = settings_of(retention_seconds=1)
         topic = Topic(place, settings=settings)

@@ -80,6 +80,7 @@ _ALL: Final = (
     _counter("bytes_out", _TOPIC, "Bytes of values, keys and attributes read"),
     _counter("commits", _TOPIC, "Commits written; publishers that wait at the same time share one"),
     _counter("duplicates", ("topic", "kind"), "Messages dropped as duplicates, by source, payload or commit key"),
+    _counter("conflicts", _TOPIC, "Messages not written because their seqno was used for another message"),
     _histogram("publish_seconds", _TOPIC, "Time from accepting a publish to its acknowledgement"),
     _histogram("fetch_seconds", _TOPIC, "Time to read messages, without waiting for new ones"),
     _histogram("sync_seconds", _TOPIC, "Time to sync a commit to the disk"),

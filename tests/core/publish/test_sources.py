@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.core.descriptions import SourceDescription
 from headrace.core.publish.sources import (
+    NO_DIGEST,
     NO_LINK,
     NO_SOURCE,
     NOTHING_WRITTEN,
@@ -31,6 +32,7 @@ def updates(*changes: tuple[Source, int, int]) -> SourceUpdates:
         [source for source, _, _ in changes],
         np.array([seqno for _, seqno, _ in changes], np.int64),
         np.array([link for _, _, link in changes], np.int32),
+        np.array([100 + seqno % 1000 for _, seqno, _ in changes], np.int64),
     )
 
 
@@ -230,8 +232,10 @@ def test_updates_hold_each_written_source_once_in_stored_order_with_its_highest_
         np.array([7, 5, NOTHING_WRITTEN, 3, NOTHING_WRITTEN]),
         np.array([0, 1, 1, 2, 3], np.int32),
         np.array([True, False, True, True, False]),
+        lambda rows: rows + 100,
     )
     assert list(result.sources) == [C, A]
+    assert result.digest.tolist() == [100, 101]
     assert result.seqno.tolist() == [7, 5]
     assert result.link.tolist() == [2, NO_LINK]
 
@@ -277,3 +281,13 @@ def test_sources_are_described_newest_first() -> None:
     assert table.described(NOW_US, "a", 10) == [SourceDescription("a", "", 7, 1, NOW_US)]
     assert table.described(now_us, "b", 1) == [newest]
     assert table.described(now_us, "none", 10) == SourceTable().described(now_us, None, 10) == []
+
+
+def test_the_digest_is_that_of_the_highest_seqno() -> None:
+    table = table_of((A, 5, 2))
+    table.apply(updates((A, 3, 2), (B, 1, 0)), NOW_US)
+    assert table.digests([A, B, C]).tolist() == [105, 101, NO_DIGEST]
+    table.apply(updates((A, 6, 2)), NOW_US)
+    assert SourceTable.restore(table.snapshot()).digests([A]).tolist() == [106]
+    table.put(updates((A, 2, 2)), NOW_US)
+    assert (table.last_seqno(A), table.digests([A]).tolist()) == (2, [102])

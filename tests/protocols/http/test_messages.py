@@ -50,6 +50,7 @@ def test_receipts_come_in_the_order_sent(client: httpx.Client) -> None:
         {"value": "a", "partition": 1},
         {"value": "b", "partition": 0},
         {"value": "c", "partition": 1, "producer_id": "p", "seqno": 5},
+        {"value": "c", "partition": 1, "producer_id": "p", "seqno": 5},
         {"value": "d", "partition": 1, "producer_id": "p", "seqno": 5},
     ]
     receipts = checked(post(client, topic, {"messages": messages}), 200)["receipts"]
@@ -58,6 +59,7 @@ def test_receipts_come_in_the_order_sent(client: httpx.Client) -> None:
         {"partition": 0, "offset": 0, "status": "written"},
         {"partition": 1, "offset": 1, "status": "written"},
         {"partition": None, "offset": None, "status": "duplicate"},
+        {"partition": None, "offset": None, "status": "conflict"},
     ]
     assert checked(client.get(path_of("topics", topic, "sources", "p")), 200)["last_seqno"] == 5
 

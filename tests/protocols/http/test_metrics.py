@@ -51,6 +51,7 @@ def test_metrics_count_what_was_published_read_and_dropped(site: Site) -> None:
     message = {"value": "x" * 10, "producer_id": "till", "seqno": 1, "partition": 1}
     publish(site, message)
     publish(site, message)
+    publish(site, message | {"value": "other"})
     publish(site, {"value": "y", "partition": 1})
     checked(site.client.get("/v1/topics/orders/partitions/1/messages", params={"offset": 0}), 200)
     checked(site.client.put("/v1/topics/orders/groups/billing", json={"consumers": 1}), 200)
@@ -61,6 +62,7 @@ def test_metrics_count_what_was_published_read_and_dropped(site: Site) -> None:
     assert seen[sample("headrace_bytes_out_total", topic="Orders")] == 11
     assert seen[sample("headrace_duplicates_total", topic="Orders", kind="source")] == 1
     assert seen[sample("headrace_duplicates_total", topic="Orders", kind="payload")] == 0
+    assert seen[sample("headrace_conflicts_total", topic="Orders")] == 1
     assert seen[sample("headrace_partition_end_offset", topic="Orders", partition="1")] == 2
     assert seen[sample("headrace_partition_start_offset", topic="Orders", partition="1")] == 0
     assert seen[sample("headrace_group_lag_messages", topic="Orders", group="billing")] == 2

@@ -18,7 +18,7 @@ from headrace.storage.interface import Fences
 from headrace.storage.open import open_catalog, open_store
 from headrace.storage.postgres.engine import PostgresStore
 from headrace.storage.postgres.log import topic_state as knowledge
-from headrace.storage.postgres.sql.schema import making_tables
+from headrace.storage.postgres.sql.schema import VERSION, making_tables
 from tests.postgres_server import PostgresServer
 from tests.storage.builders import EVERYTHING, NOW_US, batch_of, publish, state_of, values, values_in
 from tests.storage.postgres.sites import Site, create, log_of, wait_until
@@ -55,9 +55,25 @@ class TestState:
         rows = batch_of([{"value": b"a", "producer_id": "p", "seqno": 1}])
         assert publish(there, rows, settings=PAYLOAD)[0].outcome.tolist() == [0]
         assert publish(here, values(b"other"), settings=PAYLOAD, keys=(CommitKey("w", 4),))[0].outcome.tolist() == [0]
-        again = batch_of([{"value": b"b", "producer_id": "p", "seqno": 1}, {"value": b"a"}, {"value": b"other"}])
+        again = batch_of([{"value": b"a", "producer_id": "p", "seqno": 1}, {"value": b"a"}, {"value": b"other"}])
         assert publish(there, again, settings=PAYLOAD)[0].outcome.tolist() == [1, 2, 2]
         assert there.state.is_repeated(CommitKey("w", 4))
+
+    def test_what_another_server_wrote_with_a_seqno_is_told_from_another_message(self, site: Site) -> None:
+        first, second = site.open(), site.open()
+        topic = create(first)
+        here, there = log_of(first, topic), log_of(second, topic)
+        for seqno in (1, 2):
+            publish(here, batch_of([{"value": b"%d" % seqno, "producer_id": "p", "seqno": seqno}]))
+            publish(there, batch_of([{"value": b"x", "producer_id": "other", "seqno": seqno}]))
+        again = batch_of([{"value": b"2", "producer_id": "p", "seqno": 2}])
+        other = batch_of([{"value": b"x", "producer_id": "p", "seqno": 2}])
+        for log in (here, there, log_of(site.open(), topic)):
+            assert [publish(log, rows)[0].outcome.tolist() for rows in (again, other)] == [[1], [4]]
+        # A server of an earlier version moves the seqno on alone.
+        site.do("UPDATE topic_sources SET seqno = 3")
+        later = batch_of([{"value": b"x", "producer_id": "p", "seqno": 3}])
+        assert publish(log_of(site.open(), topic), later)[0].outcome.tolist() == [1]
 
     def test_a_source_that_another_server_reset_begins_anew_here(self, site: Site) -> None:
         first, second = site.open(), site.open()
@@ -279,10 +295,10 @@ class TestOpening:
 
     def test_a_newer_version_is_refused(self, site: Site) -> None:
         site.open()
-        site.do("UPDATE headrace_postgres SET version = 3")
+        site.do(f"UPDATE headrace_postgres SET version = {VERSION + 1}")
         with pytest.raises(UnknownFormat) as caught:
             site.open()
-        assert (caught.value.version, caught.value.known) == (3, 2)
+        assert (caught.value.version, caught.value.known) == (VERSION + 1, VERSION)
 
     def test_a_schema_that_is_there_needs_no_right_to_make_it(self, site: Site) -> None:
         role = site.schema + "_role"

@@ -305,6 +305,7 @@ class TestGrants:
         role.site.do(f"GRANT EXECUTE ON FUNCTION {functions} TO PUBLIC")
         role.site.do("GRANT SELECT ON all_tokens TO PUBLIC")
         role.site.do("DROP TABLE headrace_grants")
+        role.site.do("ALTER TABLE topic_sources DROP COLUMN digest_seqno, DROP COLUMN digest")
         role.site.do("UPDATE headrace_postgres SET version = 1")
         role.site.open()
         assert role.site.ask("SELECT version FROM headrace_postgres") == [(VERSION,)]

@@ -29,6 +29,7 @@ from headrace.core.errors import CommitConflict, HeadraceError, ProducerFenced
 from headrace.core.messages import accept_all, content_bytes, join
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import (
+    CONFLICT,
     DUPLICATE_BY_PAYLOAD,
     DUPLICATE_BY_SOURCE,
     DUPLICATE_COMMIT,
@@ -46,10 +47,11 @@ from headrace.core.publish.plan import (
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Fences
 
-DUPLICATE_COUNTERS: Final = {
+DROPPED_COUNTERS: Final = {
     DUPLICATE_BY_SOURCE: "duplicates_by_source",
     DUPLICATE_BY_PAYLOAD: "duplicates_by_payload",
     DUPLICATE_COMMIT: "duplicates_by_commit_key",
+    CONFLICT: "conflicts",
 }
 
 
@@ -126,8 +128,8 @@ class CommitBuilder:
             answered = [request.receipts.outcome for request in self._requests if request.receipts is not None]
             outcomes = np.bincount(np.concatenate(answered)) if answered else ()
             for outcome, count in enumerate(outcomes):
-                if count and outcome in DUPLICATE_COUNTERS:
-                    counts[DUPLICATE_COUNTERS[outcome]] = int(count)
+                if count and outcome in DROPPED_COUNTERS:
+                    counts[DROPPED_COUNTERS[outcome]] = int(count)
         if self._window is not None and self._window.forgotten_early > self._forgotten_before:
             counts["payloads_forgotten_early"] = self._window.forgotten_early - self._forgotten_before
         return counts

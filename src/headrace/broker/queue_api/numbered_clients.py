@@ -23,7 +23,7 @@ from headrace.core.errors import HeadraceError, InvalidInput
 from headrace.core.limits import SEQNO_MAX
 from headrace.core.messages import STORED_SCHEMA
 from headrace.core.names import check_id
-from headrace.core.publish.plan import DUPLICATE_BY_SOURCE
+from headrace.core.publish.plan import CONFLICT, DUPLICATE_BY_SOURCE
 from headrace.core.publish.sources import Source
 
 # The prefix of these clients' producer ids, so that no other seqnos are mistaken for a count.
@@ -61,7 +61,7 @@ class NumberedClients:
                 # Until the outcome of the message is known, the count is unknown too.
                 number, client.count = client.count, None
                 receipts = opened.topic.queue.publish(request, timeout_seconds)
-                if not np.any(receipts.outcome == DUPLICATE_BY_SOURCE):
+                if not np.any(np.isin(receipts.outcome, (DUPLICATE_BY_SOURCE, CONFLICT))):
                     client.count = number + receipts.written
                     return
 

@@ -84,9 +84,13 @@ def produce(
     done = publish_stdin(topic, shape, batch, retry_seconds, url, token, ca)
     seconds = time.monotonic() - started
     if as_json:
-        print_json({"topic": topic, "written": done.written, "duplicates": done.duplicates, "seconds": seconds})
+        counts = {"written": done.written, "duplicates": done.duplicates, "conflicts": done.conflicts}
+        print_json({"topic": topic, **counts, "seconds": seconds})
     else:
         print_line(f"{topic}: {done.told()}")
+    if done.conflicts:
+        line = f"{done.conflicts:,} lines differ from what {producer_id} wrote as {resume} with their number: this is"
+        raise Failure(Exit.REFUSED, f"{line} another input, or it was changed; use a different --resume NAME for it")
     if done.lines and not done.written:
         line = f"all {done.lines:,} lines were already written by {producer_id} as {resume}: nothing is new"
         raise Failure(Exit.NOTHING_NEW, f"{line}; use a different --resume NAME for different input")

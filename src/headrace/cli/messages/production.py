@@ -80,6 +80,7 @@ class Publishing:
         self.lines = 0
         self.written = 0
         self.duplicates = 0
+        self.conflicts = 0
 
     def send(self, lines: pa.Array) -> None:
         """Publish lines in one commit; an error that names a row is reported with its line number."""
@@ -89,15 +90,17 @@ class Publishing:
         except RowRefused as refused:
             raise Failure(refused.exit, f"line {self.lines + refused.row + 1}: {refused}") from None
         written = int(pc.sum(pc.equal(statuses, "written")).as_py())
+        conflicts = int(pc.sum(pc.equal(statuses, "conflict")).as_py())
         if written < len(lines) and self._shape.continues:
-            written = self._explained(written, len(lines))
+            written = self._explained(written, conflicts, len(lines))
         self.lines += len(lines)
         self.written += written
-        self.duplicates += len(lines) - written
+        self.duplicates += len(lines) - written - conflicts
+        self.conflicts += conflicts
 
-    def _explained(self, written: int, rows: int) -> int:
+    def _explained(self, written: int, conflicts: int, rows: int) -> int:
         """Explain duplicates among new seqnos: the batch was sent again, or another producer uses the id."""
-        if self._sender.has_sent_again:
+        if self._sender.has_sent_again and not conflicts:
             return rows
         line = f"line {self.lines + 1}: {rows - written:,} of {rows:,} lines were treated as duplicates and not written"
         cure = f"another producer uses the id {self._shape.producer_id} at the same time. Give each its own id"
@@ -106,7 +109,8 @@ class Publishing:
     def told(self) -> str:
         """A summary of what was written so far."""
         duplicates = f", {self.duplicates:,} already there" if self.duplicates else ""
-        return f"{self.written:,} of {self.lines:,} lines written{duplicates}"
+        conflicts = f", {self.conflicts:,} in conflict" if self.conflicts else ""
+        return f"{self.written:,} of {self.lines:,} lines written{duplicates}{conflicts}"
 
 
 def publish_stdin(

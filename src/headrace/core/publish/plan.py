@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from headrace.core.errors import SeqnoJump
 from headrace.core.hashing import Int64s
 from headrace.core.limits import MICROSECONDS, SEQNO_JUMP_MAX, WRITERS_MAX
 from headrace.core.messages import NO_MESSAGES, STORED_SCHEMA
+from headrace.core.publish.conflicts import conflicting, digests_of
 from headrace.core.publish.payload_window import (
     NO_PAYLOADS,
     Bools,
@@ -53,6 +54,8 @@ WRITTEN: Final = 0
 DUPLICATE_BY_SOURCE: Final = 1
 DUPLICATE_BY_PAYLOAD: Final = 2
 DUPLICATE_COMMIT: Final = 3
+# Not written either: another message was written with its seqno.
+CONFLICT: Final = 4
 
 FINGERPRINT_BITS: Final = 32
 # Writers' names have no control characters.
@@ -112,7 +115,7 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class Receipts:
-    """The outcome of each message in the order sent; partition and offset are NOWHERE for duplicates."""
+    """The outcome of each message in the order sent; partition and offset are NOWHERE for what was not written."""
 
     partition: Int32s
     offset: Int64s
@@ -126,24 +129,34 @@ class Receipts:
         """How many messages were written."""
         return int(np.count_nonzero(self.outcome == WRITTEN))
 
+    @property
+    def conflicts(self) -> int:
+        """How many messages differ from the one written with their seqno."""
+        return int(np.count_nonzero(self.outcome == CONFLICT))
+
     def slice(self, start: int, stop: int) -> Receipts:
         """The receipts of some consecutive messages."""
         return Receipts(self.partition[start:stop], self.offset[start:stop], self.outcome[start:stop])
 
     def to_arrow(self) -> pa.RecordBatch:
-        """As Arrow, with nulls for the partition and offset of duplicates."""
-        duplicate = self.outcome != WRITTEN
+        """As Arrow, with nulls for the partition and offset of what was not written."""
+        dropped = self.outcome != WRITTEN
         columns = [
-            pa.array(self.partition, mask=duplicate),
-            pa.array(self.offset, mask=duplicate),
-            _statuses().take(pa.array(duplicate.astype(np.int8))),
+            pa.array(self.partition, mask=dropped),
+            pa.array(self.offset, mask=dropped),
+            _statuses().take(pa.array(self.outcome)),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=RECEIPT_SCHEMA)
 
 
+Status = Literal["written", "duplicate", "conflict"]
+# What a receipt says, by outcome.
+STATUSES: Final[Sequence[Status]] = ("written", "duplicate", "duplicate", "duplicate", "conflict")
+
+
 @functools.cache
 def _statuses() -> pa.Array:
-    return pa.array(["written", "duplicate"], pa.string())
+    return pa.array(STATUSES, pa.string())
 
 
 def all_duplicates(rows: int, outcome: int) -> Receipts:
@@ -272,7 +285,10 @@ def plan(
     sources = row_sources(batch) if "producer_id" in batch.schema.names else None
     seqno = _seqnos(batch) if sources is not None else _NO_SEQNOS
     if sources is not None and settings.deduplication != "off":
-        outcome[_repeated_seqnos(sources, seqno, state.sources, time_us)] = DUPLICATE_BY_SOURCE
+        repeated = np.flatnonzero(_repeated_seqnos(sources, seqno, state.sources, time_us))
+        if len(repeated):
+            outcome[repeated] = DUPLICATE_BY_SOURCE
+            outcome[conflicting(batch, sources, seqno, repeated, state.sources, time_us)] = CONFLICT
     payloads = NO_PAYLOADS
     if settings.deduplication == "payload":
         present_us = present_of(time_us, now_us)
@@ -286,12 +302,13 @@ def plan(
     partition, round_robin, keyed = choose_partitions(batch, seqno, sources, state, time_us)
     order, directory = _assign_offsets(partition, state.end_offsets)
     receipts = _receipts(outcome, kept, partition, order, directory)
+    rows = stored_rows(batch, order)
     updates = NO_UPDATES
     if sources is not None:
         in_order = slice(None) if order is None else order
         placed = RowSources(sources.code[in_order], sources.sources)
-        updates = updates_of(placed, seqno[in_order], partition[in_order], ~keyed[in_order])
-    rows = stored_rows(batch, order)
+        digests = functools.partial(digests_of, rows)
+        updates = updates_of(placed, seqno[in_order], partition[in_order], ~keyed[in_order], digests)
     commit = Commit(state.next_number, time_us, rows, directory, round_robin, keys, updates, payloads)
     return commit, receipts
 
@@ -367,7 +384,8 @@ def replay(
     updates = NO_UPDATES
     if sources is not None:
         partition = np.repeat(directory.partition, directory.rows)
-        updates = updates_of(sources, _seqnos(rows), partition, ~KeyRows.of(rows).keyed)
+        digests = functools.partial(digests_of, rows)
+        updates = updates_of(sources, _seqnos(rows), partition, ~KeyRows.of(rows).keyed, digests)
     payloads = payloads_of(rows.column("value"), time_us) if remember_payloads else NO_PAYLOADS
     return Commit(number, time_us, rows, directory, round_robin, keys, updates, payloads, resets=resets)
 

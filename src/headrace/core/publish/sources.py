@@ -1,12 +1,15 @@
 """The sources of a topic: the highest seqno written and the linked partition of each (producer id, group id) pair.
 
+Beside the highest seqno is a digest of the message that has it (`conflicts`), or `NO_DIGEST`: stores of earlier
+versions have none.
+
 A table is one dictionary from the pair to a slot, and arrays by slot. Work is done per distinct source of a batch,
 never per message. An empty id counts as none: rows without a producer id have no source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +29,7 @@ Bools = npt.NDArray[np.bool_]
 NOTHING_WRITTEN: Final = -1
 NO_LINK: Final = -1
 NO_SOURCE: Final = -1
+NO_DIGEST: Final = 0
 
 SNAPSHOT_SCHEMA: Final = pa.schema(
     [
@@ -34,6 +38,7 @@ SNAPSHOT_SCHEMA: Final = pa.schema(
         pa.field("seqno", pa.int64()),
         pa.field("link", pa.int32()),
         pa.field("used_us", pa.int64()),
+        pa.field("digest", pa.int64()),
     ]
 )
 
@@ -48,14 +53,16 @@ class RowSources:
 
 @dataclass(frozen=True, slots=True)
 class SourceUpdates:
-    """What a commit changes: per source its highest seqno written, and the partition to link it to if it has none."""
+    """What a commit changes: per source its highest seqno written, the partition to link it to if it has none, and the
+    digest of the message with that seqno."""
 
     sources: Sequence[Source]
     seqno: Int64s
     link: Int32s
+    digest: Int64s
 
 
-NO_UPDATES: Final = SourceUpdates((), np.zeros(0, np.int64), np.zeros(0, np.int32))
+NO_UPDATES: Final = SourceUpdates((), np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64))
 
 
 class SourceTable:
@@ -66,6 +73,7 @@ class SourceTable:
         self._seqno: Int64s = np.zeros(0, np.int64)
         self._link: Int32s = np.zeros(0, np.int32)
         self._used_us: Int64s = np.zeros(0, np.int64)
+        self._digest: Int64s = np.zeros(0, np.int64)
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -77,7 +85,7 @@ class SourceTable:
 
     def lookup(self, sources: Sequence[Source], now_us: int) -> tuple[Int64s, Int32s]:
         """The highest seqno and the living link of each source."""
-        slots = np.fromiter(map(self._slots.get, sources, [-1] * len(sources)), np.int64, len(sources))
+        slots = self._known_slots(sources)
         known = slots >= 0
         seqno = np.full(len(sources), NOTHING_WRITTEN, np.int64)
         link = np.full(len(sources), NO_LINK, np.int32)
@@ -85,6 +93,16 @@ class SourceTable:
         alive = self._used_us[slots[known]] > now_us - LINK_IDLE_SECONDS * MICROSECONDS
         link[known] = np.where(alive, self._link[slots[known]], NO_LINK)
         return seqno, link
+
+    def digests(self, sources: Sequence[Source]) -> Int64s:
+        """The digest of the message with the highest seqno of each source, or NO_DIGEST."""
+        slots = self._known_slots(sources)
+        digest = np.full(len(sources), NO_DIGEST, np.int64)
+        digest[slots >= 0] = self._digest[slots[slots >= 0]]
+        return digest
+
+    def _known_slots(self, sources: Sequence[Source]) -> Int64s:
+        return np.fromiter(map(self._slots.get, sources, [-1] * len(sources)), np.int64, len(sources))
 
     def reset(self, source: Source) -> None:
         """Forget the highest seqno of a source, so that its next message may have any; its link stays."""
@@ -95,8 +113,8 @@ class SourceTable:
     def put(self, updates: SourceUpdates, now_us: int) -> None:
         """Take in what another server stored: as it is, since a seqno may have been reset."""
         self.apply(updates, now_us)
-        for source, seqno in zip(updates.sources, updates.seqno.tolist(), strict=True):
-            self._seqno[self._slots[source]] = seqno
+        slots = self._known_slots(updates.sources)
+        self._seqno[slots], self._digest[slots] = updates.seqno, updates.digest
 
     def __contains__(self, source: Source) -> bool:
         return source in self._slots
@@ -125,6 +143,7 @@ class SourceTable:
         if len(slots):
             _, living_link = self.lookup(updates.sources, now_us)
             self._link[slots] = np.where(living_link == NO_LINK, updates.link, living_link)
+            self._digest[slots] = np.where(updates.seqno >= self._seqno[slots], updates.digest, self._digest[slots])
             self._seqno[slots] = np.maximum(self._seqno[slots], updates.seqno)
             self._used_us[slots] = now_us
 
@@ -135,6 +154,7 @@ class SourceTable:
             self._seqno = np.concatenate([self._seqno, np.full(room, NOTHING_WRITTEN, np.int64)])
             self._link = np.concatenate([self._link, np.full(room, NO_LINK, np.int32)])
             self._used_us = np.concatenate([self._used_us, np.zeros(room, np.int64)])
+            self._digest = np.concatenate([self._digest, np.full(room, NO_DIGEST, np.int64)])
         return slot
 
     def expire_links(self, now_us: int) -> int:
@@ -157,6 +177,7 @@ class SourceTable:
         rows = np.flatnonzero(kept)
         self._slots = {source: slot for slot, source in enumerate(names)}
         self._seqno, self._link, self._used_us = self._seqno[rows], self._link[rows], self._used_us[rows]
+        self._digest = self._digest[rows]
         return len(oldest)
 
     def copy(self) -> SourceTable:
@@ -164,6 +185,7 @@ class SourceTable:
         twin = SourceTable()
         twin._slots = self._slots.copy()
         twin._seqno, twin._link, twin._used_us = self._seqno.copy(), self._link.copy(), self._used_us.copy()
+        twin._digest = self._digest.copy()
         return twin
 
     def snapshot(self) -> pa.RecordBatch:
@@ -175,6 +197,7 @@ class SourceTable:
             pa.array(self._seqno[:count]),
             pa.array(self._link[:count]),
             pa.array(self._used_us[:count]),
+            pa.array(self._digest[:count]),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=SNAPSHOT_SCHEMA)
 
@@ -191,6 +214,7 @@ class SourceTable:
         table._seqno = snapshot.column("seqno").to_numpy().copy()
         table._link = snapshot.column("link").to_numpy().copy()
         table._used_us = snapshot.column("used_us").to_numpy().copy()
+        table._digest = snapshot.column("digest").to_numpy().copy()
         return table
 
 
@@ -244,8 +268,10 @@ def first_jump(rows: RowSources, seqno: Int64s, highest: Int64s) -> tuple[int, i
     return int(order[place]), int(before[place])
 
 
-def updates_of(rows: RowSources, seqno: Int64s, partition: Int32s, linking: Bools) -> SourceUpdates:
-    """What written rows change, in live traffic and on recovery alike.
+def updates_of(
+    rows: RowSources, seqno: Int64s, partition: Int32s, linking: Bools, digests: Callable[[Int64s], Int64s]
+) -> SourceUpdates:
+    """What written rows change, in live traffic and on recovery alike; `digests` gives those of some rows.
 
     Rows are in their stored order, and so are the sources of the update: a recovered table has the same slots.
     """
@@ -258,7 +284,14 @@ def updates_of(rows: RowSources, seqno: Int64s, partition: Int32s, linking: Bool
     first_row[rows.code[sourced[::-1]]] = sourced[::-1]
     seen = np.argsort(first_row)[: np.count_nonzero(first_row < len(rows.code))]
     link = links_of(rows, seqno, partition, linking)
-    return SourceUpdates([rows.sources[code] for code in seen.tolist()], highest[seen], link[seen])
+    digest = np.full(count, NO_DIGEST, np.int64)
+    last_row = np.full(count, len(rows.code), np.int64)
+    numbered = sourced[seqno[sourced] != NOTHING_WRITTEN]
+    at_highest = numbered[seqno[numbered] == highest[rows.code[numbered]]]
+    last_row[rows.code[at_highest]] = at_highest
+    has_last = last_row < len(rows.code)
+    digest[has_last] = digests(last_row[has_last])
+    return SourceUpdates([rows.sources[code] for code in seen.tolist()], highest[seen], link[seen], digest[seen])
 
 
 def links_of(rows: RowSources, seqno: Int64s, partition: Int32s, linking: Bools) -> Int32s:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from headrace.core.errors import InvalidInput, InvalidMessage
 from headrace.core.limits import BATCH_ROWS_MAX, ID_CHARACTERS_MAX, LOOP_BYTES_MAX, PARTITIONS_MAX, SEQNO_MAX
 from headrace.core.messages import PUBLISH_SCHEMA, join
-from headrace.core.publish.plan import WRITTEN, CommitKey, Receipts
+from headrace.core.publish.plan import STATUSES, WRITTEN, CommitKey, Receipts
 from headrace.core.settings import CODECS
 from headrace.protocols.http.requests.strict_json import decode
 from headrace.wire.json import Encoding, messages_of
@@ -77,11 +77,14 @@ class _PublishParts(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ReceiptOut(msgspec.Struct, frozen=True, gc=False):
-    """The outcome of a message; partition and offset are null for a duplicate."""
+    """The outcome of a message; partition and offset are null for what was not written.
+
+    `duplicate`: it was written before. `conflict`: its seqno was used before, for another message.
+    """
 
     partition: int | None
     offset: int | None
-    status: Literal["written", "duplicate"]
+    status: Literal["written", "duplicate", "conflict"]
 
 
 class Published(msgspec.Struct):
@@ -163,10 +166,13 @@ def encode_receipts(receipts: Receipts) -> bytes:
     return msgspec.json.encode({"receipts": _joined(_encode_list(_receipts(piece)) for piece in pieces)})
 
 
+_NOT_WRITTEN: Final = [ReceiptOut(None, None, status) for status in STATUSES]
+
+
 def _receipts(receipts: Receipts) -> list[ReceiptOut]:
     rows = zip(receipts.partition.tolist(), receipts.offset.tolist(), receipts.outcome.tolist(), strict=True)
     return [
-        ReceiptOut(partition, offset, "written") if outcome == WRITTEN else ReceiptOut(None, None, "duplicate")
+        ReceiptOut(partition, offset, "written") if outcome == WRITTEN else _NOT_WRITTEN[outcome]
         for partition, offset, outcome in rows
     ]
 

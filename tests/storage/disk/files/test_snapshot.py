@@ -6,11 +6,13 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from crc32c import crc32c
 
 from headrace.core.errors import UnknownFormat
+from headrace.core.publish import sources
 from headrace.core.publish.plan import CommitKey, TopicState
 from headrace.storage.disk.files import snapshot
 from headrace.storage.disk.files.filesystem import FileSystem
@@ -62,6 +64,24 @@ def test_a_state_comes_back_as_it_was(tmp_path: Path, commits: int) -> None:
     assert list(found.writers) == list(state.writers)
 
 
+def test_a_snapshot_of_the_first_version_has_no_digests(tmp_path: Path) -> None:
+    state = state_after(3)
+    digests = state.sources.digests([("ä1", "")])
+    table = state.sources.snapshot().drop_columns(["digest"])
+    parts = [
+        msgspec.msgpack.encode([state.next_number, state.last_time_us, state.round_robin, list(state.writers.items())]),
+        bytes(table.serialize()),
+        bytes(state.window.snapshot().serialize()),
+    ]
+    checked = struct.pack("<IIQQ", 1, *map(len, parts)) + b"".join(parts)
+    path = tmp_path / file_name(3, "state")
+    path.write_bytes(b"HRst" + struct.pack("<I", crc32c(checked)) + checked)
+    found, damaged = restored(tmp_path)
+    assert damaged == []
+    assert found.sources.snapshot().drop_columns(["digest"]).equals(table)
+    assert found.sources.digests([("ä1", "")]).tolist() == [sources.NO_DIGEST] != digests.tolist()
+
+
 def test_without_a_snapshot_nothing_is_known(tmp_path: Path) -> None:
     found, damaged = restored(tmp_path)
     assert (known(found), damaged) == (known(TopicState(np.zeros(3, np.int64))), [])
@@ -100,13 +120,13 @@ def test_one_of_a_newer_version_is_refused_by_name(tmp_path: Path) -> None:
     snapshot.write(FILES, tmp_path, state_after(5))
     path = tmp_path / file_name(5, "state")
     data = bytearray(path.read_bytes())
-    assert struct.unpack_from("<4sII", data)[::2] == (b"HRst", 1)
-    struct.pack_into("<I", data, 8, 2)
+    assert struct.unpack_from("<4sII", data)[::2] == (b"HRst", 2)
+    struct.pack_into("<I", data, 8, 3)
     struct.pack_into("<I", data, 4, crc32c(bytes(data[8:])))
     path.write_bytes(data)
     with pytest.raises(UnknownFormat) as caught:
         restored(tmp_path)
-    assert (caught.value.file, caught.value.version) == (str(path), 2)
+    assert (caught.value.file, caught.value.version) == (str(path), 3)
 
 
 def test_it_is_on_the_device_before_older_ones_go(tmp_path: Path) -> None:

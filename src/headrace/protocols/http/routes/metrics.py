@@ -43,7 +43,7 @@ _TRAFFIC: Final = (
     ("messages_read", "messages_out_total"),
     ("bytes_read", "bytes_out_total"),
 )
-_TOPIC_COUNTERS: Final = (*_TRAFFIC, ("commits_written", "commits_total"))
+_TOPIC_COUNTERS: Final = (*_TRAFFIC, ("commits_written", "commits_total"), ("conflicts", "conflicts_total"))
 _DUPLICATES: Final = (
     ("duplicates_by_source", "source"),
     ("duplicates_by_payload", "payload"),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
@@ -27,7 +28,8 @@ from headrace.storage.disk.files.filesystem import FileSystem, write_whole
 from headrace.storage.disk.files.segment import file_name, file_names
 
 MAGIC: Final = b"HRst"
-VERSION: Final = 1
+# 2: sources have digests.
+VERSION: Final = 2
 ENDING: Final = "state"
 KEPT: Final = 2
 
@@ -103,7 +105,16 @@ def _decode(view: memoryview, file: str, payloads_max: int) -> tuple[_Content, S
     for length in lengths:
         parts.append(bytes(view[start : start + length]))
         start += length
-    table = pa.ipc.read_record_batch(pa.py_buffer(parts[1]), sources.SNAPSHOT_SCHEMA)
+    table = _read_sources(parts[1], version)
     seen = pa.ipc.read_record_batch(pa.py_buffer(parts[2]), window.SNAPSHOT_SCHEMA)
     content = msgspec.msgpack.decode(parts[0], type=_Content)
     return content, SourceTable.restore(table), PayloadWindow.restore(seen, payloads_max)
+
+
+def _read_sources(part: bytes, version: int) -> pa.RecordBatch:
+    schema = sources.SNAPSHOT_SCHEMA
+    if version >= 2:
+        return pa.ipc.read_record_batch(pa.py_buffer(part), schema)
+    table = pa.ipc.read_record_batch(pa.py_buffer(part), schema.remove(schema.get_field_index("digest")))
+    unknown = pa.array(np.full(table.num_rows, sources.NO_DIGEST, np.int64))
+    return table.append_column(schema.field("digest"), unknown)

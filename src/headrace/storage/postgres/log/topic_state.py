@@ -21,7 +21,15 @@ import pyarrow as pa
 from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS, SOURCES_MAX, WRITERS_MAX
 from headrace.core.publish.payload_window import Payloads
 from headrace.core.publish.plan import Commit, TopicState
-from headrace.core.publish.sources import NO_LINK, NOTHING_WRITTEN, SNAPSHOT_SCHEMA, Source, SourceTable, SourceUpdates
+from headrace.core.publish.sources import (
+    NO_DIGEST,
+    NO_LINK,
+    NOTHING_WRITTEN,
+    SNAPSHOT_SCHEMA,
+    Source,
+    SourceTable,
+    SourceUpdates,
+)
 from headrace.storage.postgres.log.topic_row import TopicRow, array
 from headrace.storage.postgres.pool import Connection
 
@@ -30,10 +38,11 @@ TRIM_COMMITS: Final = 256
 TRIM_ROWS: Final = 1024
 
 _PUT_SOURCES: Final = f"""
-INSERT INTO topic_sources (topicid, source, producer_id, message_group_id, seqno, link, used_us, commit)
-SELECT %s, source, producer_id, message_group_id, seqno, link, %s, %s
-FROM unnest(%s::bytea[], %s::bytea[], %s::bytea[], %s::bigint[], %s::integer[])
-    WITH ORDINALITY AS given(source, producer_id, message_group_id, seqno, link, place)
+INSERT INTO topic_sources (
+    topicid, source, producer_id, message_group_id, seqno, link, used_us, commit, digest_seqno, digest)
+SELECT %s, source, producer_id, message_group_id, seqno, link, %s, %s, seqno, digest
+FROM unnest(%s::bytea[], %s::bytea[], %s::bytea[], %s::bigint[], %s::integer[], %s::bigint[])
+    WITH ORDINALITY AS given(source, producer_id, message_group_id, seqno, link, digest, place)
 ORDER BY place
 ON CONFLICT (topicid, source) DO UPDATE SET
     seqno = greatest(topic_sources.seqno, excluded.seqno),
@@ -41,7 +50,12 @@ ON CONFLICT (topicid, source) DO UPDATE SET
         AND topic_sources.used_us > excluded.used_us - {LINK_IDLE_SECONDS * MICROSECONDS}
         THEN topic_sources.link ELSE excluded.link END,
     used_us = excluded.used_us,
-    commit = excluded.commit"""
+    commit = excluded.commit,
+    digest_seqno = CASE WHEN excluded.seqno >= topic_sources.seqno
+        THEN excluded.digest_seqno ELSE topic_sources.digest_seqno END,
+    digest = CASE WHEN excluded.seqno >= topic_sources.seqno THEN excluded.digest ELSE topic_sources.digest END"""
+# A server of an earlier version moves `seqno` on and leaves the digest: what belongs to another seqno says nothing.
+_DIGEST: Final = f"CASE WHEN digest_seqno = seqno THEN digest ELSE {NO_DIGEST} END"
 _RESET_SOURCES: Final = """
 UPDATE topic_sources SET seqno = %s, commit = %s WHERE topicid = %s AND source = ANY(%s::bytea[])"""
 _PUT_WRITERS: Final = """
@@ -149,7 +163,7 @@ def trimming(
 
 
 def _load_sources(connection: Connection, topic_id: int) -> SourceTable:
-    query = """SELECT producer_id, message_group_id, seqno, link, used_us FROM topic_sources
+    query = f"""SELECT producer_id, message_group_id, seqno, link, used_us, {_DIGEST} FROM topic_sources
         WHERE topicid = %s ORDER BY slot"""
     found = connection.cursor(binary=True).execute(query, [topic_id]).fetchall()
     columns: Sequence[Any] = list(zip(*found, strict=True)) or [()] * len(SNAPSHOT_SCHEMA)
@@ -161,12 +175,13 @@ def _load_sources(connection: Connection, topic_id: int) -> SourceTable:
 
 def _take_sources(connection: Connection, topic_id: int, known: int, table: SourceTable) -> None:
     """Take in what others wrote of sources, commit by commit, by the rule that their own memory followed."""
-    query = """SELECT used_us, array_agg(producer_id ORDER BY slot), array_agg(message_group_id ORDER BY slot),
-            array_agg(seqno ORDER BY slot), array_agg(link ORDER BY slot)
+    query = f"""SELECT used_us, array_agg(producer_id ORDER BY slot), array_agg(message_group_id ORDER BY slot),
+            array_agg(seqno ORDER BY slot), array_agg(link ORDER BY slot), array_agg({_DIGEST} ORDER BY slot)
         FROM topic_sources WHERE topicid = %s AND commit >= %s GROUP BY commit, used_us ORDER BY commit"""
-    for used_us, producers, groups, seqnos, links in connection.execute(query, [topic_id, known]):
+    for used_us, producers, groups, seqnos, links, digests in connection.execute(query, [topic_id, known]):
         sources = [(producer.decode(), group.decode()) for producer, group in zip(producers, groups, strict=True)]
-        table.put(SourceUpdates(sources, np.array(seqnos, np.int64), np.array(links, np.int32)), used_us)
+        numbers = np.array(seqnos, np.int64), np.array(links, np.int32), np.array(digests, np.int64)
+        table.put(SourceUpdates(sources, *numbers), used_us)
 
 
 def _source_rows(topic_id: int, commit: Commit) -> list[Any]:
@@ -174,7 +189,7 @@ def _source_rows(topic_id: int, commit: Commit) -> list[Any]:
     producers = [producer.encode() for producer, _ in updates.sources]
     groups = [group.encode() for _, group in updates.sources]
     names = [_source_digest(source) for source in updates.sources]
-    numbers = [array(updates.seqno), array(updates.link.astype(np.int64))]
+    numbers = [array(updates.seqno), array(updates.link.astype(np.int64)), array(updates.digest)]
     return [topic_id, commit.time_us, commit.number, names, producers, groups, *numbers]
 
 

@@ -4,7 +4,7 @@
     topic_<id>            the parent of a topic's messages; empty itself
     topic_<id>_<segment>  its children by inheritance, which hold the rows; retention drops whole children
     topic_segments        which children a topic has, and where each begins
-    topic_sources         highest seqno and link of each source
+    topic_sources         highest seqno and link of each source, and the digest of the message with that seqno
     topic_writers         the last commit key of each writer
     topic_payloads        the hashes of payloads written lately, a row per commit
     topic_stages          rows that wait to be published together
@@ -27,8 +27,8 @@ from headrace.core.errors import UnknownFormat
 from headrace.storage.postgres.pool import Connection
 from headrace.storage.postgres.sql.functions import FUNCTIONS
 
-# 2: publishing in SQL runs with the rights of the owner and asks for a grant.
-VERSION: Final = 2
+# 2: publishing in SQL runs with the rights of the owner and asks for a grant. 3: sources have digests.
+VERSION: Final = 3
 
 # Two numbers of our own, so that nobody else's advisory locks are met; the second is the hash of the schema.
 LOCK_SPACE: Final = 0x48454144
@@ -108,6 +108,10 @@ CREATE TABLE IF NOT EXISTS topic_stages (
     PRIMARY KEY (topicid, stage, piece)
 );
 ALTER TABLE topic_stages ALTER COLUMN messages SET STORAGE EXTERNAL;
+"""
+
+_DIGESTS: Final = """
+ALTER TABLE topic_sources ADD COLUMN IF NOT EXISTS digest_seqno bigint, ADD COLUMN IF NOT EXISTS digest bigint;
 """
 
 _GRANTS: Final = """
@@ -205,6 +209,7 @@ def make_tables(connection: Connection) -> None:
     with connection.transaction():
         if version is None:
             connection.execute(_TABLES)
+        connection.execute(_DIGESTS)
         connection.execute(_GRANTS)
         connection.execute(FUNCTIONS)
         connection.execute("DELETE FROM headrace_postgres")
