@@ -230,7 +230,7 @@ def test_many_readers_wait_for_one_message(broker: Broker) -> None:
 def test_a_watch_is_called_for_its_partition_and_for_changes_of_the_topic(broker: Broker) -> None:
     broker.create_topic("orders", partitions=2)
     calls: list[str] = []
-    with broker.watching("orders", 1, lambda: calls.append("woken")):
+    with broker.reader("orders").watching(lambda: calls.append("woken"), 1):
         broker.publish("orders", batch(b"a", partition=0))
         check_calls(broker, calls, 0)
         broker.publish("orders", batch(b"b", partition=1))
@@ -248,7 +248,8 @@ def test_a_watch_that_fails_is_no_failure_to_publish(broker: Broker, caplog: pyt
     def fail() -> None:
         raise RuntimeError("the event loop is closed")
 
-    with broker.watching("orders", 0, fail), broker.watching("orders", 0, lambda: calls.append("woken")):
+    reader = broker.reader("orders")
+    with reader.watching(fail, 0), reader.watching(lambda: calls.append("woken"), 0):
         assert broker.publish("orders", batch(b"a")).written == 1
         check_calls(broker, calls, 1)
     assert "a watch failed" in caplog.text

@@ -22,7 +22,7 @@ def test_every_topic_tells_its_sizes_counters_and_groups(broker: Broker) -> None
     broker.publish("orders", batch(b"a", b"b", b"c", producer_id=["p", "q", None]))
     broker.fetch("orders", 0, 0)
     broker.register_group("orders", "readers", consumers=1)
-    with broker.watching("orders", 0, lambda: None):
+    with broker.reader("orders").watching(lambda: None):
         orders, empty = broker.topic_metrics()
     assert (orders.name, empty.name) == ("orders", "empty")
     assert (orders.sources, orders.window_payloads, orders.waiting_readers, orders.queued_messages) == (2, 3, 1, 0)

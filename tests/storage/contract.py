@@ -327,7 +327,7 @@ class LogContract:
         topic = Topic(place, partitions=3)
         place.reopen()
         offsets = topic.log.offsets()
-        assert (offsets.start.tolist(), offsets.end.tolist()) == ([0, 0, 0], [0, 0, 0])
+        assert offsets.by_partition() == {0: (0, 0), 1: (0, 0), 2: (0, 0)}
         batch = topic.log.read(2, 0, 10, EVERYTHING)
         assert (batch.num_rows, batch.schema) == (0, READ_SCHEMA)
         assert topic.log.first_at(2, NOW_US) == 0

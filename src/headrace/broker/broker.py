@@ -11,10 +11,8 @@ Thread-safe. Servers and clients use only this facade.
 from __future__ import annotations
 
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TypeVar, Unpack
@@ -45,6 +43,7 @@ from headrace.broker.publish.producers import open_producer
 from headrace.broker.queue_api.registrations import Registrations
 from headrace.broker.read.subscription import Dispatcher, Subscription
 from headrace.broker.read.topic_reader import TopicReader
+from headrace.broker.read.wakeups import ALL_PARTITIONS
 from headrace.broker.settings import BrokerSettings, QueueApiSettings, TopicDefaults
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.broker.topics.topic import Topic
@@ -196,8 +195,7 @@ class Broker:
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Start and end offset by partition."""
-        offsets = self._topics.find(topic).topic.offsets()
-        return dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True)))
+        return self._topics.find(topic).topic.offsets().by_partition()
 
     def topic_metrics(self, partitions_max: int | None = None) -> list[TopicMetrics]:
         """Metrics of every topic; one that ends meanwhile is skipped.
@@ -412,19 +410,6 @@ class Broker:
             check_seconds("wait_seconds", wait_seconds, FETCH_WAIT_SECONDS_MAX),
         )
 
-    @contextmanager
-    def watching(self, topic: str, partition: int, wake: Callable[[], None]) -> Iterator[None]:
-        """Call a function, in the committing thread, whenever a partition gets messages.
-
-        It must return at once. It is also called when the topic changes or ends: read again then.
-        """
-        watches = self._topics.find(topic).topic.watches
-        watches.add(partition, wake)
-        try:
-            yield
-        finally:
-            watches.remove(partition, wake)
-
     def reader(self, topic: str) -> TopicReader:
         """A reader of many partitions of a topic; it ends with the topic, even if another one gets its name."""
         return TopicReader(self._topics.find(topic))
@@ -432,16 +417,13 @@ class Broker:
     def await_offsets(self, topic: str, known: Mapping[int, int], wait_seconds: float) -> dict[int, tuple[int, int]]:
         """Start and end offset by partition, once any end differs from the known one, with a timeout."""
         ends, patience = check_offsets(known), check_seconds("wait_seconds", wait_seconds, FETCH_WAIT_SECONDS_MAX)
-        reader, notifications, deadline = self.reader(topic), threading.Event(), time.monotonic() + patience
-        with reader.watching(notifications.set):
-            while True:
-                notifications.clear()
-                offsets = reader.offsets()
-                found = dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True)))
-                has_news = any(ends.get(partition) != end for partition, (_, end) in found.items())
-                left = deadline - time.monotonic()
-                if has_news or left <= 0 or not notifications.wait(left):
-                    return found
+        found = self._topics.find(topic).topic
+        return found.watches.wait_until(
+            lambda offsets: any(ends.get(partition) != end for partition, (_, end) in offsets.items()),
+            lambda: found.offsets().by_partition(),
+            ALL_PARTITIONS,
+            patience,
+        )
 
     def offset_at(self, topic: str, partition: int, time_us: int) -> int:
         """The first offset of a partition at or after a time; its end offset if all messages are older."""

@@ -23,7 +23,7 @@ def describe_topic(opened: OpenTopic) -> TopicDescription:
         partitions=record.partitions,
         settings=record.settings,
         created_us=record.created_us,
-        offsets=dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True))),
+        offsets=offsets.by_partition(),
         bytes_stored=bytes_stored,
         groups=[group.name for group in opened.groups.all()],
     )

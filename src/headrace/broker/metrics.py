@@ -97,7 +97,7 @@ def topic_metrics_of(
     return TopicMetrics(
         name=topic.record.name,
         counters=topic.counters.snapshot(),
-        offsets=dict(enumerate(zip(offsets.start.tolist(), offsets.end.tolist(), strict=True))),
+        offsets=offsets.by_partition(),
         groups=described,
         queue_consumers=queue_consumers,
         partitions=topic.record.partitions,

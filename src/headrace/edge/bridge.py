@@ -2,9 +2,9 @@
 
 Publishes that arrive while another commit of their topic is running are collected and submitted together: one thread
 switch per commit, not per message. Each one is admitted to the queue of its topic before it is collected, so everything
-that waits here counts against the broker's limits; waiting for admission needs no thread. Waiting for messages needs no
-thread either: a watch wakes the loop. Everything else runs in a small thread pool, so that nothing blocks the loop;
-publishing has its own threads, so that readers and catalog changes do not delay it.
+that waits here counts against the broker's limits; waiting for admission needs no thread, and neither does waiting for
+messages (`long_poll`). Everything else runs in a small thread pool, so that nothing blocks the loop; publishing has its
+own threads, so that readers and catalog changes do not delay it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from headrace.broker import Broker
 from headrace.broker.publish.admissions import Admission
+from headrace.broker.read.topic_reader import TopicReader
 from headrace.broker.topics.topic import Topic
 from headrace.core.errors import HeadraceError, InvalidInput
 from headrace.core.limits import STOP_SECONDS
@@ -63,6 +64,12 @@ class Bridge:
         if not self.broker.knows_topic(topic):
             with suppress(HeadraceError):
                 await self.call(self.broker.offsets, topic)
+
+    async def reader(self, topic: str) -> TopicReader:
+        """A reader of a topic."""
+        if self.broker.knows_topic(topic):
+            return self.broker.reader(topic)
+        return await self.call(self.broker.reader, topic)
 
     async def _admitted(self, topic: str, ask: Callable[[Callable[[], None]], Admission]) -> Admission:
         """Admit a batch to the queue of a topic: the only limit on what waits to be written, counted from now on."""
@@ -180,30 +187,6 @@ class Bridge:
         # The loop itself does not keep tasks alive.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    async def fetch(
-        self, topic: str, partition: int, offset: int, max_messages: int, max_bytes: int, wait_seconds: float
-    ) -> pa.RecordBatch:
-        """Read, waiting for the first message without a thread."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + wait_seconds
-        await self.know(topic)
-        event = asyncio.Event()
-
-        def wake() -> None:
-            loop.call_soon_threadsafe(event.set)
-
-        with self.broker.watching(topic, partition, wake), self.draining.waking(event):
-            while True:
-                event.clear()
-                batch = await self.call(self.broker.fetch, topic, partition, offset, max_messages, max_bytes)
-                if batch.num_rows or self.draining.has_begun or loop.time() >= deadline:
-                    return batch
-                try:
-                    async with asyncio.timeout_at(deadline):
-                        await event.wait()
-                except TimeoutError:
-                    return batch
 
     def close(self) -> None:
         """Stop the threads; those that take longer than the stop timeout are abandoned."""

@@ -33,6 +33,10 @@ class OffsetRange:
     end: Int64s
     gaps: tuple[Gap, ...] = ()
 
+    def by_partition(self) -> dict[int, tuple[int, int]]:
+        """Start and end offset by partition."""
+        return dict(enumerate(zip(self.start.tolist(), self.end.tolist(), strict=True)))
+
     @property
     def skipped(self) -> int:
         """How many offsets are absent."""

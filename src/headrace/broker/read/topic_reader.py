@@ -9,8 +9,8 @@ have messages too. So none starves, however small the limit is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -74,14 +74,12 @@ class TopicReader:
         """Start and end of every partition."""
         return self._topic.offsets()
 
-    @contextmanager
-    def watching(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Call a function whenever any partition gets messages, or the topic or a group changes."""
-        self._topic.watches.add(ALL_PARTITIONS, wake)
-        try:
-            yield
-        finally:
-            self._topic.watches.remove(ALL_PARTITIONS, wake)
+    def watching(self, wake: Callable[[], None], partition: int = ALL_PARTITIONS) -> AbstractContextManager[None]:
+        """Call a function, in the committing thread, whenever the partition gets messages; or any partition.
+
+        It must return at once. It is also called when the topic changes or ends, or a group changes: read again then.
+        """
+        return self._topic.watches.calling(partition, wake)
 
     def positions_at(self, place: ReadFrom, partitions: Sequence[int] | None = None) -> dict[int, int]:
         """The positions of some or all partitions at the oldest message, at the end, or at a time."""

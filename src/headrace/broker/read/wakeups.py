@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 logger = logging.getLogger(__name__)
 
 Wake = Callable[[], None]
+Result = TypeVar("Result")
 
 # A watch for every partition, including those added later.
 ALL_PARTITIONS = -1
@@ -47,11 +50,29 @@ class Wakeups:
     def watching(self, partition: int) -> Iterator[threading.Event]:
         """An event that is set when the partition gets messages."""
         event = threading.Event()
-        self.add(partition, event.set)
-        try:
+        with self.calling(partition, event.set):
             yield event
+
+    @contextmanager
+    def calling(self, partition: int, wake: Wake) -> Iterator[None]:
+        """Call a function whenever the partition gets messages."""
+        self.add(partition, wake)
+        try:
+            yield
         finally:
-            self.remove(partition, event.set)
+            self.remove(partition, wake)
+
+    def wait_until(
+        self, is_enough: Callable[[Result], bool], look: Callable[[], Result], partition: int, wait_seconds: float
+    ) -> Result:
+        """Look, again whenever the partition gets messages, until the result is enough or the time is over."""
+        deadline = time.monotonic() + wait_seconds
+        with self.watching(partition) as event:
+            while True:
+                event.clear()
+                result, left = look(), deadline - time.monotonic()
+                if is_enough(result) or left <= 0 or not event.wait(left):
+                    return result
 
     def wake(self, partitions: Sequence[int]) -> None:
         """Wake the watches of these partitions."""

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -156,14 +157,8 @@ class Topic:
         batch = self._read(partition, offset, messages_max, bytes_max)
         if batch.num_rows or wait_seconds <= 0:
             return batch
-        deadline = time.monotonic() + wait_seconds
-        with self.watches.watching(partition) as event:
-            while True:
-                event.clear()
-                batch = self._read(partition, offset, messages_max, bytes_max)
-                left = deadline - time.monotonic()
-                if batch.num_rows or left <= 0 or not event.wait(left):
-                    return batch
+        read = partial(self._read, partition, offset, messages_max, bytes_max)
+        return self.watches.wait_until(lambda batch: batch.num_rows > 0, read, partition, wait_seconds)
 
     def _read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
         began = time.perf_counter()

@@ -18,7 +18,7 @@ from headrace.edge.access import Gate, Leases
 from headrace.edge.bridge import Bridge
 from headrace.edge.draining import Draining
 from headrace.edge.limits import Limits
-from headrace.edge.waiting import LoopWakeups
+from headrace.edge.long_poll import LoopWakeups
 from headrace.protocols.http.errors import answer_anything, answer_headrace_error, answer_http_exception
 from headrace.protocols.http.middleware.access import guard
 from headrace.protocols.http.middleware.headers import with_headers
@@ -94,7 +94,7 @@ def make_litestar(
     )
     parts = {
         "bridge": bridge,
-        "wakes": LoopWakeups(bridge.draining),
+        "wakes": LoopWakeups(bridge),
         "leases": Leases(gate),
         "rest_settings": settings,
         "scrapes": metrics.Scrapes(bridge, bounds, gate.limits),

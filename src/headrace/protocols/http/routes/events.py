@@ -15,7 +15,7 @@ from headrace.core.limits import SUBSCRIPTION_PARTITIONS_MAX
 from headrace.core.positions import parse_pairs
 from headrace.edge.access import Leases
 from headrace.edge.bridge import Bridge
-from headrace.edge.waiting import LoopWakeups
+from headrace.edge.long_poll import LoopWakeups
 from headrace.protocols.http.event_stream import EventStream, Subscriber, event
 from headrace.protocols.http.middleware.access import lease_of, principal_of
 from headrace.protocols.http.openapi.document import MESSAGE, Docs
@@ -71,8 +71,7 @@ async def subscribe(
     """
     answer_type(request, EVENTS)
     name = unquoted(topic)
-    await bridge.know(name)
-    reader = bridge.broker.reader(name)
+    reader = await bridge.reader(name)
     chosen = None if partitions is None else _numbers(partitions)
     positions = await bridge.call(_positions, reader, start, chosen, last_event_id)
     if len(positions) > SUBSCRIPTION_PARTITIONS_MAX:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -10,7 +10,7 @@ from litestar import Request, Response, delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
-from headrace.broker.read.topic_reader import MemberRead, TopicReader
+from headrace.broker.read.topic_reader import MemberRead
 from headrace.core.descriptions import Membership
 from headrace.core.limits import (
     FETCH_BYTES_DEFAULT,
@@ -23,7 +23,8 @@ from headrace.core.messages import READ_SCHEMA
 from headrace.core.positions import parse_pairs
 from headrace.edge.access import Leases
 from headrace.edge.bridge import Bridge
-from headrace.edge.waiting import LoopWakeups, attend, wait
+from headrace.edge.long_poll import LoopWakeups, Poll
+from headrace.protocols.http.disconnects import attend
 from headrace.protocols.http.formats import ARROW, JSON, encode_messages, stream_of_all
 from headrace.protocols.http.middleware.access import lease_of, principal_of
 from headrace.protocols.http.middleware.limits import allow_seconds
@@ -166,62 +167,22 @@ async def fetch_as_member(
 ) -> Response[Any]:
     """Read the member's partitions in turns. A consumer of a fixed group uses its index as its name."""
     is_arrow = wants_arrow(request)
-    await bridge.know(unquoted(topic))
-    reader = bridge.broker.reader(unquoted(topic))
-    asked = _Asked(
-        reader,
-        unquoted(group),
-        unquoted(member),
-        generation,
-        {} if positions is None else parse_pairs("positions", positions),
-        max_messages,
-        max_bytes,
+    reader = await bridge.reader(unquoted(topic))
+    names = (unquoted(group), unquoted(member))
+    at = {} if positions is None else parse_pairs("positions", positions)
+    poll = Poll(
+        partial(reader.read_as_member, *names, generation, at, max_messages, max_bytes),
+        lambda found: bool(found.batches),
+        lambda found: reader.is_behind(found.positions) or reader.has_moved(names[0], found.generation),
+        lambda found: found.renew_seconds,
     )
     allow_seconds(request, wait_seconds)
-    work = _fetch(asked, bridge, wakes, wait_seconds)
+    work = wakes.poll(poll, reader, wait_seconds)
     lease = lease_of(request, unquoted(topic), unquoted(group))
     if wait_seconds > 0:
         work = attend(request, work, principal_of(request), lease, leases)
     found = await work
     return await bridge.call(_answer, found, is_arrow, encoding)
-
-
-class _Asked(msgspec.Struct, frozen=True):
-    """The parameters of a member's fetch."""
-
-    reader: TopicReader
-    group: str
-    member: str
-    generation: int | None
-    positions: dict[int, int]
-    max_messages: int
-    max_bytes: int
-
-    def look(self) -> MemberRead:
-        """Read what is available now."""
-        return self.reader.read_as_member(
-            self.group, self.member, self.generation, self.positions, self.max_messages, self.max_bytes
-        )
-
-    def has_news(self, found: MemberRead) -> bool:
-        """Whether another read may find something."""
-        return self.reader.is_behind(found.positions) or self.reader.has_moved(self.group, found.generation)
-
-
-async def _fetch(asked: _Asked, bridge: Bridge, wakes: LoopWakeups, wait_seconds: float) -> MemberRead:
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait_seconds
-    with wakes.on(asked.reader) as event:
-        while True:
-            event.clear()
-            found = await bridge.call(asked.look)
-            if found.batches or wakes.draining.has_begun or loop.time() >= deadline:
-                return found
-            until = min(deadline, loop.time() + found.renew_seconds)
-            while await wait(event, until - loop.time()) and not wakes.draining.has_begun:
-                event.clear()
-                if asked.has_news(found):
-                    break
 
 
 def _answer(found: MemberRead, is_arrow: bool, encoding: Encoding) -> Response[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,8 @@ from headrace.core.publish.plan import Receipts
 from headrace.edge.access import Leases
 from headrace.edge.arrow import Stream
 from headrace.edge.bridge import Bridge
-from headrace.edge.waiting import attend
+from headrace.edge.long_poll import LoopWakeups, Poll
+from headrace.protocols.http.disconnects import attend
 from headrace.protocols.http.formats import (
     ARROW,
     JSON,
@@ -123,6 +125,7 @@ async def fetch(
     topic: FromPath[str],
     partition: FromPath[int],
     bridge: NamedDependency[Bridge],
+    wakes: NamedDependency[LoopWakeups],
     leases: NamedDependency[Leases],
     offset: FirstOffset = None,
     time_us: FirstTime = None,
@@ -139,7 +142,10 @@ async def fetch(
         offset = await bridge.call(bridge.broker.offset_at, name, partition, time_us)
     assert offset is not None
     allow_seconds(request, wait_seconds)
-    work = bridge.fetch(name, partition, offset, max_messages, max_bytes, wait_seconds)
+    reader, at = await bridge.reader(name), {partition: offset}
+    look = partial(bridge.broker.fetch, name, partition, offset, max_messages, max_bytes)
+    poll = Poll(look, lambda batch: batch.num_rows > 0, lambda _: reader.is_behind(at))
+    work = wakes.poll(poll, reader, wait_seconds, partition)
     if wait_seconds > 0:
         work = attend(request, work, principal_of(request), lease_of(request, name), leases)
     batch = await work
