@@ -20,9 +20,23 @@ from headrace.core.publish.plan import Directory
 from headrace.storage.disk.doctor.report import Finding, Kind, Repair, Report
 from headrace.storage.disk.files import frame, snapshot, watermark
 from headrace.storage.disk.files.filesystem import FileSystem, write_whole
-from headrace.storage.disk.files.index import GrowingIndex
-from headrace.storage.disk.files.segment import SegmentHeader, file_name, file_names, header_bytes, load_index
+from headrace.storage.disk.files.index import GrowingIndex, SealedIndex
+from headrace.storage.disk.files.segment import SegmentHeader, file_name, header_bytes, load_index
 from headrace.storage.disk.files.watermark import Watermark
+from headrace.storage.disk.opening.inspect import (
+    NEWEST_MISSING,
+    NO_SEGMENT,
+    WRONG_SNAPSHOT,
+    complete_bytes,
+    damage_of,
+    forgotten_sources,
+    header_of,
+    is_empty,
+    is_missing,
+    list_files,
+    shortened,
+    was_used,
+)
 from headrace.storage.disk.opening.scan import Scanned, is_room, scan
 from headrace.storage.ranges import OffsetRange
 
@@ -49,23 +63,27 @@ class LogCheck:
         self._report = report
         self._reached: _Reached | None = None
         self._is_damaged = False
-        self._names: list[str] = []
+        self._indexes: list[Path] = []
         self._mark: Watermark | None = None
         self.ends: Int64s | None = None
 
     def run(self) -> None:
         """Check everything in the directory."""
-        names = self._names = self._files.list_directory(self._directory)
-        logs = file_names(names, "log")
+        listed = list_files(self._files, self._directory)
+        logs, self._indexes = listed.logs, listed.indexes
         self._check_watermark()
-        self._check_strays(names, logs)
+        for path in listed.unfinished:
+            what = "it was being written when a process died"
+            self._find(path, 0, "leftover", what, self._removed(path))
+        for path in listed.lone_indexes:
+            self._find(path, 0, "leftover", "an index without its segment", self._removed(path))
         if not logs:
-            self._find(self._directory, 0, "damage", "the topic has no segment")
+            self._find(self._directory, 0, "damage", NO_SEGMENT)
             return
-        for name in logs:
-            self._check_segment(self._directory / name, is_newest=name == logs[-1])
-        self._check_newest(int(logs[-1].partition(".")[0]))
-        self._check_snapshots(int(logs[0].partition(".")[0]))
+        for path in logs:
+            self._check_segment(path, is_newest=path == logs[-1])
+        self._check_newest(logs[-1])
+        self._check_snapshots(int(logs[0].stem))
         if self._reached is not None and not self._is_damaged:
             self.ends = self._widened(self._reached.ends)
 
@@ -81,14 +99,13 @@ class LogCheck:
             what = f"offsets {gap.first} to {gap.end - 1} of partition {gap.partition} were lost, and are skipped"
             self._find(path, 0, "gap", what)
 
-    def _check_newest(self, newest: int) -> None:
+    def _check_newest(self, newest: Path) -> None:
         """The log must have come as far as the watermark says."""
         mark = self._mark
         if mark is None or self._reached is None:
             return
-        if mark.segment > newest:
-            path = self._directory / file_name(mark.segment, "log")
-            self._find(path, 0, "damage", "the newest segment is missing: what was in it is lost")
+        if is_missing(newest, mark):
+            self._find(self._directory / file_name(mark.segment, "log"), 0, "damage", NEWEST_MISSING)
         ends, marked = _alike(self._reached.ends, np.array(mark.ends, np.int64))
         offsets = OffsetRange(np.zeros(len(ends), np.int64), marked, mark.skipped)
         raised = offsets.past_gaps(ends)
@@ -105,51 +122,37 @@ class LogCheck:
         nowhere = np.zeros(0, np.int64)
         return OffsetRange(nowhere, nowhere, self._mark.skipped).readable(partition, expected) == first
 
-    def _check_strays(self, names: list[str], logs: list[str]) -> None:
-        known = {Path(name).with_suffix(".index").name for name in logs}
-        lone = [name for name in file_names(names, "index") if name not in known]
-        for name in [name for name in names if name.endswith(".tmp")] + lone:
-            what = "an index without its segment" if name in lone else "it was being written when a process died"
-            self._find(self._directory / name, 0, "leftover", what, self._removed(self._directory / name))
-
     # Segments
 
     def _check_segment(self, path: Path, is_newest: bool) -> None:
         self._report.segments += 1
         view = self._files.map(path)
         self._report.bytes += len(view)
-        header = SegmentHeader.read(self._files, path)
-        if header is None or header.topic_id != self._topic_id:
-            header = None
-            if is_newest and self._was_just_begun(path, view):
-                what = "a segment that was just being begun, without messages"
+        header = header_of(self._files, path, self._topic_id)
+        sealed = load_index(self._files, path.with_suffix(".index"))
+        if header is None:
+            if is_newest and self._was_never_used(path, sealed):
+                what = "a new segment without messages, which was being created when a process died"
                 self._find(path, 0, "leftover", what, self._removed(path))
                 return
             self._find(path, 0, "damage", "the segment's header is wrong")
-        sealed = load_index(self._files, path.with_suffix(".index"))
-        covered = 0 if sealed is None else sealed.covered_bytes
-        if self._mark is not None and self._mark.segment == int(path.stem):
-            covered = max(covered, self._mark.bytes)
+        covered = complete_bytes(path, sealed, self._mark)
         if covered > len(view):
-            self._find(path, len(view), "damage", f"the file was {covered} bytes long and is shorter now")
+            self._find(path, len(view), "damage", shortened(covered))
         complete = min(covered, len(view)) if is_newest else len(view)
         start = frame.ALIGNMENT if header is None else header_bytes(len(header.base_offsets))
         scanned = scan(view, start, self._topic_id, str(path), complete)
         self._check_start(path, header)
         self._check_frames(path, view, scanned)
-        self._check_index(path, view, scanned, is_newest)
+        self._check_index(path, sealed, view, scanned, is_newest)
         if scanned.end < len(view) and not is_room(view, scanned.end):
             self._check_tail(path, scanned.end, len(view))
 
-    def _was_just_begun(self, path: Path, view: memoryview) -> bool:
-        """Whether nothing in a segment without a header was acknowledged, as recovery decides it."""
-        if self._partitions is None or self._reached is None or len(view) > header_bytes(self._partitions):
+    def _was_never_used(self, path: Path, index: SealedIndex | None) -> bool:
+        """Whether nothing in a segment without a header was acknowledged."""
+        if self._partitions is None or self._reached is None or was_used(path, index, self._mark):
             return False
-        if self._mark is not None and self._mark.segment >= int(path.stem):
-            return False
-        if load_index(self._files, path.with_suffix(".index")) is not None:
-            return False
-        return not scan(view, frame.ALIGNMENT, self._topic_id, str(path)).frames
+        return is_empty(self._files, path, self._topic_id, self._partitions)
 
     def _check_start(self, path: Path, header: SegmentHeader | None) -> None:
         """A segment begins where the one before it ended."""
@@ -171,8 +174,8 @@ class LogCheck:
         self._reached = _Reached(header.first_number, base)
 
     def _check_frames(self, path: Path, view: memoryview, scanned: Scanned) -> None:
-        for hole in scanned.holes:
-            self._find(path, hole.position, "damage", f"no intact frame up to byte {hole.end}")
+        for damage in damage_of(path, scanned):
+            self._find(path, damage.position, "damage", damage.reason)
         for position, found in scanned.frames:
             self._report.frames += 1
             self._report.messages += found.rows
@@ -230,12 +233,13 @@ class LogCheck:
 
     # Indexes
 
-    def _check_index(self, path: Path, view: memoryview, scanned: Scanned, is_newest: bool) -> None:
+    def _check_index(
+        self, path: Path, sealed: SealedIndex | None, view: memoryview, scanned: Scanned, is_newest: bool
+    ) -> None:
         index_path = path.with_suffix(".index")
-        sealed = load_index(self._files, index_path)
-        if index_path.name not in self._names:
+        if index_path not in self._indexes:
             if not is_newest:
-                what = "a complete segment without its index, which is made anew when it is needed"
+                what = "a complete segment without its index, which is rebuilt when it is needed"
                 self._find(index_path, 0, "leftover", what, self._indexed(index_path, view, scanned))
             return
         if sealed is None:
@@ -266,7 +270,7 @@ class LogCheck:
             path = self._directory / name
             number = snapshot.next_number(self._files, path)
             if number is None:
-                self._find(path, 0, "damage", "the snapshot's checksum is wrong", self._removed(path))
+                self._find(path, 0, "damage", WRONG_SNAPSHOT, self._removed(path))
             elif number != int(path.stem):
                 self._find(path, 0, "damage", f"it is the snapshot of commit {number}", self._removed(path))
             elif self._reached is not None and number > self._reached.number:
@@ -275,8 +279,7 @@ class LogCheck:
             else:
                 covered = max(covered, number)
         if covered < first_number:
-            lost = f"what sources wrote in commits {covered} to {first_number - 1} is forgotten"
-            self._find(self._directory, 0, "damage", f"no intact snapshot: {lost}")
+            self._find(self._directory, 0, "damage", forgotten_sources(covered, first_number))
 
     # Findings
 

@@ -28,12 +28,25 @@ from headrace.storage.disk.files.segment import (
     Segment,
     SegmentHeader,
     file_name,
-    file_names,
     header_bytes,
     index_anew,
     load_index,
 )
 from headrace.storage.disk.files.watermark import Watermark
+from headrace.storage.disk.opening.inspect import (
+    NEWEST_MISSING,
+    NO_SEGMENT,
+    WRONG_SNAPSHOT,
+    complete_bytes,
+    damage_of,
+    forgotten_sources,
+    header_of,
+    is_empty,
+    is_missing,
+    list_files,
+    shortened,
+    was_used,
+)
 from headrace.storage.disk.opening.repair import ROW_BYTES_MIN, raise_past_holes, repaired_header
 from headrace.storage.disk.opening.scan import Scanned, scan
 from headrace.storage.ranges import Gap
@@ -92,9 +105,9 @@ def recover(
     segments = found.segments
     newest = segments[-1]
     sealed = load_index(files, newest.index_path)
-    complete = _complete_bytes(newest, sealed, mark)
+    complete = complete_bytes(newest.path, sealed, mark)
     if complete > (length := files.size(newest.path)):
-        damage.append(Damaged(str(newest.path), length, f"the file was {complete} bytes long and is shorter now"))
+        damage.append(Damaged(str(newest.path), length, shortened(complete)))
         found.is_lost, complete = True, 0
         # It would say so again at every opening.
         found.doomed.append(newest.index_path)
@@ -107,11 +120,11 @@ def recover(
     state = TopicState(np.zeros(topic.partitions, np.int64))
     state.window.messages_max = topic.settings.deduplication_window_messages
     state, damaged_snapshots = snapshot.restore_newest(files, directory, state)
-    damage += [Damaged(str(directory / name), 0, "the snapshot's checksum is wrong") for name in damaged_snapshots]
+    damage += [Damaged(str(directory / name), 0, WRONG_SNAPSHOT) for name in damaged_snapshots]
     snapshot_number = state.next_number
     if snapshot_number < segments[0].header.first_number:
-        lost = f"what sources wrote in commits {snapshot_number} to {segments[0].header.first_number - 1} is forgotten"
-        damage.append(Damaged(str(directory), 0, f"no intact snapshot: {lost}"))
+        lost = forgotten_sources(snapshot_number, segments[0].header.first_number)
+        damage.append(Damaged(str(directory), 0, lost))
     for position, header, view in _frames_from(files, segments, scanned, snapshot_number, damage):
         _replay(position, header, view, state, topic, now_us)
     frames_known = 0 if sealed is None else len(sealed.frames["rows"])
@@ -131,13 +144,6 @@ def _watermark(files: FileSystem, directory: Path, damage: list[Damaged]) -> Wat
     except Damaged as error:
         damage.append(error)
         return None
-
-
-def _complete_bytes(newest: Segment, sealed: SealedIndex | None, mark: Watermark | None) -> int:
-    """How many bytes of the newest segment are known to have been written whole."""
-    covered = 0 if sealed is None else sealed.covered_bytes
-    is_marked = mark is not None and mark.segment == newest.header.first_number
-    return max(covered, mark.bytes) if is_marked and mark is not None else covered
 
 
 def _raise_ends(
@@ -213,10 +219,10 @@ def _find_segments(
     found = _Found([])
     segments = found.segments
     logs = _swept_logs(files, directory, found)
-    headers = [_header_of(files, path, topic) for path in logs]
+    headers = [header_of(files, path, topic.id) for path in logs]
     for path, header, after in zip(logs, headers, [*headers[1:], None], strict=False):
         if header is None:
-            if path == logs[-1] and segments and not _was_begun(files, path, topic):
+            if path == logs[-1] and segments and is_empty(files, path, topic.id, topic.partitions):
                 _pass_over(files, path, mark, found, damage)
                 continue
             header = repaired_header(files, path, topic, segments[-1] if segments else None, after)
@@ -227,31 +233,26 @@ def _find_segments(
             # To go on without it would give its offsets and its name away again.
             raise Damaged(str(path), 0, "the newest segment's header is wrong: restore the file, or move it away")
     if not segments:
-        raise Damaged(str(directory), 0, "the topic has no segment")
-    if mark is not None and mark.segment > int(logs[-1].stem):
+        raise Damaged(str(directory), 0, NO_SEGMENT)
+    if mark is not None and is_missing(logs[-1], mark):
         found.missing = directory / file_name(mark.segment, "log")
     if found.missing is not None:
-        damage.append(Damaged(str(found.missing), 0, "the newest segment is missing: what was in it is lost"))
+        damage.append(Damaged(str(found.missing), 0, NEWEST_MISSING))
         found.is_lost = True
     return found
 
 
 def _pass_over(files: FileSystem, path: Path, mark: Watermark | None, found: _Found, damage: list[Damaged]) -> None:
-    """A newest segment without header and frames: it was just being begun, or it was emptied."""
+    """Skip a newest segment without header and frames: a process died while it created the file, or it was emptied."""
     index_path = path.with_suffix(".index")
     index = load_index(files, index_path)
-    if index is None and (mark is None or mark.segment < int(path.stem)):
+    if not was_used(path, index, mark):
         files.remove(path)
         return
     found.doomed += [path, index_path]
     found.indexes += [] if index is None else [index]
     found.is_lost = True
     damage.append(Damaged(str(path), 0, "the newest segment was emptied: what was in it is lost"))
-
-
-def _header_of(files: FileSystem, path: Path, topic: TopicRecord) -> SegmentHeader | None:
-    header = SegmentHeader.read(files, path)
-    return header if header is not None and header.topic_id == topic.id else None
 
 
 def _wrong_header(path: Path, repaired: SegmentHeader | None) -> Damaged:
@@ -265,26 +266,17 @@ def _swept_logs(files: FileSystem, directory: Path, found: _Found) -> list[Path]
     The index of a log that was moved away must not meet another log of the same name: it goes too, once what it knows
     is written down.
     """
-    names = files.list_directory(directory)
-    logs = [directory / name for name in file_names(names, "log")]
-    known = {path.with_suffix(".index").name for path in logs}
-    for name in [name for name in names if name.endswith(".tmp")]:
-        files.remove(directory / name)
-    lone = [directory / name for name in file_names(names, "index") if name not in known]
-    for path in lone:
+    listed = list_files(files, directory)
+    for path in listed.unfinished:
+        files.remove(path)
+    for path in listed.lone_indexes:
         index = load_index(files, path)
         if index is not None:
             found.indexes.append(index)
-            if logs and path.stem > logs[-1].stem:
+            if listed.logs and path.stem > listed.logs[-1].stem:
                 found.missing = path.with_suffix(".log")
-    found.doomed += lone
-    return logs
-
-
-def _was_begun(files: FileSystem, path: Path, topic: TopicRecord) -> bool:
-    """Whether a segment without a right header got past it; one that did not never held anything acknowledged."""
-    is_longer = files.size(path) > header_bytes(topic.partitions)
-    return is_longer or bool(scan(files.map(path), frame.ALIGNMENT, topic.id, str(path)).frames)
+    found.doomed += listed.lone_indexes
+    return listed.logs
 
 
 def _cut_torn_tail(
@@ -293,7 +285,7 @@ def _cut_torn_tail(
     """Index the newest segment, of which so many bytes are known to have been complete, and cut its torn tail."""
     view = files.map(segment.path)
     index, scanned = index_anew(view, segment.header, str(segment.path), complete)
-    damage += _reported(segment, scanned)
+    damage += damage_of(segment.path, scanned)
     handle = files.open(segment.path)
     try:
         if scanned.end < len(view):
@@ -321,12 +313,6 @@ def _within(offsets: Int64s, partitions: int, path: Path) -> Int64s:
         reason = f"it has {len(offsets)} partitions, the catalog {partitions}: the catalog is older than the log"
         raise Damaged(str(path), 0, reason)
     return np.concatenate([offsets, np.zeros(partitions - len(offsets), np.int64)])
-
-
-def _reported(segment: Segment, scanned: Scanned) -> list[Damaged]:
-    return [
-        Damaged(str(segment.path), hole.position, f"no intact frame up to byte {hole.end}") for hole in scanned.holes
-    ]
 
 
 def _replay(
@@ -360,7 +346,7 @@ def _frames_from(
         if not is_newest:
             start = header_bytes(len(segment.header.base_offsets))
             found = scan(view, start, segment.header.topic_id, str(segment.path), complete_bytes=len(view))
-            damage += _reported(segment, found)
+            damage += damage_of(segment.path, found)
         for position, header in found.frames:
             if header.number >= number:
                 yield position, header, view
