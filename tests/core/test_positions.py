@@ -48,6 +48,7 @@ def nowhere(partition: int, time_us: int) -> int:
         ("0:17,3:4", PerPartition(((0, 17), (3, 4)))),
         ('{"1": 3, "0": "latest"}', PerPartition(((0, LATEST), (1, 3)))),
         ("{}", PerPartition(())),
+        ('{"0": "1970-01-01T00:00:02Z"}', PerPartition(((0, AtTime(2_000_000)),))),
     ],
 )
 def test_positions_are_parsed(text: str, position: Position) -> None:
@@ -162,6 +163,8 @@ def test_partitions_that_are_not_named_are_at_the_outer_end() -> None:
 
 
 def test_a_time_is_looked_up_in_each_partition() -> None:
+    named = PerPartition(((1, AtTime(9)),))
+    assert resolve("x", named, BOUNDS, LATEST, lambda partition, time_us: 3) == {0: 50, 1: 3, 2: 7}
     assert resolve("x", AtTime(9), BOUNDS, EARLIEST, lambda partition, time_us: partition * 100 + time_us) == {
         0: 9,
         1: 109,

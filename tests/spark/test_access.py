@@ -13,7 +13,7 @@ from headrace.broker import Broker
 from headrace.core.errors import Forbidden, Unauthenticated
 from headrace.protocols.flight.server import FlightServer
 from headrace.spark.options import read_options, write_options
-from headrace.spark.read.batch_reader import BatchReader, batch_reader
+from headrace.spark.read.batch_reader import BatchReader
 from headrace.spark.schema import read_schema
 from headrace.spark.write.writers import BatchWriter
 
@@ -32,7 +32,7 @@ def write(options: dict[str, str], value: bytes) -> None:
 
 def read(options: dict[str, str]) -> list[bytes]:
     parsed = read_options({"topic": "orders", "columns": "value", **options})
-    reader = batch_reader(parsed, read_schema(parsed.columns))
+    reader = BatchReader(parsed, read_schema(parsed.columns))
     # Nobody offers filters here.
     assert type(reader) is BatchReader
     return [

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, lit
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import col
 
 from headrace.client import Client
 from headrace.spark.schema import READ_COLUMNS
@@ -87,49 +85,33 @@ def test_an_empty_topic_is_an_empty_frame(spark: SparkSession, client: Client, u
     assert read(spark, url, topic).collect() == []
 
 
-@contextmanager
-def pushing(spark: SparkSession, setting: str) -> Iterator[None]:
-    before = spark.conf.get(PUSHING)
-    spark.conf.set(PUSHING, setting)
-    try:
-        yield
-    finally:
-        spark.conf.set(PUSHING, before or "false")
-
-
-@pytest.mark.parametrize(("setting", "option"), [("true", "true"), ("true", "false"), ("false", "true")])
-def test_filters_give_the_same_rows_whether_they_may_be_pushed_or_not(
-    spark: SparkSession, client: Client, url: str, topic: str, setting: str, option: str
-) -> None:
-    client.create_topic(topic, partitions=3)
-    publish(client, topic, numbers(0, 9000))
-    stamp = client.read(topic, 0).column("timestamp")[0].as_py()
-
-    def frame() -> DataFrame:
-        return read(spark, url, topic, pushFilters=option)
-
-    with pushing(spark, setting):
-        few = frame().where((col("partition") == 1) & (col("offset") >= 5) & (col("offset") < 8))
-        tasks, rows = few.rdd.getNumPartitions(), few.collect()
-        at = frame().where((col("timestamp") == lit(stamp)) & (col("offset") == 0)).count()
-        none = frame().where(col("timestamp") > lit(stamp)).count()
-    assert [(row.partition, row.offset) for row in rows] == [(1, 5), (1, 6), (1, 7)]
-    assert tasks == (1 if setting == option == "true" else 3)
-    assert (at, none) == (3, 0)
-
-
 @pytest.mark.parametrize("setting", ["true", "false"])
 def test_queries_over_one_load_do_not_narrow_each_other(
     spark: SparkSession, client: Client, url: str, topic: str, setting: str
 ) -> None:
     client.create_topic(topic, partitions=2)
     publish(client, topic, numbers(0, 100))
-    with pushing(spark, setting):
+    before = spark.conf.get(PUSHING)
+    spark.conf.set(PUSHING, setting)
+    try:
         frame = read(spark, url, topic)
         assert frame.where("partition = 0 and offset >= 45").count() == 5
         assert frame.count() == 100
         assert frame.where("offset >= 45").union(frame.where("offset < 5")).count() == 20
-        assert frame.drop("attributes").exceptAll(frame.where("partition = 0").drop("attributes")).count() == 50
+    finally:
+        spark.conf.set(PUSHING, before or "false")
+
+
+def test_several_topics_are_one_frame(spark: SparkSession, client: Client, url: str, topic: str) -> None:
+    names = [f"{topic}-{number}" for number in range(3)]
+    for number, name in enumerate(names):
+        client.create_topic(name, partitions=2)
+        publish(client, name, numbers(0, number + 1))
+    counted = read(spark, url, ",".join(names)).groupBy("topic").count().collect()
+    assert sorted((row.topic, row["count"]) for row in counted) == [(name, at + 1) for at, name in enumerate(names)]
+    reader = spark.read.format("headrace").options(url=url, topicPattern=f"{topic}-[12]")
+    assert reader.load().count() == 5
+    assert reader.option("metadata", "topics").load().count() == 2
 
 
 def test_rows_of_every_column_are_written(spark: SparkSession, client: Client, url: str, topic: str) -> None:

@@ -28,7 +28,7 @@ def test_without_options_everything_has_a_default() -> None:
 
 def test_names_are_not_case_sensitive() -> None:
     options = read_options({"TOPIC": "orders", "startingoffsets": "-5", "MAXMESSAGESPERTRIGGER": "7"})
-    assert (options.topic, options.start, options.trigger_messages_max) == ("orders", FromEnd(5), 7)
+    assert (options.subscription.topics, options.start, options.trigger_messages_max) == (("orders",), FromEnd(5), 7)
 
 
 def test_values_become_what_they_mean() -> None:

@@ -10,13 +10,16 @@ import pytest
 from headrace.client import Client
 from headrace.core.errors import InvalidInput, Undecodable
 from headrace.spark.options import read_options
+from headrace.spark.read.splits import Split
 from tests import poison
 from tests.spark.test_stream_reader import one, reader_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EVERYTHING = one(0, 0, len(poison.ROWS))
+
+def everything(client: Client, topic: str) -> Split:
+    return one(client, topic, 0, len(poison.ROWS))
 
 
 @pytest.fixture
@@ -27,11 +30,11 @@ def poisoned(client: Client, topic: str) -> str:
     return topic
 
 
-def test_a_task_gives_what_comes_before_and_names_the_message(url: str, poisoned: str) -> None:
+def test_a_task_gives_what_comes_before_and_names_the_message(client: Client, url: str, poisoned: str) -> None:
     for columns in ("value", "offset,value,codec"):
         found: list[bytes] = []
         with pytest.raises(Undecodable) as caught:
-            for batch in reader_of(url, poisoned, columns=columns).read(EVERYTHING):
+            for batch in reader_of(url, poisoned, columns=columns).read(everything(client, poisoned)):
                 found += batch.column("value").to_pylist()
         assert found == poison.BEFORE
         error = caught.value

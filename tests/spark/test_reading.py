@@ -13,7 +13,7 @@ from headrace.client import Client, connect
 from headrace.spark.connection import Connection
 from headrace.spark.read import split_reader as reading
 from headrace.spark.read.split_reader import SplitReader
-from headrace.spark.read.splits import Range, Split
+from headrace.spark.read.splits import Range, Split, TopicPartition
 from headrace.spark.schema import read_schema
 from tests.server_process import ServerProcess
 
@@ -45,8 +45,8 @@ def test_a_server_that_goes_in_the_middle_loses_nothing(
             producer.send_batch(pa.record_batch({"value": [VALUE]}))
     monkeypatch.setattr(reading, "_BATCH_BYTES", len(VALUE))
     schema = to_arrow_schema(read_schema(["offset", "value"]), timezone="UTC")
-    reader = SplitReader(Connection(server.url), "orders", schema, decode=True, fail_on_data_loss=True)
-    batches = reader.read(Split((Range(0, 0, ROWS),)))
+    reader = SplitReader(Connection(server.url), schema, decode=True, fail_on_data_loss=True)
+    batches = reader.read(Split((Range(TopicPartition(client.describe_topic("orders").id, "orders", 0), 0, ROWS),)))
     offsets = next(batches).column("offset").to_pylist()
     (server.kill if way == "killed" else server.stop)()
     server.start()

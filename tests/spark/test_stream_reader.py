@@ -17,7 +17,7 @@ from headrace.broker import Broker
 from headrace.client import Client
 from headrace.core.errors import InvalidInput, MessagesLost
 from headrace.spark.options import read_options
-from headrace.spark.read.splits import Range, Split
+from headrace.spark.read.splits import Range, Split, TopicPartition
 from headrace.spark.read.stream_reader import StreamReader
 from headrace.spark.schema import read_schema
 from tests.spark.conftest import AdvancingClock
@@ -27,7 +27,8 @@ ALL = ReadAllAvailable()
 
 
 def reader_of(url: str, topic: str, **options: str) -> StreamReader:
-    parsed = read_options({"url": url, "topic": topic, "startingOffsets": "earliest", **options})
+    named = {"topic": topic} if topic else {}
+    parsed = read_options({"url": url, **named, "startingOffsets": "earliest", **options})
     return StreamReader(parsed, read_schema(parsed.columns))
 
 
@@ -42,17 +43,24 @@ def latest(reader: StreamReader, start: dict[str, Any], limit: ReadLimit | None 
 
 
 def offsets(given: dict[str, Any]) -> dict[str, int]:
-    found: dict[str, int] = given["offsets"]
+    """The offsets of the only topic."""
+    (topic,) = given["topics"].values()
+    found: dict[str, int] = topic["offsets"]
     return found
+
+
+def by_name(given: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """Offsets by topic."""
+    return {topic["name"]: topic["offsets"] for topic in given["topics"].values()}
 
 
 def planned(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int, int]]:
     splits = [split for split in reader.partitions(start, end) if isinstance(split, Split)]
-    return [(part.partition, part.start, part.end) for split in splits for part in split.ranges]
+    return [(part.of.partition, part.start, part.end) for split in splits for part in split.ranges]
 
 
-def one(partition: int, start: int, end: int) -> Split:
-    return Split((Range(partition, start, end),))
+def one(client: Client, topic: str, start: int, end: int) -> Split:
+    return Split((Range(TopicPartition(client.describe_topic(topic).id, topic, 0), start, end),))
 
 
 @pytest.fixture
@@ -234,7 +242,7 @@ def test_a_group_whose_size_changes_is_still_where_the_query_is(client: Client, 
     assert client.committed(topic, "sized") == {0: 10}
 
 
-def test_a_commit_beyond_a_topic_that_was_made_anew_stays_within_it(client: Client, url: str, topic: str) -> None:
+def test_a_commit_to_an_old_topic_is_not_one_to_the_new_one(client: Client, url: str, topic: str) -> None:
     client.create_topic(topic, partitions=2)
     publish(client, topic, numbers(0, 10))
     reader = reader_of(url, topic, group="shorter", failOnDataLoss="false")
@@ -242,8 +250,10 @@ def test_a_commit_beyond_a_topic_that_was_made_anew_stays_within_it(client: Clie
     client.delete_topic(topic)
     client.create_topic(topic)
     publish(client, topic, numbers(0, 2))
-    latest(reader, end)
+    anew = latest(reader, end)
     reader.commit(end)
+    assert client.committed(topic, "shorter") == {0: 0}
+    reader.commit(anew)
     assert client.committed(topic, "shorter") == {0: 2}
 
 
@@ -274,7 +284,7 @@ def test_lost_messages_fail_the_query_with_their_ranges(
     with pytest.raises(MessagesLost, match=said):
         reader.partitions(start, end)
     with pytest.raises(MessagesLost, match=said):
-        list(reader.read(one(0, 0, 5)))
+        list(reader.read(one(client, topic, 0, 5)))
 
 
 def test_lost_messages_are_skipped_and_counted_if_so_told(
@@ -291,7 +301,7 @@ def test_lost_messages_are_skipped_and_counted_if_so_told(
     assert planned(reader, start, end) == [(0, 5, 7)]
     assert caplog.text.count("skipped 5 messages") == 1
     # A task that was planned before reads what is left.
-    rows = [row for batch in reader.read(one(0, 0, 7)) for row in batch.column("value").to_pylist()]
+    rows = [row for batch in reader.read(one(client, topic, 0, 7)) for row in batch.column("value").to_pylist()]
     assert rows == [b"5", b"6"]
 
 
@@ -327,24 +337,123 @@ def test_an_important_group_keeps_what_was_not_read(
     assert client.offsets(topic) == {0: (5, 5)}
 
 
-@pytest.mark.parametrize(
-    ("partitions", "messages", "lost"), [(1, 5, "offsets 2 to 4"), (2, 10, "partition 1: 5 messages")]
-)
-def test_a_topic_that_was_made_anew_is_noticed_also_with_fewer_partitions(
-    client: Client, url: str, topic: str, partitions: int, messages: int, lost: str
+@pytest.mark.parametrize(("partitions", "messages"), [(1, 0), (1, 2), (2, 2), (1, 300)])
+def test_a_topic_that_was_recreated_is_lost_however_long_it_is(
+    client: Client, url: str, topic: str, partitions: int, messages: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client.create_topic(topic, partitions=partitions)
-    publish(client, topic, numbers(0, messages))
+    client.create_topic(topic, partitions=2)
+    publish(client, topic, numbers(0, 200))
     strict, lenient = reader_of(url, topic), reader_of(url, topic, failOnDataLoss="false")
-    end = latest(strict, strict.initialOffset())
+    start = strict.initialOffset()
+    end = latest(strict, start)
     client.delete_topic(topic)
-    client.create_topic(topic)
-    publish(client, topic, numbers(0, 2))
-    with pytest.raises(MessagesLost, match=lost):
+    client.create_topic(topic, partitions=partitions)
+    if messages:
+        publish(client, topic, numbers(0, messages))
+    with pytest.raises(MessagesLost, match="deleted and created again"):
         strict.latestOffset(end, ALL)
+    with pytest.raises(MessagesLost, match="partition 0: 100 messages"):
+        strict.partitions(start, end)
     anew = latest(lenient, end)
-    assert offsets(anew) == {"0": 2}
-    assert planned(lenient, end, anew) == [(0, 0, 2)]
+    assert sum(stop - begin for _, begin, stop in planned(lenient, end, anew)) == messages
+    assert "was deleted and created again" in caplog.text
+
+
+def test_a_checkpoint_of_version_1_goes_on(client: Client, url: str, topic: str) -> None:
+    client.create_topic(topic)
+    publish(client, topic, numbers(0, 10))
+    reader = reader_of(url, topic)
+    old = {"version": 1, "topic": topic.upper(), "offsets": {"0": 4}}
+    end = latest(reader, old)
+    assert offsets(end) == {"0": 10}
+    assert planned(reader, old, end) == [(0, 4, 10)]
+    assert planned(reader, old, {**old, "offsets": {"0": 6}}) == [(0, 4, 6)]
+    shorter = {**old, "offsets": {"0": 12}}
+    with pytest.raises(MessagesLost, match="offsets 10 to 11"):
+        reader.latestOffset(shorter, ALL)
+
+
+def test_topics_by_name_and_one_that_is_added_to_the_checkpoint(client: Client, url: str, topic: str) -> None:
+    other = f"{topic}-other"
+    for name in (topic, other):
+        client.create_topic(name, partitions=2)
+        publish(client, name, numbers(0, 10))
+    alone = reader_of(url, topic)
+    start = latest(alone, alone.initialOffset())
+    both = reader_of(url, f"{topic}, {other}", group="both")
+    end = latest(both, start)
+    assert by_name(end) == {topic: {"0": 5, "1": 5}, other: {"0": 5, "1": 5}}
+    assert planned(both, start, end) == [(0, 0, 5), (1, 0, 5)], "only the new one, from its beginning"
+    assert json.dumps(latest(both, end)) == json.dumps(end), "nothing new is the very same offset"
+    assert [client.describe_group(name, "both").lag_messages for name in (topic, other)] == [0, 0]
+    with pytest.raises(InvalidInput, match="read it too"):
+        reader_of(url, topic).latestOffset(end, ALL)
+
+
+def test_topics_by_pattern_and_those_that_appear_later(client: Client, url: str, topic: str) -> None:
+    pattern = f"{topic}-(a|b)"
+    for name in (f"{topic}-A", f"{topic}-abc"):
+        client.create_topic(name)
+        publish(client, name, numbers(0, 3))
+    strict, lenient = (reader_of(url, "", topicPattern=pattern, failOnDataLoss=fails) for fails in ("true", "false"))
+    start = strict.initialOffset()
+    assert by_name(start) == {f"{topic}-A": {"0": 0}}
+    client.create_topic(f"{topic}-b")
+    publish(client, f"{topic}-b", numbers(0, 2))
+    end = latest(strict, start)
+    assert by_name(end) == {f"{topic}-A": {"0": 3}, f"{topic}-b": {"0": 2}}
+    rows = [
+        (row["topic"], row["value"])
+        for split in strict.partitions(start, end)
+        for batch in strict.read(split)
+        for row in batch.select(["topic", "value"]).to_pylist()
+    ]
+    expected = [(f"{topic}-A", value) for value in numbers(0, 3)] + [(f"{topic}-b", value) for value in numbers(0, 2)]
+    assert rows == expected
+    client.delete_topic(f"{topic}-A")
+    with pytest.raises(MessagesLost, match="it was deleted after"):
+        strict.latestOffset(end, ALL)
+    assert by_name(latest(lenient, end)) == {f"{topic}-b": {"0": 2}}
+
+
+def test_a_batch_waits_for_enough_messages_but_not_for_ever(client: Client, url: str, topic: str) -> None:
+    client.create_topic(topic)
+    options = {"url": url, "topic": topic, "startingOffsets": "earliest"}
+    parsed = read_options({**options, "minMessagesPerTrigger": "5", "maxTriggerDelaySeconds": "60"})
+    now = [0.0]
+    reader = StreamReader(parsed, read_schema(parsed.columns), lambda: now[0])
+    start = reader.initialOffset()
+    publish(client, topic, numbers(0, 4))
+    assert offsets(latest(reader, start)) == {"0": 0}
+    publish(client, topic, numbers(4, 6))
+    place = latest(reader, start)
+    assert offsets(place) == {"0": 6}
+    publish(client, topic, numbers(6, 7))
+    assert offsets(latest(reader, place)) == {"0": 6}
+    now[0] = 59.0
+    assert offsets(latest(reader, place)) == {"0": 6}
+    now[0] = 60.0
+    assert offsets(latest(reader, place)) == {"0": 7}
+    # An available-now query ends with what is there.
+    publish(client, topic, numbers(7, 8))
+    place = {**place, "topics": {**place["topics"]}}
+    reader.prepareForTriggerAvailableNow()
+    assert offsets(latest(reader, place)) == {"0": 8}
+
+
+def test_partitions_start_at_their_own_times(client: Client, url: str, topic: str) -> None:
+    client.create_topic(topic, partitions=2)
+    publish(client, topic, numbers(0, 2))
+    publish(client, topic, numbers(2, 4))
+    second = client.read(topic, 1).column("timestamp")[1].as_py()
+    options = {"url": url, "topic": topic, "startingTimestamp": json.dumps({"1": second.isoformat()})}
+    parsed = read_options(options)
+    reader = StreamReader(parsed, read_schema(parsed.columns))
+    assert offsets(reader.initialOffset()) == {"0": 0, "1": 1}
+    assert planned(reader_of(url, topic), reader.initialOffset(), latest(reader, reader.initialOffset())) == [
+        (0, 0, 2),
+        (1, 1, 2),
+    ]
 
 
 def test_rows_are_read_as_spark_wants_them(client: Client, url: str, topic: str) -> None:
@@ -352,14 +461,14 @@ def test_rows_are_read_as_spark_wants_them(client: Client, url: str, topic: str)
     with client.producer(topic, codec="zstd") as producer:
         producer.send(b"packed", key=b"k", attributes={"kind": b"sale"}).result(30.0)
     reader = pickle.loads(pickle.dumps(reader_of(url, topic)))
-    (batch,) = reader.read(one(0, 0, 1))
+    (batch,) = reader.read(one(client, topic, 0, 1))
     row = batch.to_pylist()[0]
     assert (row["value"], row["key"], row["attributes"], row["codec"]) == (b"packed", b"k", [("kind", b"sale")], None)
     assert (row["topic"], row["partition"], row["offset"]) == (topic, 0, 0)
-    (raw,) = reader_of(url, topic, decode="false", columns="value,codec").read(one(0, 0, 1))
+    (raw,) = reader_of(url, topic, decode="false", columns="value,codec").read(one(client, topic, 0, 1))
     assert raw.column("codec").to_pylist() == ["zstd"]
     assert raw.column("value").to_pylist() != [b"packed"]
-    (named,) = reader_of(url, topic, columns="topic").read(one(0, 0, 1))
+    (named,) = reader_of(url, topic, columns="topic").read(one(client, topic, 0, 1))
     assert named.to_pylist() == [{"topic": topic}]
 
 
@@ -367,7 +476,7 @@ def test_a_task_that_wants_no_more_lets_go(client: Client, url: str, topic: str)
     client.create_topic(topic)
     for _ in range(3):
         publish(client, topic, [b"x" * 100_000] * 100)
-    batches = reader_of(url, topic).read(one(0, 0, 300))
+    batches = reader_of(url, topic).read(one(client, topic, 0, 300))
     assert next(batches).num_rows > 0
     batches.close()  # type: ignore[attr-defined]
     assert not [thread for thread in threading.enumerate() if thread.name == "headrace-prefetch"]
@@ -377,4 +486,4 @@ def test_a_checkpoint_of_another_topic_is_refused(client: Client, url: str, topi
     client.create_topic(topic)
     reader = reader_of(url, topic)
     with pytest.raises(InvalidInput, match="a new checkpoint"):
-        reader.latestOffset({"version": 1, "topic": "another", "offsets": {}}, ALL)
+        reader.latestOffset({"version": 1, "topic": "another", "offsets": {"0": 0}}, ALL)

@@ -8,7 +8,7 @@ One grammar for every interface, the Python client, commands, HTTP and Spark:
     -100                the last 100 messages of each partition
     15m                 the first message at or after a time, here 15 minutes ago (s, m, h, d)
     2026-07-01T12:00Z   the same, ISO 8601; UTC if there is no zone
-    {"0": 9, "1": "latest"} or 0:9,1:12    a position for each partition named
+    {"0": 9, "1": "latest"} or 0:9,1:12    an offset, word or time for each partition named
 
 Pure: the present time, the bounds of the partitions, and the way to find the offset of a time are arguments. `datetime`
 is used to read dates, never as a clock.
@@ -78,7 +78,7 @@ class AtTime:
 class PerPartition:
     """A position for each partition named; the interface says where the others are."""
 
-    positions: tuple[tuple[int, int | Earliest | Latest], ...]
+    positions: tuple[tuple[int, int | Earliest | Latest | AtTime], ...]
 
 
 Position = Earliest | Latest | AtOffset | FromEnd | AtTime | PerPartition
@@ -209,7 +209,7 @@ def resolve(
     offset_at: the first offset of a partition at or after a time.
     """
     if isinstance(position, PerPartition):
-        return _named_offsets(field, position, bounds, otherwise)
+        return _named_offsets(field, position, bounds, otherwise, offset_at)
     return {partition: _resolved(position, partition, bounds[partition], offset_at) for partition in sorted(bounds)}
 
 
@@ -229,7 +229,9 @@ def _resolved(
     return start if isinstance(position, Earliest) else end
 
 
-def _named_offsets(field: str, position: PerPartition, bounds: Bounds, otherwise: Earliest | Latest) -> dict[int, int]:
+def _named_offsets(
+    field: str, position: PerPartition, bounds: Bounds, otherwise: Earliest | Latest, offset_at: OffsetAtTime
+) -> dict[int, int]:
     named = dict(position.positions)
     for partition, place in named.items():
         if partition not in bounds:
@@ -241,7 +243,8 @@ def _named_offsets(field: str, position: PerPartition, bounds: Bounds, otherwise
     offsets = {}
     for partition in sorted(bounds):
         place = named.get(partition, otherwise)
-        offsets[partition] = place if isinstance(place, int) else bounds[partition][0 if place == EARLIEST else 1]
+        position_of_partition = AtOffset(place) if isinstance(place, int) else place
+        offsets[partition] = _resolved(position_of_partition, partition, bounds[partition], offset_at)
     return offsets
 
 
@@ -253,13 +256,15 @@ def _by_partition(field: str, text: str, word: str) -> PerPartition:
     return PerPartition(tuple(sorted(_entry(field, *item) for item in given.items())))
 
 
-def _entry(field: str, partition: str, place: Any) -> tuple[int, int | Earliest | Latest]:
+def _entry(field: str, partition: str, place: Any) -> tuple[int, int | Earliest | Latest | AtTime]:
     if not partition.isdecimal():
         raise InvalidInput(field, f"{partition!r} as a partition"[:100], _RULE)
     if isinstance(place, str) and place.lower() in _WORDS:
         return int(partition), _WORDS[place.lower()]
+    if isinstance(place, str) and (time_us := _iso_time_us(place)) is not None:
+        return int(partition), AtTime(time_us)
     if isinstance(place, bool) or not isinstance(place, int) or place < 0:
-        rule = "an offset must be 0 or more, or 'earliest' or 'latest'"
+        rule = "it must be an offset of 0 or more, 'earliest', 'latest', or a time such as 2026-07-01T12:00:00Z"
         raise InvalidInput(field, f"{place!r} for partition {partition}"[:100], rule)
     return int(partition), place
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from headrace.spark.pipeline import Pipeline
+    from headrace.spark.progress import MessagesBehind, messages_behind
 
-__all__ = ["Pipeline"]
+__all__ = ["MessagesBehind", "Pipeline", "messages_behind"]
+
+_MODULES: Final = {
+    "MessagesBehind": "headrace.spark.progress",
+    "Pipeline": "headrace.spark.pipeline",
+    "messages_behind": "headrace.spark.progress",
+}
 
 
 def __getattr__(name: str) -> Any:
     # Pipelines take a second to import, which would delay the workers of the data source.
-    if name == "Pipeline":
-        from headrace.spark.pipeline import Pipeline
-
-        return Pipeline
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

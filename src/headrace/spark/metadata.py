@@ -1,6 +1,6 @@
 """Topics, partitions and groups of the broker as tables: `.option("metadata", "groups")`.
 
-With the option `topic` only that topic is described. One task reads a whole table from the broker.
+With the option `topic` or `topicPattern` only those topics are described. One task reads a whole table from the broker.
 """
 
 from __future__ import annotations
@@ -46,9 +46,11 @@ class MetadataReader(DataSourceReader):
         return [row for group in groups if group is not None for row in _group_rows(group)]
 
     def _names(self, client: Client) -> list[str]:
-        if self._options.topic:
-            return [client.describe_topic(self._options.topic).name]
-        return client.list_topics()
+        subscription = self._options.subscription
+        if subscription.topics:
+            return [client.describe_topic(name).name for name in subscription.topics]
+        names = client.list_topics()
+        return names if subscription.pattern is None else [name for name in names if subscription.selects(name)]
 
 
 def _described(client: Client, name: str) -> TopicDescription | None:

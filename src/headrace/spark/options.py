@@ -19,10 +19,11 @@ from headrace.client.consumer.decode import OnUndecodable
 from headrace.core.checks import check_whole
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_MAX, PARTITIONS_MAX, SEQNO_MAX
-from headrace.core.names import check_group_name, check_id, check_topic_name
-from headrace.core.positions import EARLIEST, LATEST, Position, parse_position, parse_time
+from headrace.core.names import check_group_name, check_id, check_topic_name, topic_key
+from headrace.core.positions import EARLIEST, LATEST, PerPartition, Position, parse_position, parse_time
 from headrace.core.settings import TopicSettings
 from headrace.spark.connection import Connection
+from headrace.spark.read.subscription import Subscription, check_pattern
 from headrace.spark.schema import METADATA, READ_COLUMNS, Metadata
 
 Delivery = Literal["exactly-once", "at-least-once"]
@@ -30,11 +31,13 @@ Delivery = Literal["exactly-once", "at-least-once"]
 URL_DEFAULT: Final = "headrace://127.0.0.1:7071"
 SPLIT_MESSAGES_DEFAULT: Final = 1_000_000
 TIMEOUT_SECONDS_DEFAULT: Final = 120
+TRIGGER_DELAY_SECONDS: Final = 900
 
 _CONNECTION: Final = ("url", "token", "rootCertificates", "timeoutSeconds")
 _READ: Final = (
     *_CONNECTION,
     "topic",
+    "topicPattern",
     "columns",
     "decode",
     "endingOffsets",
@@ -45,10 +48,11 @@ _READ: Final = (
     "maxBytesPerTrigger",
     "maxMessagesPerSplit",
     "maxMessagesPerTrigger",
+    "maxTriggerDelaySeconds",
     "metadata",
+    "minMessagesPerTrigger",
     "minPartitions",
     "onUndecodable",
-    "pushFilters",
     "startingOffsets",
     "startingTimestamp",
 )
@@ -63,15 +67,16 @@ _BOOLEANS: Final = {"true": True, "false": False}
 class ReadOptions:
     """Options of a reader.
 
+    subscription: the topics to read.
     start, end: where reading starts and ends; a stream has no end.
     columns: the columns of a row, in this order.
     split_messages_max: the maximum number of messages that one task reads.
     on_undecodable: what to do with a value that cannot be decoded by its codec.
-    push_filters: whether filters narrow what is read; only for one query with one filter.
+    trigger_messages_min, trigger_delay_seconds: a micro-batch waits for so many messages, but no longer than that.
     """
 
     connection: Connection
-    topic: str
+    subscription: Subscription
     columns: tuple[str, ...]
     decode: bool
     start: Position | None
@@ -80,11 +85,12 @@ class ReadOptions:
     split_messages_max: int
     trigger_messages_max: int | None
     trigger_bytes_max: int | None
+    trigger_messages_min: int | None
+    trigger_delay_seconds: float
     group: str | None
     important: bool | None
     fail_on_data_loss: bool
     on_undecodable: OnUndecodable
-    push_filters: bool
     metadata: Metadata | None
 
 
@@ -113,17 +119,20 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     """The options of a reader."""
     options = _Options(given, _READ)
     metadata = options.choice("metadata", METADATA)
-    topic = options.text("topic")
-    if topic is None and metadata is None:
+    topic, pattern = options.text("topic"), options.text("topicPattern")
+    options.refuse_both("topic", "topicPattern")
+    if topic is None and pattern is None and metadata is None:
         raise InvalidInput("topic", "not given", "set the topic to read with .option('topic', …)")
     start, start_time = options.text("startingOffsets"), options.text("startingTimestamp")
     end, end_time = options.text("endingOffsets"), options.text("endingTimestamp")
     options.refuse_both("startingOffsets", "startingTimestamp")
     options.refuse_both("endingOffsets", "endingTimestamp")
-    group = options.text("group")
+    group, connection = options.text("group"), options.connection()
     return ReadOptions(
-        connection=options.connection(),
-        topic="" if topic is None else check_topic_name(topic),
+        connection=connection,
+        subscription=Subscription(
+            connection, _topics(topic), None if pattern is None else check_pattern("topicPattern", pattern)
+        ),
         columns=_columns(options.text("columns")),
         decode=options.boolean("decode", True),
         start=_place("startingOffsets", start, "startingTimestamp", start_time),
@@ -132,11 +141,12 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         split_messages_max=options.whole("maxMessagesPerSplit", 1, SEQNO_MAX) or SPLIT_MESSAGES_DEFAULT,
         trigger_messages_max=options.whole("maxMessagesPerTrigger", 1, SEQNO_MAX),
         trigger_bytes_max=options.whole("maxBytesPerTrigger", 1, SEQNO_MAX),
+        trigger_messages_min=options.whole("minMessagesPerTrigger", 1, SEQNO_MAX),
+        trigger_delay_seconds=float(options.whole("maxTriggerDelaySeconds", 1, 7 * 86_400) or TRIGGER_DELAY_SECONDS),
         group=None if group is None else check_group_name(group),
         important=options.boolean_or_none("important"),
         fail_on_data_loss=options.boolean("failOnDataLoss", True),
         on_undecodable=options.choice("onUndecodable", get_args(OnUndecodable)) or "raise",  # type: ignore[arg-type]
-        push_filters=options.boolean("pushFilters", False),
         metadata=metadata,  # type: ignore[arg-type]
     )
 
@@ -202,10 +212,28 @@ def _columns(text: str | None) -> tuple[str, ...]:
     return names
 
 
+def _topics(text: str | None) -> tuple[str, ...]:
+    """Names divided by commas, each once."""
+    if text is None:
+        return ()
+    named = {topic_key(name.strip()): name.strip() for name in text.split(",")}
+    return tuple(check_topic_name(name) for name in named.values())
+
+
 def _place(offsets_name: str, offsets: str | None, time_name: str, time: str | None) -> Position | None:
     if time is not None:
-        return parse_time(time_name, time)
+        return _times(time_name, time) if time.strip().startswith("{") else parse_time(time_name, time)
     return None if offsets is None else parse_position(offsets_name, offsets)
+
+
+def _times(field: str, text: str) -> PerPartition:
+    """A time for each partition named."""
+    try:
+        given = msgspec.json.decode(text, type=dict[int, str | int])
+    except msgspec.DecodeError:
+        rule = 'it must be a time, or a time by partition such as {"0": "2026-07-01T12:00:00Z"}'
+        raise InvalidInput(field, repr(text)[:100], rule) from None
+    return PerPartition(tuple(sorted((partition, parse_time(field, str(time))) for partition, time in given.items())))
 
 
 def check_batch(options: ReadOptions) -> None:
@@ -215,6 +243,7 @@ def check_batch(options: ReadOptions) -> None:
         "important": options.important,
         "maxMessagesPerTrigger": options.trigger_messages_max,
         "maxBytesPerTrigger": options.trigger_bytes_max,
+        "minMessagesPerTrigger": options.trigger_messages_min,
     }.items():
         if value is not None:
             raise InvalidInput(name, repr(value), "it applies to streams only: omit it in a batch read")

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from headrace.core.errors import InvalidInput
 from headrace.spark.metadata import MetadataReader
 from headrace.spark.options import check_batch, check_stream, read_options, write_options
-from headrace.spark.read.batch_reader import batch_reader
+from headrace.spark.read.batch_reader import BatchReader
 from headrace.spark.read.stream_reader import StreamReader
 from headrace.spark.schema import METADATA, check_writable, read_schema
 from headrace.spark.write.writers import BatchWriter, StreamWriter
@@ -49,7 +49,7 @@ class HeadraceSource(DataSource):
         check_batch(options)
         if schema != self.schema():
             raise InvalidInput("schema", schema.simpleString()[:100], "it is fixed: omit it, or choose `columns`")
-        return MetadataReader(options, schema) if options.metadata else batch_reader(options, schema)
+        return MetadataReader(options, schema) if options.metadata else BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The stream reader."""

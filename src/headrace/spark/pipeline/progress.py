@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from headrace.spark.pipeline.frame.parse import METRICS
+from headrace.spark.progress import messages_behind
 
 LINE_SECONDS: Final = 1.0
 
@@ -124,10 +124,6 @@ def _counted(report: Any) -> tuple[int, int]:
 
 
 def _lag(report: Any) -> int | None:
-    """How many messages of the topic the last batch left."""
-    try:
-        source = report.sources[0]
-        end, latest = json.loads(source.endOffset)["offsets"], json.loads(source.latestOffset)["offsets"]
-    except (IndexError, KeyError, TypeError, ValueError):
-        return None
-    return max(0, sum(int(offset) - int(end.get(partition, 0)) for partition, offset in latest.items()))
+    """How many messages of the topics the last batch left."""
+    behind = messages_behind(report)
+    return None if behind is None else behind.total

@@ -19,10 +19,11 @@ logger = logging.getLogger(__name__)
 
 
 class GroupProgress:
-    """The progress that a query has reported to its group."""
+    """The progress that a query has reported to its group of one topic."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, topic: str) -> None:
         self._options = options
+        self._topic = topic
         self._told: dict[int, int] | None = None
         self._generation = 0
         # Whether a seek moved the group since this query began to report.
@@ -51,7 +52,7 @@ class GroupProgress:
 
     def _commit(self, group: str, offsets: dict[int, int]) -> None:
         """Commit, unless an operator moved the group."""
-        call, topic, generation = self._options.connection.call, self._options.topic, self._generation
+        call, topic, generation = self._options.connection.call, self._topic, self._generation
         try:
             call(lambda client: client.commit_offsets(topic, group, offsets, generation=generation))
         except StaleGeneration:
@@ -71,6 +72,6 @@ class GroupProgress:
 
     def _register(self, group: str) -> None:
         options = self._options
-        topic, important = options.topic, options.important
+        topic, important = self._topic, options.important
         made = options.connection.call(lambda client: client.register_group(topic, group, important=important))
         self._told, self._generation = {}, made.generation

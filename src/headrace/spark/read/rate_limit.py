@@ -6,14 +6,14 @@ that none starves. If there are more partitions than messages, they take turns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from headrace.spark.read.splits import Ranges
+from headrace.spark.read.splits import Offsets, Ranges, TopicPartition
 
-MessagesWithin = Callable[[int, int, int, int], int]
+MessagesWithin = Callable[[TopicPartition, int, int, int], int]
 
 
-def waiting(start: Mapping[int, int], end: Mapping[int, int]) -> Ranges:
+def waiting(start: Offsets, end: Offsets) -> Ranges:
     """The unread range of each partition that has one."""
     return {partition: (start[partition], stop) for partition, stop in end.items() if start[partition] < stop}
 
@@ -21,8 +21,9 @@ def waiting(start: Mapping[int, int], end: Mapping[int, int]) -> Ranges:
 def within_messages(ranges: Ranges, messages_max: int) -> Ranges:
     """Limit the unread ranges to a number of messages, at least one.
 
-    >>> within_messages({0: (0, 30), 1: (5, 15)}, 20)
-    {0: (0, 15), 1: (5, 10)}
+    >>> one, other = TopicPartition(7, "orders", 0), TopicPartition(7, "orders", 1)
+    >>> within_messages({one: (0, 30), other: (5, 15)}, 20) == {one: (0, 15), other: (5, 10)}
+    True
     """
     total = sum(end - start for start, end in ranges.values())
     if total <= messages_max:
@@ -38,7 +39,7 @@ def within_messages(ranges: Ranges, messages_max: int) -> Ranges:
     return {partition: (start, start + shares.get(partition, 0)) for partition, (start, _) in ranges.items()}
 
 
-def _in_turn(ranges: Ranges) -> list[int]:
+def _in_turn(ranges: Ranges) -> list[TopicPartition]:
     """The partitions, beginning with another one in every batch: each batch moves the starts by what it reads."""
     partitions = sorted(ranges)
     first = sum(start for start, _ in ranges.values()) % len(partitions)

@@ -29,7 +29,8 @@ from headrace.client.retry import Backoff
 from headrace.core.errors import OffsetOutOfRange, ServerFailed
 from headrace.spark.connection import Connection
 from headrace.spark.read.data_loss import DataLoss, kept_of
-from headrace.spark.read.splits import Range, Split
+from headrace.spark.read.splits import Range, Split, TopicPartition
+from headrace.spark.read.subscription import Subscription
 from headrace.spark.start.worker_tuning import settle
 
 _BATCH_MESSAGES: Final = 1 << 16
@@ -42,17 +43,16 @@ _LEAVE_SECONDS: Final = 5.0
 class _Stored(NamedTuple):
     """A batch as the broker has it, and the place of its first row."""
 
-    partition: int
+    of: TopicPartition
     offset: int
     batch: pa.RecordBatch
 
 
 @dataclass(frozen=True, slots=True)
 class SplitReader:
-    """How splits of a topic are read. It travels to the executors."""
+    """How splits are read. It travels to the executors."""
 
     connection: Connection
-    topic: str
     schema: pa.Schema
     decode: bool
     fail_on_data_loss: bool
@@ -64,7 +64,7 @@ class SplitReader:
         with _Prefetch(stored for part in split.ranges for stored in self._stored(part)) as batches:
             for stored in batches:
                 for batch in self._decoded(stored):
-                    yield self._as_spark_wants(batch)
+                    yield self._as_spark_wants(stored.of.topic, batch)
 
     def _stored(self, part: Range) -> Iterator[_Stored]:
         """The batches as the broker has them, past what is lost."""
@@ -74,8 +74,8 @@ class SplitReader:
             gap_end = offset
             try:
                 for batch in client.scan(
-                    self.topic,
-                    part.partition,
+                    part.of.topic,
+                    part.of.partition,
                     offset,
                     part.end,
                     columns=self._wire_columns(),
@@ -83,26 +83,25 @@ class SplitReader:
                     max_bytes=_BATCH_BYTES,
                     timeout_seconds=patience,
                 ):
-                    stored = _Stored(part.partition, offset, batch)
+                    stored = _Stored(part.of, offset, batch)
                     offset += batch.num_rows
                     backoff = Backoff(patience)
                     yield stored
             except OffsetOutOfRange as late:
                 gap_end = min(late.start, part.end) if late.offset == offset else offset
             if offset < gap_end:
-                DataLoss({part.partition: (offset, gap_end)}).face(self.topic, self.fail_on_data_loss)
+                DataLoss({part.of: (offset, gap_end)}).face(self.fail_on_data_loss)
                 offset = gap_end
             elif offset < part.end:
-                offset = self._resumed(part.partition, offset, part.end)
+                offset = self._resumed(part.of, offset, part.end)
                 if offset < part.end and not backoff.wait():
-                    raise ServerFailed(f"it returned nothing for partition {part.partition} from offset {offset} on")
+                    raise ServerFailed(f"it returned nothing for partition {part.of.partition} from offset {offset} on")
 
-    def _resumed(self, partition: int, offset: int, end: int) -> int:
+    def _resumed(self, of: TopicPartition, offset: int, end: int) -> int:
         """Where reading goes on that ended early: right there if the server was about to stop, or past what is lost."""
-        present = self.connection.call(lambda client: client.offsets(self.topic))
-        kept, losses = kept_of({partition: (offset, end)}, present)
-        losses.face(self.topic, self.fail_on_data_loss)
-        return kept[partition][0] if partition in kept else end
+        kept, losses = kept_of({of: (offset, end)}, Subscription(self.connection, (of.topic,)).look())
+        losses.face(self.fail_on_data_loss)
+        return kept[of][0] if of in kept else end
 
     def _wire_columns(self) -> list[str]:
         names = [name for name in self.schema.names if name != "topic"]
@@ -116,7 +115,7 @@ class SplitReader:
         if not self.decode or "value" not in stored.batch.schema.names or not is_packed(stored.batch):
             yield stored.batch
             return
-        decoder = Decoder(self.topic, self.on_undecodable)
+        decoder = Decoder(stored.of.topic, self.on_undecodable)
         left: list[Piece] = [Packed(_placed(stored))]
         while left:
             piece = left.pop(0)
@@ -127,10 +126,10 @@ class SplitReader:
             elif isinstance(piece, pa.RecordBatch):
                 yield piece
 
-    def _as_spark_wants(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _as_spark_wants(self, topic: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         if "topic" in self.schema.names:
-            columns["topic"] = _repeated(self.topic).slice(0, batch.num_rows)
+            columns["topic"] = _repeated(topic).slice(0, batch.num_rows)
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
 
@@ -138,7 +137,7 @@ def _placed(stored: _Stored) -> pa.RecordBatch:
     """The batch with the places of its rows, which Spark may not have asked for."""
     batch, rows = stored.batch, stored.batch.num_rows
     if "partition" not in batch.schema.names:
-        batch = batch.append_column("partition", pa.array(np.full(rows, stored.partition, np.int32)))
+        batch = batch.append_column("partition", pa.array(np.full(rows, stored.of.partition, np.int32)))
     if "offset" not in batch.schema.names:
         batch = batch.append_column("offset", pa.array(np.arange(stored.offset, stored.offset + rows, dtype=np.int64)))
     return batch

@@ -1,4 +1,4 @@
-"""Splits: which task reads which offsets.
+"""Splits: which task reads which offsets of which topic.
 
 A large partition is read by several tasks, so that it stalls nobody. Partitions with few messages share a task:
 starting one costs more than reading them, and micro-batches are mostly small. Pure arithmetic on dense offsets.
@@ -8,21 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
-Ranges = dict[int, tuple[int, int]]
-
 # A task gets more partitions as long as it has at most this number of messages.
 SHARED_MESSAGES: Final = 2_000
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic. The id tells the topic from an earlier or later one of the same name."""
+
+    topic_id: int
+    topic: str
+    partition: int
+
+
+Offsets = Mapping[TopicPartition, int]
+Bounds = Mapping[TopicPartition, tuple[int, int]]
+Ranges = dict[TopicPartition, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
     """The messages of one partition from `start` up to `end`."""
 
-    partition: int
+    of: TopicPartition
     start: int
     end: int
 
@@ -39,7 +50,7 @@ class Split(InputPartition):
         return sum(part.end - part.start for part in self.ranges)
 
 
-def ranges_between(start: Mapping[int, int], end: Mapping[int, int]) -> Ranges:
+def ranges_between(start: Offsets, end: Offsets) -> Ranges:
     """What lies between two places; a partition that the first does not know begins at its beginning, 0."""
     return {
         partition: (start.get(partition, 0), stop)
@@ -58,7 +69,7 @@ def split(ranges: Ranges, messages_max: int, splits_min: int) -> list[Split]:
     return _packed(parts, min(messages_max, SHARED_MESSAGES), splits_min)
 
 
-def _cut(partition: int, start: int, end: int, size: int) -> list[Range]:
+def _cut(partition: TopicPartition, start: int, end: int, size: int) -> list[Range]:
     pieces = -(-(end - start) // size)
     bounds = [start + (end - start) * place // pieces for place in range(pieces + 1)]
     return [Range(partition, bounds[place], bounds[place + 1]) for place in range(pieces)]

@@ -1,6 +1,9 @@
 """The offsets of a stream as Spark keeps them in its checkpoint.
 
-Spark compares offsets by their JSON text, so there is one text for each: partitions in order, whole numbers, a version.
+Spark compares offsets by their JSON text, so there is one text for each: topics by id, partitions in order, whole
+numbers, a version. The id of a topic shows whether it was deleted and created again.
+
+Version 1 had one topic and no id: such a topic is taken for the one that has its name now.
 """
 
 from __future__ import annotations
@@ -9,30 +12,39 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from headrace.core.errors import InvalidInput
-from headrace.core.names import topic_key
+from headrace.spark.read.splits import Offsets, TopicPartition
 
-VERSION: Final = 1
+VERSION: Final = 2
+# The id of a topic in version 1.
+UNKNOWN_ID: Final = -1
 
 
-def encode(topic: str, offsets: Mapping[int, int]) -> dict[str, Any]:
-    """Next offsets by partition as Spark wants them.
+def encode(offsets: Offsets) -> dict[str, Any]:
+    """Next offsets as Spark wants them.
 
-    >>> encode("orders", {1: 7, 0: 3})
-    {'version': 1, 'topic': 'orders', 'offsets': {'0': 3, '1': 7}}
+    >>> encode({TopicPartition(7, "orders", 1): 9, TopicPartition(7, "orders", 0): 3})
+    {'version': 2, 'topics': {'7': {'name': 'orders', 'offsets': {'0': 3, '1': 9}}}}
     """
-    return {
-        "version": VERSION,
-        "topic": topic,
-        "offsets": {str(partition): offsets[partition] for partition in sorted(offsets)},
-    }
+    topics: dict[str, Any] = {}
+    for place in sorted(offsets):
+        topic = topics.setdefault(str(place.topic_id), {"name": place.topic, "offsets": {}})
+        topic["offsets"][str(place.partition)] = offsets[place]
+    return {"version": VERSION, "topics": topics}
 
 
-def decode(topic: str, given: Mapping[str, Any]) -> dict[int, int]:
-    """Parse next offsets by partition from a checkpoint; raises if it belongs to another topic."""
-    if given.get("version") != VERSION:
-        rule = f"this Headrace supports version {VERSION}: upgrade it, or start with a new checkpoint"
-        raise InvalidInput("checkpoint", f"of version {given.get('version')!r}"[:100], rule)
-    if topic_key(str(given["topic"])) != topic_key(topic):
-        rule = f"the query now reads {topic!r}: start with a new checkpoint"
-        raise InvalidInput("checkpoint", f"of topic {given['topic']!r}", rule)
-    return {int(partition): int(offset) for partition, offset in given["offsets"].items()}
+def decode(given: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """Parse next offsets from a checkpoint."""
+    version = given.get("version")
+    if version == 1:
+        return _of_topic(UNKNOWN_ID, str(given["topic"]), given["offsets"])
+    if version != VERSION:
+        rule = f"this Headrace supports versions 1 and {VERSION}: upgrade it, or start with a new checkpoint"
+        raise InvalidInput("checkpoint", f"of version {version!r}"[:100], rule)
+    offsets: dict[TopicPartition, int] = {}
+    for topic_id, topic in given["topics"].items():
+        offsets |= _of_topic(int(topic_id), str(topic["name"]), topic["offsets"])
+    return offsets
+
+
+def _of_topic(topic_id: int, name: str, offsets: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    return {TopicPartition(topic_id, name, int(partition)): int(offset) for partition, offset in offsets.items()}

@@ -1,4 +1,4 @@
-"""Streaming reads of a topic: what each micro-batch reads, and the progress of the query.
+"""Streaming reads of topics: what each micro-batch reads, and the progress of the query.
 
 One process of Spark's driver asks for offsets; tasks read splits in processes of their own, with a copy of this object.
 
@@ -10,13 +10,14 @@ Spark asks again ten milliseconds after an answer without new messages. The wait
 still wakes at once when messages arrive. `start` is the end of the last batch that Spark finished, so the group's
 progress is correct then; Spark calls `commit` only with the next batch, which on a quiet topic may never happen.
 
-Partitions that were added later are found at the next call, and start at their oldest message.
+Topics and partitions that were added later are found at the next call, and start at their oldest message. A topic
+that was deleted is data loss, also if another one has its name now: offsets carry the id of their topic.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,44 +31,41 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headrace.core.errors import OffsetOutOfRange
+from headrace.core.errors import InvalidInput, OffsetOutOfRange
 from headrace.core.limits import FETCH_BYTES_MAX
-from headrace.core.positions import EARLIEST, Bounds, moment, resolve
+from headrace.core.names import topic_key
+from headrace.core.positions import EARLIEST
 from headrace.spark.options import ReadOptions, default_start
 from headrace.spark.read import stream_offsets
 from headrace.spark.read.batch_reader import split_reader
-from headrace.spark.read.data_loss import DataLoss, kept_of
+from headrace.spark.read.data_loss import DataLoss, face_deleted, kept_of
 from headrace.spark.read.group_progress import GroupProgress
 from headrace.spark.read.rate_limit import waiting, within_bytes, within_messages
-from headrace.spark.read.splits import Ranges, Split, split
+from headrace.spark.read.splits import Bounds, Offsets, Ranges, Split, TopicPartition, split
+from headrace.spark.read.subscription import by_topic
 
 _WAIT_SECONDS: Final = 0.5
-
-logger = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches in the driver, reads splits in tasks."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
-        self._topic = options.topic
+        self._topics = options.subscription
         self._reader = split_reader(options, schema)
-        self._progress = GroupProgress(options)
+        self._clock = clock
+        self._progress: dict[int, GroupProgress] = {}
         # Where an available-now query ends; none in any other query.
-        self._target: dict[int, int] | None = None
-        self._newest: dict[int, int] = {}
+        self._target: dict[TopicPartition, int] | None = None
+        self._newest: dict[TopicPartition, int] = {}
+        # Since when messages wait that are too few for a batch.
+        self._few_since: float | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new query starts."""
-        call = self._options.connection.call
-
-        def offset_at(partition: int, time_us: int) -> int:
-            return call(lambda client: client.offset_at(self._topic, partition, moment(time_us)))
-
-        present = call(lambda client: client.offsets(self._topic))
         place = default_start(self._options, is_stream=True)
-        return self._encode(resolve("startingOffsets", place, present, EARLIEST, offset_at))
+        return stream_offsets.encode(self._topics.offsets_at("startingOffsets", place, self._topics.look(), EARLIEST))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The limit that Spark hands back to `latestOffset`, unless a query is to read everything at once."""
@@ -78,37 +76,37 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Let the query end at the current end of the topic."""
-        present = self._options.connection.call(lambda client: client.offsets(self._topic))
-        self._target = {partition: end for partition, (_, end) in present.items()}
+        """Let the query end at the current end of the topics."""
+        self._target = _ends(self._topics.look())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends; `start` itself if there is nothing new."""
-        known = self._decode(start)
+        known = stream_offsets.decode(start)
         present = self._look(known)
-        self._newest = {partition: end for partition, (_, end) in present.items()}
+        known = _identified(known, present)
+        self._newest = _ends(present)
         self._face_losses(known, present)
-        self._report(known)
-        begin = {partition: _beginning(known.get(partition), bound) for partition, bound in present.items()}
+        begin = {place: _beginning(known.get(place), bound) for place, bound in present.items()}
+        self._report(begin)
         if self._target is None:
             end = self._newest
         else:
-            end = {partition: max(begin[partition], self._target.get(partition, 0)) for partition in present}
-        planned = self._limited(waiting(begin, end), limit)
-        return self._encode({partition: planned.get(partition, (0, begin[partition]))[1] for partition in present})
+            end = {place: max(begin[place], self._target.get(place, 0)) for place in present}
+        planned = self._limited(self._enough(waiting(begin, end)), limit)
+        return stream_offsets.encode({place: planned.get(place, (0, begin[place]))[1] for place in present})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The ends of the topic when it was last looked at, for Spark's progress reports."""
-        return self._encode(self._newest) if self._newest else None
+        """The ends of the topics when they were last looked at, for Spark's progress reports."""
+        return stream_offsets.encode(self._newest) if self._newest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The splits of a micro-batch; the same again when it is done again after a restart."""
-        known, stop = self._decode(start), self._decode(end)
-        present = self._options.connection.call(lambda client: client.offsets(self._topic))
-        nothing = (0, 0)
-        begin = {partition: _beginning(known.get(partition), present.get(partition, nothing)) for partition in stop}
+        present = self._topics.look()
+        known = _identified(stream_offsets.decode(start), present)
+        stop = _identified(stream_offsets.decode(end), present)
+        begin = {place: _beginning(known.get(place), present.get(place, (0, 0))) for place in stop}
         ranges, losses = kept_of(waiting(begin, stop), present)
-        losses.face(self._topic, self._options.fail_on_data_loss)
+        losses.face(self._options.fail_on_data_loss)
         return list(split(ranges, self._options.split_messages_max, self._options.partitions_min))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -117,31 +115,68 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark will not ask for earlier offsets again."""
-        self._report(self._decode(end))
+        self._report(stream_offsets.decode(end))
 
-    def _report(self, offsets: dict[int, int]) -> None:
-        """Tell the group how far the query is, as far as the topic has it: one that was made anew may be shorter."""
+    def _report(self, offsets: Offsets) -> None:
+        """Tell the groups how far the query is, as far as the topics have it: a restored one may be shorter."""
+        if self._options.group is None:
+            return
         newest = self._newest
-        self._progress.report(
-            {partition: min(offset, newest[partition]) for partition, offset in offsets.items() if partition in newest}
-        )
+        for topic_id, places in by_topic(place for place in offsets if place in newest).items():
+            if topic_id not in self._progress:
+                self._progress[topic_id] = GroupProgress(self._options, places[0].topic)
+            self._progress[topic_id].report({p.partition: min(offsets[p], newest[p]) for p in places})
 
-    def _look(self, known: dict[int, int]) -> Bounds:
-        """The bounds of the topic now, or a little later if there is nothing new now."""
-        wait_seconds = _WAIT_SECONDS if self._target is None else 0.0
-        return self._options.connection.call(lambda client: client.await_offsets(self._topic, known, wait_seconds))
+    def _look(self, known: Offsets) -> dict[TopicPartition, tuple[int, int]]:
+        """The bounds of the topics now, or a little later if there is nothing new now."""
+        if self._target is not None:
+            return self._topics.look()
+        # Messages that are too few for a batch are not new.
+        seen = known if self._few_since is None else self._newest
+        # One topic is watched until there are news. Of several only one can be: they are looked at first.
+        if len(self._topics.topics) != 1:
+            present = self._topics.look()
+            if _ends(present) != _identified(seen, present):
+                return present
+        self._topics.wait(seen, _WAIT_SECONDS)
+        return self._topics.look()
 
-    def _face_losses(self, known: dict[int, int], present: Bounds) -> None:
+    def _face_losses(self, known: Offsets, present: Bounds) -> None:
         """Raise at once if messages are lost. With failOnDataLoss=false the batch that skips them logs it."""
+        fails = self._options.fail_on_data_loss
+        names = {topic_key(place.topic) for place in present}
+        ids = {place.topic_id for place in present}
         lost = {}
-        for partition, offset in known.items():
-            oldest, newest = present.get(partition, (0, 0))
-            if offset > newest:
-                # Another topic has the name now: nobody knows what became of the rest.
-                lost[partition] = (newest, offset)
-            elif offset < oldest and self._options.fail_on_data_loss:
-                lost[partition] = (offset, oldest)
-        DataLoss(lost).face(self._topic, self._options.fail_on_data_loss)
+        for topic_id, places in by_topic(known).items():
+            topic = places[0].topic
+            if not self._topics.selects(topic):
+                rule = "the query does not read it: read it too, or start with a new checkpoint"
+                raise InvalidInput("checkpoint", f"of topic {topic!r}", rule)
+            if topic_id not in ids:
+                face_deleted(topic, topic_key(topic) in names, fails)
+                continue
+            for place in places:
+                oldest, newest = present.get(place, (0, 0))
+                if known[place] > newest:
+                    # The store was restored: nobody knows what became of the rest.
+                    lost[place] = (newest, known[place])
+                elif known[place] < oldest and fails:
+                    lost[place] = (known[place], oldest)
+        DataLoss(lost).face(fails)
+
+    def _enough(self, ranges: Ranges) -> Ranges:
+        """The unread ranges, or none while there are too few messages and they do not wait too long."""
+        least = self._options.trigger_messages_min
+        total = sum(end - start for start, end in ranges.values())
+        if least is None or self._target is not None or total == 0 or total >= least:
+            self._few_since = None
+            return ranges
+        now = self._clock()
+        since = self._few_since = now if self._few_since is None else self._few_since
+        if now - since < self._options.trigger_delay_seconds:
+            return {}
+        self._few_since = None
+        return ranges
 
     def _limited(self, ranges: Ranges, limit: ReadLimit) -> Ranges:
         if isinstance(limit, ReadAllAvailable) or not ranges:
@@ -153,12 +188,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ranges = within_bytes(waiting_only(ranges), bytes_max, self._messages_within)
         return ranges
 
-    def _messages_within(self, partition: int, start: int, end: int, bytes_max: int) -> int:
+    def _messages_within(self, place: TopicPartition, start: int, end: int, bytes_max: int) -> int:
         """How many messages are within so many bytes: the broker cuts batches by bytes, and sends only offsets."""
         client, left, count = self._options.connection.client(), bytes_max, 0
         batches = client.scan(
-            self._topic,
-            partition,
+            place.topic,
+            place.partition,
             start,
             end,
             columns=["offset"],
@@ -176,19 +211,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return max(count, min(gone.start, end) - start)
         return count
 
-    def _encode(self, offsets: dict[int, int]) -> dict[str, Any]:
-        return stream_offsets.encode(self._topic, offsets)
 
-    def _decode(self, given: dict[str, Any]) -> dict[int, int]:
-        return stream_offsets.decode(self._topic, given)
+def _ends(bounds: Bounds) -> dict[TopicPartition, int]:
+    return {place: end for place, (_, end) in bounds.items()}
+
+
+def _identified(known: Offsets, present: Bounds) -> dict[TopicPartition, int]:
+    """Offsets with the ids of the topics that have their names now, where a checkpoint of version 1 has none."""
+    if all(place.topic_id != stream_offsets.UNKNOWN_ID for place in known):
+        return dict(known)
+    named: Mapping[str, TopicPartition] = {topic_key(place.topic): place for place in present}
+    return {
+        now._replace(partition=place.partition) if (now := named.get(topic_key(place.topic))) is not None else place: at
+        for place, at in known.items()
+    }
 
 
 def _beginning(known: int | None, bound: tuple[int, int]) -> int:
-    """Where a partition goes on: where the query is, or at the oldest message of one that is new or was made anew."""
+    """Where a partition goes on: where the query is, or at the oldest message of one that is new or is shorter now."""
     oldest, newest = bound
     return oldest if known is None or known > newest else known
 
 
 def waiting_only(ranges: Ranges) -> Ranges:
     """The ranges that have anything in them."""
-    return {partition: (start, end) for partition, (start, end) in ranges.items() if start < end}
+    return {place: (start, end) for place, (start, end) in ranges.items() if start < end}

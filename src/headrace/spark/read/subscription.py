@@ -1,0 +1,108 @@
+"""Which topics a query reads, by name or by pattern, and what is in them now.
+
+Topics are looked up again for every micro-batch: those that appear later are read from their oldest message on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from headrace.client import Client
+from headrace.core.descriptions import TopicDescription
+from headrace.core.errors import InvalidInput, TopicNotFound
+from headrace.core.names import topic_key
+from headrace.core.positions import Earliest, Latest, Position, moment, resolve
+from headrace.spark.connection import Connection
+from headrace.spark.read.splits import Bounds, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """The topics of a query. It travels to executors."""
+
+    connection: Connection
+    topics: tuple[str, ...]
+    pattern: str | None = None
+
+    def look(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Start and end offset of every partition of every topic."""
+        found = self.connection.call(self._described)
+        return {
+            TopicPartition(topic.id, topic.name, partition): bound
+            for topic in found
+            for partition, bound in sorted(topic.offsets.items())
+        }
+
+    def wait(self, known: Mapping[TopicPartition, int], seconds: float) -> None:
+        """Wait until a topic has other ends than the known ones, or the time is up.
+
+        Of several topics the one with the largest offset is watched: news of the others are seen when the time is up.
+        """
+        if not known:
+            return
+        watched = max(known, key=lambda place: known[place]).topic
+        ends = {place.partition: end for place, end in known.items() if place.topic == watched}
+
+        def await_news(client: Client) -> None:
+            client.await_offsets(watched, ends, seconds)
+
+        try:
+            self.connection.call(await_news)
+        except TopicNotFound:
+            # Deleted: the next look tells.
+            return
+
+    def selects(self, topic: str) -> bool:
+        """Whether a topic of this name is read."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic, re.IGNORECASE) is not None
+        return topic_key(topic) in {topic_key(name) for name in self.topics}
+
+    def offsets_at(
+        self, field: str, position: Position, bounds: Bounds, otherwise: Earliest | Latest
+    ) -> dict[TopicPartition, int]:
+        """The offset of each partition at a position, topic by topic."""
+        offsets: dict[TopicPartition, int] = {}
+        for places in by_topic(bounds).values():
+            present = {place.partition: bounds[place] for place in places}
+            found = resolve(field, position, present, otherwise, self._offset_at(places[0].topic))
+            offsets |= {place: found[place.partition] for place in places}
+        return offsets
+
+    def _offset_at(self, topic: str) -> Callable[[int, int], int]:
+        def offset_at(partition: int, time_us: int) -> int:
+            return self.connection.call(lambda client: client.offset_at(topic, partition, moment(time_us)))
+
+        return offset_at
+
+    def _described(self, client: Client) -> list[TopicDescription]:
+        if self.pattern is None:
+            return [client.describe_topic(name) for name in self.topics]
+        found = []
+        for name in client.list_topics():
+            if self.selects(name):
+                try:
+                    found.append(client.describe_topic(name))
+                except TopicNotFound:
+                    # Deleted since it was listed.
+                    continue
+        return found
+
+
+def by_topic(places: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+    """Partitions by the id of their topic."""
+    topics: dict[int, list[TopicPartition]] = {}
+    for place in sorted(places):
+        topics.setdefault(place.topic_id, []).append(place)
+    return topics
+
+
+def check_pattern(field: str, pattern: str) -> str:
+    """Raise for a pattern that is no regular expression."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise InvalidInput(field, repr(pattern)[:100], f"it must be a regular expression: {error}") from None
+    return pattern
