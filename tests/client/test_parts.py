@@ -16,7 +16,7 @@ from headrace.client.consumer.progress import ReadProgress
 from headrace.client.message import messages_of
 from headrace.client.retry import Backoff
 from headrace.client.settings import ConsumerSettings, ProducerSettings
-from headrace.core.errors import InvalidInput
+from headrace.core.errors import InvalidInput, LimitExceeded
 from headrace.core.messages import READ_SCHEMA
 from headrace.wire.operations import CreateTopic, DeleteGroup, DeleteTopic, PublishStaged
 
@@ -63,6 +63,16 @@ def test_backoff_waits_longer_each_time_up_to_a_second() -> None:
         assert most / 2 <= pause <= most
     pauses.set()
     assert not backoff.wait(), "it is told to stop"
+
+
+def test_backoff_waits_as_long_as_the_server_asks() -> None:
+    pauses = Pauses()
+    limited = LimitExceeded("till", "requests", "limits.requests_per_second", 10, 7.5)
+    assert Backoff(3600, pauses).wait(limited)
+    assert Backoff(2.0, pauses).wait(limited), "but not beyond its own deadline"
+    asked, at_most = pauses.seconds
+    assert asked == 7.5
+    assert at_most <= 2.0
 
 
 def test_backoff_ends() -> None:

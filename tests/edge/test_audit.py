@@ -104,6 +104,7 @@ def test_changes_are_written_down(place: Place, make_changes: Callable[[Place], 
     assert told == {("done", "root", "127.0.0.1", "t")}
     assert all(line["time"].endswith("+00:00") for line in lines)
     assert [line.get("group") for line in lines] == [None, None, None, "g", "g", "g", "g", None]
+    assert [line.get("producer_id") for line in lines if line["operation"] == "reset_source"] == ["till-7"]
 
 
 def test_the_queue_api_makes_topics_too(place: Place) -> None:

@@ -21,6 +21,8 @@ from litestar.routes import HTTPRoute
 from pyarrow import flight
 
 from headrace.broker import Broker
+from headrace.client import connect
+from headrace.core.errors import StageNotFound
 from headrace.core.rights import Right
 from headrace.edge.operations import OPERATIONS
 from headrace.protocols.flight.server import FlightServer
@@ -175,6 +177,8 @@ def _http(method: str, path: str, operation: str, body: dict[str, Any] | None = 
     is_on_topic = "{topic" in path or "TOPIC" in (body or {}).values()
     # A consumer of the queue API is a group whose name the server gives.
     group = f"queue-consumer-{_CONSUMER_ID}" if "consumer_id" in (body or {}) else GROUP
+    if path == "/consumer/register":
+        group = "queue-consumer-*"
     return Call(shown or f"{method} {path}", operation, make, is_on_topic, group)
 
 
@@ -447,3 +451,35 @@ def test_a_setting_that_is_none_is_the_callers_mistake(servers: Servers, name: s
     admin = next(token for token in TOKENS if token.outcome("create_topic", True, GROUP) == "admitted")
     with pytest.raises(flight.FlightError, match="known settings are"):
         list(servers.caller.do_action(flight.Action("create_topic", body), servers.options(admin)))
+
+
+def test_a_stage_belongs_to_the_token_that_wrote_it(servers: Servers) -> None:
+    servers.site.broker.create_topic("staged")
+    grants = [("staged", ["publish"])]
+    clients = [
+        connect(f"headrace://127.0.0.1:{servers.flight.port}", servers.site.access.create(name, grants)[1])
+        for name in ("etl", "other")
+    ]
+    owner, other = clients
+    rows = pa.record_batch({"value": [b"a"]})
+    staged = owner.stage("staged", [rows], "s")
+    with pytest.raises(StageNotFound, match="stage 's' of topic 'staged'"):
+        other.publish_staged("staged", [staged])
+    assert other.drop_stages("staged", ["s"]) == 0
+    assert other.stage("staged", [rows], "s") == staged, "it has a stage of its own by this name"
+    assert owner.publish_staged("staged", [staged]) == (1, 0)
+    for client in clients:
+        client.close()
+
+
+def test_a_queue_consumer_is_registered_by_a_token_for_all_of_them(servers: Servers) -> None:
+    """A consumer counts as a group: a token that is limited to other groups must not create any."""
+    servers.site.broker.create_topic("queued")
+    statuses = {}
+    for groups in ("billing", "queue-consumer-7", "queue-consumer-*", "*"):
+        _, text = servers.site.access.create("reader", [("queued", ["read"])], groups=[groups])
+        headers = {"Authorization": f"Bearer {text}"}
+        statuses[groups] = servers.http.post(
+            "/consumer/register", json={"topic": "queued"}, headers=headers
+        ).status_code
+    assert statuses == {"billing": 403, "queue-consumer-7": 403, "queue-consumer-*": 200, "*": 200}

@@ -11,7 +11,7 @@ import time
 from typing import Final
 
 from headrace.client.transport.transport import Transport
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, LimitExceeded
 from headrace.core.retry import may_repeat
 from headrace.wire.operations import Answer, Operation
 
@@ -28,12 +28,13 @@ class Backoff:
         self._stop = stop or threading.Event()
         self._pause_seconds = _FIRST_SECONDS
 
-    def wait(self) -> bool:
-        """Pause; whether there is time for another attempt."""
+    def wait(self, error: HeadraceError | None = None) -> bool:
+        """Pause, at least as long as the error asks for; whether there is time for another attempt."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             return False
-        pause = min(left, self._pause_seconds * random.uniform(0.5, 1.0))
+        asked_seconds = error.retry_after_seconds if isinstance(error, LimitExceeded) else 0.0
+        pause = min(left, max(asked_seconds, self._pause_seconds * random.uniform(0.5, 1.0)))
         self._pause_seconds = min(_LONGEST_SECONDS, self._pause_seconds * _GROWTH)
         return not self._stop.wait(pause)
 
@@ -52,5 +53,5 @@ class Calls:
             try:
                 return self._transport.call(operation)
             except HeadraceError as error:
-                if not may_repeat(error, operation.is_repeatable) or not backoff.wait():
+                if not may_repeat(error, operation.is_repeatable) or not backoff.wait(error):
                     raise

@@ -26,7 +26,7 @@ import pyarrow as pa
 from headrace.broker.access import Access
 from headrace.core.descriptions import Identity
 from headrace.core.errors import AccessDenied, Forbidden, HeadraceError
-from headrace.core.rights import Caller
+from headrace.core.rights import ANYONE, Caller
 from headrace.edge import audit
 from headrace.edge.limits import Limits
 from headrace.edge.operations import OPERATIONS, check, check_producers
@@ -69,14 +69,14 @@ class Principal:
         self.address = address
         self._identify = identify or (lambda: caller)
         self._version = version
-        self._changes: dict[tuple[str, str | None], str] = {}
+        self._changes: dict[tuple[str, str | None, str | None], str] = {}
 
     def require(self, operation: str, topic: str = "*", group: str | None = None, producer: str | None = None) -> None:
         """Raise without the right that the operation needs."""
         with self._refusals(operation):
             check(self.caller, operation, topic, group, producer)
         if OPERATIONS[operation].is_audited:
-            self._changes[topic, group] = operation
+            self._changes[topic, group, producer] = operation
 
     def require_producers(self, operation: str, topic: str, batch: pa.RecordBatch) -> None:
         """Raise for a batch with a producer id that the caller may not use."""
@@ -98,6 +98,10 @@ class Principal:
         """What its limits are counted by."""
         return self.caller.name
 
+    def stage_name(self, stage: str) -> str:
+        """A stage as the broker names it: each caller has stages of its own, which no other can publish or drop."""
+        return stage if self.caller == ANYONE else f"{len(self.name)}:{self.name}:{stage}"
+
     def stream(self) -> AbstractContextManager[None]:
         """Hold one of the caller's streams and long polls for a while."""
         return self.limits.stream(self.name)
@@ -108,8 +112,9 @@ class Principal:
 
     def record_changes(self) -> None:
         """Record in the audit log the changes that were required and are done now."""
-        for (topic, group), operation in self._changes.items():
-            audit.record("done", operation, self.caller.name, self.address, topic=topic, group=group)
+        for (topic, group, producer), operation in self._changes.items():
+            named = {"topic": topic, "group": group, "producer_id": producer}
+            audit.record("done", operation, self.caller.name, self.address, **named)
         self._changes.clear()
 
     @contextmanager

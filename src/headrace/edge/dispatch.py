@@ -11,7 +11,7 @@ import msgspec
 from headrace.broker import Broker
 from headrace.core.checks import check_seconds
 from headrace.core.descriptions import Identity, Staged, TopicDescription
-from headrace.core.errors import InvalidInput, QuotaExceeded
+from headrace.core.errors import InvalidInput, QuotaExceeded, StageNotFound
 from headrace.core.limits import FETCH_WAIT_SECONDS_MAX
 from headrace.core.names import composed
 from headrace.core.publish.plan import CommitKey
@@ -86,10 +86,18 @@ def _await_offsets(operation: wire.AwaitOffsets, broker: Broker, principal: Prin
             return found
 
 
-def _publish_staged(operation: wire.PublishStaged, broker: Broker, _: Principal) -> tuple[int, int]:
+def _drop_stages(operation: wire.DropStages, broker: Broker, principal: Principal) -> int:
+    return broker.drop_stages(operation.topic, [principal.stage_name(stage) for stage in operation.stages])
+
+
+def _publish_staged(operation: wire.PublishStaged, broker: Broker, principal: Principal) -> tuple[int, int]:
     key = None if operation.writer is None else CommitKey(operation.writer, operation.number, operation.fingerprint)
-    stages = [Staged(stage, rows) for stage, rows in operation.stages]
-    receipts = broker.publish_staged(operation.topic, stages, key)
+    stages = [Staged(principal.stage_name(stage), rows) for stage, rows in operation.stages]
+    try:
+        receipts = broker.publish_staged(operation.topic, stages, key)
+    except StageNotFound as error:
+        given = {principal.stage_name(stage): stage for stage, _ in operation.stages}
+        raise StageNotFound(error.topic, given[error.stage]) from None
     return receipts.written, len(receipts) - receipts.written
 
 
@@ -100,4 +108,5 @@ _PERFORMERS: Final[dict[type[wire.Operation[Any]], Performer]] = {
     wire.AlterTopic: _alter_topic,
     wire.AwaitOffsets: _await_offsets,
     wire.PublishStaged: _publish_staged,
+    wire.DropStages: _drop_stages,
 }

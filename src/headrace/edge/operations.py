@@ -42,7 +42,7 @@ OPERATIONS: Final[dict[str, Need]] = {
     # Registering a group with a size or importance, see `RegisterGroup.needed`
     "change_group": Need(right=Right.MANAGE, for_group=True, is_audited=True),
     # The queue API: a consumer is a group of its own, which the server names; its numbers deduplicate nothing
-    "register_consumer": _READ,
+    "register_consumer": _READ_AS_GROUP,
     "register_producer": _PUBLISH,
     "produce": _PUBLISH,
     "consume": _READ_AS_GROUP,

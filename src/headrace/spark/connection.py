@@ -59,5 +59,5 @@ class Connection:
             try:
                 return does(self.client())
             except HeadraceError as error:
-                if not is_transient(error) or not backoff.wait():
+                if not is_transient(error) or not backoff.wait(error):
                     raise

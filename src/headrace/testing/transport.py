@@ -76,6 +76,7 @@ class EmbeddedUpload:
     def __init__(self, broker: Broker, command: tickets.Upload, closed: threading.Event, principal: Principal) -> None:
         self._broker = broker
         self._command = command
+        self._principal = principal
         self._lease = principal.lease(tickets.name_of(command), command.topic)
         self._pace = Pace(principal, closed.is_set)
         self._closed = closed
@@ -102,7 +103,8 @@ class EmbeddedUpload:
         """The top of the thread."""
         try:
             if isinstance(self._command, tickets.Stage):
-                stage(self._broker, self._command, self._batches(), self._answers.put, self._lease.check, self._pace)
+                name, answer = self._principal.stage_name(self._command.stage), self._answers.put
+                stage(self._broker, self._command, name, self._batches(), answer, self._lease.check, self._pace)
             else:
                 is_over, check = self._closed.is_set, self._lease.check
                 publish(self._broker, self._command, self._batches(), self._answers.put, is_over, check, self._pace)

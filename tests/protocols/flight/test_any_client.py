@@ -77,7 +77,7 @@ def test_read_gives_the_columns_that_are_asked_for(broker: Broker, plain: flight
     broker.publish("columns", VALUES)
     table = plain.do_get(flight.Ticket(encode(Read("columns", 0, 0, columns=["offset", "value"])))).read_all()
     assert table.column_names == ["offset", "value"]
-    for wrong in (["nothing"], []):
+    for wrong in (["nothing"], [], ["value", "value"]):
         with pytest.raises(flight.FlightError) as refused:
             plain.do_get(flight.Ticket(encode(Read("columns", 0, 0, columns=wrong)))).read_all()
         assert isinstance(carried(refused.value), InvalidInput)

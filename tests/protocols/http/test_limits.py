@@ -44,6 +44,27 @@ def test_a_body_that_is_too_large_is_refused(quick: Site) -> None:
     assert publish(quick.client, "t", "small")
 
 
+def test_a_body_without_end_is_not_read_after_its_refusal(quick: Site) -> None:
+    chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+    with socket.create_connection(("127.0.0.1", quick.port)) as endless:
+        endless.sendall(b"POST /v1/topics" + JSON_HEAD + b"transfer-encoding: chunked\r\n\r\n")
+        # What the server reads at most, and what both sockets hold.
+        with pytest.raises(OSError):
+            for _ in range(1_000):
+                endless.sendall(chunk)
+
+
+def test_a_body_that_ends_after_its_refusal_costs_no_connection(quick: Site) -> None:
+    with socket.create_connection(("127.0.0.1", quick.port)) as slow:
+        slow.settimeout(PATIENCE_SECONDS)
+        slow.sendall(b"POST /v1/topics" + JSON_HEAD + b"transfer-encoding: chunked\r\n\r\n")
+        slow.sendall(b"4000\r\n" + b"x" * 0x4000 + b"\r\n")
+        assert slow.recv(1 << 16).startswith(b"HTTP/1.1 413 ")
+        slow.sendall(b"0\r\n\r\nGET /health/live HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        rest = b"".join(iter(lambda: slow.recv(1 << 16), b""))
+    assert b"HTTP/1.1 200 " in rest
+
+
 def test_a_body_that_does_not_come_is_given_up(quick: Site) -> None:
     with socket.create_connection(("127.0.0.1", quick.port)) as slow:
         slow.sendall(b"POST /v1/topics" + JSON_HEAD + b"content-length: 100\r\n\r\n{")

@@ -26,6 +26,8 @@ from headrace.core.limits import IDS_TRIED_MAX, MICROSECONDS
 from headrace.storage.catalog import Catalog
 
 CONSUMER_PREFIX: Final = "queue-consumer-"
+# Registering a consumer needs a right on this group name: the server gives the number.
+ANY_CONSUMER: Final = f"{CONSUMER_PREFIX}*"
 
 _DAY_US: Final = 86_400 * MICROSECONDS
 # A consumer is noted as seen this often within the time after which it would be forgotten.

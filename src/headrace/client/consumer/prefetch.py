@@ -127,7 +127,7 @@ class Prefetch:
             if isinstance(error, Closed) and self._stop.is_set():
                 return
             backoff = backoff or Backoff(self._patience_seconds, self._stop)
-            if not backoff.wait():
+            if not backoff.wait(error):
                 raise error
 
     def _follow(self) -> bool:

@@ -30,7 +30,7 @@ def read_batch(
         try:
             return _read(transport, Read(topic, partition, offset, offset + max_messages), max_messages)
         except HeadraceError as error:
-            if not is_transient(error) or not backoff.wait():
+            if not is_transient(error) or not backoff.wait(error):
                 raise
 
 
@@ -91,7 +91,7 @@ def scan(transport: Transport, ticket: Read, patience_seconds: float) -> Iterato
             streams += 1
             ticket = structs.replace(ticket, sparse=streams < _SPARSE_STREAMS_MAX)
         except HeadraceError as error:
-            if not is_transient(error) or not backoff.wait():
+            if not is_transient(error) or not backoff.wait(error):
                 raise
 
 

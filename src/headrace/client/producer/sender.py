@@ -232,7 +232,7 @@ class BatchSender:
                 error = self._end_stream() or failure
             if not is_transient(error):
                 raise error
-            if not backoff.wait():
+            if not backoff.wait(error):
                 self._give_up(error, for_ever=False)
                 return
 

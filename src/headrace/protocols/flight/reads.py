@@ -27,6 +27,8 @@ def schema_of(ticket: Reading) -> pa.Schema:
     if isinstance(ticket, Follow) or ticket.columns is None:
         return READ_SCHEMA
     unknown = [name for name in ticket.columns if name not in READ_SCHEMA.names]
+    if len(set(ticket.columns)) < len(ticket.columns):
+        raise InvalidInput("columns", repr(ticket.columns)[:100], "each column may be given once")
     if unknown or not ticket.columns:
         raise InvalidInput("columns", repr(ticket.columns)[:100], f"known columns are {', '.join(READ_SCHEMA.names)}")
     return pa.schema([READ_SCHEMA.field(name) for name in ticket.columns])

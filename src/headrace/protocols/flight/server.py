@@ -81,7 +81,15 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 batches = _checked(batches_of_flight(reader), check)
                 try:
                     if isinstance(command, tickets.Stage):
-                        stage(self._broker, command, batches, writer.write, lease.check, pace)
+                        stage(
+                            self._broker,
+                            command,
+                            principal.stage_name(command.stage),
+                            batches,
+                            writer.write,
+                            lease.check,
+                            pace,
+                        )
                     else:
                         publish(self._broker, command, batches, writer.write, self.stopping.is_set, lease.check, pace)
                 except InvalidInput as error:

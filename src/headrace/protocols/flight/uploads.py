@@ -72,12 +72,13 @@ class Pace:
 def stage(
     broker: Broker,
     command: Stage,
+    name: str,
     batches: Iterator[pa.RecordBatch],
     answer: Answer,
     check_access: CheckAccess,
     pace: Pace,
 ) -> None:
-    """Put a whole stream into a stage, and return its number of rows."""
+    """Add a stream to the stage of this name, and answer with its number of rows."""
     rows = 0
     for batch in batches:
         size = batch.nbytes
@@ -85,7 +86,7 @@ def stage(
             raise Closed("the server")
         try:
             check_access()
-            rows = broker.stage(command.topic, batch, command.stage).rows
+            rows = broker.stage(command.topic, batch, name).rows
         finally:
             pace.give_back(size)
     answer(pa.py_buffer(str(rows).encode()))

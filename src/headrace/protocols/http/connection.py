@@ -74,6 +74,8 @@ class HttpConnection(HttpToolsProtocol):
         self._lingered_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
+        # Runs while the rest of a body arrives that was answered already.
+        self._rest_timer: asyncio.TimerHandle | None = None
 
     # Time
 
@@ -83,9 +85,14 @@ class HttpConnection(HttpToolsProtocol):
         self._wait_for_request()
 
     def on_response_complete(self) -> None:
+        # Refused before all of the body arrived: the client may send on for a while, so that it can read the answer.
+        is_sending = self.cycle is not None and self.cycle.more_body
         super().on_response_complete()
         # Uvicorn's timer stops at the first byte, so it does not cover headers that are sent byte by byte.
         self._wait_for_request()
+        if is_sending:
+            self._lingered_bytes = 0
+            self._rest_timer = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timers()
@@ -106,10 +113,10 @@ class HttpConnection(HttpToolsProtocol):
         self._refuse(Problem("about:blank", "The head took too long", 408, detail, "head_too_slow", True))
 
     def _stop_timers(self) -> None:
-        for timer in (self._head_timer, self._idle_timer):
+        for timer in (self._head_timer, self._idle_timer, self._rest_timer):
             if timer is not None:
                 timer.cancel()
-        self._head_timer = self._idle_timer = None
+        self._head_timer = self._idle_timer = self._rest_timer = None
 
     def _is_free(self) -> bool:
         """Whether no answer is being sent."""
@@ -173,10 +180,15 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._swallowed_bytes = 0
+        if self._rest_timer is not None:
+            self._linger(len(body))
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._swallowed_bytes = 0
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
         super().on_message_complete()
 
     # Refusals

@@ -21,7 +21,7 @@ from litestar.response.base import ASGIResponse
 
 from headrace.broker.queue_api.numbered_clients import producer_id_of
 from headrace.broker.queue_api.ordered_reader import Taken
-from headrace.broker.queue_api.registrations import group_name
+from headrace.broker.queue_api.registrations import ANY_CONSUMER, group_name
 from headrace.core.codecs import columns as codecs
 from headrace.core.errors import (
     AccessDenied,
@@ -131,7 +131,7 @@ async def list_topics(request: Request[Any, Any, Any], bridge: NamedDependency[B
 async def register_consumer(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """Register a new consumer of a topic; it starts at the first message."""
     topic = _topic(await _given(request))
-    principal_of(request).require("register_consumer", topic)
+    principal_of(request).require("register_consumer", topic, ANY_CONSUMER)
     return _success(consumer_id=await bridge.call(bridge.broker.registrations.register_consumer, topic))
 
 
