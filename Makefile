@@ -32,8 +32,8 @@ demo: install  ## a server on a temporary store, account transactions, two group
 demo-postgres: install  ## two servers on one PostgreSQL, one group, one kill: about twenty seconds
 	$(BIN)/python examples/demo_postgres.py
 
-run: install  ## run a server on ./headrace-data and 127.0.0.1:7070 until Ctrl-C
-	$(BIN)/headrace serve
+run: install  ## run a server on ./headrace-data and 127.0.0.1:7070 with a console on 127.0.0.1:7072 until Ctrl-C
+	$(BIN)/headrace serve --console
 
 test: check  ## check the code, then run all tests; core and storage must be covered to the last branch by their own
 	@echo '== 1 of 4: core'

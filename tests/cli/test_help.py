@@ -23,8 +23,8 @@ def commands() -> list[tuple[str, ...]]:
 
 def test_the_commands_of_the_design() -> None:
     expected = (
-        "backup bench consume doctor group group/create group/delete group/describe group/list group/seek "
-        "pipeline pipeline/check pipeline/list pipeline/run produce serve source source/list source/reset "
+        "backup bench console consume doctor group group/create group/delete group/describe group/list group/seek "
+        "pipeline pipeline/check pipeline/run produce serve source source/list source/reset "
         "token token/create token/list "
         "token/revoke token/rotate topic topic/alter topic/create topic/delete topic/describe topic/list "
         "verify verify/check version whoami"
@@ -41,7 +41,7 @@ def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
 
 
 def test_examples() -> None:
-    for command in ("serve", "produce", "consume", "doctor", "bench"):
+    for command in ("serve", "console", "produce", "consume", "doctor", "bench"):
         assert f"headrace {command}" in headrace(command, "--help").out.split("Examples:")[1]
 
 

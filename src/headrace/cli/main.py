@@ -12,6 +12,7 @@ from typer.exceptions import TyperException
 from headrace.cli.commands import (
     backup,
     bench,
+    console,
     consume,
     doctor,
     group,
@@ -37,6 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("serve", epilog=serve.EXAMPLES)(serve.serve)
+app.command("console", epilog=console.EXAMPLES)(console.console)
 app.add_typer(topic.app, name="topic")
 app.command("produce", epilog=produce.EXAMPLES)(produce.produce)
 app.command("consume", epilog=consume.EXAMPLES)(consume.consume)

@@ -15,6 +15,8 @@ Examples:
 
   headrace serve
 
+  headrace serve --console
+
   headrace serve --store file:/var/lib/headrace --http 127.0.0.1:0 --flight off
 
   headrace serve --config /etc/headrace.toml --set broker.queue_bytes=536870912
@@ -46,6 +48,10 @@ def serve(
     tls_client_ca: Annotated[
         str | None, typer.Option(help="PEM file of who signs the certificates that clients need.", metavar="FILE")
     ] = None,
+    console: Annotated[
+        bool | None,
+        typer.Option("--console/--no-console", help="Run a console beside the server, see `headrace console`."),
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. \\[info]")] = None,
     log_format: Annotated[
         str | None, typer.Option(help="text, json, or auto (text on a terminal, otherwise json). \\[auto]")
@@ -73,6 +79,7 @@ def serve(
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,
         "tls_client_ca": tls_client_ca,
+        "console": console,
         "log_level": log_level,
         "log_format": log_format,
         "access_log": access_log,

@@ -19,6 +19,7 @@ from headrace.cli.commands.version import VERSION
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.output import print_line
 from headrace.cli.server import logs
+from headrace.cli.server.console_process import console_beside
 from headrace.cli.server.settings import ServeSettings, parse_address, unknown_variables
 from headrace.cli.stop_deadline import StopDeadline, leave
 from headrace.core.errors import HeadraceError
@@ -67,12 +68,16 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
             limits = Limits(settings.limits)
             app = make_app(broker, access, settings.rest, draining, limits)
             urls = [_url("http" if tls is None else "https", settings.http, server.port_of(listeners))]
-            with _flight(broker, access, settings, flight, tls, left_open, limits) as (flight_urls, reload):
+            with (
+                _flight(broker, access, settings, flight, tls, left_open, limits) as (flight_urls, reload),
+                console_beside(settings, flight_urls) as console_url,
+            ):
 
                 def say_ready() -> None:
-                    broker.servers.advertise(_advertised(settings, urls[0], flight_urls))
+                    broker.servers.advertise(_advertised(settings, urls[0], flight_urls, console_url))
                     where = " and ".join(urls + flight_urls)
-                    print_line(f"headrace {VERSION} is ready on {where} with store {shown(settings.store)}")
+                    seen = f", console on {console_url}" if console_url else ""
+                    print_line(f"headrace {VERSION} is ready on {where} with store {shown(settings.store)}{seen}")
                     sys.stdout.flush()
                     _tell_systemd("READY=1")
 
@@ -94,7 +99,7 @@ def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _advertised(settings: ServeSettings, http: str, flight: Sequence[str]) -> dict[str, str]:
+def _advertised(settings: ServeSettings, http: str, flight: Sequence[str], console: str | None) -> dict[str, str]:
     """The URLs under which others reach this server, by protocol."""
     found = {"http": http} | ({"flight": flight[0]} if flight else {})
     for protocol, url in found.items():
@@ -102,7 +107,8 @@ def _advertised(settings: ServeSettings, http: str, flight: Sequence[str]) -> di
         everywhere = socket.gethostname() if parts.hostname in _EVERYWHERE else parts.hostname or ""
         host = settings.advertised_name or everywhere
         found[protocol] = f"{parts.scheme}://{_in_url(host)}:{parts.port}"
-    return found | ({"console": settings.console_url} if settings.console_url else {})
+    seen = settings.console_url or console
+    return found | ({"console": seen} if seen else {})
 
 
 @contextmanager

@@ -48,6 +48,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     flight: listen address for Arrow Flight, which clients and Spark use; `off` disables it.
     advertised_name: host name or address under which others reach this server, for the list of servers. Empty: the
         host of each listen address, or the name of the machine where that is 0.0.0.0 or ::.
+    console: whether a console runs beside the server, as a process of its own that ends with it.
+    console_http: listen address of that console; port 0 picks a free port.
     console_url: where browsers reach a console that runs by itself: `/` of the HTTP port redirects there.
     tls_certificate, tls_key: PEM files. If both are set, the server accepts TLS only. Empty: no TLS.
     tls_client_ca: PEM file of the authority that signs client certificates. Empty: clients are not asked for one.
@@ -63,6 +65,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     http: str = "127.0.0.1:7070"
     flight: str = "127.0.0.1:7071"
     advertised_name: str = ""
+    console: bool = False
+    console_http: str = "127.0.0.1:7072"
     console_url: str = ""
     tls_certificate: str = ""
     tls_key: str = ""

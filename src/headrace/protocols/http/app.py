@@ -38,7 +38,6 @@ from headrace.protocols.http.routes import (
     messages,
     metrics,
     pages,
-    pipelines,
     queue_api,
     servers,
     sources,
@@ -57,7 +56,6 @@ _HANDLERS: Final = [
     *sources.HANDLERS,
     *identity.HANDLERS,
     *servers.HANDLERS,
-    *pipelines.HANDLERS,
 ]
 
 

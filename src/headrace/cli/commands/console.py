@@ -1,0 +1,104 @@
+"""`headrace console`: a web page for a server. The work is in the package headrace.console, imported only here."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.options import Ca, Token
+from headrace.cli.output import print_line
+from headrace.core.errors import InvalidInput
+
+HTTP_DEFAULT: Final = "127.0.0.1:7072"
+
+EXAMPLES: Final = """
+People sign in with a token of the server, and may do what it allows. Where the server needs no token, the console on
+loopback needs none either. The token of the console itself is used for charts only, and needs to read all topics.
+
+Examples:
+
+  headrace console
+
+  headrace console --url headrace://127.0.0.1:7071 --http 127.0.0.1:8080
+
+  headrace console --http 0.0.0.0:7072 --tls-certificate console.pem --tls-key console.key --allow-host console.example
+"""
+
+
+def console(
+    url: Annotated[
+        str | None,
+        typer.Option(
+            envvar="HEADRACE_URL",
+            help="Server, as headrace://HOST:PORT; several of one store with commas. \\[headrace://127.0.0.1:7071]",
+            metavar="URL",
+            rich_help_panel="Server",
+        ),
+    ] = None,
+    token: Token = None,
+    ca: Ca = None,
+    http: Annotated[
+        str, typer.Option(help="Listen address of the console; port 0 picks a free port.", metavar="HOST:PORT")
+    ] = HTTP_DEFAULT,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="PEM file of the console's certificate.", metavar="FILE")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file of its private key.", metavar="FILE")] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Answer to this name too, beside localhost and the listen address.", metavar="HOST"),
+    ] = None,
+    poll_seconds: Annotated[
+        float, typer.Option(help="Time between two samples for the charts.", min=0.2, max=300.0, metavar="SECONDS")
+    ] = 5.0,
+    parent: Annotated[int | None, typer.Option(help="End with this process.", metavar="PID", hidden=True)] = None,
+) -> None:
+    """Run the console: topics, messages, groups and charts in a browser, until SIGTERM or Ctrl-C."""
+    from headrace.cli.server.settings import parse_address
+
+    host, port = parse_address(http)
+    if (tls_certificate is None) != (tls_key is None):
+        raise Failure(Exit.USAGE, "TLS needs both --tls-certificate and --tls-key: give the missing one")
+    from headrace.client.addresses import parse_addresses
+    from headrace.client.connection import URL_DEFAULT
+
+    try:
+        parse_addresses(url or URL_DEFAULT)
+    except InvalidInput as error:
+        raise Failure(Exit.USAGE, str(error)) from None
+    try:
+        from headrace.console import server
+        from headrace.console.settings import ConsoleSettings
+    except ImportError as error:
+        raise Failure(
+            Exit.USAGE, f"the console is not installed ({error.name}): pip install 'headrace[console]'"
+        ) from None
+    try:
+        listener = server.bind(host, port)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Failure(Exit.USAGE, f"cannot listen on {http}: {reason}; choose another address with --http") from None
+    settings = ConsoleSettings(
+        url=url or URL_DEFAULT,
+        host=host,
+        port=listener.getsockname()[1],
+        token=token or "",
+        ca=ca,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+        allowed_hosts=tuple(allow_host or ()),
+        poll_seconds=poll_seconds,
+        parent=parent,
+    )
+
+    def say_ready() -> None:
+        scheme = "http" if tls_certificate is None else "https"
+        shown = f"[{host}]" if ":" in host else host
+        print_line(f"headrace console is ready on {scheme}://{shown}:{settings.port} for {settings.url}")
+        sys.stdout.flush()
+
+    server.serve(settings, listener, say_ready)

@@ -1,0 +1,52 @@
+"""A console beside a server: `headrace console` as a child process, started before the server is ready, ended with it.
+
+It is a process of its own so that a browser never slows the broker down. It ends by itself when the server dies.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.server.settings import ServeSettings, parse_address
+
+_END_SECONDS: Final = 10.0
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+
+
+@contextmanager
+def console_beside(settings: ServeSettings, flight_urls: Sequence[str]) -> Iterator[str | None]:
+    """Run a console if the settings ask for one; its URL."""
+    if not settings.console:
+        yield None
+        return
+    if not flight_urls:
+        raise Failure(Exit.USAGE, "the console calls the server over Flight: leave out --flight off, or --console")
+    parse_address(settings.console_http, "console_http")
+    url = flight_urls[0]
+    for everywhere, loopback in _EVERYWHERE.items():
+        url = re.sub(rf"//\[?{re.escape(everywhere)}\]?:", f"//{loopback}:", url)
+    command = [sys.executable, "-m", "headrace", "console", "--url", url, "--http", settings.console_http]
+    process = subprocess.Popen(
+        [*command, "--parent", str(os.getpid())], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        ready = re.search(r"ready on (\S+)", process.stdout.readline().decode(errors="replace"))
+        if ready is None:
+            raise Failure(Exit.USAGE, f"the console did not start: it ended with {process.wait()}; its reason is above")
+        yield ready.group(1)
+    finally:
+        process.terminate()
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()

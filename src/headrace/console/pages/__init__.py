@@ -1,0 +1,1 @@
+"""A module for each page; `register_all` adds them to the application."""

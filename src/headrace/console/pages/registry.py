@@ -1,0 +1,13 @@
+"""All pages, added to the application."""
+
+from __future__ import annotations
+
+from headrace.console.pages import overview, topics
+from headrace.console.pages.topic import page as topic
+from headrace.console.view.frame import Frame
+
+
+def register_all(frame: Frame) -> None:
+    """Add all pages."""
+    for module in (overview, topics, topic):
+        module.register(frame)

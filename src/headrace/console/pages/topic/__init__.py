@@ -1,0 +1,1 @@
+"""The page of a topic: a module for each of its tabs."""

@@ -1,0 +1,118 @@
+"""Sessions: who is signed in, each with a client of their own that sends their token.
+
+The browser holds a random session id in a cookie (HttpOnly, SameSite=Strict), never the token. Where the broker needs
+no token, a session is made without one, on loopback only. A session ends by signing out, after twelve idle hours, when
+the token is refused, or with the process. There is a limit on sessions: beyond it the one idle longest ends.
+
+Runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace import aio
+from headrace.console.settings import ConsoleSettings
+from headrace.core.errors import AccessDenied, HeadraceError
+from headrace.core.rights import Caller, Right
+
+IDLE_SECONDS: Final = 12 * 3600.0
+SESSIONS_MAX: Final = 200
+# How long a call of a page tries to reach the broker before the page says that it cannot.
+CALL_SECONDS: Final = 8.0
+
+
+@dataclass
+class Session:
+    """Somebody who is signed in."""
+
+    id: str
+    caller: Caller
+    client: aio.AsyncClient
+    token: str
+    used_at: float = field(default_factory=time.monotonic)
+    is_over: bool = False
+
+    def may(self, right: Right, topic: str = "*", group: str | None = None) -> bool:
+        """Whether the token gives a right; the broker checks again."""
+        return self.caller.may(right, topic, group)
+
+    def may_read(self, topic: str) -> bool:
+        """Whether the token may read a topic."""
+        return self.caller.may(Right.READ, topic)
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether the token may read all topics."""
+        return self.caller.may(Right.READ, "*")
+
+
+class Sessions:
+    """All sessions of a console."""
+
+    def __init__(self, settings: ConsoleSettings, allow_anonymous: bool) -> None:
+        self._settings = settings
+        self._allow_anonymous = allow_anonymous
+        self._by_id: dict[str, Session] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def find(self, session_id: str | None) -> Session | None:
+        """The session of an id, if it has not ended."""
+        session = self._by_id.get(session_id or "")
+        if session is None:
+            return None
+        if time.monotonic() - session.used_at > IDLE_SECONDS:
+            self.end(session)
+            return None
+        session.used_at = time.monotonic()
+        return session
+
+    async def sign_in(self, token: str) -> Session:
+        """A new session; raises what the broker says about the token."""
+        # An empty token, not None: the token in the environment of the console is not for those who open it.
+        client = aio.connect(
+            self._settings.url, token, root_certificates=self._settings.ca, timeout_seconds=CALL_SECONDS
+        )
+        try:
+            identity = await client.whoami()
+        except HeadraceError:
+            await client.close()
+            raise
+        caller = Caller(identity.name, identity.grants, identity.token_id, identity.expires_us)
+        session = Session(secrets.token_urlsafe(32), caller, client, token)
+        while len(self._by_id) >= SESSIONS_MAX:
+            self.end(min(self._by_id.values(), key=lambda each: each.used_at))
+        self._by_id[session.id] = session
+        return session
+
+    async def sign_in_without_token(self) -> Session | None:
+        """A session without a token, where the broker needs none and only this machine can reach the console."""
+        if not self._allow_anonymous:
+            return None
+        try:
+            return await self.sign_in("")
+        except AccessDenied:
+            return None
+
+    def end(self, session: Session) -> None:
+        """Sign out: calls of pages that are still open are refused."""
+        self._by_id.pop(session.id, None)
+        if not session.is_over:
+            session.is_over = True
+            task = asyncio.get_running_loop().create_task(session.client.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """End all sessions."""
+        for session in list(self._by_id.values()):
+            self.end(session)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def reader_of_all(self) -> Session | None:
+        """A session whose token may read the metrics."""
+        return next((each for each in self._by_id.values() if each.sees_all), None)

@@ -1,0 +1,148 @@
+"""Signing in and out: plain HTML without scripts, so that the cookie is set by an answer and pages cannot read it."""
+
+from __future__ import annotations
+
+import html
+from typing import Final
+from urllib.parse import parse_qs, quote, urlsplit
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.requests import HTTPConnection
+
+from headrace.console.monitor.poller import Poller
+from headrace.console.sessions import IDLE_SECONDS, Session, Sessions
+from headrace.core.errors import AccessDenied, HeadraceError
+
+PATH: Final = "/sign-in"
+_BODY_BYTES_MAX: Final = 16 << 10
+
+_PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Sign in · Headrace</title>
+<link rel="icon" href="/static/mark.svg">
+<link rel="stylesheet" href="/static/console.css">
+</head>
+<body class="hr-sign-in">
+<main>
+<img src="/static/mark.svg" alt="" width="40" height="40">
+<h1>Headrace</h1>
+<p class="hr-muted">{url}</p>
+{problem}
+<form method="post" action="/sign-in">
+<input type="hidden" name="next" value="{next}">
+<label for="token">Access token</label>
+<input id="token" name="token" type="password" autocomplete="current-password" autofocus required placeholder="hr_…"
+  spellcheck="false" maxlength="500">
+<button type="submit">Sign in</button>
+</form>
+<p class="hr-muted">No token yet? Whoever runs the server creates one:</p>
+<pre>headrace token create NAME --read '*'</pre>
+</main>
+</body>
+</html>
+"""
+# A link from another site is opened without the cookie, since it is SameSite=Strict; the page then opens itself.
+_AGAIN: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="0"><title>Headrace</title></head>
+<body></body></html>
+"""
+
+
+class SignIn:
+    """The cookie of a console, and its two routes."""
+
+    def __init__(self, sessions: Sessions, poller: Poller, url: str, port: int, is_tls: bool) -> None:
+        self._sessions = sessions
+        self._poller = poller
+        self._url = url
+        self._is_tls = is_tls
+        # Browsers share cookies between the ports of a host.
+        self._cookie = f"headrace_console_{port}"
+
+    def session_of(self, connection: HTTPConnection) -> Session | None:
+        """The session of a request."""
+        return self._sessions.find(connection.cookies.get(self._cookie))
+
+    async def admit(self, request: Request) -> Session | Response:
+        """The session of a request for a page, or where the browser goes to get one."""
+        session = self.session_of(request)
+        if session is not None:
+            return session
+        if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            return HTMLResponse(_AGAIN)
+        here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        try:
+            session = await self._sessions.sign_in_without_token()
+        except HeadraceError as error:
+            return self._form(here, f"The server cannot be reached: {error}", 503)
+        if session is None:
+            return RedirectResponse(f"{PATH}?next={quote(here, safe='')}", 303)
+        return self._entered(session, here)
+
+    def register(self, app: FastAPI) -> None:
+        """Add the routes."""
+
+        @app.get(PATH, include_in_schema=False)
+        async def form(next: str = "/") -> Response:
+            return self._form(next, "")
+
+        @app.post(PATH, include_in_schema=False)
+        async def sign_in(request: Request) -> Response:
+            fields = await _fields(request)
+            place, token = fields.get("next", "/"), fields.get("token", "").strip()
+            if not token:
+                return self._form(place, "Enter a token.", 400)
+            try:
+                session = await self._sessions.sign_in(token)
+            except AccessDenied as error:
+                return self._form(place, f"The server refused this token: {error}", 401)
+            except (HeadraceError, ValueError) as error:
+                return self._form(place, f"The server cannot be reached: {error}", 503)
+            before = self.session_of(request)
+            if before is not None:
+                self._sessions.end(before)
+            self._poller.wake()
+            return self._entered(session, place)
+
+        @app.post("/sign-out", include_in_schema=False)
+        async def sign_out(request: Request) -> Response:
+            session = self.session_of(request)
+            if session is not None:
+                self._sessions.end(session)
+            answer = RedirectResponse(PATH, 303)
+            answer.delete_cookie(self._cookie)
+            return answer
+
+    def _entered(self, session: Session, place: str) -> Response:
+        answer = RedirectResponse(_own_path(place), 303)
+        answer.set_cookie(
+            self._cookie, session.id, max_age=int(IDLE_SECONDS), httponly=True, samesite="strict", secure=self._is_tls
+        )
+        return answer
+
+    def _form(self, place: str, problem: str, status: int = 200) -> Response:
+        shown = f'<p class="hr-problem" role="alert">{html.escape(problem)}</p>' if problem else ""
+        page = _PAGE.format(url=html.escape(self._url), problem=shown, next=html.escape(_own_path(place)))
+        return HTMLResponse(page, status, {"Cache-Control": "no-store"})
+
+
+def _own_path(place: str) -> str:
+    """A path of this console, `/` in place of an address elsewhere."""
+    parts = urlsplit(place)
+    is_own = place.startswith("/") and not place.startswith(("//", "/\\")) and not parts.scheme and not parts.netloc
+    return place if is_own and parts.path != PATH else "/"
+
+
+async def _fields(request: Request) -> dict[str, str]:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _BODY_BYTES_MAX:
+            return {}
+    parsed = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
+    return {name: values[0] for name, values in parsed.items()}

@@ -1,0 +1,82 @@
+"""Line charts over time, drawn by ECharts in the browser; its time axis is in the reader's zone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from nicegui import ui
+
+from headrace.console.monitor.history import Points
+
+Unit = Literal["count", "bytes", "seconds"]
+
+RANGES: Final = {900: "15 min", 3600: "1 h", 6 * 3600: "6 h", 24 * 3600: "24 h"}
+_COLORS: Final = ("#0e8fb5", "#e08a1e", "#4a9d5b", "#a05fb4")
+# How a number is written on an axis; evaluated in the browser, and fixed here.
+_FORMATS: Final[dict[Unit, str]] = {
+    "count": "(v) => v >= 1e6 ? +(v / 1e6).toFixed(1) + 'M' : v >= 1e3 ? +(v / 1e3).toFixed(1) + 'k'"
+    " : +(+v).toFixed(1)",
+    "bytes": "(v) => v >= 1e9 ? +(v / 1e9).toFixed(1) + ' GB' : v >= 1e6 ? +(v / 1e6).toFixed(1) + ' MB'"
+    " : v >= 1e3 ? +(v / 1e3).toFixed(1) + ' KB' : +(+v).toFixed(0) + ' B'",
+    "seconds": "(v) => v >= 1 ? +(+v).toFixed(1) + ' s' : +(v * 1e3).toFixed(1) + ' ms'",
+}
+
+
+class Chart:
+    """A chart of some lines."""
+
+    def __init__(self, unit: Unit) -> None:
+        number = _FORMATS[unit]
+        self._element = ui.echart(
+            {
+                "animation": False,
+                "color": list(_COLORS),
+                "grid": {"left": 8, "right": 14, "top": 30, "bottom": 4, "containLabel": True},
+                "legend": {
+                    "top": 0,
+                    "left": 0,
+                    "icon": "roundRect",
+                    "itemWidth": 10,
+                    "itemHeight": 4,
+                    "textStyle": _TEXT,
+                },
+                "tooltip": {"trigger": "axis", ":valueFormatter": f"(v) => v == null ? '–' : ({number})(v)"},
+                "xAxis": {
+                    "type": "time",
+                    "axisLine": _LINE,
+                    "axisLabel": {**_TEXT, "hideOverlap": True},
+                    "splitLine": {"show": False},
+                },
+                "yAxis": {
+                    "type": "value",
+                    "min": 0,
+                    "splitNumber": 3,
+                    "splitLine": _LINE,
+                    "axisLabel": {**_TEXT, ":formatter": number},
+                },
+                "series": [],
+            }
+        ).classes("hr-chart")
+
+    def show(self, lines: Mapping[str, Points], seconds: float, now: float) -> None:
+        """Show these lines over the last seconds."""
+        options = self._element.options
+        options["xAxis"]["min"], options["xAxis"]["max"] = (now - seconds) * 1000, now * 1000
+        options["series"] = [_series(name, points) for name, points in lines.items()]
+        self._element.update()
+
+
+def _series(name: str, points: Points) -> dict[str, Any]:
+    data = [[time * 1000, value] for time, value in points]
+    return {"name": name, "type": "line", "showSymbol": False, "lineStyle": {"width": 1.6}, "data": data}
+
+
+def range_toggle() -> ui.toggle:
+    """The choice of how far back charts reach."""
+    return ui.toggle(RANGES, value=900).props("dense unelevated no-caps size=sm padding='4px 10px'")
+
+
+# Readable on light and on dark.
+_TEXT: Final[dict[str, Any]] = {"color": "#7b8d95", "fontSize": 11}
+_LINE: Final[dict[str, Any]] = {"lineStyle": {"color": "rgba(125, 145, 155, 0.25)"}}

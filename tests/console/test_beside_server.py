@@ -1,0 +1,43 @@
+"""A console that a server starts: it is found from the server's front page, and ends with the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+
+from tests.cli.processes import eventually, headrace
+from tests.server_process import ServerProcess
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/sign-in", trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_the_front_page_leads_to_the_console_which_ends_with_its_server(tmp_path: Path) -> None:
+    server = ServerProcess(f"file:{tmp_path}/store", "--console", "--set", "console_http=127.0.0.1:0")
+    try:
+        for end in (server.stop, server.kill):
+            answer = httpx.get(f"http://127.0.0.1:{server.port}/", trust_env=False)
+            assert answer.status_code == 307
+            console = answer.headers["location"]
+            assert _answers(console)
+            end()
+            eventually(lambda url=console: not _answers(url))  # type: ignore[misc]
+            server.start()
+    finally:
+        server.close()
+
+
+def test_a_console_needs_flight(tmp_path: Path) -> None:
+    refused = headrace("serve", "--store", f"file:{tmp_path}/store", "--console", "--flight", "off").refused(2)
+    assert "leave out --flight off, or --console" in refused
+
+
+def test_a_console_says_what_is_wrong_with_its_options() -> None:
+    assert "127.0.0.1:7070" in headrace("console", "--http", "7072").refused(2)
+    assert "headrace://HOST:PORT" in headrace("console", "--url", "http://127.0.0.1:7070").refused(2)
+    assert "--tls-key" in headrace("console", "--tls-certificate", "absent.pem").refused(2)

@@ -1,0 +1,111 @@
+"""Each page with real data of a real server, in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.console.conftest import Site, Visit
+
+
+@pytest.fixture(scope="module", autouse=True)
+def data(site: Site) -> None:
+    """Orders that a group has read half of."""
+    site.client.create_topic("orders", partitions=4)
+    with site.client.producer("orders", producer_id="till-7") as producer:
+        for number in range(200):
+            value = json.dumps({"order": number, "amount": number * 1.5, "customer": {"name": "ann"}})
+            producer.send(value.encode(), key=b"user-%d" % (number % 17), attributes={"kind": b"sale"})
+    site.client.register_group("orders", "billing")
+    site.client.commit_offsets("orders", "billing", dict.fromkeys(range(4), 10))
+
+
+def test_overview_shows_rates_groups_and_topics(visit: Visit) -> None:
+    page = visit("/")
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    groups = page.locator(".hr-panel", has_text="Groups by lag")
+    expect(groups.get_by_role("link", name="billing")).to_be_visible()
+    expect(groups).to_contain_text("160")
+    topics = page.locator(".hr-panel", has_text="Topics by rate")
+    expect(topics.get_by_role("link", name="orders")).to_be_visible()
+    expect(page.locator(".hr-card", has_text="Stored")).to_contain_text("200 messages")
+    expect(page.locator(".hr-panel", has_text="Needs attention")).to_contain_text("Nothing.")
+    expect(page.locator("canvas")).to_have_count(4)
+
+
+def test_topics_are_listed_filtered_and_sorted_with_their_lag(site: Site, visit: Visit) -> None:
+    for number in range(60):
+        site.client.create_topic(f"many-{number:02}")
+    page = visit("/topics?search=many")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(50)
+    expect(page.locator(".q-table__bottom")).to_contain_text("1-50 of 60")
+    page.get_by_label("Next page").click()
+    expect(rows).to_have_count(10)
+    page.keyboard.press("/")
+    page.keyboard.type("orders")
+    expect(rows).to_have_count(1)
+    expect(rows.first).to_contain_text("160")
+    rows.first.get_by_role("link", name="orders").click()
+    expect(page.get_by_role("heading", name="orders")).to_be_visible()
+
+
+def test_a_topic_is_created_and_deleted_by_its_name(site: Site, visit: Visit) -> None:
+    page = visit("/topics")
+    page.get_by_role("button", name="Create topic").click()
+    page.get_by_label("Name", exact=True).fill("short-lived")
+    page.get_by_label("Partitions").fill("3")
+    page.get_by_role("button", name="Create", exact=True).click()
+    expect(page.get_by_role("heading", name="short-lived")).to_be_visible()
+    expect(page.get_by_text("No messages yet")).to_be_visible()
+    assert site.client.describe_topic("short-lived").partitions == 3
+    page.get_by_role("button", name="Delete").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("0 messages")
+    confirm = dialog.get_by_role("button", name="Delete")
+    expect(confirm).to_be_disabled()
+    dialog.get_by_label("Confirmation").fill("short-lived")
+    confirm.click()
+    expect(page.get_by_role("heading", name="Topics")).to_be_visible()
+    assert "short-lived" not in site.client.list_topics()
+
+
+def test_a_message_is_shown_in_full_and_has_a_link_of_its_own(visit: Visit) -> None:
+    page = visit("/topic?name=orders")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(50)
+    rows.first.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("till-7")
+    expect(dialog).to_contain_text("sale")
+    expect(dialog.locator("pre")).to_contain_text('"name": "ann"')
+    dialog.get_by_role("button", name="Hex").click()
+    expect(dialog.locator("pre")).to_contain_text("00000000  7b 22")
+    linked = visit("/topic?name=orders&tab=messages&partition=0&offset=3")
+    expect(linked.get_by_role("dialog")).to_contain_text("Partition 0, offset 3")
+
+
+def test_messages_from_an_offset_of_a_partition(visit: Visit) -> None:
+    page = visit("/topic?name=orders")
+    page.get_by_label("Start").click()
+    page.get_by_role("option", name="From offset").click()
+    page.get_by_role("spinbutton", name="Offset").fill("5")
+    rows = page.locator("tbody tr")
+    expect(rows.first).to_contain_text("5")
+    times = page.locator("time").first
+    expect(times).to_have_attribute("title", re.compile(r"^\d{4}-\d\d-\d\d .* UTC$"))
+
+
+def test_help_is_one_key_away(visit: Visit) -> None:
+    page = visit("/")
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("Keyboard")
+
+
+def test_a_page_that_does_not_exist_says_so(visit: Visit) -> None:
+    page = visit("/topic?name=absent")
+    expect(page.get_by_text("There is no topic 'absent'")).to_be_visible()

@@ -1,0 +1,99 @@
+"""Signing in with each kind of token: what it may not do is not offered, and refused by the server anyway."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+import headrace
+from tests.console.conftest import Site, Visit
+from tests.console.processes import ConsoleProcess
+from tests.server_process import ROOT, ServerProcess
+
+
+def create_token(store: str, *arguments: str) -> str:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+    command = [sys.executable, "-m", "headrace", "token", "create", *arguments, "--store", store]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=kept)
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def tokens() -> dict[str, str]:
+    """Token by kind, filled by `site`."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, tokens: dict[str, str]) -> Iterator[Site]:
+    """A server that needs tokens, with a console that has none."""
+    directory: Path = tmp_path_factory.mktemp("store")
+    store = f"file:{directory}/store"
+    server = ServerProcess(store)
+    tokens["admin"] = create_token(store, "ada")
+    tokens["reader"] = create_token(store, "rita", "--read", "orders.*", "--expires", "2d")
+    tokens["publisher"] = create_token(store, "paul", "--publish", "orders.*")
+    console = ConsoleProcess(server.url)
+    with headrace.connect(server.url, tokens["admin"]) as client:
+        for name in ("orders.eu", "secret"):
+            client.create_topic(name)
+            with client.producer(name) as producer:
+                producer.send(b"hello").result()
+        yield Site(server, console, client)
+    console.close()
+    server.close()
+
+
+def sign_in(page: Page, token: str) -> None:
+    page.get_by_label("Access token").fill(token)
+    page.get_by_role("button", name="Sign in").click()
+
+
+def test_an_administrator_sees_everything_and_the_charts_start(visit: Visit, tokens: dict[str, str]) -> None:
+    page = visit("/topics")
+    expect(page).to_have_title("Sign in · Headrace")
+    sign_in(page, tokens["admin"])
+    expect(page.get_by_role("link", name="secret")).to_be_visible()
+    expect(page.get_by_role("button", name="Create topic")).to_be_visible()
+    assert tokens["admin"] not in page.url
+    page.goto(page.url.replace("/topics", "/"))
+    expect(page.locator(".hr-card", has_text="Topics")).to_contain_text("2")
+    page.get_by_label("Account").click()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_title("Sign in · Headrace")
+    page.go_back()
+    expect(page).to_have_title("Sign in · Headrace")
+
+
+def test_a_reader_reads_and_cannot_change_anything(visit: Visit, tokens: dict[str, str]) -> None:
+    page = visit("/")
+    sign_in(page, tokens["reader"])
+    expect(page.get_by_text("Your token expires in 2 days")).to_be_visible()
+    page.goto(page.url + "topics")
+    expect(page.get_by_role("link", name="orders.eu")).to_be_visible()
+    expect(page.get_by_role("link", name="secret")).to_have_count(0)
+    expect(page.get_by_role("button", name="Create topic")).to_have_count(0)
+    page.get_by_role("link", name="orders.eu").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.get_by_role("button", name="Delete")).to_have_count(0)
+    page.goto(page.url.replace("orders.eu", "secret"))
+    expect(page.get_by_text("Your token may not read this topic")).to_be_visible()
+
+
+def test_a_publisher_sees_names_only(visit: Visit, tokens: dict[str, str]) -> None:
+    page = visit("/topics")
+    sign_in(page, tokens["publisher"])
+    expect(page.get_by_role("link", name="orders.eu")).to_be_visible()
+    expect(page.locator("tbody tr").first).to_contain_text("–")
+
+
+def test_a_wrong_token_is_refused_with_the_reason(visit: Visit) -> None:
+    page = visit("/")
+    sign_in(page, "hr_0123456789ab_wrong")
+    expect(page.get_by_role("alert")).to_contain_text("the token is unknown or revoked")
