@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from headrace.broker import Broker
-from headrace.core.errors import Forbidden, Unauthenticated
+from headrace.core.errors import Forbidden, Unauthenticated, Untrusted
 from headrace.protocols.flight.server import FlightServer
 from headrace.spark.options import read_options, write_options
 from headrace.spark.read.batch_reader import BatchReader
@@ -61,6 +61,12 @@ def test_tokens_and_tls_reach_the_tasks(broker: Broker, tmp_path: Path, monkeypa
         read(site)
     monkeypatch.setenv("HEADRACE_TOKEN", reading)
     assert read(site) == [b"sale"]
+    # A retry does not help, so it is told at once and not after the two minutes that a server is waited for.
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
+    with pytest.raises(Untrusted, match="trusted"):
+        read({**site, "rootCertificates": str(tmp_path / "other.pem")})
+    with pytest.raises(Untrusted, match="another host"):
+        read({**site, "url": f"headrace+tls://127.0.0.1:{server.port}"})
     assert server.stop(60.0)
 
 
@@ -70,4 +76,6 @@ def test_the_first_server_that_answers_is_taken(broker: Broker) -> None:
     options = {"url": f"headrace://127.0.0.1:1,headrace://127.0.0.1:{server.port}"}
     write(options, b"a")
     assert read(options) == [b"a"]
+    with pytest.raises(Untrusted, match="does not use TLS"):
+        read({"url": f"headrace+tls://127.0.0.1:{server.port}"})
     assert server.stop(60.0)

@@ -102,6 +102,18 @@ def test_queries_over_one_load_do_not_narrow_each_other(
         spark.conf.set(PUSHING, before or "false")
 
 
+def test_a_topic_is_a_table_of_sparks_catalog(spark: SparkSession, client: Client, url: str, topic: str) -> None:
+    client.create_topic(topic)
+    publish(client, topic, numbers(0, 3))
+    name = topic.replace("-", "_")
+    spark.sql(f"CREATE TABLE {name} USING headrace OPTIONS (url '{url}', topic '{topic}', columns 'offset,value')")
+    try:
+        assert [row.value for row in spark.sql(f"SELECT value FROM {name} ORDER BY offset").collect()] == numbers(0, 3)
+        assert spark.table(name).columns == ["offset", "value"]
+    finally:
+        spark.sql(f"DROP TABLE {name}")
+
+
 def test_several_topics_are_one_frame(spark: SparkSession, client: Client, url: str, topic: str) -> None:
     names = [f"{topic}-{number}" for number in range(3)]
     for number, name in enumerate(names):

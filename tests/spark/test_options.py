@@ -115,8 +115,21 @@ def test_a_token_comes_from_the_option_before_the_environment(monkeypatch: pytes
 
 def test_certificates_are_read_at_the_driver(tmp_path: Path) -> None:
     file = tmp_path / "root.pem"
-    file.write_bytes(b"PEM")
-    assert reading(rootCertificates=str(file)).connection.root_certificates == b"PEM"
+    pem = b"-----BEGIN CERTIFICATE-----"
+    file.write_bytes(pem)
+    assert reading(rootCertificates=str(file)).connection.root_certificates == pem
+    file.write_bytes(b"something else")
+    with pytest.raises(InvalidInput, match="PEM"):
+        reading(rootCertificates=str(file))
+
+
+def test_the_address_comes_from_the_option_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_URL", "headrace://broker:1")
+    assert reading().connection.url == "headrace://broker:1"
+    assert reading(url="headrace://other:2").connection.url == "headrace://other:2"
+    monkeypatch.setenv("HEADRACE_URL", "http://broker:1")
+    with pytest.raises(InvalidInput, match="HEADRACE_URL is 'http://broker:1'"):
+        reading()
 
 
 def test_a_sink_is_exactly_once_unless_told_otherwise() -> None:

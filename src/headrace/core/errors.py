@@ -36,6 +36,7 @@
     │   ├── TopicDeleted
     │   └── Closed
     ├── Forked                  created before this process was forked: connect in this process
+    ├── Untrusted               TLS failed: a certificate is not trusted, or one side does not speak TLS
     ├── Unreachable             no server answers; try again later
     │   └── AnswerLost          the connection broke: the request may or may not have been carried out
     ├── ServerFailed            an unexpected error in the server
@@ -541,6 +542,18 @@ class Forked(HeadraceError):
             f"for the first time in the new process (post_fork of gunicorn, worker_process_init of Celery), or start "
             f"processes with the spawn or forkserver method"
         )
+
+
+@dataclass(eq=False)
+class Untrusted(HeadraceError):
+    """TLS failed for a reason that a retry does not change."""
+
+    code: ClassVar[str] = "untrusted"
+    url: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"no TLS connection to {self.url}: {self.reason}"
 
 
 @dataclass(eq=False)

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from headrace.client import Client, connect
 from headrace.client.addresses import parse_addresses
+from headrace.client.connection import URL_DEFAULT, URL_VARIABLE
 from headrace.client.retry import Backoff
 from headrace.core.errors import HeadraceError
 from headrace.core.retry import is_transient
@@ -61,3 +62,11 @@ class Connection:
             except HeadraceError as error:
                 if not is_transient(error) or not backoff.wait(error):
                     raise
+
+
+def default_url() -> str:
+    """The address if none is given: of the environment, or of this machine."""
+    named = os.environ.get(URL_VARIABLE)
+    if named:
+        parse_addresses(named, URL_VARIABLE)
+    return named or URL_DEFAULT

@@ -22,13 +22,12 @@ from headrace.core.limits import FETCH_BYTES_MAX, PARTITIONS_MAX, SEQNO_MAX
 from headrace.core.names import check_group_name, check_id, check_topic_name, topic_key
 from headrace.core.positions import EARLIEST, LATEST, PerPartition, Position, parse_position, parse_time
 from headrace.core.settings import TopicSettings
-from headrace.spark.connection import Connection
+from headrace.spark.connection import Connection, default_url
 from headrace.spark.read.subscription import Subscription, check_pattern
 from headrace.spark.schema import METADATA, READ_COLUMNS, Metadata
 
 Delivery = Literal["exactly-once", "at-least-once"]
 
-URL_DEFAULT: Final = "headrace://127.0.0.1:7071"
 SPLIT_MESSAGES_DEFAULT: Final = 1_000_000
 TIMEOUT_SECONDS_DEFAULT: Final = 120
 TRIGGER_DELAY_SECONDS: Final = 900
@@ -57,9 +56,23 @@ _READ: Final = (
     "startingTimestamp",
 )
 _WRITE: Final = (*_CONNECTION, "topic", "batchId", "createTopic", "delivery", "partitions", "sinkId", "topicSettings")
-# Options that Spark itself adds to those of a sink.
+# Options that Spark itself adds: to those of a sink, and to those of a table in its catalog, which it also repeats with
+# a prefix.
 _CHECKPOINT: Final = "checkpointlocation"
-_OF_SPARK: Final = frozenset({_CHECKPOINT})
+_OF_SPARK: Final = frozenset(
+    {
+        _CHECKPOINT,
+        "collation",
+        "comment",
+        "external",
+        "is_managed_location",
+        "location",
+        "owner",
+        "provider",
+        "table_type",
+    }
+)
+_OF_TABLES: Final = "option."
 _BOOLEANS: Final = {"true": True, "false": False}
 
 
@@ -266,12 +279,23 @@ def default_start(options: ReadOptions, is_stream: bool) -> Position:
     return options.start or (LATEST if is_stream else EARLIEST)
 
 
+def _is_of_spark(name: str) -> bool:
+    return name in _OF_SPARK or name.startswith(_OF_TABLES)
+
+
+def table_options(given: Mapping[str, str]) -> dict[str, str]:
+    """What a table of Spark's catalog must remember of its options: all but the token, if they are of a table."""
+    if not any(name.lower().startswith(_OF_TABLES) for name in given):
+        return {}
+    return {name: value for name, value in given.items() if not _is_of_spark(name.lower()) and name.lower() != "token"}
+
+
 class _Options:
     """Options by lower-case name."""
 
     def __init__(self, given: Mapping[str, str], known: Iterable[str]) -> None:
         names = {name.lower(): name for name in known}
-        self._given = {name.lower(): value for name, value in given.items() if name.lower() not in _OF_SPARK}
+        self._given = {name.lower(): value for name, value in given.items() if not _is_of_spark(name.lower())}
         for name in self._given:
             if name not in names:
                 close = difflib.get_close_matches(name, names, n=3) or sorted(names)
@@ -319,8 +343,8 @@ class _Options:
         token, certificates = self.text("token"), self.text("rootCertificates")
         seconds = self.whole("timeoutSeconds", 1, 24 * 3600)
         return Connection(
-            url=self.text("url") or URL_DEFAULT,
-            # Read in the driver: executors have a different environment.
+            # The environment is read in the driver: executors have another one.
+            url=self.text("url") or default_url(),
             token=token if token is not None else os.environ.get(TOKEN_VARIABLE),
             root_certificates=None if certificates is None else _pem(certificates),
             timeout_seconds=float(TIMEOUT_SECONDS_DEFAULT if seconds is None else seconds),
@@ -330,6 +354,9 @@ class _Options:
 def _pem(file: str) -> bytes:
     try:
         with open(file, "rb") as opened:
-            return opened.read(FETCH_BYTES_MAX)
+            content = opened.read(FETCH_BYTES_MAX)
     except OSError as error:
         raise InvalidInput("rootCertificates", repr(file)[:100], f"it cannot be read: {error.strerror}") from None
+    if b"-----BEGIN" not in content:
+        raise InvalidInput("rootCertificates", repr(file)[:100], "it has no certificate: it must be a PEM file")
+    return content

@@ -87,6 +87,8 @@ METADATA: Final[dict[str, StructType]] = {
     ),
 }
 
+_TABLE_OPTIONS: Final = "headrace.options"
+
 _TEXT: Final = (StringType, CharType, VarcharType, NullType)
 _BYTES: Final = (BinaryType, *_TEXT)
 _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType, NullType)
@@ -107,6 +109,29 @@ _WRITABLE: Final[Mapping[str, tuple[tuple[type[DataType], ...], str]]] = {
 def read_schema(columns: Sequence[str]) -> StructType:
     """The schema of rows with these columns."""
     return StructType([_FIELDS[name] for name in columns])
+
+
+def with_table_options(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """A schema whose first field carries the options of a table: Spark keeps them there and nowhere else."""
+    if not options:
+        return schema
+    first, *others = schema.fields
+    metadata = {_TABLE_OPTIONS: dict(options)}
+    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
+
+
+def options_of_table(schema: StructType) -> dict[str, str]:
+    """The options that a schema carries."""
+    return {} if not schema.fields else dict((schema.fields[0].metadata or {}).get(_TABLE_OPTIONS, {}))
+
+
+def is_same(one: StructType, other: StructType) -> bool:
+    """Whether two schemas have the same fields, whatever they carry."""
+
+    def plain(schema: StructType) -> list[tuple[str, DataType, bool]]:
+        return [(field.name, field.dataType, field.nullable) for field in schema.fields]
+
+    return plain(one) == plain(other)
 
 
 def check_writable(schema: StructType, has_topic: bool) -> None:

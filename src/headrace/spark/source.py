@@ -19,10 +19,17 @@ from pyspark.sql.types import StructType
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.metadata import MetadataReader
-from headrace.spark.options import check_batch, check_stream, read_options, write_options
+from headrace.spark.options import check_batch, check_stream, read_options, table_options, write_options
 from headrace.spark.read.batch_reader import BatchReader
 from headrace.spark.read.stream_reader import StreamReader
-from headrace.spark.schema import METADATA, check_writable, read_schema
+from headrace.spark.schema import (
+    METADATA,
+    check_writable,
+    is_same,
+    options_of_table,
+    read_schema,
+    with_table_options,
+)
 from headrace.spark.write.writers import BatchWriter, StreamWriter
 
 
@@ -41,21 +48,23 @@ class HeadraceSource(DataSource):
     def schema(self) -> StructType:
         """The columns that are read."""
         options = read_options(self._given)
-        return METADATA[options.metadata] if options.metadata else read_schema(options.columns)
+        found = METADATA[options.metadata] if options.metadata else read_schema(options.columns)
+        return with_table_options(found, table_options(self._given))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batch reader."""
-        options = read_options(self._given)
+        # Spark reads a table of its catalog without the options it was created with.
+        options = read_options({**options_of_table(schema), **self._given})
         check_batch(options)
-        if schema != self.schema():
+        if not is_same(schema, METADATA[options.metadata] if options.metadata else read_schema(options.columns)):
             raise InvalidInput("schema", schema.simpleString()[:100], "it is fixed: omit it, or choose `columns`")
         return MetadataReader(options, schema) if options.metadata else BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The stream reader."""
-        options = read_options(self._given)
+        options = read_options({**options_of_table(schema), **self._given})
         check_stream(options)
-        if schema != self.schema():
+        if not is_same(schema, read_schema(options.columns)):
             raise InvalidInput("schema", schema.simpleString()[:100], "it is fixed: omit it, or choose `columns`")
         return StreamReader(options, schema)
 

@@ -9,10 +9,19 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import flight
 
-from headrace.core.errors import AnswerLost, Closed, HeadraceError, ServerFailed
+from headrace.core.errors import AnswerLost, Closed, HeadraceError, ServerFailed, Untrusted
 from headrace.wire.errors import UNEXPECTED_MARK, decode_error
 
 _REASON_CHARACTERS_MAX: Final = 200
+# What OpenSSL says within the text of Flight, and what to do about it.
+_TLS_FAULTS: Final = {
+    "certificate verify failed": (
+        "its certificate is not signed by an authority that is trusted here: give the certificate of its authority as "
+        "root certificates"
+    ),
+    "is not in peer certificate": "its certificate is for another host: connect by a name that the certificate has",
+    "wrong version number": "the server does not use TLS there: connect with headrace://",
+}
 
 
 @contextmanager
@@ -33,6 +42,10 @@ def core_error(error: Exception, url: str) -> HeadraceError:
         return carried
     if isinstance(error, flight.FlightCancelledError | pa.ArrowCancelled):
         return Closed("the stream")
+    told = str(error).lower().replace("_", " ")
+    for fault, remedy in _TLS_FAULTS.items():
+        if fault in told:
+            return Untrusted(url, remedy)
     reason = str(error).split(". gRPC client debug context")[0].split(". Detail:")[0][:_REASON_CHARACTERS_MAX]
     if isinstance(error, flight.FlightInternalError) and UNEXPECTED_MARK in reason:
         return ServerFailed(reason)

@@ -31,6 +31,7 @@ from headrace.core.errors import (
     Overloaded,
     StoreUnavailable,
     Unreachable,
+    Untrusted,
 )
 from headrace.wire import operations, tickets
 
@@ -156,6 +157,8 @@ class FlightTransport:
         except (AccessDenied, LimitExceeded, Overloaded):
             # It answers; whoever asks for something will be told so.
             return _Connection(address, client)
+        except Untrusted:
+            raise
         except (HeadraceError, pa.ArrowException) as error:
             raise Unreachable(address.url, getattr(error, "reason", str(error))) from None
         return _Connection(address, client)

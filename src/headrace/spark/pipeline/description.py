@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from headrace.core.limits import WINDOW_SECONDS_DEFAULT
+from headrace.spark.connection import default_url
 
 Mode = Literal["stream", "batch"]
 # Files of these formats are put into a table by Headrace itself, each micro-batch once.
@@ -37,9 +38,12 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Server(Section, frozen=True, kw_only=True):
-    """The broker, for all parts that do not name another; if `token` is omitted, HEADRACE_TOKEN is used when set."""
+    """The broker, for all parts that do not name another.
 
-    url: str = "headrace://127.0.0.1:7071"
+    If `url` or `token` is omitted, HEADRACE_URL and HEADRACE_TOKEN are used when set.
+    """
+
+    url: str | None = None
     token: str | None = None
     ca: str | None = None
 
@@ -197,4 +201,4 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
     def url_of(self, part: TopicSource | TopicSink | DeadTopic) -> str:
         """The broker of a part."""
-        return part.url or self.server.url
+        return part.url or self.server.url or default_url()
