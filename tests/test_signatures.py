@@ -40,7 +40,7 @@ ON_THE_WIRE = {"name": ["topic"], "commit_key": ["writer", "number", "fingerprin
 # An operation of the wire that is no method of the broker: who calls is known to servers alone.
 ONLY_ON_THE_WIRE = {"whoami"}
 # Rights are checked on a topic, so that also listing all has one.
-IGNORED_FIELDS = {("list_topics", "topic"), ("list_servers", "topic")}
+IGNORED_FIELDS = {("list_topics", "topic"), ("list_servers", "topic"), ("list_pipelines", "topic")}
 
 ROWS = pa.record_batch({"value": [b"a", b"b"]})
 

@@ -24,7 +24,7 @@ def commands() -> list[tuple[str, ...]]:
 def test_the_commands_of_the_design() -> None:
     expected = (
         "backup bench console consume doctor group group/create group/delete group/describe group/list group/seek "
-        "pipeline pipeline/check pipeline/run produce serve source source/list source/reset "
+        "pipeline pipeline/check pipeline/list pipeline/run produce serve source source/list source/reset "
         "token token/create token/list "
         "token/revoke token/rotate topic topic/alter topic/create topic/delete topic/describe topic/list "
         "verify verify/check version whoami"

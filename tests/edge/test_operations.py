@@ -23,6 +23,7 @@ from pyarrow import flight
 from headrace.broker import Broker
 from headrace.client import connect
 from headrace.core.errors import StageNotFound
+from headrace.core.pipelines import PipelineReport
 from headrace.core.rights import Right
 from headrace.edge.operations import OPERATIONS
 from headrace.protocols.flight.server import FlightServer
@@ -59,6 +60,8 @@ class Token:
             return "admitted"
         if not self.is_known:
             return "unauthenticated"
+        if need.any_right:
+            return "admitted" if self.topics in ("*", "mine-*") else "forbidden"
         if need.right is None:
             return "admitted"
         is_mine = self.topics in ("*", "mine-*") if is_on_topic else self.topics == "*"
@@ -164,6 +167,7 @@ def _http(method: str, path: str, operation: str, body: dict[str, Any] | None = 
             ("{topic:str}", topic),
             ("{group:str}", GROUP),
             ("{member:str}", "m"),
+            ("{pipeline:str}", "land"),
             ("{producer:str}", PRODUCER),
             ("{writer:str}", PRODUCER),
             ("{partition:int}", "0"),
@@ -266,6 +270,8 @@ _FIELDS: Final[dict[str, Any]] = {
     "partition": 0,
     "time_us": 0,
     "stages": [],
+    "pipeline": "land",
+    "report": PipelineReport(run_id="1", state="running", started_us=0),
 }
 
 
@@ -387,6 +393,7 @@ def test_the_documentation_has_every_operation() -> None:
     rows = {line.split("`")[1]: line for line in text.splitlines() if line.startswith("| `")}
     assert rows.keys() == OPERATIONS.keys()
     for name, need in OPERATIONS.items():
+        assert ("any right on the topic" in rows[name]) == need.any_right, name
         right, group, producer = f"`{need.right}`", "for the group", "for the producer ids"
         said = (right in rows[name], group in rows[name], producer in rows[name], rows[name].endswith("| yes |"))
         assert said == (need.right is not None, need.for_group, need.for_producer, need.is_audited), name

@@ -14,15 +14,18 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.core.errors import Closed, OffsetOutOfRange, PartitionNotFound, StorageError, TopicExists
+from headrace.core.errors import Closed, OffsetOutOfRange, PartitionNotFound, StorageError, TopicDeleted, TopicExists
 from headrace.core.groups.group import Group, Member
 from headrace.core.ids import Kind
+from headrace.core.limits import PIPELINES_PER_TOPIC_MAX
 from headrace.core.messages import READ_SCHEMA, STORED_SCHEMA, message_sizes
 from headrace.core.names import topic_key
+from headrace.core.pipelines import PipelineReport
 from headrace.core.publish.plan import Commit, CommitKey, TopicState, plan_reset
 from headrace.core.rights import Grant, Right
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
@@ -81,6 +84,34 @@ def sizes_in(batch: pa.RecordBatch) -> list[int]:
 
 class CatalogContract:
     """Topics, groups and offsets."""
+
+    def test_the_last_report_of_each_pipeline_is_kept_with_its_topic(self, place: Place) -> None:
+        pipelines = place.store.catalog.pipelines
+        orders, other = Topic(place, "Orders"), Topic(place, "other")
+        first = PipelineReport(run_id="1", state="running", started_us=1, error="'; DROP \0 🛞")
+        last = msgspec.structs.replace(first, state="failed")
+        for topic, report, now_us in ((orders, first, 10), (other, first, 20), (orders, last, 30)):
+            pipelines.put(topic.record.id, topic.record.name, "land", report, now_us)
+        place.reopen()
+        pipelines = place.store.catalog.pipelines
+        assert pipelines.all() == [(orders.record.id, "land", last, 30), (other.record.id, "land", first, 20)]
+        assert pipelines.forget(30) == 1
+        assert [row[0] for row in pipelines.all()] == [orders.record.id]
+        place.store.catalog.remove_topic(orders.record.id)
+        assert pipelines.all() == []
+        with pytest.raises(TopicDeleted):
+            pipelines.put(orders.record.id, "Orders", "land", last, 40)
+
+    def test_of_too_many_pipelines_of_a_topic_the_newest_are_kept(self, place: Place) -> None:
+        pipelines = place.store.catalog.pipelines
+        orders, other = Topic(place, "Orders"), Topic(place, "other")
+        report = PipelineReport(run_id="1", state="running", started_us=1)
+        pipelines.put(other.record.id, "other", "old", report, 0)
+        for number in range(PIPELINES_PER_TOPIC_MAX + 2):
+            pipelines.put(orders.record.id, "Orders", f"land-{number:03}", report, number)
+        names = [name for topic_id, name, _, _ in pipelines.all() if topic_id == orders.record.id]
+        assert (len(names), names[0]) == (PIPELINES_PER_TOPIC_MAX, "land-002")
+        assert [name for topic_id, name, _, _ in pipelines.all() if topic_id == other.record.id] == ["old"]
 
     def test_space_is_that_of_a_file_system_if_there_is_one(self, place: Place) -> None:
         space = place.store.disk_space()

@@ -32,6 +32,8 @@ class AsyncClient(ThreadBridge[Client]):
     list_topics = awaited(Client.list_topics)
     whoami = awaited(Client.whoami)
     list_servers = awaited(Client.list_servers)
+    report_pipeline = awaited(Client.report_pipeline)
+    list_pipelines = awaited(Client.list_pipelines)
     offsets = awaited(Client.offsets)
     await_offsets = awaited(Client.await_offsets)
     offset_at = awaited(Client.offset_at)

@@ -77,6 +77,7 @@ from headrace.core.limits import (
 )
 from headrace.core.messages import NO_MESSAGES, accept
 from headrace.core.names import check_group_name, check_id
+from headrace.core.pipelines import PipelineDescription, PipelineReport, check_report, listed_state
 from headrace.core.publish.plan import DUPLICATE_COMMIT, CommitKey, Receipts, all_duplicates
 from headrace.core.settings import TopicOptions
 from headrace.storage.interface import Store
@@ -517,6 +518,23 @@ class Broker:
     def describe_group(self, topic: str, group: str) -> GroupDescription:
         """Describe a group, with its lag."""
         return describe_group(self._topics.find(topic), check_group_name(group), self._clock.now_us())
+
+    # Pipelines
+
+    def report_pipeline(self, topic: str, pipeline: str, report: PipelineReport) -> None:
+        """Report the progress of a pipeline that reads the topic, or writes to it; only the last report is kept."""
+        name, checked = check_id("pipeline", pipeline), check_report(report)
+        record = self._topics.find(topic).record
+        self._store.catalog.pipelines.put(record.id, record.name, name, checked, self._clock.now_us())
+
+    def list_pipelines(self) -> list[PipelineDescription]:
+        """The pipelines that report to topics of the store, as they last reported; those of deleted topics are gone."""
+        topics, now_us = {record.id: record.name for record in self._topics.records()}, self._clock.now_us()
+        return [
+            PipelineDescription(topics[topic_id], name, listed_state(report, reported_us, now_us), reported_us, report)
+            for topic_id, name, report, reported_us in self._store.catalog.pipelines.all()
+            if topic_id in topics
+        ]
 
     def _membership(self, found: OpenTopic, group: Group, member: str) -> Membership:
         assigned = rules.assigned(group, member, found.topic.record.partitions)

@@ -16,7 +16,7 @@ from headrace.broker.queue_api.registrations import Registrations
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.errors import HeadraceError
-from headrace.core.limits import MICROSECONDS, PRODUCERS_MAX
+from headrace.core.limits import MICROSECONDS, PIPELINE_KEPT_SECONDS, PRODUCERS_MAX
 from headrace.core.publish.plan import TopicState
 from headrace.storage.interface import Store
 
@@ -57,6 +57,7 @@ class MaintenanceTasks:
             self.forget_sources: self._settings.sources_check_seconds,
             self.forget_producers: self._settings.sources_check_seconds,
             self.forget_consumers: self._settings.sources_check_seconds,
+            self.forget_pipelines: self._settings.sources_check_seconds,
         }
 
     def watch_clock(self) -> None:
@@ -106,6 +107,11 @@ class MaintenanceTasks:
         """Forget the producers opened first, above the limit; only a shared store has them stored."""
         if self._store.signals is not None:
             self._count("producers_forgotten", self._store.catalog.forget_producers(PRODUCERS_MAX))
+
+    def forget_pipelines(self) -> None:
+        """Forget pipelines that have not reported for long."""
+        silent_since_us = self._clock.now_us() - PIPELINE_KEPT_SECONDS * MICROSECONDS
+        self._count("pipelines_forgotten", self._store.catalog.pipelines.forget(silent_since_us))
 
     def drop_outlived(self) -> None:
         """Delete messages past retention that no important group holds."""

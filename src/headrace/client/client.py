@@ -47,6 +47,7 @@ from headrace.core.limits import (
     SESSION_TIMEOUT_SECONDS,
     SOURCES_LISTED,
 )
+from headrace.core.pipelines import PipelineDescription, PipelineReport
 from headrace.core.positions import microseconds
 from headrace.core.publish.plan import CommitKey
 from headrace.core.settings import TopicOptions
@@ -196,6 +197,16 @@ class Client:
             self._calls(wire.Seek(topic, group, dict(to)))
         else:
             self._calls(wire.Seek(topic, group, positions_at(self._calls, topic, position)))
+
+    # Pipelines
+
+    def report_pipeline(self, topic: str, pipeline: str, report: PipelineReport) -> None:
+        """Report the progress of a pipeline that reads the topic, or writes to it; only the last report is kept."""
+        self._calls(wire.ReportPipeline(topic, pipeline, report))
+
+    def list_pipelines(self) -> list[PipelineDescription]:
+        """The pipelines that report to topics on which the token has any right, as they last reported."""
+        return self._calls(wire.ListPipelines())
 
     # Messages
 

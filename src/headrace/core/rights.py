@@ -42,6 +42,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     right: on its topic, or on all topics if it has none; without a right any authenticated caller may call.
     for_group: the right must hold for the group that is named.
     for_producer: the right must hold for the producer id, or the writer of commit keys, that is named.
+    any_right: any right on its topic is enough.
     is_public: no authentication.
     is_audited: recorded in the audit log when done.
     """
@@ -49,6 +50,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     right: Right | None = None
     for_group: bool = False
     for_producer: bool = False
+    any_right: bool = False
     is_public: bool = False
     is_audited: bool = False
 
@@ -89,6 +91,11 @@ class Caller(msgspec.Struct, frozen=True):
         """Whether any grant gives any right on the topic."""
         key = topic_key(topic)
         return any(grant.rights and _matcher(grant.pattern, True).fullmatch(key) for grant in self.grants)
+
+    def require_any(self, topic: str) -> None:
+        """Raise `Forbidden` without any right on the topic."""
+        if not self.may_see(topic):
+            raise Forbidden(self.name, "use", topic)
 
     def may_publish_as_anyone(self, topic: str) -> bool:
         """Whether the caller may use every producer id, so that batches need no check."""

@@ -14,6 +14,7 @@ from headrace.core.descriptions import Identity, Staged, TopicDescription
 from headrace.core.errors import InvalidInput, QuotaExceeded, StageNotFound
 from headrace.core.limits import FETCH_WAIT_SECONDS_MAX
 from headrace.core.names import composed
+from headrace.core.pipelines import PipelineDescription
 from headrace.core.publish.plan import CommitKey
 from headrace.core.settings import TopicSettings
 from headrace.edge.access import LOOK_SECONDS, Principal
@@ -49,6 +50,10 @@ def _call_method(operation: wire.Operation[Any], broker: Broker, _: Principal) -
 
 def _list_topics(_: wire.ListTopics, broker: Broker, principal: Principal) -> list[str]:
     return [topic for topic in broker.list_topics() if principal.caller.may_see(topic)]
+
+
+def _list_pipelines(_: wire.ListPipelines, broker: Broker, principal: Principal) -> list[PipelineDescription]:
+    return [pipeline for pipeline in broker.list_pipelines() if principal.caller.may_see(pipeline.topic)]
 
 
 def _whoami(_: wire.Whoami, broker: Broker, principal: Principal) -> Identity:
@@ -103,6 +108,7 @@ def _publish_staged(operation: wire.PublishStaged, broker: Broker, principal: Pr
 
 _PERFORMERS: Final[dict[type[wire.Operation[Any]], Performer]] = {
     wire.ListTopics: _list_topics,
+    wire.ListPipelines: _list_pipelines,
     wire.Whoami: _whoami,
     wire.CreateTopic: _create_topic,
     wire.AlterTopic: _alter_topic,

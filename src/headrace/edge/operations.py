@@ -65,6 +65,8 @@ def check(
         # Without a group name a limited grant cannot match.
         named = (group or "") if need.for_group else None
         caller.require(need.right, topic, named, producer if need.for_producer else None)
+    if need.any_right:
+        caller.require_any(topic)
 
 
 def check_producers(caller: Caller, topic: str, batch: pa.RecordBatch) -> None:

@@ -63,6 +63,7 @@ from headrace.storage.group_row import (
     groups_query,
     raise_offsets,
 )
+from headrace.storage.pipelines import Pipelines
 from headrace.storage.servers import Servers
 from headrace.storage.tables import (
     ADDED_COLUMNS,
@@ -148,6 +149,7 @@ class Catalog:
             index_elements=[*KEYS, "partition"], set_={"queueoffset": row.excluded.queueoffset}
         )
         self.servers = Servers(self._do)
+        self.pipelines = Pipelines(self._do, self._upsert)
         self._do(self._make_tables if make_tables else self._check_tables)
 
     def _make_tables(self, connection: Connection) -> None:

@@ -124,6 +124,18 @@ all_tokens = Table(
     Column("used_us", BigInteger),
 )
 
+# The last report of each pipeline to the topic that it reads, or else writes: `report` is JSON.
+all_pipelines = Table(
+    "all_pipelines",
+    metadata,
+    Column("topicid", Integer, ForeignKey("all_topics.topicid", ondelete="CASCADE"), nullable=False),
+    Column("pipelinename", Text, nullable=False),
+    Column("report", Text, nullable=False),
+    Column("reported_us", BigInteger, nullable=False),
+    PrimaryKeyConstraint("topicid", "pipelinename"),
+    **_IN_PLACE,
+)
+
 # The servers that share a store: `addresses` is JSON, a URL by protocol; the times are those of the database's clock.
 all_servers = Table(
     "all_servers",

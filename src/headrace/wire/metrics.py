@@ -33,6 +33,7 @@ class Metric(msgspec.Struct, frozen=True):
 
 _TOPIC: Final = ("topic",)
 _GROUP: Final = ("topic", "group")
+_PIPELINE: Final = ("topic", "pipeline")
 _PARTITION: Final = ("topic", "partition")
 _NONE: Final = ()
 
@@ -112,6 +113,12 @@ _ALL: Final = (
         "When the group last committed offsets at this server, in seconds since 1970; missing if it has not yet",
     ),
     _of_store("group_committed_offset", (*_GROUP, "partition"), "Next offset that the group will read"),
+    # Pipelines
+    _of_store("pipeline_running", _PIPELINE, "1 while a run of the pipeline reports, 0 after it ended or was lost"),
+    _of_store("pipeline_failed", _PIPELINE, "1 if the last run of the pipeline failed or was lost"),
+    _of_store("pipeline_messages_per_second", _PIPELINE, "Messages per second, as the pipeline last reported"),
+    _of_store("pipeline_lag_messages", _PIPELINE, "Unread messages of its topic, as the pipeline last reported"),
+    _of_store("pipeline_dead_letters", _PIPELINE, "Messages that the last run of the pipeline could not process"),
     # Maintenance
     _counter("segments_dropped", _NONE, "Segments deleted by retention"),
     _counter("segments_sealed", _NONE, "Complete segments whose index was written later than usual"),
@@ -120,6 +127,7 @@ _ALL: Final = (
     _counter("links_expired", _NONE, "Links of idle sources to partitions that expired"),
     _counter("sources_forgotten", _NONE, "Idle sources forgotten above the limit of sources"),
     _counter("queue_consumers_forgotten", _NONE, "Consumers of the PgQueue HTTP API deleted because they were idle"),
+    _counter("pipelines_forgotten", _NONE, "Pipelines removed from the list because they were silent for 7 days"),
     _counter("stages_expired", _NONE, "Stages that expired before they were published"),
     _counter("window_cleanings", _NONE, "Cleanings of the deduplication windows"),
     _counter("payloads_cleaned", _NONE, "Payloads removed from the deduplication window after their time"),

@@ -25,11 +25,13 @@ from headrace.core.descriptions import (
 )
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import SESSION_TIMEOUT_SECONDS, SOURCES_LISTED
+from headrace.core.pipelines import PipelineDescription, PipelineReport
 from headrace.core.rights import Need, Right
 
 Answer = TypeVar("Answer")
 
 _AUTHENTICATED: Final = Need()
+_ANY_RIGHT: Final = Need(any_right=True)
 _READ: Final = Need(right=Right.READ)
 _READ_AS_GROUP: Final = Need(right=Right.READ, for_group=True)
 _PUBLISH: Final = Need(right=Right.PUBLISH)
@@ -290,6 +292,22 @@ class Whoami(Operation[Identity], tag="whoami"):
 
 class ListServers(Operation[list[ServerDescription]], tag="list_servers"):
     """The running servers of the store, with their addresses; `topic` is ignored."""
+
+    need: ClassVar = _AUTHENTICATED
+    on_topic: ClassVar = False
+    topic: str = "*"
+
+
+class ReportPipeline(Operation[None], tag="report_pipeline"):
+    """Report the progress of a pipeline that reads the topic, or writes to it; only the last report is kept."""
+
+    need: ClassVar = _ANY_RIGHT
+    pipeline: str
+    report: PipelineReport
+
+
+class ListPipelines(Operation[list[PipelineDescription]], tag="list_pipelines"):
+    """The pipelines that report to topics on which the caller has any right; `topic` is ignored."""
 
     need: ClassVar = _AUTHENTICATED
     on_topic: ClassVar = False

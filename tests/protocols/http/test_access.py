@@ -26,7 +26,7 @@ PUBLIC_PATHS = {"/", "/docs", "/docs/openapi.json", "/docs/{path:str}", "/health
 PLACES = {"{topic:str}": path_of(TOPIC).removeprefix("/v1/"), "{partition:int}": "0", "{path:str}": "x"}
 
 
-PUBLIC, CHECKED_INSIDE = "public", "checked inside"
+PUBLIC, CHECKED_INSIDE, ANY_RIGHT = "public", "checked inside", "any right"
 
 
 def right_of(opt: dict[str, Any]) -> object:
@@ -34,6 +34,8 @@ def right_of(opt: dict[str, Any]) -> object:
     need = OPERATIONS.get(opt.get("operation", ""))
     if need is None or need.is_public:
         return None if need is None else PUBLIC
+    if need.any_right:
+        return ANY_RIGHT
     return CHECKED_INSIDE if need.right is None or opt.get("checked_inside") else need.right
 
 
@@ -62,6 +64,7 @@ def filled(path: str) -> str:
     return (
         path.replace("{group:str}", "g")
         .replace("{member:str}", "m")
+        .replace("{pipeline:str}", "p")
         .replace("{producer:str}", "p")
         .replace("{writer:str}", "w")
     )
@@ -93,6 +96,8 @@ def test_every_route_says_what_right_it_needs(method: str, path: str, right: obj
         assert path in PUBLIC_PATHS
     elif right == CHECKED_INSIDE:
         assert "{topic:" not in path or (method, path) == ("PUT", "/v1/topics/{topic:str}/groups/{group:str}")
+    elif right == ANY_RIGHT:
+        assert path == "/v1/topics/{topic:str}/pipelines/{pipeline:str}"
     else:
         assert isinstance(right, Right), f"{method} {path} says nothing and would be denied"
 
@@ -134,6 +139,22 @@ def test_the_right_is_enough(guarded: Site, method: str, path: str, right: objec
     client = client_with(guarded, (pattern, [right.value]))
     with client.stream(method, filled(path)) as response:
         assert response.status_code not in (401, 403)
+
+
+def test_any_right_on_its_topic_lets_a_pipeline_report(guarded: Site) -> None:
+    path, report = path_of("topics", TOPIC, "pipelines", "land"), {"run_id": "1", "state": "running", "started_us": 1}
+    for right in Right:
+        client = client_with(guarded, (TOPIC, [right.value]))
+        assert client.put(path, json=report).status_code == 204
+        (listed,) = client.get("/v1/pipelines").json()["pipelines"]
+        assert (listed["name"], listed["topic"], listed["state"]) == ("land", TOPIC, "running")
+    other = client_with(guarded, ("public/*", ["read", "publish", "manage"]))
+    problem(other.put(path, json=report), 403, "forbidden")
+    assert other.get("/v1/pipelines").json() == {"pipelines": []}
+    admin = client_with(guarded, ("*", ["read"]))
+    problem(admin.put(path, json=report | {"state": "happy"}), 422, "invalid_input")
+    problem(admin.put(path, json=report | {"messages": -1}), 422, "invalid_input")
+    problem(admin.put(path_of("topics", "nowhere", "pipelines", "p"), json=report), 404, "topic_not_found")
 
 
 def test_topics_are_listed_and_made_by_those_who_may(guarded: Site) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from headrace.core.pipelines import PipelineReport
 from headrace.core.rights import Right
 from headrace.protocols.http.routes.metrics import Bounds, scrape
 from headrace.protocols.http.settings import HttpSettings
@@ -81,6 +82,8 @@ def test_a_server_shows_the_metrics_of_the_table_and_no_others(site: Site) -> No
     site.broker.commit_offsets("orders", "billing", {0: 0}, 0)
     site.broker.fetch("orders", 0, 0)
     site.limits.tell("till", "streams_max")
+    report = PipelineReport(run_id="1", state="running", started_us=1, lag_messages=7)
+    site.broker.report_pipeline("orders", "land", report)
     # The store of these tests does not sync.
     site.broker._topics.find("orders").topic.log.sync_seconds.observe(0.01)
     _fail(site, "orders")

@@ -1,4 +1,4 @@
-"""`headrace pipeline`: run a pipeline from a TOML file on Spark, or only check it.
+"""`headrace pipeline`: run a pipeline from a TOML file on Spark, only check it, or list those that report.
 
 Progress is printed to stderr as text, or to stdout as JSON lines; a report is printed to stdout. SIGTERM and Ctrl-C
 stop a stream cleanly: exit code 0, and a checkpoint from which the next run continues.
@@ -20,8 +20,8 @@ import msgspec
 import typer
 
 from headrace.cli.exits import Exit, Failure, exit_of
-from headrace.cli.options import Json
-from headrace.cli.output import print_line, print_note, print_table
+from headrace.cli.options import DEFAULT_URL, Ca, Json, Token, Url, connected
+from headrace.cli.output import print_json, print_line, print_note, print_table, time_shown
 from headrace.core.errors import HeadraceError, InvalidInput
 
 if TYPE_CHECKING:
@@ -87,6 +87,36 @@ def check(file: File, master: Master = "local[*]", var: Variables = None) -> Non
         with _spark(pipeline, file, master) as spark:
             pipeline.check(spark)
     print_line(f"{pipeline.description.name} is ready to run")
+
+
+@app.command("list", epilog="Example: headrace pipeline list --json")
+def list_pipelines(as_json: Json = False, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None) -> None:
+    """List the pipelines that report to this broker: state, batch, rate, lag, dead letters and last error.
+
+    A running pipeline reports every 5 seconds, from whatever machine it runs on; without a report for a minute it is
+    lost. Those that have not reported for 7 days are forgotten.
+    """
+    with connected(url, token, ca) as client:
+        pipelines = client.get("/v1/pipelines")["pipelines"]
+    if as_json:
+        print_json(pipelines)
+    elif not pipelines:
+        print_line("no pipeline has reported to this broker yet: start one with headrace pipeline run FILE")
+    else:
+        columns = ("pipeline", "topic", "state", "batch", "messages", "per second", "lag", "dead letters", "reported")
+        print_table((*columns, "host", "error"), [_row(each) for each in pipelines])
+
+
+def _row(pipeline: Any) -> tuple[Any, ...]:
+    report = pipeline["report"]
+    numbers = ("batch", "messages", "messages_per_second", "lag_messages", "dead_letters")
+    return (
+        *(pipeline[field] for field in ("name", "topic", "state")),
+        *(report[field] for field in numbers),
+        time_shown(pipeline["reported_us"]),
+        report["host"],
+        report["error"] or "",
+    )
 
 
 def _loaded(file: Path, var: list[str] | None) -> Pipeline:

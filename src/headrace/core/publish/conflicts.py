@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.hashing import Int64s
+from headrace.core.hashing import Int64s, byte_rows
 from headrace.core.publish.sources import NO_DIGEST, Bools, RowSources, SourceTable
 
 _DIGEST_BYTES: Final = 8
@@ -26,19 +26,28 @@ _DIGEST_BYTES: Final = 8
 
 def digests_of(batch: pa.RecordBatch, rows: Int64s) -> Int64s:
     """The digest of some rows: of key and value. Attributes may differ in a retry (traces do), so they do not count."""
-    values = batch.column("value")
-    keys = batch.column("key") if "key" in batch.schema.names else None
-    digests = np.empty(len(rows), np.int64)
-    for place, row in enumerate(rows.tolist()):
-        key = b"" if keys is None else keys[row].as_py() or b""
-        # The length says where the key ends; no key and an empty one are the same.
-        digest = hashlib.blake2b(len(key).to_bytes(4, "little"), digest_size=_DIGEST_BYTES)
-        digest.update(key)
-        digest.update(values[row].as_buffer())
-        digests[place] = int.from_bytes(digest.digest(), "little", signed=True)
+    values, keys = _slices(batch, "value", rows), _slices(batch, "key", rows)
+    digests = b"".join(_digest(value, key) for value, key in zip(values, keys, strict=True))
     # Zero says that nothing is known.
-    digests[digests == NO_DIGEST] = 1
-    return digests
+    return np.where((found := np.frombuffer(digests, "<i8")) == NO_DIGEST, 1, found)
+
+
+def _slices(batch: pa.RecordBatch, name: str, rows: Int64s) -> list[memoryview]:
+    """The bytes of some rows of a column; no column and nulls are empty."""
+    if name not in batch.schema.names:
+        return [memoryview(b"")] * len(rows)
+    data, starts, lengths = byte_rows(batch.column(name))
+    view = data.data
+    begins = starts[rows]
+    return [view[begin:end] for begin, end in zip(begins.tolist(), (begins + lengths[rows]).tolist(), strict=True)]
+
+
+def _digest(value: memoryview, key: memoryview) -> bytes:
+    digest = hashlib.blake2b(value, digest_size=_DIGEST_BYTES)
+    digest.update(key)
+    # The length says where the key begins.
+    digest.update(len(key).to_bytes(4, "little"))
+    return digest.digest()
 
 
 def conflicting(

@@ -38,6 +38,7 @@ from headrace.protocols.http.routes import (
     messages,
     metrics,
     pages,
+    pipelines,
     queue_api,
     servers,
     sources,
@@ -56,6 +57,7 @@ _HANDLERS: Final = [
     *sources.HANDLERS,
     *identity.HANDLERS,
     *servers.HANDLERS,
+    *pipelines.HANDLERS,
 ]
 
 

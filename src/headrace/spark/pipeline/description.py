@@ -161,11 +161,15 @@ class DeadTable(Section, frozen=True, kw_only=True):
 
 
 class Run(Section, frozen=True, kw_only=True):
-    """How a streaming pipeline runs; a trigger of 0 seconds starts the next batch at once."""
+    """How a pipeline runs; a trigger of 0 seconds starts the next batch at once.
+
+    report: whether it reports its progress to the broker, for `headrace pipeline list` and the console.
+    """
 
     checkpoint: str | None = None
     trigger_seconds: float | None = None
     output_mode: Literal["append", "update"] = "append"
+    report: bool = True
 
 
 Source = TopicSource | FormatSource

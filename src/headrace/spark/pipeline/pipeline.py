@@ -52,6 +52,7 @@ from headrace.spark.pipeline.load import describe, load
 from headrace.spark.pipeline.lock import unusable
 from headrace.spark.pipeline.preflight import check_sink_id, check_tables, check_topics, make_topics
 from headrace.spark.pipeline.progress import LINE_SECONDS, Progress, Summary, Tally
+from headrace.spark.pipeline.reporter import Reporter
 from headrace.spark.pipeline.sinks.sink import AnyFormat, BatchReport, SinkWriter, order_columns
 from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter, TableSinkWriter
 from headrace.spark.pipeline.sinks.topic_sink import DeadTopicSinkWriter, TopicSinkWriter
@@ -198,12 +199,19 @@ class Pipeline:
         tell: Callable[[Progress], None] = _silent,
     ) -> Summary:
         """Run a batch to its end; a stream to the current end of its source if `once`, otherwise until `stop`."""
-        with self._checkpoint_held():
+        with self._checkpoint_held(), Reporter(self.description) as reporter:
+
+            def tell_all(progress: Progress) -> None:
+                reporter.progressed(progress)
+                tell(progress)
+
             built = self._build(spark.newSession(), accept_change)
             try:
-                return self._run(built, once, tell)
+                summary = self._run(built, once, tell_all)
             finally:
                 built.close()
+            reporter.ended(summary, self._stopping.is_set())
+            return summary
 
     def _run(self, built: _Built, once: bool, tell: Callable[[Progress], None]) -> Summary:
         make_topics(self.description)

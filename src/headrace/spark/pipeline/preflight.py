@@ -35,7 +35,7 @@ def check_topics(description: Description) -> None:
     """Raise for missing topics, unless a run would create them."""
     for part in (description.source, description.sink, description.dead_letters):
         if isinstance(part, TopicSource | TopicSink | DeadTopic):
-            with _connected(description, part) as client:
+            with connected(description, part) as client:
                 _check_topic(client, part)
 
 
@@ -43,7 +43,7 @@ def make_topics(description: Description) -> None:
     """Create missing topics. If none is missing, no right to create is needed."""
     for part in (description.sink, description.dead_letters):
         if isinstance(part, TopicSink | DeadTopic) and part.partitions is not None:
-            with _connected(description, part) as client:
+            with connected(description, part) as client:
                 try:
                     client.last_commit(part.topic, _NOBODY)
                 except TopicNotFound:
@@ -57,7 +57,7 @@ def check_sink_id(description: Description, sink_id: str) -> None:
     """
     for part in (description.sink, description.dead_letters):
         if isinstance(part, TopicSink | DeadTopic):
-            with _connected(description, part) as client:
+            with connected(description, part) as client:
                 _check_unused(client, part.topic, sink_id)
     check_tables(description, sink_id)
 
@@ -121,7 +121,8 @@ def _refuse(sink_id: str, told: str) -> None:
 
 
 @contextmanager
-def _connected(description: Description, part: TopicSource | TopicSink | DeadTopic) -> Iterator[Client]:
+def connected(description: Description, part: TopicSource | TopicSink | DeadTopic) -> Iterator[Client]:
+    """A client of the broker of a part."""
     server = description.server
     try:
         client = connect(

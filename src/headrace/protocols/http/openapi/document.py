@@ -103,6 +103,7 @@ _PATH_PARAMETERS: Final = {
         "schema": {"type": "string", "minLength": 1, "maxLength": ID_CHARACTERS_MAX},
         "example": "till-7",
     },
+    "pipeline": _named("the pipeline's name", ID_CHARACTERS_MAX, "land-orders"),
     "writer": _named("the commit key writer", ID_CHARACTERS_MAX, "nightly"),
     "partition": {
         "description": "the partition's number",

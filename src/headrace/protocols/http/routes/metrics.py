@@ -26,12 +26,14 @@ from headrace.broker import Broker
 from headrace.broker.metrics import TopicMetrics
 from headrace.core.histogram import SECONDS, Histogram
 from headrace.core.limits import MICROSECONDS
+from headrace.core.pipelines import PipelineDescription
 from headrace.edge.bridge import Bridge
 from headrace.edge.limits import Limits
 from headrace.wire.metrics import METRICS
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 FRESH_SECONDS: Final = 1.0
+_PIPELINES_MAX: Final = 1_000
 # Placeholder for a topic's name; no name can be equal to it.
 _TOPIC: Final = "\0"
 _TOPIC_LABEL: Final = f'topic="{_TOPIC}"'
@@ -58,6 +60,7 @@ _MAINTENANCE: Final = (
     "links_expired",
     "sources_forgotten",
     "queue_consumers_forgotten",
+    "pipelines_forgotten",
     "stages_expired",
     "window_cleanings",
     "payloads_cleaned",
@@ -161,8 +164,21 @@ def _server(broker: Broker, topics: Sequence[TopicMetrics]) -> Iterator[str]:
         yield from _family(field, [] if size is None else [("", size)])
     yield from _family("topics_failing", [("", len(store.failing_topics))])
     yield from _family("topic_failing", ((f'{{topic="{_escaped(name)}"}}', 1) for name in store.failing_topics))
+    yield from _pipelines(broker.list_pipelines())
     for counter in _MAINTENANCE:
         yield from _family(f"{counter}_total", [("", counters.get(counter, 0))])
+
+
+def _pipelines(pipelines: Sequence[PipelineDescription]) -> Iterator[str]:
+    """The pipelines that reported last; a topic has at most PIPELINES_PER_TOPIC_MAX of them."""
+    newest = nlargest(_PIPELINES_MAX, pipelines, key=lambda pipeline: pipeline.reported_us)
+    labelled = [(f'{{topic="{_escaped(each.topic)}",pipeline="{_escaped(each.name)}"}}', each) for each in newest]
+    running = ((labels, +(each.state in ("starting", "running"))) for labels, each in labelled)
+    yield from _family("pipeline_running", running)
+    yield from _family("pipeline_failed", ((labels, +(each.state in ("failed", "lost"))) for labels, each in labelled))
+    for field in ("messages_per_second", "lag_messages", "dead_letters"):
+        values = ((labels, getattr(each.report, field)) for labels, each in labelled)
+        yield from _family(f"pipeline_{field}", ((labels, value) for labels, value in values if value is not None))
 
 
 def _busiest(topics: Sequence[TopicMetrics], topics_max: int | None) -> Sequence[TopicMetrics]:

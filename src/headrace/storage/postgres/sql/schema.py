@@ -121,7 +121,7 @@ CREATE TABLE IF NOT EXISTS headrace_grants (
     PRIMARY KEY (grantee, pattern)
 );
 REVOKE ALL ON headrace_grants, headrace_postgres, headrace_catalog,
-    all_topics, all_consumers, all_groups, all_members, all_producers, all_queue_consumers, all_servers,
+    all_topics, all_consumers, all_groups, all_members, all_pipelines, all_producers, all_queue_consumers, all_servers,
     all_tokens, topic_segments, topic_sources, topic_writers, topic_payloads, topic_stages FROM PUBLIC;
 -- What functions keep as their own: `pg_temp` comes first unless it is named.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
