@@ -227,9 +227,9 @@ def test_url_of_the_environment_that_is_wrong_is_named(monkeypatch: pytest.Monke
 def test_text_is_refused_with_the_cure(client: headrace.Client) -> None:
     client.create_topic("t")
     with client.producer("t") as producer:
-        with pytest.raises(InvalidMessage, match=r"it must be bytes: encode text first, as in value=text.encode\(\)"):
-            producer.send("one loaf")  # type: ignore[arg-type]
-        with pytest.raises(InvalidMessage, match=r"as in key=text.encode\(\)"):
-            producer.send(b"one loaf", key="user-1")  # type: ignore[arg-type]
-        with pytest.raises(InvalidMessage, match=r"it must be bytes$"):
-            producer.send(7)  # type: ignore[arg-type]
+        with pytest.raises(InvalidMessage, match=r"bytes: send value.encode\(\), or open .* with serializer='text'"):
+            producer.send("one loaf")
+        with pytest.raises(InvalidMessage, match=r"send key.encode\(\), or open .* with key_serializer='text'"):
+            producer.send(b"one loaf", key="user-1")
+        with pytest.raises(InvalidMessage, match=r"it must be bytes: open the producer with serializer='json'"):
+            producer.send({"amount": 7})

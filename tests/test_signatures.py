@@ -66,7 +66,16 @@ SHARED = sorted((methods_of(Broker) & methods_of(Client)) - OLD_METHODS)
 def test_most_of_a_client_is_of_the_broker() -> None:
     assert len(SHARED) >= 20
     # It reads by streams, and makes what sends and receives.
-    assert methods_of(Client) - methods_of(Broker) == {"consumer", "follow", "producer", "read", "scan", "whoami"}
+    assert methods_of(Client) - methods_of(Broker) == {
+        "consumer",
+        "follow",
+        "producer",
+        "read",
+        "scan",
+        "table",
+        "to_arrow",
+        "whoami",
+    }
 
 
 @pytest.mark.parametrize("name", SHARED)

@@ -107,7 +107,7 @@ def test_faulty_messages_are_refused_where_they_are_sent(client: Client) -> None
             with pytest.raises(InvalidMessage):
                 producer.send(b"x", partition=partition)
         with pytest.raises(InvalidMessage):
-            producer.send("text")  # type: ignore[arg-type]
+            producer.send("text")
         with pytest.raises(InvalidMessage):
             producer.send(b"x", attributes={"a": 1})  # type: ignore[dict-item]
         producer.send(b"good").result(60)

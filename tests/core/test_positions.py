@@ -91,7 +91,7 @@ def test_a_duration_needs_the_present_time() -> None:
         ("latest", LATEST),
         (7, AtOffset(7)),
         (-7, FromEnd(7)),
-        (datetime(1970, 1, 1, 0, 0, 1), AtTime(1_000_000)),
+        (datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), AtTime(1_000_000)),
         ({1: 5, 0: "earliest"}, PerPartition(((0, EARLIEST), (1, 5)))),
     ],
 )
@@ -111,8 +111,10 @@ def test_pairs_are_text_and_back() -> None:
         parse_pairs("id", "0:1,")
 
 
-def test_a_time_without_a_zone_is_utc() -> None:
-    assert microseconds(datetime(1970, 1, 1, 0, 0, 1)) == microseconds(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
+def test_a_time_without_a_zone_is_refused() -> None:
+    assert microseconds(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)) == 1_000_000
+    with pytest.raises(InvalidInput, match=r"start is datetime.datetime\(1970.*\): it has no time zone"):
+        position_of("start", datetime(1970, 1, 1, 0, 0, 1))
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,8 @@ class AsyncClient(ThreadBridge[Client]):
     commit = awaited(Client.commit)  # the old name
     seek = awaited(Client.seek)
     read = awaited(Client.read)
+    table = awaited(Client.table)
+    to_arrow = awaited(Client.to_arrow)
     scan = streamed(Client.scan)
     follow = opening(Client.follow, AsyncFollowing)
     stage = awaited(Client.stage)

@@ -27,8 +27,8 @@ class AsyncProducer(ThreadBridge[Producer]):
 
     async def send(
         self,
-        value: bytes,
-        key: bytes | None = None,
+        value: object,
+        key: object = None,
         attributes: Mapping[str, bytes] | None = None,
         partition: int | None = None,
         created_at: datetime | None = None,

@@ -22,9 +22,11 @@ from headrace.client.consumer.follow import Following
 from headrace.client.consumer.prefetch import Prefetch
 from headrace.client.consumer.scan import read_batch, read_decoded, scan
 from headrace.client.consumer.start import Start, parse_start, positions_at
+from headrace.client.consumer.table import table_of
 from headrace.client.producer.producer import Producer
 from headrace.client.producer.staging import stage_batches
 from headrace.client.retry import Calls
+from headrace.client.serializers import Deserializer, Serializer
 from headrace.client.settings import ConsumerSettings, ProducerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.deprecation import warn_renamed
@@ -147,7 +149,7 @@ class Client:
         read_from: ReadFrom | datetime = "earliest",
     ) -> GroupDescription:
         """Create a group, or change an existing one."""
-        place = microseconds(read_from) if isinstance(read_from, datetime) else read_from
+        place = microseconds(read_from, "read_from") if isinstance(read_from, datetime) else read_from
         return self._calls(wire.RegisterGroup(topic, group, consumers, important, place))
 
     def describe_group(self, topic: str, group: str) -> GroupDescription:
@@ -222,9 +224,13 @@ class Client:
         buffer_bytes_max: int = PRODUCER_BUFFER_BYTES,
         timeout_seconds: float = 30.0,
         timeout: float | None = None,
+        serializer: Serializer | None = None,
+        key_serializer: Serializer | None = None,
     ) -> Producer:
         """A producer; with an id it takes over from any other that has it, and never writes a message twice.
 
+        `serializer` makes bytes of the values that are sent, `key_serializer` of the keys: "text", "json", "msgspec",
+        "pydantic" or a callable.
         `timeout_seconds` is how long a sender waits for room, and an unreachable server is tried; `timeout` is its old
         name.
         """
@@ -232,7 +238,15 @@ class Client:
             warn_renamed("producer(timeout=...)", "producer(timeout_seconds=...)")
             timeout_seconds = timeout
         settings = ProducerSettings(
-            producer_id, message_group_id, linger_seconds, batch_bytes_max, codec, buffer_bytes_max, timeout_seconds
+            producer_id,
+            message_group_id,
+            linger_seconds,
+            batch_bytes_max,
+            codec,
+            buffer_bytes_max,
+            timeout_seconds,
+            serializer,
+            key_serializer,
         )
         return Producer(self._transport, topic, settings, self._calls)
 
@@ -251,6 +265,10 @@ class Client:
         on_assigned: PartitionsChanged | None = None,
         on_revoked: PartitionsChanged | None = None,
         consumer_index: int | None = None,
+        serializer: Deserializer | None = None,
+        key_serializer: Deserializer | None = None,
+        value_type: object = None,
+        key_type: object = None,
     ) -> Consumer:
         """Open a consumer: of all partitions, or as a member of a group of its assigned partitions.
 
@@ -258,9 +276,22 @@ class Client:
         the messages before it were returned, return it "raw" as stored, with its codec, or "skip" the message.
         `start` is where reading starts; a group with committed offsets continues there. With a
         `consumer_index` it is that consumer of a group of a fixed size, counted from 0.
+
+        `serializer` and `key_serializer` make objects of the values and keys of single messages (not of batches):
+        "text", "json", "msgspec" or "pydantic" with the `value_type` to read, or a callable. A message that does not
+        fit is handled as `on_undecodable` says.
         """
         settings = ConsumerSettings(
-            session_timeout_seconds, max_prefetch_bytes, auto_commit, decode, self._timeout_seconds, on_undecodable
+            session_timeout_seconds,
+            max_prefetch_bytes,
+            auto_commit,
+            decode,
+            self._timeout_seconds,
+            on_undecodable,
+            serializer,
+            key_serializer,
+            value_type,
+            key_type,
         )
         return Consumer(
             self._transport, topic, group, start, member_id, settings, on_assigned, on_revoked, consumer_index
@@ -280,12 +311,41 @@ class Client:
 
         It stops before a value that cannot be decoded by its codec, or would need too much memory. A read that starts
         at the former raises `Undecodable`; with `on_undecodable` "raw" the value is returned as stored, with its codec,
-        with "skip" it is omitted. So continue after the last offset that was returned.
+        with "skip" it is omitted. So continue after the last offset that was returned. If it stopped before the limit
+        and before the end, `batch.schema.metadata[b"stopped_early"]` says why.
         """
         if not decode:
             return read_batch(self._transport, topic, partition, offset, max_messages, self._timeout_seconds)
         decoder = Decoder(topic, on_undecodable)
         return read_decoded(self._transport, decoder, partition, offset, max_messages, self._timeout_seconds)
+
+    def table(self, topic: str) -> pa.Table:
+        """All messages of a topic as one Arrow table, by partition and offset; `to_arrow` reads a part of it."""
+        return self.to_arrow(topic)
+
+    def to_arrow(
+        self,
+        topic: str,
+        start: Start = "earliest",
+        end: Start = "latest",
+        *,
+        partitions: Iterable[int] | None = None,
+        columns: Iterable[str] | None = None,
+        decode: bool = True,
+        on_undecodable: OnUndecodable = "raise",
+    ) -> pa.Table:
+        """The messages from a start up to an end as one Arrow table, by partition and offset.
+
+        `start` and `end` are "earliest", "latest", an offset, a time, or offsets by partition; the end is excluded.
+        """
+        starts = positions_at(self._calls, topic, parse_start(start), partitions)
+        ends = positions_at(self._calls, topic, parse_start(end, "end"), starts)
+        decoder = Decoder(topic, on_undecodable) if decode else None
+
+        def part(partition: int, first: int, stop: int, wanted: list[str] | None) -> Iterator[pa.RecordBatch]:
+            return self.scan(topic, partition, first, stop, columns=wanted)
+
+        return table_of(part, starts, ends, columns, decoder)
 
     def scan(
         self,

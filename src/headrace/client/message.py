@@ -13,13 +13,16 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Message(NamedTuple):
-    """One message. Times are microseconds since 1970, and datetimes by property."""
+    """One message. Times are microseconds since 1970, and datetimes by property.
+
+    `value` and `key` are bytes, unless the consumer was opened with a serializer.
+    """
 
     partition: int
     offset: int
     timestamp_us: int
-    value: bytes
-    key: bytes | None = None
+    value: Any
+    key: Any = None
     attributes: dict[str, bytes] | None = None
     codec: str | None = None
     created_us: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.client.consumer.decode import OnUndecodable, check_on_undecodable
+from headrace.client.serializers import Deserializer, Serializer
 from headrace.core.checks import check_number
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import (
@@ -29,6 +30,7 @@ class ProducerSettings:
     codec: the compression of values.
     buffer_bytes_max: the maximum size of waiting and in-flight messages; above it `send` blocks.
     timeout_seconds: how long `send` waits for space, and how long an unreachable server is retried.
+    serializer, key_serializer: how values and keys become bytes; without one they must be bytes.
     """
 
     producer_id: str | None = None
@@ -38,6 +40,8 @@ class ProducerSettings:
     codec: str = "raw"
     buffer_bytes_max: int = PRODUCER_BUFFER_BYTES
     timeout_seconds: float = 30.0
+    serializer: Serializer | None = None
+    key_serializer: Serializer | None = None
 
     def __post_init__(self) -> None:
         check_number("linger_seconds", self.linger_seconds, 0, 3600)
@@ -61,6 +65,8 @@ class ConsumerSettings:
     timeout_seconds: how long an unreachable server is retried.
     on_undecodable: what to do with a value that cannot be decoded by its codec: "raise" an error that names the
         message, return it "raw" as stored with its codec, or "skip" the message, which is counted and logged.
+    serializer, key_serializer: what values and keys of single messages are made of; without one they are bytes.
+    value_type, key_type: the types of the objects, for serializers that check them.
     """
 
     session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS
@@ -69,6 +75,10 @@ class ConsumerSettings:
     decode: bool = True
     timeout_seconds: float = 30.0
     on_undecodable: OnUndecodable = "raise"
+    serializer: Deserializer | None = None
+    key_serializer: Deserializer | None = None
+    value_type: object = None
+    key_type: object = None
 
     def __post_init__(self) -> None:
         check_on_undecodable(self.on_undecodable)

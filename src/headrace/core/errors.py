@@ -433,7 +433,7 @@ class MessagesLost(HeadraceError):
 
 @dataclass(eq=False)
 class Undecodable(HeadraceError):
-    """The value of a message cannot be decoded by its codec."""
+    """The value of a message cannot be decoded by its codec, or by the serializer of the consumer."""
 
     code: ClassVar[str] = "undecodable"
     topic: str
@@ -445,7 +445,7 @@ class Undecodable(HeadraceError):
     def __str__(self) -> str:
         return (
             f"the message at offset {self.offset} of partition {self.partition} of topic {self.topic!r} cannot be "
-            f"decoded by its codec {self.codec!r} ({self.reason}): continue at offset {self.offset + 1}, or read "
+            f"decoded as {self.codec!r} ({self.reason}): continue at offset {self.offset + 1}, or read "
             f"with on_undecodable raw or skip"
         )
 

@@ -65,7 +65,8 @@ _ACCEPTED: Final = {
     pa.string(): _TEXT_TYPES.__contains__,
     pa.int64(): pa.types.is_integer,
     pa.int32(): pa.types.is_integer,
-    TIMESTAMP: pa.types.is_timestamp,
+    # Without a zone nobody can know which time it is.
+    TIMESTAMP: lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None,
     ATTRIBUTES: pa.types.is_map,
 }
 

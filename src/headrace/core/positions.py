@@ -125,7 +125,7 @@ def position_of(field: str, value: object, now_us: int | None = None) -> Positio
     if isinstance(value, int) and not isinstance(value, bool):
         return FromEnd(-value) if value < 0 else AtOffset(_offset(field, value))
     if isinstance(value, datetime):
-        return AtTime(microseconds(value))
+        return AtTime(microseconds(value, field))
     if isinstance(value, Mapping):
         return PerPartition(tuple(sorted(_entry(field, str(partition), place) for partition, place in value.items())))
     raise InvalidInput(field, repr(value)[:100], _RULE)
@@ -173,14 +173,16 @@ def unique(field: str, pairs: list[tuple[int, int]]) -> dict[int, int]:
     return {partition: _offset(field, offset) for partition, offset in offsets.items()}
 
 
-def microseconds(time: datetime) -> int:
-    """A time as microseconds since 1970; one without a zone is taken as UTC.
+def microseconds(time: datetime, field: str = "time") -> int:
+    """A time as microseconds since 1970; one without a zone is refused, since nobody can know what it means.
 
-    >>> microseconds(datetime(1970, 1, 1, 0, 0, 1))
+    >>> microseconds(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
     1000000
     """
-    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return (aware - _EPOCH) // timedelta(microseconds=1)
+    if time.utcoffset() is None:
+        rule = "it has no time zone: write datetime.now(UTC), or time.astimezone() for local time"
+        raise InvalidInput(field, repr(time), rule)
+    return (time - _EPOCH) // timedelta(microseconds=1)
 
 
 def moment(time_us: int) -> datetime:
@@ -277,7 +279,8 @@ def _offset(field: str, offset: int) -> int:
 
 def _iso_time_us(word: str) -> int | None:
     try:
-        time_us = microseconds(datetime.fromisoformat(word))
+        time = datetime.fromisoformat(word)
+        time_us = microseconds(time if time.utcoffset() is not None else time.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         return None
     return time_us if 0 <= time_us <= _MILLISECONDS_MAX * 1000 + 999 else None

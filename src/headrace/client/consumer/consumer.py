@@ -25,6 +25,7 @@ from headrace.client.consumer.scan import NO_ROWS
 from headrace.client.consumer.start import Start, parse_start, positions_at
 from headrace.client.message import Message, messages_of
 from headrace.client.retry import Calls
+from headrace.client.serializers import message_reader
 from headrace.client.settings import ConsumerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.checks import check_whole
@@ -79,6 +80,14 @@ class Consumer:
         self._calls = Calls(transport, settings.timeout_seconds)
         self._progress = ReadProgress(growing=group is None)
         self._decoder = Decoder(topic, settings.on_undecodable) if settings.decode else None
+        self._reader = message_reader(
+            topic,
+            settings.serializer,
+            settings.key_serializer,
+            settings.value_type,
+            settings.key_type,
+            settings.on_undecodable,
+        )
         # Batches taken from the prefetch that are returned first.
         self._left: deque[Piece] = deque()
         self._skipped = 0
@@ -153,8 +162,12 @@ class Consumer:
         progress = self._progress
         progress.give_by_rows(batch)
         for rows, message in enumerate(messages_of(batch), 1):
+            given = message if self._reader is None else self._reader.read(message)
             progress.rows_given = rows
-            yield message
+            if given is None:
+                self._skipped += 1
+                continue
+            yield given
             if not progress.is_iterating(batch):
                 # A seek or a poll in the loop's body: what is left of the batch is not what comes next here.
                 return

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 from msgspec import structs
 
-from headrace.client.consumer.decode import Broken, Decoder, Passed
+from headrace.client.consumer.decode import Broken, Decoder, Packed, Passed, Piece
 from headrace.client.retry import Backoff
 from headrace.client.transport.transport import Transport
 from headrace.core.checks import check_whole
@@ -40,6 +40,7 @@ def read_decoded(
     """As `read_batch`, with values decoded; ends before a value that cannot be, and raises where there is no other.
 
     Where all that was read is skipped, reading goes on behind it: an empty batch means that nothing more is there.
+    If it ended early, the metadata of the batch's schema says why (`STOPPED_EARLY`).
     """
     while True:
         batch = read_batch(transport, decoder.topic, partition, offset, max_messages, patience_seconds)
@@ -47,27 +48,42 @@ def read_decoded(
         if isinstance(pieces[0], Broken):
             raise again(pieces[0].error)
         if not isinstance(pieces[0], Passed):
-            return pieces[0]
+            return pieces[0] if len(pieces) == 1 else _stopped_before(pieces[0], pieces[1])
         offset = pieces[0].positions[partition]
+
+
+def _stopped_before(batch: pa.RecordBatch, rest: Piece) -> pa.RecordBatch:
+    if isinstance(rest, Broken):
+        return _stopped(batch, str(rest.error))
+    if isinstance(rest, Packed):
+        return _stopped(batch, "decoding more would take too much memory at once")
+    # What follows was skipped, as asked for.
+    return batch
+
+
+def _stopped(batch: pa.RecordBatch, reason: str) -> pa.RecordBatch:
+    return batch.replace_schema_metadata({**(batch.schema.metadata or {}), STOPPED_EARLY: reason})
 
 
 def _read(transport: Transport, ticket: Read, max_messages: int) -> pa.RecordBatch:
     stream = transport.read(ticket)
     batches: list[pa.RecordBatch] = []
-    rows = 0
+    rows, reason = 0, ""
     try:
         while rows < max_messages and (batch := stream.read()) is not None:
             batches.append(batch.slice(0, max_messages - rows))
             rows += batches[-1].num_rows
-    except OffsetOutOfRange:
+    except OffsetOutOfRange as error:
         # Behind what came there is a gap; who asks for what is in it is told where to go on.
         if not batches:
             raise
+        reason = str(error)
     if rows >= max_messages:
         stream.cancel()
     if not batches:
         return NO_ROWS
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    return _stopped(whole, reason) if reason else whole
 
 
 def scan(transport: Transport, ticket: Read, patience_seconds: float) -> Iterator[pa.RecordBatch]:
@@ -117,6 +133,8 @@ def _schema_of(columns: list[str]) -> pa.Schema:
     return pa.schema([READ_SCHEMA.field(name) for name in columns if name in READ_SCHEMA.names])
 
 
+# In the metadata of a batch that was read: why it has fewer messages than were asked for and are there.
+STOPPED_EARLY: Final = "stopped_early"
 _SPARSE_STREAMS_MAX: Final = 8
 _NULLS_KEPT: Final = 1 << 16
 NO_ROWS: Final = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in READ_SCHEMA], schema=READ_SCHEMA)

@@ -15,7 +15,9 @@ from headrace.client import fork
 from headrace.client.producer.buffer import SendBuffer
 from headrace.client.producer.receipt import Receipt
 from headrace.client.producer.sender import BatchSender
+from headrace.client.producer.tables import ArrowData, one_batch, serialized_batch
 from headrace.client.retry import Calls
+from headrace.client.serializers import serialize_with
 from headrace.client.settings import ProducerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.codecs import columns as codecs
@@ -45,6 +47,10 @@ class Producer:
     """
 
     def __init__(self, transport: Transport, topic: str, settings: ProducerSettings, calls: Calls) -> None:
+        serializers = (
+            serialize_with("value", settings.serializer),
+            serialize_with("key", settings.key_serializer),
+        )
         self._generation = fork.generation
         self._topic = topic
         self._settings = settings
@@ -53,6 +59,7 @@ class Producer:
         opening = self._delivery.opening
         self._partitions, self._bytes_max = opening.partitions, opening.message_bytes_max
         self._codec = settings.codec
+        self._serialize, self._serialize_key = serializers
         self._has_own_seqnos: bool | None = None
         self._numbering_lock = threading.Lock()
         if settings.codec not in opening.codecs:
@@ -65,8 +72,8 @@ class Producer:
 
     def send(
         self,
-        value: bytes | bytearray | memoryview,
-        key: bytes | bytearray | memoryview | None = None,
+        value: object,
+        key: object = None,
         attributes: Mapping[str, bytes] | None = None,
         partition: int | None = None,
         created_at: datetime | None = None,
@@ -76,16 +83,22 @@ class Producer:
     ) -> Future[Receipt]:
         """Send one message; its future has the receipt once the message is durable on the broker.
 
+        `value` and `key` are bytes, unless the producer has a serializer for them.
         A `seqno` is your own number for the message: give one to every message of the producer, or to none. An invalid
         message raises here. If the buffer is full, this waits, and after the timeout raises `Overloaded`; then nothing
         was sent.
         """
         if self._generation != fork.generation:
             fork.check(self._generation, "this producer")
-        if not isinstance(value, bytes):
+        if self._serialize is not None:
+            value = self._serialize(value)
+        elif not isinstance(value, bytes):
             value = _plain("value", value)
-        if key is not None and not isinstance(key, bytes):
-            key = _plain("key", key)
+        if key is not None:
+            if self._serialize_key is not None:
+                key = self._serialize_key(key)
+            elif not isinstance(key, bytes):
+                key = _plain("key", key)
         if self._codec != "raw":
             value = codecs.compress(value, self._codec)
         size = len(value) if key is None else len(value) + len(key)
@@ -100,7 +113,7 @@ class Producer:
             self._choose_numbering(seqno is not None)
         if seqno is not None:
             _check_seqno(seqno)
-        created_us = None if created_at is None else microseconds(created_at)
+        created_us = None if created_at is None else microseconds(created_at, "created_at")
         patience = self._settings.timeout_seconds if timeout is None else timeout
         return self._buffer.add(value, key, attributes, partition, created_us, seqno, size, patience)
 
@@ -109,21 +122,25 @@ class Producer:
         """The highest seqno known to be written for this producer's id, in earlier runs too; none if there is none."""
         return self._delivery.last_seqno
 
-    def send_batch(self, batch: pa.RecordBatch, timeout: float | None = None) -> pa.RecordBatch:
-        """Send a batch in one commit and wait for its receipts, one per message in the order sent."""
+    def send_batch(self, batch: ArrowData, timeout: float | None = None) -> pa.RecordBatch:
+        """Send a batch in one commit and wait for its receipts, one per message in the order sent.
+
+        A pyarrow RecordBatch or Table, or a DataFrame that speaks Arrow (polars, DuckDB, pandas 2.2). It needs a column
+        `value`; it may have `key`, `attributes`, `codec`, `created_at`, `partition` and `seqno`.
+        """
         receipts: pa.RecordBatch = self.submit_batch(batch, timeout).result()
         return receipts
 
-    def submit_batch(self, batch: pa.RecordBatch, timeout: float | None = None) -> Future[pa.RecordBatch]:
+    def submit_batch(self, batch: ArrowData, timeout: float | None = None) -> Future[pa.RecordBatch]:
         """Send a batch in one commit; its future has the receipts. Several may be in flight."""
         fork.check(self._generation, "this producer")
-        if not isinstance(batch, pa.RecordBatch):
-            raise InvalidInput("batch", type(batch).__name__, "it must be a pyarrow RecordBatch")
+        batch = one_batch(batch)
         names = batch.schema.names
         if "value" not in names:
             raise InvalidInput("column", "'value' missing", "every batch needs a value column")
         if len(set(names)) < len(names):
             raise InvalidInput("column", repr(names)[:100], "each column may be given once")
+        batch = serialized_batch(batch, self._serialize, self._serialize_key)
         given = [name for name in ("producer_id", "message_group_id") if name in names]
         if given and self._settings.producer_id is not None:
             raise InvalidInput("column", repr(given[0]), "a producer with an id sets it itself: omit the column")
@@ -205,8 +222,11 @@ class Producer:
 def _plain(field: str, value: object) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    cure = f": encode text first, as in {field}=text.encode()" if isinstance(value, str) else ""
-    raise InvalidMessage(field, f"a {type(value).__name__}", f"it must be bytes{cure}", 0)
+    parameter = "serializer" if field == "value" else f"{field}_serializer"
+    name = "text" if isinstance(value, str) else "json"
+    cure = f"send {field}.encode(), or " if isinstance(value, str) else ""
+    rule = f"it must be bytes: {cure}open the producer with {parameter}={name!r}"
+    raise InvalidMessage(field, f"a {type(value).__name__}", rule, 0)
 
 
 def _check_seqno(seqno: object) -> None:

@@ -28,6 +28,8 @@ from headrace.wire.json import Encoding, messages_of
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 JSON: Final = "application/json"
+# The attribute that says what a value is, if the server knows.
+CONTENT_TYPE_ATTRIBUTE: Final = "content-type"
 
 # So many messages are decoded or encoded in one go: a few milliseconds. Their structs hold no cycles, and there may be
 # a million of them: the garbage collector, for which everyone waits, need not look at them.
@@ -40,13 +42,16 @@ def _documented(**schema: Any) -> msgspec.Meta:
 
 
 class MessageIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A message to publish. `value`, `key` and the values of `attributes` are in the encoding of the request."""
+    """A message to publish. `value`, `key` and the values of `attributes` are in the encoding of the request.
 
-    value: str
+    A value that is an object or a list is stored as JSON, with the attribute `content-type: application/json`.
+    """
+
+    value: str | dict[str, msgspec.Raw] | list[msgspec.Raw]
     key: str | None = None
     attributes: dict[str, str] | None = None
     codec: Annotated[str, _documented(enum=list(CODECS))] | None = None
-    created_at: datetime | None = None
+    created_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     producer_id: Annotated[str, _documented(maxLength=ID_CHARACTERS_MAX)] | None = None
     message_group_id: Annotated[str, _documented(maxLength=ID_CHARACTERS_MAX)] | None = None
     seqno: Annotated[int, _documented(minimum=0, maximum=SEQNO_MAX)] | None = None
@@ -126,18 +131,29 @@ _MESSAGE: Final = msgspec.json.Decoder(MessageIn)
 def batch_of_json(messages: Sequence[MessageIn], encoding: Encoding, first_row: int = 0) -> pa.RecordBatch:
     """Messages as a batch, of which the first is that row of its body; columns that no message has are left out."""
     columns: dict[str, pa.Array] = {}
+    documents = [row for row, message in enumerate(messages) if not isinstance(message.value, str)]
     for field in PUBLISH_SCHEMA:
-        values: Sequence[Any] = [getattr(message, field.name) for message in messages]
-        if field.name == "value" or any(value is not None for value in values):
-            columns[field.name] = _column(field, values, encoding, first_row)
+        values: list[Any] = [getattr(message, field.name) for message in messages]
+        is_typed = field.name == "attributes" and documents
+        if field.name == "value" or is_typed or any(value is not None for value in values):
+            columns[field.name] = _column(field, values, encoding, first_row, documents)
     return pa.record_batch(columns)
 
 
-def _column(field: pa.Field, values: Sequence[Any], encoding: Encoding, first_row: int) -> pa.Array:
+def _column(
+    field: pa.Field, values: list[Any], encoding: Encoding, first_row: int, documents: Sequence[int]
+) -> pa.Array:
+    """A field of all messages; the values of `documents` are JSON, and their attributes say so."""
     is_bytes = pa.types.is_binary(field.type) or pa.types.is_map(field.type)
     try:
+        if field.name == "value":
+            for row in documents:
+                values[row] = _document(values[row], first_row + row)
         if is_bytes and encoding == "base64":
             values = [_decoded(value, field.name, row) for row, value in enumerate(values, first_row)]
+        if field.name == "attributes":
+            for row in documents:
+                values[row] = {CONTENT_TYPE_ATTRIBUTE: JSON, **(values[row] or {})}
         if pa.types.is_map(field.type):
             items = [None if value is None else list(value.items()) for value in values]
             return pa.array(items, field.type)
@@ -146,7 +162,19 @@ def _column(field: pa.Field, values: Sequence[Any], encoding: Encoding, first_ro
         raise InvalidInput(field.name, "in this body", f"it must be of type {field.type}: {error}") from None
 
 
+def _document(value: Any, row: int) -> bytes:
+    """An object or a list as JSON; what is inside of it stays as it was written."""
+    encoded = msgspec.json.encode(value)
+    try:
+        encoded.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidMessage("value", ascii(encoded)[:100], f"it is not UTF-8: {error}", row) from None
+    return encoded
+
+
 def _decoded(value: Any, field: str, row: int) -> Any:
+    if isinstance(value, bytes):
+        return value
     try:
         if isinstance(value, dict):
             return {name: base64.b64decode(item, validate=True) for name, item in value.items()}

@@ -77,6 +77,7 @@ class Docs:
     body: type[msgspec.Struct] | None = None
     given: Any = None
     takes_arrow: bool = False
+    takes_plain: tuple[str, ...] = ()
     answer: type[msgspec.Struct] | None = None
     example: Any = None
     answers_arrow: bool = False
@@ -142,7 +143,8 @@ def _describe(operation: dict[str, Any], handler: HTTPRouteHandler, docs: Docs) 
     for parameter in operation.get("parameters", ()):
         _describe_parameter(parameter)
     if docs.body is not None:
-        operation["requestBody"] = {"required": True, "content": _content(docs.body, docs.given, docs.takes_arrow)}
+        content = _content(docs.body, docs.given, docs.takes_arrow) | {kind: {} for kind in docs.takes_plain}
+        operation["requestBody"] = {"required": True, "content": content}
     if _is_public(handler):
         operation["security"] = []
     responses = {str(handler.status_code): _answer(docs)}

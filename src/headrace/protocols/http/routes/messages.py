@@ -43,6 +43,16 @@ from headrace.protocols.http.requests.parameters import (
     MaxMessages,
     WaitSeconds,
 )
+from headrace.protocols.http.requests.plain_bodies import (
+    PLAIN,
+    Common,
+    GroupIdParameter,
+    KeyParameter,
+    PartitionParameter,
+    ProducerParameter,
+    SeqnoParameter,
+    batch_of_plain,
+)
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.requests.strict_json import off_loop
 from headrace.protocols.http.settings import HttpSettings
@@ -65,11 +75,12 @@ _MESSAGES_IN = PublishIn(
     status_code=200,
     opt={
         "operation": "publish",
-        "bodies": (JSON, ARROW),
+        "bodies": (JSON, ARROW, *PLAIN),
         "docs": Docs(
             body=PublishIn,
             given=_MESSAGES_IN,
             takes_arrow=True,
+            takes_plain=PLAIN,
             answer=Published,
             example=_RECEIPTS,
             answers_arrow=True,
@@ -84,25 +95,39 @@ async def publish(
     topic: FromPath[str],
     bridge: NamedDependency[Bridge],
     rest_settings: NamedDependency[HttpSettings],
+    key: KeyParameter = None,
+    partition: PartitionParameter = None,
+    producer_id: ProducerParameter = None,
+    message_group_id: GroupIdParameter = None,
+    seqno: SeqnoParameter = None,
 ) -> Response[Any]:
-    """Publish messages in one commit. Returns a receipt for each, in the order sent, once they are durable."""
-    is_arrow = wants_arrow(request)
+    """Publish messages in one commit. Returns a receipt for each, in the order sent, once they are durable.
+
+    A body of `application/octet-stream` is one message, each line of `text/plain` and of `application/x-ndjson` is one.
+    """
+    is_arrow, kind = wants_arrow(request), body_type(request)
+    common = Common(key, partition, producer_id, message_group_id, seqno)
     body, bytes_max = await request.body(), rest_settings.body_bytes_max
     principal, name = principal_of(request), unquoted(topic)
-    if body_type(request) == ARROW:
+    commit_key = None
+    if kind in PLAIN:
+        batch = await off_loop(len(body), batch_of_plain, body, kind, common)
+    elif kind == ARROW:
+        common.check_unused(kind)
         stream = await off_loop(len(body), Stream, body, bytes_max)
         # A small body may be large when it is decoded, so its claimed size decides where that runs.
-        batch, key = await off_loop(max(len(body), stream.claims.bytes), stream.batch), None
+        batch = await off_loop(max(len(body), stream.claims.bytes), stream.batch)
         # The body itself is counted where it is read.
         principal.limits.publish_bytes.spend(principal.name, max(0, stream.decoded_bytes - len(body)))
         del stream
     else:
-        batch, key = await off_loop(len(body), publish_of_json, body)
+        common.check_unused(kind)
+        batch, commit_key = await off_loop(len(body), publish_of_json, body)
     del body
     principal.require_producers("publish", name, batch)
-    if key is not None:
-        principal.require("publish", name, producer=composed(key.writer))
-    receipts = await bridge.publish(name, batch, key)
+    if commit_key is not None:
+        principal.require("publish", name, producer=composed(commit_key.writer))
+    receipts = await bridge.publish(name, batch, commit_key)
     answer = await off_loop(len(receipts) * _RECEIPT_BYTES, _answered, receipts, is_arrow)
     return Response(answer, media_type=ARROW if is_arrow else JSON)
 
