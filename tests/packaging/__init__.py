@@ -1,0 +1,1 @@
+"""What is in packaging/, and the files of containers at the root."""
