@@ -29,7 +29,8 @@ from bench.http.load import call, rate, request
 from bench.postgres.queues import dead_rows, through_a_queue
 from bench.report import Report
 from headrace.broker import Broker
-from headrace.core.publish.plan import TopicState, plan
+from headrace.core.publish.plan import plan
+from headrace.core.publish.state import TopicState
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.postgres.codec import encode_copy as rows
 from tests.postgres_server import PASSWORD, PostgresServer

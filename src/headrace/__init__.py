@@ -21,7 +21,8 @@ if TYPE_CHECKING:
         TopicDescription,
     )
     from headrace.core.errors import HeadraceError
-    from headrace.core.publish.plan import CommitKey, Receipts
+    from headrace.core.publish.receipts import Receipts
+    from headrace.core.publish.state import CommitKey
     from headrace.core.settings import TopicOptions, TopicSettings
 
     __version__: str
@@ -68,7 +69,8 @@ _MODULES = {
         "TopicDescription",
     ],
     "headrace.core.errors": ["HeadraceError"],
-    "headrace.core.publish.plan": ["CommitKey", "Receipts"],
+    "headrace.core.publish.receipts": ["Receipts"],
+    "headrace.core.publish.state": ["CommitKey"],
     "headrace.core.settings": ["TopicOptions", "TopicSettings"],
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace.broker import Broker
 from headrace.core.messages import PUBLISH_SCHEMA
-from headrace.core.publish.plan import Receipts
+from headrace.core.publish.receipts import Receipts
 
 
 def batch(*values: bytes, **columns: Any) -> pa.RecordBatch:

@@ -13,7 +13,7 @@ from headrace.broker import Broker
 from headrace.broker.describe import describe_topic
 from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import Closed, HeadraceError, InvalidInput, StoreUnavailable, TopicDeleted
-from headrace.core.publish.plan import CommitKey
+from headrace.core.publish.state import CommitKey
 from headrace.storage.open import open_store
 from tests.broker.background import Background, eventually, open_gated, together, until_queued, until_waiting
 from tests.broker.messages import batch, content, statuses

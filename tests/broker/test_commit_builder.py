@@ -10,7 +10,7 @@ from headrace.broker.publish.commit_queue import Fence, Request
 from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import CommitConflict, InvalidMessage, ProducerFenced, SeqnoJump
 from headrace.core.limits import SEQNO_JUMP_MAX
-from headrace.core.publish.plan import CommitKey, TopicState
+from headrace.core.publish.state import CommitKey, TopicState
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.fences import LocalFences

@@ -11,7 +11,8 @@ import pytest
 from headrace.broker import Broker
 from headrace.core.errors import MessageTooLarge, SeqnoJump
 from headrace.core.limits import SEQNO_JUMP_MAX, SEQNO_MAX
-from headrace.core.publish.plan import CommitKey, Receipts
+from headrace.core.publish.receipts import Receipts
+from headrace.core.publish.state import CommitKey
 from tests.broker.background import Background, open_gated, together, until_queued
 from tests.broker.clock import SettableClock
 from tests.broker.messages import batch, content, everything, numbered, places, statuses

@@ -20,7 +20,9 @@ from headrace.broker.publish.commit_queue import CommitQueue, Request
 from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import Closed, DiskFull, InvalidMessage, OutcomeUnknown, OutOfMemory, Overloaded, StorageError
 from headrace.core.limits import FRAME_ROWS
-from headrace.core.publish.plan import WRITTEN, CommitKey, all_duplicates, plan
+from headrace.core.publish.plan import plan
+from headrace.core.publish.receipts import WRITTEN, all_duplicates
+from headrace.core.publish.state import CommitKey
 from tests.broker.background import PATIENCE_SECONDS, Background, eventually, open_gated, together, until_queued
 from tests.broker.messages import batch, content, everything, numbered, places, statuses
 from tests.broker.sites import Site

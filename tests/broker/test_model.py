@@ -26,7 +26,8 @@ from headrace.broker.groups.store import LocalGroupStore
 from headrace.core.descriptions import GroupDescription, Staged, TopicDescription
 from headrace.core.errors import HeadraceError, OffsetOutOfRange, StorageError
 from headrace.core.messages import PUBLISH_SCHEMA, message_sizes
-from headrace.core.publish.plan import CommitKey, Receipts
+from headrace.core.publish.receipts import Receipts
+from headrace.core.publish.state import CommitKey
 from tests.broker.clock import SettableClock
 from tests.broker.sites import DISK, DURABLE_ENGINES, MEMORY, POSTGRES, Engine, Site
 

@@ -13,7 +13,7 @@ from headrace.broker import Broker
 from headrace.core.errors import CodecNotAllowed, InvalidMessage, MessageTooLarge, TopicNotFound
 from headrace.core.hashing import FNV_OFFSET, FNV_PRIME
 from headrace.core.messages import READ_SCHEMA
-from headrace.core.publish.plan import RECEIPT_SCHEMA
+from headrace.core.publish.receipts import RECEIPT_SCHEMA
 from tests.broker.background import together
 from tests.broker.clock import START_US, SettableClock
 from tests.broker.messages import batch, content, everything, places, statuses, values_of

@@ -18,7 +18,7 @@ import pytest
 
 from headrace.broker import Broker
 from headrace.core.errors import Conflict, Gone, NotFound, OffsetOutOfRange, Overloaded, PartitionsCannotShrink
-from headrace.core.publish.plan import CommitKey
+from headrace.core.publish.state import CommitKey
 from tests.broker.background import together
 from tests.broker.messages import batch, content, values_of
 from tests.broker.sites import Site

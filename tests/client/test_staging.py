@@ -7,7 +7,7 @@ import pytest
 
 from headrace.client import Client
 from headrace.core.errors import InvalidInput, MessageTooLarge, StageNotFound
-from headrace.core.publish.plan import CommitKey
+from headrace.core.publish.state import CommitKey
 
 ROWS = pa.record_batch({"value": pa.array([b"a", b"b"])})
 

@@ -13,16 +13,9 @@ from hypothesis import strategies as st
 from headrace.core.hashing import fnv1a64_of
 from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS
 from headrace.core.messages import PUBLISH_SCHEMA, accept
-from headrace.core.publish.plan import (
-    CONFLICT,
-    DUPLICATE_BY_PAYLOAD,
-    DUPLICATE_BY_SOURCE,
-    WRITTEN,
-    Commit,
-    Receipts,
-    TopicState,
-)
+from headrace.core.publish.receipts import CONFLICT, DUPLICATE_BY_PAYLOAD, DUPLICATE_BY_SOURCE, WRITTEN, Receipts
 from headrace.core.publish.sources import NO_LINK, NOTHING_WRITTEN, Source
+from headrace.core.publish.state import Commit, TopicState
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
 
 NOW_US = 1_700_000_000 * MICROSECONDS

@@ -30,7 +30,8 @@ from headrace.broker.settings import BrokerSettings
 from headrace.core.descriptions import Staged
 from headrace.core.errors import StageNotFound, TopicNotFound
 from headrace.core.messages import PUBLISH_SCHEMA
-from headrace.core.publish.plan import CommitKey, Receipts
+from headrace.core.publish.receipts import Receipts
+from headrace.core.publish.state import CommitKey
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.options import DiskOptions

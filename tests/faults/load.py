@@ -20,7 +20,8 @@ from headrace.broker import (
     Broker,
     BrokerSettings,
 )
-from headrace.core.publish.plan import CommitKey, Receipts
+from headrace.core.publish.receipts import Receipts
+from headrace.core.publish.state import CommitKey
 from headrace.core.settings import TopicOptions
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.options import DiskOptions

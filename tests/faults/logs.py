@@ -12,7 +12,8 @@ from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import Damaged
 from headrace.core.limits import FRAME_ROWS
 from headrace.core.messages import accept
-from headrace.core.publish.plan import Commit, TopicState, plan
+from headrace.core.publish.plan import plan
+from headrace.core.publish.state import Commit, TopicState
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.log import DiskLog

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.broker.settings import BrokerSettings
-from headrace.core.publish.plan import CommitKey
+from headrace.core.publish.state import CommitKey
 from headrace.storage.disk.options import DiskOptions
 from tests.faults.crashes import DAY_US, Scenario, Session
 from tests.faults.invariants import TINY, Message

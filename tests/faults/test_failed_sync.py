@@ -11,7 +11,7 @@ import pytest
 
 from headrace.broker import Broker
 from headrace.core.errors import HeadraceError, LogFailed, OutcomeUnknown
-from headrace.core.publish.plan import CommitKey
+from headrace.core.publish.state import CommitKey
 from headrace.storage.disk.engine import DiskStore
 from tests.faults.crashes import DAY_US, Death, ManualClock, verify_in
 from tests.faults.filesystems import FailingFileSystem, PowerCut, SimulatedDisk, SimulatedFileSystem

@@ -17,7 +17,7 @@ import pytest
 
 from headrace.broker import Broker
 from headrace.core.errors import DiskFull, HeadraceError, LogFailed, OutcomeUnknown, StoreUnavailable
-from headrace.core.publish.plan import CommitKey
+from headrace.core.publish.state import CommitKey
 from headrace.storage.disk.engine import DiskStore
 from tests.faults.crashes import DAY_US, ManualClock, Scenario, Session, Template, prepare
 from tests.faults.filesystems import EVERY_CHANGE, NEEDS_ROOM, FailingFileSystem

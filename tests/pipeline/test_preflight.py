@@ -12,7 +12,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from headrace.broker import Broker
 from headrace.client import Client
 from headrace.core.errors import Forbidden, InvalidInput, TopicNotFound, Unreachable
-from headrace.core.publish.plan import CommitKey
+from headrace.core.publish.state import CommitKey
 from headrace.protocols.flight.server import FlightServer
 from headrace.spark.pipeline.description import Description
 from headrace.spark.pipeline.load import describe

@@ -16,7 +16,9 @@ import pyarrow as pa
 from headrace.core.limits import MICROSECONDS
 from headrace.core.messages import PUBLISH_SCHEMA, accept
 from headrace.core.names import topic_key
-from headrace.core.publish.plan import Commit, CommitKey, Receipts, TopicState, plan
+from headrace.core.publish.plan import plan
+from headrace.core.publish.receipts import Receipts
+from headrace.core.publish.state import Commit, CommitKey, TopicState
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Fences, Store, TopicLog
@@ -67,7 +69,7 @@ def commit_of(
     for number, batch in enumerate(batches, start=1):
         commit, receipt = plan(batch, draft, settings, now_us, keys if number == len(batches) else ())
         receipts.append(receipt)
-        if not commit.is_empty:
+        if commit.rows.num_rows or commit.keys:
             draft.apply(commit)
             commits.append(commit)
     return [replace(commit, continues=True) for commit in commits[:-1]] + commits[-1:], receipts

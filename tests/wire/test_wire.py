@@ -12,7 +12,7 @@ import pytest
 
 from headrace.core.errors import HeadraceError, ServerFailed, all_errors
 from headrace.core.messages import READ_SCHEMA
-from headrace.core.publish.plan import DUPLICATE_BY_SOURCE, RECEIPT_SCHEMA, all_duplicates
+from headrace.core.publish.receipts import DUPLICATE_BY_SOURCE, RECEIPT_SCHEMA, all_duplicates
 from headrace.wire import operations, tickets
 from headrace.wire.answers import decode_answer, encode_receipts, encode_refusal
 from headrace.wire.errors import decode_error, encode_error

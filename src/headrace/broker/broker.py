@@ -78,7 +78,8 @@ from headrace.core.limits import (
 from headrace.core.messages import NO_MESSAGES, accept
 from headrace.core.names import check_group_name, check_id
 from headrace.core.pipelines import PipelineDescription, PipelineReport, check_report, listed_state
-from headrace.core.publish.plan import DUPLICATE_COMMIT, CommitKey, Receipts, all_duplicates
+from headrace.core.publish.receipts import DUPLICATE_COMMIT, Receipts, all_duplicates
+from headrace.core.publish.state import CommitKey
 from headrace.core.settings import TopicOptions
 from headrace.storage.interface import Store
 from headrace.storage.open import open_store

@@ -12,7 +12,7 @@ from headrace.core.descriptions import Staged
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import SEQNO_MAX
 from headrace.core.names import check_id
-from headrace.core.publish.plan import FINGERPRINT_BITS, CommitKey
+from headrace.core.publish.state import FINGERPRINT_BITS, CommitKey
 
 
 def check_text(field: str, value: object) -> str:

@@ -17,7 +17,7 @@ from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import MICROSECONDS, PIPELINE_KEPT_SECONDS, PRODUCERS_MAX
-from headrace.core.publish.plan import TopicState
+from headrace.core.publish.state import TopicState
 from headrace.storage.interface import Store
 
 logger = logging.getLogger(__name__)

@@ -51,7 +51,7 @@ from headrace.core.limits import (
 )
 from headrace.core.pipelines import PipelineDescription, PipelineReport
 from headrace.core.positions import microseconds
-from headrace.core.publish.plan import CommitKey
+from headrace.core.publish.state import CommitKey
 from headrace.core.settings import TopicOptions
 from headrace.wire import operations as wire
 from headrace.wire.tickets import Read

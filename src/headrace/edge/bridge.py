@@ -25,7 +25,8 @@ from headrace.broker.topics.topic import Topic
 from headrace.core.errors import HeadraceError, InvalidInput
 from headrace.core.limits import STOP_SECONDS
 from headrace.core.messages import STORED_SCHEMA
-from headrace.core.publish.plan import CommitKey, Receipts
+from headrace.core.publish.receipts import Receipts
+from headrace.core.publish.state import CommitKey
 from headrace.edge.draining import Draining
 
 P = ParamSpec("P")

@@ -15,7 +15,7 @@ from headrace.core.errors import InvalidInput, QuotaExceeded, StageNotFound
 from headrace.core.limits import FETCH_WAIT_SECONDS_MAX
 from headrace.core.names import composed
 from headrace.core.pipelines import PipelineDescription
-from headrace.core.publish.plan import CommitKey
+from headrace.core.publish.state import CommitKey
 from headrace.core.settings import TopicSettings
 from headrace.edge.access import LOOK_SECONDS, Principal
 from headrace.wire import operations as wire

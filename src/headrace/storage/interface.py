@@ -18,8 +18,8 @@ import pyarrow as pa
 from headrace.core.hashing import Int64s
 from headrace.core.histogram import Histogram
 from headrace.core.publish.payload_window import PayloadWindow
-from headrace.core.publish.plan import Commit, TopicState
 from headrace.core.publish.sources import Source
+from headrace.core.publish.state import Commit, TopicState
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import Catalog, TopicRecord
 from headrace.storage.ranges import Gap, OffsetRange

@@ -26,7 +26,7 @@ from headrace.core.errors import (
     StoreUnavailable,
     Unreachable,
 )
-from headrace.core.publish.plan import CommitKey
+from headrace.core.publish.state import CommitKey
 from headrace.verify.events import Outcome, PublishEnded, PublishStarted
 from headrace.verify.history import Recorder
 

@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from headrace.core.errors import HeadraceError, ServerFailed
-from headrace.core.publish.plan import RECEIPT_SCHEMA
+from headrace.core.publish.receipts import RECEIPT_SCHEMA
 from headrace.wire.errors import decode_error, encode_error
 
 _ERROR_BEGINS: Final = b"{"

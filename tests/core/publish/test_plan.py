@@ -14,28 +14,23 @@ from hypothesis import strategies as st
 from headrace.core.hashing import fnv1a64, partition_of
 from headrace.core.limits import MICROSECONDS, SEQNO_JUMP_MAX
 from headrace.core.messages import STORED_SCHEMA, accept
-from headrace.core.publish import plan as planning
+from headrace.core.publish import state as topic_state
 from headrace.core.publish.payload_window import PayloadWindow, payloads_of
-from headrace.core.publish.plan import (
+from headrace.core.publish.plan import plan, plan_reset, replay
+from headrace.core.publish.receipts import (
     DUPLICATE_BY_PAYLOAD,
     DUPLICATE_BY_SOURCE,
     DUPLICATE_COMMIT,
     RECEIPT_SCHEMA,
     WRITTEN,
-    Commit,
-    CommitKey,
     Receipts,
-    SeqnoWatch,
-    TopicState,
     all_duplicates,
     join_receipts,
-    may_jump,
-    plan,
-    plan_reset,
-    replay,
 )
 from headrace.core.publish.routing import NOWHERE
+from headrace.core.publish.seqno_jumps import SeqnoWatch, may_jump
 from headrace.core.publish.sources import NO_LINK
+from headrace.core.publish.state import Commit, CommitKey, TopicState
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
 from tests.core.builders import (
     LINK_IDLE_US,
@@ -282,7 +277,7 @@ def test_batch_of_only_duplicates_is_empty_and_changes_nothing() -> None:
     publish(state, numbered(1, 2))
     before = state.copy()
     commit, receipts = plan(accepted(value=[b""], producer_id=["p"], seqno=[2]), state, DEFAULT_SETTINGS, NOW_US + 5)
-    assert commit.is_empty
+    assert not commit.rows.num_rows and not commit.keys
     assert (commit.rows.num_rows, len(commit.directory.partition), receipts.written) == (0, 0, 0)
     assert_same_state(state, before)
 
@@ -482,7 +477,7 @@ def test_empty_batch_plans_an_empty_commit() -> None:
     for batch in (accepted(value=[]), accepted(value=[], producer_id=[], partition=[], key=[])):
         for mode in MODES.values():
             commit, receipts = plan(batch, new_state(), mode, NOW_US)
-            assert commit.is_empty
+            assert not commit.rows.num_rows and not commit.keys
             assert len(receipts) == 0
 
 
@@ -561,7 +556,7 @@ def test_commit_key_is_repeated_at_or_below_the_last_number_of_its_writer() -> N
 def test_commit_with_only_a_key_is_not_empty() -> None:
     state = new_state()
     commit = keyed_commit(state, CommitKey("w", 0))
-    assert not commit.is_empty
+    assert commit.rows.num_rows or commit.keys
     state.apply(commit)
     assert state.is_repeated(CommitKey("w", 0))
     assert state.next_number == 1
@@ -596,7 +591,7 @@ def test_a_fingerprint_is_only_of_its_own_commit() -> None:
 
 
 def test_writer_that_was_silent_longest_is_forgotten_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "WRITERS_MAX", 3)
+    monkeypatch.setattr(topic_state, "WRITERS_MAX", 3)
     state = new_state()
     for writer in ("a", "b", "c", "a", "d"):
         state.apply(keyed_commit(state, CommitKey(writer, 1)))
@@ -644,7 +639,7 @@ def test_a_reset_is_a_commit_of_its_own_that_lets_a_source_begin_anew() -> None:
     publish(state, numbered(9, producer="q"))
     before, ends = state.last_time_us, state.end_offsets.tolist()
     commit = plan_reset(state, [("p", "")], 0)
-    assert not commit.is_empty
+    assert commit.resets == (("p", ""),)
     assert (commit.number, commit.time_us, commit.rows.num_rows) == (state.next_number, before + 1, 0)
     replayed = state.copy()
     state.apply(commit)

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.publish.plan import CommitKey, Receipts
+from headrace.core.publish.receipts import Receipts
+from headrace.core.publish.state import CommitKey
 from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk.engine import DiskStore

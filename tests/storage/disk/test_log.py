@@ -23,7 +23,7 @@ from headrace.core.errors import (
     TooManyOpenFiles,
 )
 from headrace.core.messages import message_sizes
-from headrace.core.publish.plan import Commit, CommitKey, TopicState
+from headrace.core.publish.state import Commit, CommitKey, TopicState
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.segment import file_name

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headrace.core.publish.plan import TopicState
+from headrace.core.publish.state import TopicState
 from headrace.storage.disk.files import frame
 from headrace.storage.disk.tail_cache import BYTES_MAX, COMMITS_MAX, PIECES_MAX, TAIL_COMMIT_BYTES_MAX, TailCache
 from tests.storage.builders import EVERYTHING, NOW_US, batch_of, commit_of, values

@@ -14,7 +14,8 @@ from psycopg import errors
 
 from headrace.core.errors import Closed, DiskFull, OutcomeUnknown, StoreUnavailable
 from headrace.core.publish.payload_window import PayloadWindow
-from headrace.core.publish.plan import Commit, CommitKey, Receipts, TopicState
+from headrace.core.publish.receipts import Receipts
+from headrace.core.publish.state import Commit, CommitKey, TopicState
 from headrace.core.settings import TopicSettings
 from headrace.storage.interface import Fences, TopicLog
 from headrace.storage.postgres.engine import PostgresStore

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from headrace.core.errors import LogFailed, StoreUnavailable, TopicDeleted, UnknownFormat
-from headrace.core.publish.plan import Commit, CommitKey, TopicState, plan_reset
+from headrace.core.publish.plan import plan_reset
+from headrace.core.publish.state import Commit, CommitKey, TopicState
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import TokenRecord
 from headrace.storage.interface import Fences
@@ -179,7 +180,7 @@ class TestStoreWide:
 
                     rows = values(b"%d" % (number // 2), partition=0)
                     commit, _ = plan(rows, state, settings, NOW_US, (), [other.window()])
-                    return [] if commit.is_empty else [commit]
+                    return [commit] if commit.rows.num_rows or commit.keys else []
 
                 with locks[server]:
                     log.commit(decide, store_wide=True)

@@ -21,7 +21,8 @@ from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics.registry import Topics
 from headrace.broker.topics.topic import Topic
 from headrace.core.errors import HeadraceError, Overloaded
-from headrace.core.publish.plan import CommitKey, Receipts
+from headrace.core.publish.receipts import Receipts
+from headrace.core.publish.state import CommitKey
 
 # Memory overhead of a single value while it waits.
 VALUE_OVERHEAD_BYTES: Final = 256

@@ -28,22 +28,18 @@ from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import CommitConflict, HeadraceError, ProducerFenced
 from headrace.core.messages import accept_all, content_bytes, join
 from headrace.core.publish.payload_window import PayloadWindow
-from headrace.core.publish.plan import (
+from headrace.core.publish.plan import plan
+from headrace.core.publish.receipts import (
     CONFLICT,
     DUPLICATE_BY_PAYLOAD,
     DUPLICATE_BY_SOURCE,
     DUPLICATE_COMMIT,
-    Commit,
-    CommitKey,
-    Directory,
     Receipts,
-    SeqnoWatch,
-    TopicState,
     all_duplicates,
     join_receipts,
-    may_jump,
-    plan,
 )
+from headrace.core.publish.seqno_jumps import SeqnoWatch, may_jump
+from headrace.core.publish.state import Commit, CommitKey, Directory, TopicState
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Fences
 
@@ -187,7 +183,7 @@ class CommitBuilder:
         """The commit of some rows, unless there is nothing to write."""
         commit, receipts = plan(rows, state, self._topic.settings, now_us, keys, windows)
         self._receipts.append(receipts)
-        if commit.is_empty:
+        if not commit.rows.num_rows and not keys:
             return None
         self._frames.append(commit.directory)
         self._messages += commit.rows.num_rows

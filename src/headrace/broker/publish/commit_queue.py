@@ -38,7 +38,8 @@ from headrace.broker.publish.combiner import Combiner, Waiter
 from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import HeadraceError, OutcomeUnknown, Overloaded, again
 from headrace.core.histogram import SECONDS, Histogram
-from headrace.core.publish.plan import CommitKey, Receipts
+from headrace.core.publish.receipts import Receipts
+from headrace.core.publish.state import CommitKey
 
 _SMALL_BYTES: Final = 4096
 # Whoever closes a queue looks so often whether everyone is out, in case nobody could tell.

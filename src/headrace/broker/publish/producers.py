@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from headrace.broker.topics.topic import Topic
 from headrace.core.errors import ProducerFenced
-from headrace.core.publish.plan import TopicState
 from headrace.core.publish.sources import Source
+from headrace.core.publish.state import TopicState
 from headrace.storage.interface import Fences
 
 

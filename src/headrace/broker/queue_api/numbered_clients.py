@@ -23,7 +23,7 @@ from headrace.core.errors import HeadraceError, InvalidInput
 from headrace.core.limits import SEQNO_MAX
 from headrace.core.messages import STORED_SCHEMA
 from headrace.core.names import check_id
-from headrace.core.publish.plan import CONFLICT, DUPLICATE_BY_SOURCE
+from headrace.core.publish.receipts import CONFLICT, DUPLICATE_BY_SOURCE
 from headrace.core.publish.sources import Source
 
 # The prefix of these clients' producer ids, so that no other seqnos are mistaken for a count.

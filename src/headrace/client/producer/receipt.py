@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.core.publish.plan import Status
+from headrace.core.publish.receipts import Status
 
 
 class Receipt(NamedTuple):

@@ -305,3 +305,10 @@ def links_of(rows: RowSources, seqno: Int64s, partition: Int32s, linking: Bools)
     lowest_last = bound[np.lexsort((partition[bound], seqno[bound]))[::-1]]
     link[rows.code[lowest_last]] = partition[lowest_last]
     return link
+
+
+def seqnos_of(batch: pa.RecordBatch) -> Int64s:
+    """The seqno of each row, NOTHING_WRITTEN for those without."""
+    if "seqno" not in batch.schema.names:
+        return np.full(batch.num_rows, NOTHING_WRITTEN, np.int64)
+    return np.asarray(pc.fill_null(batch.column("seqno"), NOTHING_WRITTEN))

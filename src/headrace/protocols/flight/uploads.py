@@ -27,7 +27,8 @@ import pyarrow as pa
 from headrace.broker import Broker
 from headrace.core.errors import AccessDenied, Closed, HeadraceError, InvalidInput
 from headrace.core.limits import FRAME_ROWS
-from headrace.core.publish.plan import CommitKey, Receipts
+from headrace.core.publish.receipts import Receipts
+from headrace.core.publish.state import CommitKey
 from headrace.edge.access import Principal
 from headrace.wire.answers import encode_receipts, encode_refusal
 from headrace.wire.tickets import Publish, Stage

@@ -21,7 +21,8 @@ import pyarrow as pa
 from headrace.core.errors import InvalidInput, InvalidMessage
 from headrace.core.limits import BATCH_ROWS_MAX, ID_CHARACTERS_MAX, LOOP_BYTES_MAX, PARTITIONS_MAX, SEQNO_MAX
 from headrace.core.messages import PUBLISH_SCHEMA, join
-from headrace.core.publish.plan import STATUSES, WRITTEN, CommitKey, Receipts
+from headrace.core.publish.receipts import STATUSES, WRITTEN, Receipts
+from headrace.core.publish.state import CommitKey
 from headrace.core.settings import CODECS
 from headrace.protocols.http.requests.strict_json import decode
 from headrace.wire.json import Encoding, messages_of

@@ -17,7 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from headrace.core.publish.plan import FINGERPRINT_BITS
+from headrace.core.publish.state import FINGERPRINT_BITS
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _LOCAL: Final = re.compile(r"file:(//(localhost)?(?=/))?")

@@ -28,7 +28,7 @@ from headrace.core.hashing import Int64s
 from headrace.core.histogram import SECONDS, Histogram
 from headrace.core.messages import NO_MESSAGES, content_bytes, join, message_sizes, read_batch
 from headrace.core.publish.payload_window import PayloadWindow
-from headrace.core.publish.plan import Commit, TopicState
+from headrace.core.publish.state import Commit, TopicState
 from headrace.core.retention import Piece, Sightings, droppable, piece_bytes_max, should_complete
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from headrace.core.publish.plan import Commit
+from headrace.core.publish.state import Commit
 
 
 def planned_ahead(commits: Iterable[Commit]) -> Iterator[Commit]:

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from headrace.core.errors import StoreUnavailable
 from headrace.core.publish.payload_window import NO_PAYLOADS
-from headrace.core.publish.plan import Commit, CommitKey, Directory
 from headrace.core.publish.sources import NO_UPDATES
+from headrace.core.publish.state import Commit, CommitKey, Directory
 from headrace.storage.disk.files import frame
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.opening.scan import scan

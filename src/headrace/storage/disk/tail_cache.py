@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from headrace.core.hashing import Int64s
 from headrace.core.messages import join
-from headrace.core.publish.plan import Directory
+from headrace.core.publish.state import Directory
 from headrace.storage.disk.files import frame
 
 COMMITS_MAX: Final = 128

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from headrace.core.errors import UnknownFormat
 from headrace.core.messages import PUBLISH_SCHEMA, STORED_SCHEMA
 from headrace.core.publish.payload_window import NO_PAYLOADS
-from headrace.core.publish.plan import Commit, CommitKey, Directory
 from headrace.core.publish.sources import NO_UPDATES, Source
+from headrace.core.publish.state import Commit, CommitKey, Directory
 from headrace.storage.disk.files import frame
 
 ATTRIBUTES = st.none() | st.lists(st.tuples(st.text(max_size=3), st.binary(max_size=3)), max_size=3)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.publish.plan import Directory
+from headrace.core.publish.state import Directory
 from headrace.storage.disk.files import index as index_module
 from headrace.storage.disk.files.frame import Header
 from headrace.storage.disk.files.index import FrameRun, GrowingIndex, Index, SealedIndex, end_offsets

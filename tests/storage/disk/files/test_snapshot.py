@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from headrace.core.errors import UnknownFormat
 from headrace.core.publish import sources
-from headrace.core.publish.plan import CommitKey, TopicState
+from headrace.core.publish.state import CommitKey, TopicState
 from headrace.storage.disk.files import snapshot
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.segment import file_name

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import Damaged, OffsetOutOfRange
-from headrace.core.publish.plan import CommitKey
+from headrace.core.publish.state import CommitKey
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.segment import SegmentHeader, file_name, header_bytes
 from headrace.storage.disk.opening.recovery import recover

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from headrace.core.publish.plan import TopicState
+from headrace.core.publish.state import TopicState
 from headrace.storage.disk.files import frame
 from headrace.storage.disk.opening.scan import Hole, Scanned, scan
 from tests.storage.builders import commit_of, values

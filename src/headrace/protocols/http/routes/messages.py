@@ -13,7 +13,7 @@ from litestar.params import FromPath
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_DEFAULT
 from headrace.core.names import composed
-from headrace.core.publish.plan import Receipts
+from headrace.core.publish.receipts import Receipts
 from headrace.edge.access import Leases
 from headrace.edge.arrow import Stream
 from headrace.edge.bridge import Bridge

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.core.errors import Damaged
 from headrace.core.hashing import Int64s
-from headrace.core.publish.plan import Directory
+from headrace.core.publish.state import Directory
 from headrace.storage.disk.doctor.report import Finding, Kind, Repair, Report
 from headrace.storage.disk.files import frame, snapshot, watermark
 from headrace.storage.disk.files.filesystem import FileSystem, write_whole

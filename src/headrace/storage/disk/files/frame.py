@@ -20,8 +20,8 @@ from crc32c import crc32c
 
 from headrace.core.errors import UnknownFormat
 from headrace.core.messages import PUBLISH_SCHEMA
-from headrace.core.publish.plan import Commit, CommitKey, Directory
 from headrace.core.publish.sources import Source
+from headrace.core.publish.state import Commit, CommitKey, Directory
 
 ALIGNMENT: Final = 64
 MAGIC: Final = b"HRfr"

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from headrace.core.hashing import Int64s
-from headrace.core.publish.plan import Directory
+from headrace.core.publish.state import Directory
 from headrace.storage.disk.files.frame import Header
 
 MAGIC: Final = b"HRix"
@@ -114,7 +114,7 @@ class GrowingIndex:
             first_offset=directory.first_offset,
             partition=directory.partition,
             frame=frame,
-            first_row=directory.first_row,
+            first_row=np.cumsum(directory.rows) - directory.rows,
             rows=directory.rows,
         )
         self.frame_count = frame + 1

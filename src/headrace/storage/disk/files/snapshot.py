@@ -22,8 +22,8 @@ from headrace.core.limits import WINDOW_MESSAGES_MAX
 from headrace.core.publish import payload_window as window
 from headrace.core.publish import sources
 from headrace.core.publish.payload_window import PayloadWindow
-from headrace.core.publish.plan import TopicState
 from headrace.core.publish.sources import SourceTable
+from headrace.core.publish.state import TopicState
 from headrace.storage.disk.files.filesystem import FileSystem, write_whole
 from headrace.storage.disk.files.segment import file_name, file_names
 

@@ -19,7 +19,8 @@ import numpy as np
 from headrace.core.errors import Damaged
 from headrace.core.hashing import Int64s
 from headrace.core.limits import MICROSECONDS, SEGMENT_BYTES
-from headrace.core.publish.plan import TopicState, replay
+from headrace.core.publish.plan import replay
+from headrace.core.publish.state import TopicState
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk.files import frame, snapshot, watermark
 from headrace.storage.disk.files.filesystem import FileSystem

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from headrace.core.hashing import Int64s, byte_rows
 from headrace.core.messages import message_sizes
-from headrace.core.publish.plan import Commit
+from headrace.core.publish.state import Commit
 
 HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TRAILER: Final = b"\xff\xff"

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.hashing import Int64s, byte_rows
-from headrace.core.publish.plan import Commit
+from headrace.core.publish.state import Commit
 from headrace.storage.postgres.codec.encode_copy import FIXED_COLUMNS, TABLE_NAMES
 from headrace.storage.postgres.log.topic_row import array
 

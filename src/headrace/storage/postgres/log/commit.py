@@ -19,7 +19,7 @@ import numpy as np
 from psycopg import sql
 
 from headrace.core.errors import OutcomeUnknown
-from headrace.core.publish.plan import Commit
+from headrace.core.publish.state import Commit
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Decide
 from headrace.storage.postgres.codec import encode_copy as rows

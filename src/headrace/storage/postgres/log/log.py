@@ -46,7 +46,7 @@ from headrace.core.histogram import SECONDS, Histogram
 from headrace.core.limits import LOOKS_MAX
 from headrace.core.messages import NO_MESSAGES, message_sizes, read_batch
 from headrace.core.publish.payload_window import PayloadWindow
-from headrace.core.publish.plan import Commit, TopicState
+from headrace.core.publish.state import Commit, TopicState
 from headrace.core.retention import Sightings
 from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord

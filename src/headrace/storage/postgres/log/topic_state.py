@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS, SOURCES_MAX, WRITERS_MAX
 from headrace.core.publish.payload_window import Payloads
-from headrace.core.publish.plan import Commit, TopicState
 from headrace.core.publish.sources import (
     NO_DIGEST,
     NO_LINK,
@@ -30,6 +29,7 @@ from headrace.core.publish.sources import (
     SourceTable,
     SourceUpdates,
 )
+from headrace.core.publish.state import Commit, TopicState
 from headrace.storage.postgres.log.topic_row import TopicRow, array
 from headrace.storage.postgres.pool import Connection
 

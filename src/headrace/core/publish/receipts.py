@@ -1,0 +1,93 @@
+"""Receipts: what became of each message of a publish, in the order sent."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.core.hashing import Int64s
+from headrace.core.publish.routing import NOWHERE
+from headrace.core.publish.sources import Int32s
+
+WRITTEN: Final = 0
+DUPLICATE_BY_SOURCE: Final = 1
+DUPLICATE_BY_PAYLOAD: Final = 2
+DUPLICATE_COMMIT: Final = 3
+# Not written either: another message was written with its seqno.
+CONFLICT: Final = 4
+
+RECEIPT_SCHEMA: Final = pa.schema(
+    [
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("status", pa.string(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipts:
+    """The outcome of each message in the order sent; partition and offset are NOWHERE for what was not written."""
+
+    partition: Int32s
+    offset: Int64s
+    outcome: npt.NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.outcome)
+
+    @property
+    def written(self) -> int:
+        """How many messages were written."""
+        return int(np.count_nonzero(self.outcome == WRITTEN))
+
+    @property
+    def conflicts(self) -> int:
+        """How many messages differ from the one written with their seqno."""
+        return int(np.count_nonzero(self.outcome == CONFLICT))
+
+    def slice(self, start: int, stop: int) -> Receipts:
+        """The receipts of some consecutive messages."""
+        return Receipts(self.partition[start:stop], self.offset[start:stop], self.outcome[start:stop])
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """As Arrow, with nulls for the partition and offset of what was not written."""
+        dropped = self.outcome != WRITTEN
+        columns = [
+            pa.array(self.partition, mask=dropped),
+            pa.array(self.offset, mask=dropped),
+            _statuses().take(pa.array(self.outcome)),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=RECEIPT_SCHEMA)
+
+
+Status = Literal["written", "duplicate", "conflict"]
+# What a receipt says, by outcome.
+STATUSES: Final[Sequence[Status]] = ("written", "duplicate", "duplicate", "duplicate", "conflict")
+
+
+@functools.cache
+def _statuses() -> pa.Array:
+    return pa.array(STATUSES, pa.string())
+
+
+def all_duplicates(rows: int, outcome: int) -> Receipts:
+    """Receipts that say that nothing of it was written."""
+    return Receipts(
+        np.full(rows, NOWHERE, np.int32), np.full(rows, NOWHERE, np.int64), np.full(rows, outcome, np.uint8)
+    )
+
+
+def join_receipts(parts: Sequence[Receipts]) -> Receipts:
+    """Receipts one after another."""
+    return Receipts(
+        np.concatenate([part.partition for part in parts]),
+        np.concatenate([part.offset for part in parts]),
+        np.concatenate([part.outcome for part in parts]),
+    )
