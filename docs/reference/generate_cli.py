@@ -8,12 +8,14 @@ from __future__ import annotations
 import html
 import inspect
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import typer
 from typer.main import get_command
 
 from headrace.cli.main import app
+from headrace.cli.plain_help import format_options
 
 HEAD = """# Command line
 
@@ -41,9 +43,23 @@ def _command(command: Any, path: str, parent: typer.Context | None) -> Iterator[
         yield from _command(child, f"{path} {name}", context)
 
 
+class Rows:
+    """Takes the rows of a help page where a formatter would write them."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, str]] = []
+
+    def section(self, title: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def write_dl(self, rows: list[tuple[str, str]]) -> None:
+        self.rows += rows
+
+
 def _parameters(command: Any, context: typer.Context) -> Iterator[str]:
-    records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
-    rows = [record for record in records if record and not any(name in record[0] for name in LEFT_OUT)]
+    written = Rows()
+    format_options(command, context, written)
+    rows = [row for row in written.rows if not any(name in row[0] for name in LEFT_OUT)]
     if rows:
         yield "\n| | |\n|---|---|\n"
     for name, text in rows:

@@ -63,7 +63,7 @@ def eventually(condition: Callable[[], bool], told: Callable[[], object] = lambd
 def environment(**more: str) -> dict[str, str]:
     """The environment without any setting of Headrace but those given."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-    return kept | {"PYTHONWARNINGS": "error"} | more
+    return kept | {"PYTHONWARNINGS": "error", "XDG_CONFIG_HOME": "/nonexistent"} | more
 
 
 @cache
@@ -176,6 +176,8 @@ class Server(Running):
             self.close()
             raise AssertionError(told)
         self.url = next(word for word in self.ready.split() if word.startswith("http"))
+        # Where clients and commands connect to; with Flight off there is none.
+        self.flight_url = next((word for word in self.ready.split() if word.startswith("headrace") and ":" in word), "")
 
     @property
     def port(self) -> int:
@@ -191,4 +193,4 @@ class Server(Running):
 
     def run(self, *arguments: str, stdin: str | bytes = b"", **variables: str) -> Result:
         """Run a command against it."""
-        return headrace(*arguments, stdin=stdin, **({"HEADRACE_URL": self.url} | variables))
+        return headrace(*arguments, stdin=stdin, **({"HEADRACE_URL": self.flight_url} | variables))

@@ -28,7 +28,7 @@ def numbers(server: Server, topic: str) -> str:
 
 def consuming(server: Server, *arguments: str) -> Running:
     """A consumer that goes on."""
-    return Running("consume", *arguments, variables={"HEADRACE_URL": server.url})
+    return Running("consume", *arguments, variables={"HEADRACE_URL": server.flight_url})
 
 
 def described(server: Server, topic: str, group: str) -> Any:
@@ -82,16 +82,16 @@ def test_formats(server: Server, numbers: str) -> None:
 
 def test_fields_that_messages_may_lack() -> None:
     row = {"key": None, "attributes": [("a", b"1"), ("b", b"2")], "timestamp": datetime(2026, 7, 1, tzinfo=UTC)}
-    table = pa.Table.from_pylist([row | {"seqno": 7, "partition": 0, "offset": 0, "value": b""}] * 2, READ_SCHEMA)
-    line = parse_format("{key}|{attributes}|{timestamp}|{seqno}|{topic}", "t")
-    assert list(line.lines(table)) == [b"|a=1,b=2|2026-07-01T00:00:00+00:00|7|t\n"] * 2
-    assert list(parse_format("{{}}", "t").lines(table)) == [b"{}\n"] * 2
+    table = pa.RecordBatch.from_pylist([row | {"seqno": 7, "partition": 0, "offset": 0, "value": b""}] * 2, READ_SCHEMA)
+    line = parse_format("{key}|{attributes}|{timestamp}|{seqno}|{topic}")
+    assert list(line.lines(table, "t")) == [b"|a=1,b=2|2026-07-01T00:00:00+00:00|7|t\n"] * 2
+    assert list(parse_format("{{}}").lines(table, "t")) == [b"{}\n"] * 2
 
 
 @pytest.mark.parametrize("text", ["{nope}", "{", "}", "{}"])
 def test_formats_that_are_none(text: str) -> None:
     with pytest.raises(Failure, match="--format has"):
-        parse_format(text, "t")
+        parse_format(text)
 
 
 def test_places() -> None:

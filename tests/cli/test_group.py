@@ -31,6 +31,7 @@ def test_seeking(server: Server, billing: str) -> None:
     assert offsets(server, billing, "billing", "1h") == [0, 0]
     assert offsets(server, billing, "billing", "2999-01-01") == [5, 5]
     assert offsets(server, billing, "billing", "earliest", "--partition", "0") == [0, 5]
+    assert offsets(server, billing, "billing", "2999-01-01", "--partition", "0") == [5, 5]
     assert offsets(server, billing, "billing", "-2") == [3, 3]
     assert len(server.run("consume", billing, "--group", "billing").lines()) == 4
     assert "next offset" in server.run("group", "seek", billing, "billing", "99").out
@@ -38,7 +39,6 @@ def test_seeking(server: Server, billing: str) -> None:
 
 def test_seeking_wrongly(server: Server, billing: str) -> None:
     assert "does not exist" in server.run("group", "seek", billing, "other", "earliest").refused(1)
-    assert "omit --partition" in server.run("group", "seek", billing, "billing", "1h", "--partition", "0").refused(2)
     assert "partition 9" in server.run("group", "seek", billing, "billing", "1", "--partition", "9").refused(1)
     assert "the position is" in server.run("group", "seek", billing, "billing", "somewhere").refused(2)
 
@@ -51,7 +51,10 @@ def test_lag(server: Server, billing: str) -> None:
     listed = server.run("group", "list", billing, "--json").json()
     assert [(group["name"], group["lag_messages"]) for group in listed] == [("billing", 2)]
     row = next(line for line in server.run("group", "list", billing).lines() if "billing" in line)
-    assert row.split()[:3] == ["billing", "0", "2"]
+    assert row.split()[:4] == [billing, "billing", "0", "2"]
+    assert (billing, "billing") in [
+        (group["topic"], group["name"]) for group in server.run("group", "list", "--json").json()
+    ]
 
 
 def test_deleting(server: Server, billing: str) -> None:
@@ -64,7 +67,7 @@ def test_deleting(server: Server, billing: str) -> None:
 def test_creating(server: Server, topic: str) -> None:
     server.run("produce", topic, "--partition", "0", stdin="a\nb\n")
     assert "created group billing" in server.run("group", "create", topic, "billing", "--important").out
-    made = server.run("group", "create", topic, "workers", "--consumers", "2", "--start", "latest", "--json").json()
+    made = server.run("group", "create", topic, "workers", "--consumers", "2", "--from", "latest", "--json").json()
     assert (made["consumers"], made["important"], made["read_from"], made["lag_messages"]) == (2, False, "latest", 0)
     assert server.run("group", "describe", topic, "billing", "--json").json()["important"] is True
     # Again: what is not named stays.
@@ -73,7 +76,7 @@ def test_creating(server: Server, topic: str) -> None:
     out = server.run("group", "create", topic, "workers", "--consumers", "3", "--important").out
     assert "3 fixed consumers, important" in out
     assert server.run("group", "create", topic, "billing", "--not-important", "--json").json()["important"] is False
-    timed = server.run("group", "create", topic, "timed", "--start", "1h", "--json").json()
+    timed = server.run("group", "create", topic, "timed", "--from", "1h", "--json").json()
     assert timed["lag_messages"] == 2
     assert "earliest, latest or a time" in server.run("group", "create", topic, "x", "--start", "5").refused(2)
     assert "does not exist" in server.run("group", "create", "nothing", "x").refused(1)
@@ -84,4 +87,4 @@ def test_creating_a_group_again_moves_nothing_and_says_so(server: Server) -> Non
     server.run("topic", "create", "regrouped")
     assert "created group billing" in server.run("group", "create", "regrouped", "billing").out
     again = server.run("group", "create", "regrouped", "billing", "--start", "latest")
-    assert "updated group billing" in again.out and "--start applies to new groups only" in again.err
+    assert "updated group billing" in again.out and "--from applies to new groups only" in again.err

@@ -1,4 +1,4 @@
-"""Values that do not fit their codec, printed by `headrace consume` over HTTP and Flight; see tests/poison.py."""
+"""Values that do not fit their codec, printed by `headrace consume`; see tests/poison.py."""
 
 from __future__ import annotations
 
@@ -9,20 +9,17 @@ import pytest
 from headrace.client import connect
 from tests import poison
 from tests.cli.processes import Server, headrace
-from tests.cli.test_flight import flight_url
-
-pytestmark = pytest.mark.parametrize("way", ["http", "flight"])
 
 
 @pytest.fixture
-def url(server: Server, way: str) -> str:
-    return server.url if way == "http" else flight_url(server)
+def url(server: Server) -> str:
+    return server.flight_url
 
 
 @pytest.fixture
-def poisoned(server: Server, way: str, request: pytest.FixtureRequest) -> str:
-    name = f"{way}-{request.node.originalname}"
-    with connect(flight_url(server)) as client:
+def poisoned(server: Server, request: pytest.FixtureRequest) -> str:
+    name: str = request.node.name
+    with connect(server.flight_url) as client:
         client.create_topic(name)
         with client.producer(name) as producer:
             producer.send_batch(poison.batch())
@@ -58,7 +55,7 @@ def test_a_group_commits_what_was_printed_and_what_was_skipped(server: Server, u
     again = headrace(*arguments)
     assert again.out == ""
     assert f"offset {poison.BAD[0]}" in again.refused(1)
-    with connect(flight_url(server)) as client:
+    with connect(server.flight_url) as client:
         assert client.committed(poisoned, "billing") == {0: poison.BAD[0]}
         rest = headrace(*arguments, "--on-undecodable", "skip")
         assert rest.out == text(poison.VALUES[len(poison.BEFORE) :])

@@ -58,7 +58,7 @@ def test_another_file_with_the_same_producer_id_is_written_too(server: Server, t
 def test_lines_are_not_dropped_when_another_writes_with_the_same_id(server: Server, topic: str) -> None:
     source, sink = os.pipe()
     arguments = ("produce", topic, "--producer-id", "till-7")
-    with Running(*arguments, stdin=source, variables={"HEADRACE_URL": server.url}) as producer:
+    with Running(*arguments, stdin=source, variables={"HEADRACE_URL": server.flight_url}) as producer:
         os.close(source)
         os.write(sink, b"first\n")
         eventually(lambda: values(server, topic) == ["first"])
@@ -66,13 +66,25 @@ def test_lines_are_not_dropped_when_another_writes_with_the_same_id(server: Serv
         os.write(sink, b"second\n")
         os.close(sink)
         assert producer.wait() == 1
-        assert "another producer uses the id till-7 at the same time" in producer.err
-        assert "line 2: 1 of 1 lines were treated as duplicates and not written" in producer.err
+        assert "producer 'till-7'" in producer.err and "was fenced" in producer.err
+        assert producer.err.endswith("(1 of 1 lines written)\n")
 
 
 def test_a_file_that_is_sent_again_is_written_once(server: Server, topic: str) -> None:
     lines = [f"line {number}" for number in range(25)]
-    arguments = ("produce", topic, "--producer-id", "till-7", "--resume", "monday", "--batch", "10", "--json")
+    arguments = (
+        "produce",
+        topic,
+        "--producer-id",
+        "till-7",
+        "--resume",
+        "monday",
+        "--batch",
+        "10",
+        "--json",
+        "--input",
+        "text",
+    )
     first = server.run(*arguments, stdin="\n".join(lines[:15]) + "\n").json()
     assert (first["written"], first["duplicates"]) == (15, 0)
     again = server.run(*arguments, stdin="\n".join(lines) + "\n").json()
@@ -119,6 +131,7 @@ def test_wrong_usage(server: Server) -> None:
     assert "--resume needs --producer-id" in server.run("produce", "x", "--resume", "monday").refused(2)
     assert "--resume must" in server.run("produce", "x", "--producer-id", "p", "--resume", "").refused(2)
     assert "does not exist" in server.run("produce", "nowhere", stdin="a\n").refused(1)
+    assert "does not exist" in server.run("produce", "nowhere").refused(1), "also without any lines"
     assert "--batch" in server.run("produce", "x", "--batch", "0").refused(2)
     assert "--attribute is 'kind'" in server.run("produce", "x", "--attribute", "kind").refused(2)
     assert "--codec is 'brotli'" in server.run("produce", "x", "--codec", "brotli").refused(2)
@@ -126,7 +139,7 @@ def test_wrong_usage(server: Server) -> None:
 
 def test_lines_are_sent_while_more_may_come(server: Server, topic: str) -> None:
     source, sink = os.pipe()
-    with Running("produce", topic, stdin=source, variables={"HEADRACE_URL": server.url}) as producer:
+    with Running("produce", topic, stdin=source, variables={"HEADRACE_URL": server.flight_url}) as producer:
         os.close(source)
         os.write(sink, b"first\nhalf a l")
         eventually(lambda: values(server, topic) == ["first"])
@@ -137,19 +150,19 @@ def test_lines_are_sent_while_more_may_come(server: Server, topic: str) -> None:
 
 
 def test_without_a_server() -> None:
-    # Without a producer id a line might be written twice, so nothing is tried again.
-    line = headrace("produce", "x", "--url", "http://127.0.0.1:1", stdin="a\n").refused(3)
-    assert "no server at http://127.0.0.1:1" in line and "headrace serve" in line
+    for url in ("headrace://127.0.0.1:1", "http://127.0.0.1:1"):
+        line = headrace("produce", "x", "--url", url, stdin="a\n").refused(3)
+        assert f"no server at {url}" in line and "headrace serve" in line
 
 
 def test_a_server_that_is_away_for_a_while(tmp_path: Path) -> None:
     with ReservedPort() as port:
-        address = ("--http", f"127.0.0.1:{port.number}")
+        address = ("--flight", f"127.0.0.1:{port.number}")
         with Server(tmp_path / "store", *address) as first:
             first.run("topic", "create", "orders")
             first.stop()
         results = []
-        arguments = ("produce", "orders", "--producer-id", "p", "--url", first.url)
+        arguments = ("produce", "orders", "--producer-id", "p", "--retry-seconds", "60", "--url", first.flight_url)
         thread = threading.Thread(target=lambda: results.append(headrace(*arguments, stdin="a\nb\n")))
         thread.start()
         # Most often the first attempt fails by now.

@@ -64,7 +64,7 @@ class Terminal:
 
 def test_deleting_asks_first(server: Server, topic: str) -> None:
     server.post(f"topics/{topic}/messages", {"messages": [{"value": "a"}]})
-    arguments = ("topic", "delete", topic, "--url", server.url)
+    arguments = ("topic", "delete", topic, "--url", server.flight_url)
     with Terminal(*arguments) as terminal:
         terminal.read_until(lambda seen: f"Delete topic {topic} with 1 message?" in seen)
         terminal.write("n\n")
@@ -80,7 +80,7 @@ def test_deleting_asks_first(server: Server, topic: str) -> None:
 
 def test_deleting_a_group_asks_first(server: Server, topic: str) -> None:
     server.run("consume", topic, "--group", "billing")
-    with Terminal("group", "delete", topic, "billing", "--url", server.url) as terminal:
+    with Terminal("group", "delete", topic, "billing", "--url", server.flight_url) as terminal:
         terminal.read_until(lambda seen: "Delete group billing" in seen)
         terminal.write("y\n")
         assert terminal.end()[0] == 0
@@ -89,7 +89,7 @@ def test_deleting_a_group_asks_first(server: Server, topic: str) -> None:
 def test_a_progress_bar_with_a_rate(server: Server, topic: str, tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     lines.write_text("line\n" * 5_000)
-    with Terminal("produce", topic, "--batch", "1000", "--url", server.url, stdin=lines) as terminal:
+    with Terminal("produce", topic, "--batch", "1000", "--url", server.flight_url, stdin=lines) as terminal:
         code, seen = terminal.end()
     assert code == 0
     assert "5,000 lines" in seen and "/s" in seen
@@ -100,7 +100,7 @@ def test_a_progress_bar_with_a_rate(server: Server, topic: str, tmp_path: Path) 
 
 
 def test_typing_messages(server: Server, topic: str) -> None:
-    with Terminal("produce", topic, "--url", server.url) as terminal:
+    with Terminal("produce", topic, "--url", server.flight_url) as terminal:
         terminal.read_until(lambda seen: "end with Ctrl-D" in seen)
         terminal.write("hello\n")
         terminal.write("\x04")
@@ -120,7 +120,7 @@ def test_logs_are_text(tmp_path: Path) -> None:
 
 
 def test_tables_fit_the_screen(server: Server, topic: str) -> None:
-    with Terminal("topic", "list", "--url", server.url, COLUMNS="40") as terminal:
+    with Terminal("topic", "list", "--url", server.flight_url, COLUMNS="40") as terminal:
         code, seen = terminal.end()
     assert code == 0
     assert max(len(re.sub("\x1b\\[[0-9;]*m", "", line)) for line in seen.splitlines()) <= 40
@@ -134,7 +134,7 @@ def test_messages_cannot_act_on_a_terminal(tmp_path: Path) -> None:
         plain = server.run("consume", "t").out
         assert plain.strip("\n") == evil, "elsewhere it is given out as it is"
         for more in ((), ("--json",)):
-            with Terminal("consume", "t", *more, HEADRACE_URL=server.url) as terminal:
+            with Terminal("consume", "t", *more, HEADRACE_URL=server.flight_url) as terminal:
                 code, seen = terminal.end()
             assert code == 0 and "owned" in seen
             assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", seen)

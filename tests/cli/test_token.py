@@ -66,6 +66,7 @@ def test_tokens_may_be_required_on_loopback_too(tmp_path: Path) -> None:
         assert server.run("topic", "create", "orders", HEADRACE_TOKEN=made["token"]).code == 0
         lines = [json.loads(line) for line in audit.read_text().splitlines()]
         assert [(line["event"], line["operation"], line["principal"]) for line in lines] == [
+            ("refused", "list_actions", "unknown"),
             ("refused", "list_topics", "unknown"),
             ("done", "create_topic", "admin"),
         ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.cli.commands.topic import parse_amount
 from headrace.cli.exits import Failure
+from headrace.cli.topic_settings import parse_amount
 from tests.cli.processes import Server
 
 

@@ -83,7 +83,7 @@ class Scratch:
         self._server = server
         self._database = database
         # The pipelines of the repository call the broker SERVER.
-        self._environment = environment(HEADRACE_URL=server.url, SERVER=self.flight_url)
+        self._environment = environment(HEADRACE_URL=server.flight_url, SERVER=self.flight_url)
         self._environment["PATH"] = f"{Path(sys.executable).parent}:{self._environment['PATH']}"
         # Spark's own Python warns of its own sockets.
         self._environment.pop("PYTHONWARNINGS")

@@ -1,57 +1,52 @@
-"""The `headrace` command: assembles all subcommands. The only place where a failure ends the process."""
+"""The `headrace` command. The only place where a failure ends the process."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
 
-from headrace.cli.commands import (
-    backup,
-    bench,
-    console,
-    consume,
-    doctor,
-    group,
-    pipeline,
-    produce,
-    serve,
-    source,
-    token,
-    topic,
-    verify,
-    version,
-    whoami,
-)
-from headrace.cli.exits import Enough, Exit, Failure
+from headrace.cli.commands.index import CommandIndex
+from headrace.cli.exits import Enough, Exit, Failure, exit_of
+from headrace.core.errors import HeadraceError, InvalidInput
 
 app = typer.Typer(
     name="headrace",
-    help="A durable topic broker: run a server, publish and read messages, administer it.",
+    cls=CommandIndex,
     epilog="Exit codes: 0 success, 1 refused or damaged, 2 wrong usage or configuration, 3 server unreachable, "
     "4 access denied, 5 server temporarily unavailable, 6 produce --resume found no new lines, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    # Plain: the help of the whole must appear at once, and rich takes long to import.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.command("serve", epilog=serve.EXAMPLES)(serve.serve)
-app.command("console", epilog=console.EXAMPLES)(console.console)
-app.add_typer(topic.app, name="topic")
-app.command("produce", epilog=produce.EXAMPLES)(produce.produce)
-app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
-app.add_typer(group.app, name="group")
-app.add_typer(source.app, name="source")
-app.add_typer(pipeline.app, name="pipeline")
-app.add_typer(token.app, name="token")
-app.command("whoami", epilog=whoami.EXAMPLES)(whoami.whoami)
-app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
-app.command("backup", epilog=backup.EXAMPLES)(backup.backup)
-app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
-app.add_typer(verify.app, name="verify")
-app.command("version")(version.version)
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from headrace.cli.commands.version import version
+
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def headrace(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+    profile: Annotated[
+        str | None, typer.Option(help="Use the server of this profile, see `headrace profile`.", metavar="NAME")
+    ] = None,
+) -> None:
+    """A durable topic broker: run a server, publish and read messages, administer it."""
+    from headrace.cli.remote.address import ask_profile
+
+    ask_profile(profile)
 
 
 def main() -> None:
@@ -71,6 +66,8 @@ def run(arguments: list[str] | None = None) -> int:
         return _end(Exit.USAGE, _with_help(error))
     except (KeyboardInterrupt, typer.Abort):
         return Exit.INTERRUPTED
+    except HeadraceError as error:
+        return _end(Exit.USAGE if isinstance(error, InvalidInput) else exit_of(type(error)), str(error))
     except Enough:
         # Python flushes the buffered output at exit; with the real stdout closed that would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -31,8 +31,14 @@ _START_SECONDS: Final = 120.0
 _MORE_SECONDS: Final = 0.3
 
 
-def run(load: Load, url: str, token: str | None = None, root_certificates: str | None = None) -> LoadOutcome:
-    """Put a load on the server at a URL; what came of it."""
+def run(
+    load: Load,
+    url: str,
+    token: str | None = None,
+    root_certificates: str | None = None,
+    advance: Callable[[int], None] | None = None,
+) -> LoadOutcome:
+    """Put a load on the server at a URL; what came of it. `advance` is told of messages as they are read."""
     load.check()
     topic = f"bench-{uuid.uuid4().hex[:12]}"
     patience = min(_CONNECT_SECONDS, load.timeout_seconds)
@@ -41,7 +47,7 @@ def run(load: Load, url: str, token: str | None = None, root_certificates: str |
         try:
             with TemporaryDirectory(prefix="headrace-bench-") as directory:
                 base = Job(load=load, url=url, topic=topic, token=token, root_certificates=root_certificates)
-                return _Run(base, Path(directory)).run()
+                return _Run(base, Path(directory), advance).run()
         finally:
             client.delete_topic(topic)
 
@@ -49,7 +55,9 @@ def run(load: Load, url: str, token: str | None = None, root_certificates: str |
 class _Run:
     """One run of a load."""
 
-    def __init__(self, base: Job, directory: Path) -> None:
+    def __init__(self, base: Job, directory: Path, advance: Callable[[int], None] | None) -> None:
+        self._advance = advance
+        self._told = 0
         self._base = base
         self._load = base.load
         self._directory = directory
@@ -88,10 +96,17 @@ class _Run:
         while not is_so():
             if workers.listen(1.0):
                 heard = time.monotonic()
+                self._tell_progress()
             elif time.monotonic() - heard > patience_seconds:
                 if otherwise:
                     raise LoadFailed(f"{otherwise}, for {patience_seconds:g} seconds")
                 return
+
+    def _tell_progress(self) -> None:
+        done = sum(_sum(members, "arrived") for members in self._groups)
+        if self._advance is not None and done > self._told:
+            self._advance(done - self._told)
+            self._told = done
 
     def _is_divided(self) -> bool:
         return all(_have_divided(members, self._load.partitions) for members in self._groups)

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from headrace.cli.exits import Exit, Failure, exit_of
-from headrace.cli.options import Ca, Json, Token
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.option_groups import with_option_groups
+from headrace.cli.options import Json
 from headrace.cli.output import print_json, print_line, print_table
-from headrace.core.errors import HeadraceError, InvalidInput
+from headrace.cli.progress import progress
+from headrace.cli.tested_server import TestedServer
 
 if TYPE_CHECKING:
     from headrace.load.histogram import LatencyHistogram
-    from headrace.load.load import Load
     from headrace.load.outcome import LoadOutcome
 
 EXAMPLES: Final = """
@@ -31,7 +32,9 @@ Examples:
 """
 
 
+@with_option_groups
 def bench(
+    *,
     messages: Annotated[int, typer.Option(help="Total number of messages to publish.", metavar="N")] = 1_000_000,
     value_bytes: Annotated[int, typer.Option(help="Size of each value; at least 24.", metavar="BYTES")] = 100,
     keys: Annotated[int, typer.Option(help="Number of different keys; 0: no keys.", metavar="N")] = 10_000,
@@ -53,16 +56,12 @@ def bench(
         typer.Option(help="Directory for the temporary store: choose the disk to measure.", metavar="DIR"),
     ] = None,
     as_json: Json = False,
-    url: Annotated[
-        str | None,
-        typer.Option(help="Address of the server, as headrace://HOST:PORT.", metavar="URL", rich_help_panel="Server"),
-    ] = None,
-    token: Token = None,
-    ca: Ca = None,
+    server: TestedServer,
 ) -> None:
     """Measure throughput and latency of a server, and verify that every message arrived once and in order."""
     # Imported here: other commands do not need it and start faster without it.
     from headrace.load.load import Load
+    from headrace.load.run import run
 
     load = Load(
         messages=messages,
@@ -77,38 +76,17 @@ def bench(
         linger_seconds=linger,
         timeout_seconds=timeout,
     )
-    outcome = _measure(load, url, token, ca, directory)
+    with (
+        server.running(load.check, directory) as target,
+        progress("measuring", messages * groups if consumers else None, "messages", not as_json) as bar,
+    ):
+        outcome = run(load, target.url, target.token, target.root_certificates, lambda more: bar.advance(more, more))
     if as_json:
         print_json(outcome.as_json())
     else:
         _print(outcome)
     if not outcome.is_good:
         raise Failure(Exit.REFUSED, f"not every message arrived once and in order: {_faults(outcome)}")
-
-
-def _measure(load: Load, url: str | None, token: str | None, ca: Path | None, directory: Path | None) -> LoadOutcome:
-    from headrace.load.interrupts import interruptible
-    from headrace.load.load import LoadFailed
-    from headrace.load.run import run
-    from headrace.load.server import serving, temporary_store
-
-    try:
-        load.check()
-        with interruptible():
-            if url is not None:
-                return run(load, url, token, None if ca is None else str(ca))
-            with temporary_store(directory) as store, serving(store) as server:
-                # HEADRACE_TOKEN belongs to another server.
-                return run(load, server.url, "")
-    except InvalidInput as error:
-        option = error.field.removesuffix("_seconds").replace("_", "-")
-        raise Failure(Exit.USAGE, f"--{option} is {error.value}: {error.rule}") from None
-    except LoadFailed as error:
-        raise Failure(Exit.FAILING, str(error)) from None
-    except HeadraceError as error:
-        raise Failure(exit_of(type(error)), str(error)) from None
-    except OSError as error:
-        raise Failure(Exit.USAGE, f"{error.filename or directory}: {error.strerror}") from None
 
 
 def _print(outcome: LoadOutcome) -> None:

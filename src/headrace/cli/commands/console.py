@@ -9,7 +9,8 @@ from typing import Annotated, Final
 import typer
 
 from headrace.cli.exits import Exit, Failure
-from headrace.cli.options import Ca, Token
+from headrace.cli.option_groups import with_option_groups
+from headrace.cli.options import Server
 from headrace.cli.output import print_line
 from headrace.core.errors import InvalidInput
 
@@ -29,18 +30,9 @@ Examples:
 """
 
 
+@with_option_groups
 def console(
-    url: Annotated[
-        str | None,
-        typer.Option(
-            envvar="HEADRACE_URL",
-            help="Server, as headrace://HOST:PORT; several of one store with commas. \\[headrace://127.0.0.1:7071]",
-            metavar="URL",
-            rich_help_panel="Server",
-        ),
-    ] = None,
-    token: Token = None,
-    ca: Ca = None,
+    *,
     http: Annotated[
         str, typer.Option(help="Listen address of the console; port 0 picks a free port.", metavar="HOST:PORT")
     ] = HTTP_DEFAULT,
@@ -56,6 +48,7 @@ def console(
         float, typer.Option(help="Time between two samples for the charts.", min=0.2, max=300.0, metavar="SECONDS")
     ] = 5.0,
     parent: Annotated[int | None, typer.Option(help="End with this process.", metavar="PID", hidden=True)] = None,
+    server: Server,
 ) -> None:
     """Run the console: topics, messages, groups and charts in a browser, until SIGTERM or Ctrl-C."""
     from headrace.cli.server.settings import parse_address
@@ -63,31 +56,31 @@ def console(
     host, port = parse_address(http)
     if (tls_certificate is None) != (tls_key is None):
         raise Failure(Exit.USAGE, "TLS needs both --tls-certificate and --tls-key: give the missing one")
+    address = server.address()
     from headrace.client.addresses import parse_addresses
-    from headrace.client.connection import URL_DEFAULT
 
     try:
-        parse_addresses(url or URL_DEFAULT)
+        parse_addresses(address.url, address.field)
     except InvalidInput as error:
         raise Failure(Exit.USAGE, str(error)) from None
     try:
-        from headrace.console import server
+        from headrace.console import server as console_server
         from headrace.console.settings import ConsoleSettings
     except ImportError as error:
         raise Failure(
             Exit.USAGE, f"the console is not installed ({error.name}): pip install 'headrace[console]'"
         ) from None
     try:
-        listener = server.bind(host, port)
+        listener = console_server.bind(host, port)
     except OSError as error:
         reason = error.strerror or str(error)
         raise Failure(Exit.USAGE, f"cannot listen on {http}: {reason}; choose another address with --http") from None
     settings = ConsoleSettings(
-        url=url or URL_DEFAULT,
+        url=address.url,
         host=host,
         port=listener.getsockname()[1],
-        token=token or "",
-        ca=ca,
+        token=address.token or "",
+        ca=address.ca,
         tls_certificate=tls_certificate,
         tls_key=tls_key,
         allowed_hosts=tuple(allow_host or ()),
@@ -101,4 +94,4 @@ def console(
         print_line(f"headrace console is ready on {scheme}://{shown}:{settings.port} for {settings.url}")
         sys.stdout.flush()
 
-    server.serve(settings, listener, say_ready)
+    console_server.serve(settings, listener, say_ready)

@@ -10,15 +10,19 @@ from typing import Annotated, Final
 
 import typer
 
+from headrace.cli.completion import complete_groups, complete_topics
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.messages.positions import parse_from
-from headrace.cli.options import DEFAULT_URL, AnyUrl, Ca, Json, Token
+from headrace.cli.option_groups import with_option_groups
+from headrace.cli.options import Server
 
 DEFAULT_FORMAT: Final = "{value}"
 FIELDS: Final = (
     "partition", "offset", "timestamp", "key", "value", "attributes", "codec", "created_at",
     "producer_id", "message_group_id", "seqno", "topic",
 )  # fmt: skip
+# How long the connection may break while messages are read.
+_PATIENCE_SECONDS: Final = 60.0
 
 EXAMPLES: Final = f"""
 Fields of --format: {", ".join(FIELDS)}.
@@ -29,27 +33,48 @@ Examples:
 
   headrace consume orders --from -10 --format '{{partition}} {{offset}} {{key}} {{value}}'
 
-  headrace consume orders --from 2026-07-01T12:00:00Z --json --max 100
+  headrace consume orders refunds --from 2026-07-01T12:00:00Z --to 2026-07-02 --json --max 100
 
-  headrace consume orders --group billing --follow --url headrace://127.0.0.1:7071
+  headrace consume orders --key user-1 --grep 'total=[0-9]{{4}}'
+
+  headrace consume orders --group billing --follow
+
+  headrace consume orders --json | headrace produce orders-copy --json
 """
 
 
+@with_option_groups
 def consume(
-    topic: Annotated[str, typer.Argument(help="Name of the topic to read.")],
+    topics: Annotated[
+        list[str],
+        typer.Argument(help="Names of the topics to read.", metavar="TOPIC...", autocompletion=complete_topics),
+    ],
+    *,
     begin: Annotated[
         str | None,
         typer.Option(
             "--from",
-            help="Start at earliest, latest, N, -N, a time, or 15m (15 minutes ago). \\[earliest]",
+            help="Start at earliest, latest, N, -N, a time, or 15m (15 minutes ago). By default earliest.",
             metavar="PLACE",
         ),
     ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(help="Stop before this place, as for --from. By default the present end.", metavar="PLACE"),
+    ] = None,
     group: Annotated[
-        str | None, typer.Option(help="Read as a member of this group and commit offsets.", metavar="NAME")
+        str | None,
+        typer.Option(
+            help="Read as a member of this group and commit offsets.", metavar="NAME", autocompletion=complete_groups
+        ),
     ] = None,
     partition: Annotated[
         list[int] | None, typer.Option(help="Only this partition; may be repeated.", metavar="N")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Only messages with this key.", metavar="TEXT")] = None,
+    grep: Annotated[
+        str | None,
+        typer.Option(help="Only messages whose value matches this regular expression (RE2).", metavar="REGEX"),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep waiting for new messages until Ctrl-C.")] = False,
     count: Annotated[int | None, typer.Option("--max", help="Stop after N messages.", metavar="N", min=1)] = None,
@@ -64,22 +89,42 @@ def consume(
             metavar="CHOICE",
         ),
     ] = "raise",
-    as_json: Json = False,
-    url: AnyUrl = DEFAULT_URL,
-    token: Token = None,
-    ca: Ca = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each message as JSON on a line; `produce --json` reads it back.")
+    ] = False,
+    server: Server,
 ) -> None:
-    """Print the messages of a topic. With --follow, wait for new messages too."""
+    """Print the messages of topics. With --follow, wait for new messages too."""
     place = parse_from(begin) if begin is not None else None
+    end = parse_from(to, "--to") if to is not None else None
     if group is not None and partition:
         raise Failure(
             Exit.USAGE, "--partition cannot be combined with --group: the group assigns partitions to its members"
         )
-    from headrace.cli.messages.consumption import Wanted, print_messages
-    from headrace.cli.messages.formats import parse_format
-
+    if end is not None and (follow or group is not None):
+        other = "--follow" if follow else "--group"
+        raise Failure(Exit.USAGE, f"--to cannot be combined with {other}, which reads on")
     if on_undecodable not in ("raise", "raw", "skip"):
         raise Failure(Exit.USAGE, f"--on-undecodable is {on_undecodable!r}: it must be raise, raw or skip")
-    line = None if as_json else parse_format(format, topic)
-    wanted = Wanted(topic, group, place, partition or [], follow, count, decode, on_undecodable)
-    print_messages(wanted, line, url, token, ca)
+    from headrace.cli.messages.consumption import Wanted, print_messages
+    from headrace.cli.messages.filters import Filter
+    from headrace.cli.messages.formats import parse_format
+    from headrace.client.consumer.decode import check_on_undecodable
+
+    filter = Filter(None if key is None else key.encode(errors="surrogateescape"), grep)
+    filter.check()
+    wanted = Wanted(
+        tuple(dict.fromkeys(topics)),
+        group,
+        place,
+        end,
+        tuple(partition or ()),
+        follow,
+        count,
+        filter,
+        None if as_json else parse_format(format),
+        decode,
+        check_on_undecodable(on_undecodable),
+    )
+    with server.connected(_PATIENCE_SECONDS) as client:
+        print_messages(client, wanted)

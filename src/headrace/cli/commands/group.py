@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli.completion import complete_topics
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.messages.positions import chosen_partitions, offsets_at, parse_from
-from headrace.cli.options import DEFAULT_URL, Ca, Json, Token, Url, connected
+from headrace.cli.option_groups import with_option_groups
+from headrace.cli.options import Group, Json, Server, Yes, confirm
 from headrace.cli.output import print_json, print_line, print_note, print_table, time_shown
-from headrace.cli.remote.paths import path_of
-from headrace.core.positions import AtTime, Earliest, Latest, Position, read_from
+from headrace.core.positions import AtTime, Earliest, Latest, Position, moment, read_from
+
+if TYPE_CHECKING:
+    from headrace.client import Client
+    from headrace.core.descriptions import GroupDescription
 
 app = typer.Typer(help="Create, list, describe, seek and delete consumer groups.", no_args_is_help=True)
 
-Topic = Annotated[str, typer.Argument(help="Name of the topic that the group reads.")]
-Name = Annotated[str, typer.Argument(help="Name of the group.", metavar="GROUP")]
+Topic = Annotated[
+    str,
+    typer.Argument(help="Name of the topic that the group reads.", metavar="TOPIC", autocompletion=complete_topics),
+]
+_MEMBERS = "members join and leave"
 
 
 @app.command(
     "create",
     epilog="Examples: headrace group create orders billing --important; "
-    "headrace group create orders workers --consumers 4 --start latest",
+    "headrace group create orders workers --consumers 4 --from latest",
 )
+@with_option_groups
 def create(
     topic: Topic,
-    group: Name,
+    group: Group,
+    *,
     consumers: Annotated[
         int | None,
-        typer.Option(help="Fixed number of consumers, named 0, 1, …. By default members join and leave.", min=1),
+        typer.Option(
+            help="Fixed number of consumers, named 0, 1, …. By default members join and leave.", metavar="N", min=1
+        ),
     ] = None,
     important: Annotated[
         bool | None,
@@ -40,97 +51,123 @@ def create(
             show_default=False,
         ),
     ] = None,
-    start: Annotated[
-        str, typer.Option(help="Where a new group starts: earliest, latest, a time, or 15m (15 minutes ago).")
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="Where a new group starts: earliest, latest, a time, or 15m (15 minutes ago).",
+            metavar="PLACE",
+        ),
     ] = "earliest",
+    start: Annotated[str | None, typer.Option(hidden=True, help="The old name of --from.")] = None,
     as_json: Json = False,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    ca: Ca = None,
+    server: Server,
 ) -> None:
     """Create a group, or change the size or importance of an existing one without moving its offsets."""
-    begins = parse_from(start, "--start")
+    begin = begin if start is None else start
+    begins = parse_from(begin)
     if not isinstance(begins, Earliest | Latest | AtTime):
         raise Failure(
-            Exit.USAGE, f"--start {start}: a group starts at earliest, latest or a time; use `group seek` to move it"
+            Exit.USAGE, f"--from {begin}: a group starts at earliest, latest or a time; use `group seek` to move it"
         )
-    body = {
-        "consumers": consumers,
-        "important": important,
-        "read_from": read_from(begins),
-    }
-    with connected(url, token, ca) as client:
-        names = client.get(path_of("topics", topic, "groups"))["groups"]
-        is_new = group.casefold() not in (name.casefold() for name in names)
-        made = client.put(path_of("topics", topic, "groups", group), body)
-    if not is_new and start != "earliest":
-        print_note(f"group {group} exists: --start applies to new groups only; move it with `headrace group seek`")
+    with server.connected() as client:
+        is_new = group.casefold() not in (name.casefold() for name in client.list_groups(topic))
+        made = client.register_group(topic, group, consumers, important, read_from(begins))
+    if not is_new and begin != "earliest":
+        print_note(f"group {group} exists: --from applies to new groups only; move it with `headrace group seek`")
     if as_json:
-        print_json(made)
+        print_json(_shown(made))
         return
-    kind = "members join and leave" if made["consumers"] is None else f"{made['consumers']} fixed consumers"
     done = "created" if is_new else "updated"
-    print_line(f"{done} group {group} of topic {topic} ({kind}{', important' if made['important'] else ''})")
+    print_line(f"{done} group {group} of topic {topic} ({_kind(made)}{', important' if made.important else ''})")
 
 
-@app.command("list")
+@app.command("list", epilog="Examples: headrace group list; headrace group list orders --json")
+@with_option_groups
 def list_groups(
-    topic: Topic, as_json: Json = False, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None
+    topic: Annotated[
+        str | None,
+        typer.Argument(
+            help="Name of a topic. By default all topics that you may read.",
+            metavar="[TOPIC]",
+            autocompletion=complete_topics,
+        ),
+    ] = None,
+    *,
+    as_json: Json = False,
+    server: Server,
 ) -> None:
-    """List the groups of a topic with their lag."""
-    with connected(url, token, ca) as client:
-        names = client.get(path_of("topics", topic, "groups"))["groups"]
-        groups = [client.get(path_of("topics", topic, "groups", name)) for name in names]
+    """List the groups of a topic, or of all topics, with their lag."""
+    with server.connected() as client:
+        groups = _groups(client, topic)
     if as_json:
-        print_json(groups)
+        print_json([_shown(each) for each in groups])
     elif not groups:
-        print_line(f"topic {topic} has no groups yet: `headrace consume {topic} --group NAME` creates one")
+        whose = f"topic {topic} has" if topic is not None else "the topics have"
+        print_line(f"{whose} no groups yet: `headrace consume TOPIC --group NAME` creates one")
     else:
         print_table(
-            ("group", "consumers", "lag", "lag seconds", "important"),
+            ("topic", "group", "consumers", "lag", "lag seconds", "important"),
             [
-                (each["name"], len(each["members"]), each["lag_messages"], each["lag_seconds"], each["important"])
+                (each.topic, each.name, len(each.members), each.lag_messages, each.lag_seconds, each.important)
                 for each in groups
             ],
         )
 
 
+def _groups(client: Client, topic: str | None) -> list[GroupDescription]:
+    """The groups of a topic, or of all topics that may be read."""
+    from headrace.core.errors import Forbidden, NotFound
+
+    if topic is not None:
+        return [client.describe_group(topic, name) for name in client.list_groups(topic)]
+    found: list[GroupDescription] = []
+    for each in client.list_topics():
+        # A topic or a group may be deleted meanwhile, and one that is seen need not be readable.
+        try:
+            found += [client.describe_group(each, name) for name in client.list_groups(each)]
+        except (Forbidden, NotFound):
+            continue
+    return found
+
+
 @app.command("describe", epilog="Example: headrace group describe orders billing --json")
-def describe(
-    topic: Topic, group: Name, as_json: Json = False, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None
-) -> None:
+@with_option_groups
+def describe(topic: Topic, group: Group, *, as_json: Json = False, server: Server) -> None:
     """Show a group's consumers, and its position and lag in each partition."""
-    with connected(url, token, ca) as client:
-        found = client.get(path_of("topics", topic, "groups", group))
+    with server.connected() as client:
+        found = client.describe_group(topic, group)
     if as_json:
-        print_json(found)
+        print_json(_shown(found))
         return
-    begins = found["read_from"]
+    begins = found.read_from
     facts = {
-        "group": found["name"],
-        "topic": found["topic"],
-        "kind": "members join and leave" if found["consumers"] is None else f"{found['consumers']} fixed consumers",
-        "important": found["important"],
+        "group": found.name,
+        "topic": found.topic,
+        "kind": _kind(found),
+        "important": found.important,
         "started at": time_shown(begins) if isinstance(begins, int) else begins,
-        "generation": found["generation"],
-        "lag": f"{found['lag_messages']:,} messages, {found['lag_seconds']:,.1f} seconds",
+        "generation": found.generation,
+        "lag": f"{found.lag_messages:,} messages, {found.lag_seconds:,.1f} seconds",
     }
     print_table(("", ""), facts.items())
     print_table(
         ("partition", "committed", "position", "end offset", "lag", "lag seconds", "consumer"),
         [
-            (
-                at["partition"],
-                at["committed"],
-                at["position"],
-                at["end_offset"],
-                at["lag_messages"],
-                at["lag_seconds"],
-                at["consumer"],
-            )
-            for at in found["partitions"]
+            (partition, at.committed, at.position, at.end, at.lag_messages, at.lag_seconds, at.consumer)
+            for partition, at in found.progress.items()
         ],
     )
+
+
+def _shown(group: GroupDescription) -> Any:
+    from headrace.wire.descriptions import GroupOut
+
+    return GroupOut.of(group)
+
+
+def _kind(group: GroupDescription) -> str:
+    return _MEMBERS if group.consumers is None else f"{group.consumers} fixed consumers"
 
 
 @app.command(
@@ -140,60 +177,44 @@ def describe(
     # A position such as -100 must not be parsed as an option.
     context_settings={"ignore_unknown_options": True},
 )
+@with_option_groups
 def seek(
     topic: Topic,
-    group: Name,
-    place: Annotated[str, typer.Argument(help="earliest, latest, N, -N, a time, or 15m (15 minutes ago).")],
+    group: Group,
+    place: Annotated[
+        str, typer.Argument(help="earliest, latest, N, -N, a time, or 15m (15 minutes ago).", metavar="PLACE")
+    ],
+    *,
     partition: Annotated[
         list[int] | None, typer.Option(help="Only this partition; may be repeated.", metavar="N")
     ] = None,
     as_json: Json = False,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    ca: Ca = None,
+    server: Server,
 ) -> None:
     """Move a group, forward or back. Members that are reading continue at the new position."""
     to = parse_from(place, "the position")
-    with connected(url, token, ca) as client:
-        if not partition and isinstance(to, Earliest | Latest | AtTime):
-            body: dict[str, Any] = {"to": read_from(to)}
-        elif isinstance(to, AtTime):
-            raise Failure(Exit.USAGE, "a time moves all partitions: omit --partition, or give an offset")
-        else:
-            body = {"offsets": _offsets(client.get(path_of("topics", topic)), to, partition or [])}
-        moved = client.post(path_of("topics", topic, "groups", group, "seek"), body)
+    with server.connected() as client:
+        offsets = _offsets(client, topic, to, partition or [])
+        client.seek(topic, group, offsets)
+        moved = dict(sorted(client.committed(topic, group).items()))
     if as_json:
-        print_json(moved["offsets"])
+        print_json([{"partition": at, "offset": offset} for at, offset in moved.items()])
     else:
-        print_table(("partition", "next offset"), [(at["partition"], at["offset"]) for at in moved["offsets"]])
+        print_table(("partition", "next offset"), moved.items())
 
 
-def _offsets(topic: dict[str, Any], to: Position, only: list[int]) -> list[dict[str, int]]:
+def _offsets(client: Client, topic: str, to: Position, only: list[int]) -> dict[int, int]:
     """The offset for each partition, clamped to the messages that exist."""
-    known = {each["partition"]: (each["start_offset"], each["end_offset"]) for each in topic["partitions"]}
-    bounds = {partition: known[partition] for partition in chosen_partitions(topic["name"], only, known)}
-    offsets = offsets_at(to, bounds, _no_time, topic["name"])
-    return [{"partition": partition, "offset": offset} for partition, offset in offsets.items()]
-
-
-def _no_time(partition: int, time_us: int) -> int:
-    raise AssertionError("the server resolves times")
+    known = client.offsets(topic)
+    bounds = {partition: known[partition] for partition in chosen_partitions(topic, only, known)}
+    return offsets_at(to, bounds, lambda partition, time_us: client.offset_at(topic, partition, moment(time_us)), topic)
 
 
 @app.command("delete")
-def delete(
-    topic: Topic,
-    group: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    ca: Ca = None,
-) -> None:
+@with_option_groups
+def delete(topic: Topic, group: Group, *, yes: Yes = False, server: Server) -> None:
     """Delete a group with its offsets; messages are kept. Asks first on a terminal."""
-    if not yes:
-        if not sys.stdin.isatty():
-            raise Failure(Exit.USAGE, "deleting a group deletes its offsets: add --yes to confirm")
-        typer.confirm(f"Delete group {group} of topic {topic}?", abort=True)
-    with connected(url, token, ca) as client:
-        client.delete(path_of("topics", topic, "groups", group))
+    confirm(f"Delete group {group} of topic {topic}?", "deleting a group deletes its offsets", yes)
+    with server.connected() as client:
+        client.delete_group(topic, group)
     print_line(f"deleted group {group} of topic {topic}")

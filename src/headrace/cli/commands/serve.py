@@ -28,15 +28,17 @@ Examples:
 def serve(
     store: Annotated[
         str | None,
-        typer.Option(help="URL of the store that holds the messages. \\[file:./headrace-data]", metavar="URL"),
+        typer.Option(help="URL of the store that holds the messages. By default file:./headrace-data.", metavar="URL"),
     ] = None,
     http: Annotated[
         str | None,
-        typer.Option(help="Listen address for HTTP; port 0 picks a free port. \\[127.0.0.1:7070]", metavar="HOST:PORT"),
+        typer.Option(
+            help="Listen address for HTTP; port 0 picks a free port. By default 127.0.0.1:7070.", metavar="HOST:PORT"
+        ),
     ] = None,
     flight: Annotated[
         str | None,
-        typer.Option(help="Listen address for Arrow Flight, or off. \\[127.0.0.1:7071]", metavar="HOST:PORT"),
+        typer.Option(help="Listen address for Arrow Flight, or off. By default 127.0.0.1:7071.", metavar="HOST:PORT"),
     ] = None,
     tls_certificate: Annotated[
         str | None,
@@ -52,9 +54,14 @@ def serve(
         bool | None,
         typer.Option("--console/--no-console", help="Run a console beside the server, see `headrace console`."),
     ] = None,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. \\[info]")] = None,
+    log_level: Annotated[
+        str | None, typer.Option(help="debug, info, warning or error. By default info.", metavar="LEVEL")
+    ] = None,
     log_format: Annotated[
-        str | None, typer.Option(help="text, json, or auto (text on a terminal, otherwise json). \\[auto]")
+        str | None,
+        typer.Option(
+            help="text, json, or auto (text on a terminal, otherwise json). By default auto.", metavar="FORMAT"
+        ),
     ] = None,
     access_log: Annotated[bool | None, typer.Option("--access-log/--no-access-log", help="Log every request.")] = None,
     audit_log: Annotated[

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from headrace.cli.commands.topic import SECONDS, parse_amount
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options import Json
 from headrace.cli.output import print_json, print_line, print_note, print_table, time_shown
+from headrace.cli.topic_settings import SECONDS, parse_amount
 from headrace.core.errors import HeadraceError
 from headrace.core.rights import ALL, Right
 
@@ -55,9 +55,11 @@ def create(
             help="May create, alter and delete these topics, and seek and delete their groups.", metavar="PATTERN"
         ),
     ] = None,
-    group: Annotated[list[str] | None, typer.Option(help="Only with these groups. \\[*]", metavar="PATTERN")] = None,
+    group: Annotated[
+        list[str] | None, typer.Option(help="Only with these groups. By default all.", metavar="PATTERN")
+    ] = None,
     producer: Annotated[
-        list[str] | None, typer.Option(help="Only with these producer ids. \\[*]", metavar="PATTERN")
+        list[str] | None, typer.Option(help="Only with these producer ids. By default all.", metavar="PATTERN")
     ] = None,
     expires: Expires = None,
     store: Store = DEFAULT_STORE,

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from headrace.cli.exits import Exit, Failure, exit_of
-from headrace.cli.options import Ca, Json, Token
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.option_groups import with_option_groups
+from headrace.cli.options import Json
 from headrace.cli.output import print_json, print_line, print_note
-from headrace.core.errors import HeadraceError, InvalidInput
+from headrace.cli.tested_server import TestedServer
+from headrace.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from headrace.verify.verdict import Verdict
-    from headrace.verify.workload import Workload
 
 EXAMPLES: Final = """
 Without --url the command starts its own server on a temporary store and stops it at the end. The test topic is deleted.
@@ -42,8 +43,10 @@ app = typer.Typer(
 
 
 @app.callback()
+@with_option_groups
 def verify(
     context: typer.Context,
+    *,
     seconds: Annotated[float, typer.Option(help="How many seconds the clients publish.", metavar="N")] = 60.0,
     producers: Annotated[int, typer.Option(help="Number of clients that publish.", metavar="N")] = 4,
     consumers: Annotated[int, typer.Option(help="Number of members in each group.", metavar="N")] = 3,
@@ -59,20 +62,12 @@ def verify(
         Path | None, typer.Option(help="Keep the history in this new file. By default it is deleted.", metavar="FILE")
     ] = None,
     as_json: Json = False,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of the server, as headrace://HOST:PORT; separate several by commas.",
-            metavar="URL",
-            rich_help_panel="Server",
-        ),
-    ] = None,
-    token: Token = None,
-    ca: Ca = None,
+    server: TestedServer,
 ) -> None:
     """Verify a server: many clients publish, read, commit and seek; then every guarantee is checked."""
     if context.invoked_subcommand is not None:
         return
+    from headrace.verify.run import VerifyRun
     from headrace.verify.workload import Workload
 
     chosen = random.SystemRandom().randrange(1 << 32) if seed is None else seed
@@ -87,15 +82,13 @@ def verify(
         patience_seconds=patience,
         seed=chosen,
     )
-    _check_workload(workload)
-    if url is not None:
-        _check_url(url)
-    if not as_json:
-        print_note(f"verifying for {seconds:g} seconds with seed {chosen}")
     with ExitStack() as undo:
         if history is None:
             history = Path(undo.enter_context(TemporaryDirectory(prefix="headrace-verify-"))) / "history.jsonl"
-        _record(workload, history, url, token, ca)
+        with server.running(workload.check) as target:
+            if not as_json:
+                print_note(f"verifying for {seconds:g} seconds with seed {chosen}")
+            VerifyRun(target.url, workload, history, target.token, target.root_certificates).run()
         verdict = _checked(history)
     _tell(verdict, as_json, chosen)
 
@@ -107,47 +100,6 @@ def check_history(
 ) -> None:
     """Check a recorded history again, without a server."""
     _tell(_checked(file), as_json, None)
-
-
-def _check_workload(workload: Workload) -> None:
-    try:
-        workload.check()
-    except InvalidInput as error:
-        option = error.field.removesuffix("_seconds")
-        raise Failure(Exit.USAGE, f"--{option} is {error.value}: {error.rule}") from None
-
-
-def _check_url(url: str) -> None:
-    from headrace.client.addresses import parse_addresses
-
-    try:
-        parse_addresses(url)
-    except InvalidInput as error:
-        raise Failure(Exit.USAGE, f"--{error}") from None
-
-
-def _record(workload: Workload, history: Path, url: str | None, token: str | None, ca: Path | None) -> None:
-    from headrace.load.interrupts import interruptible
-    from headrace.load.load import LoadFailed
-    from headrace.load.server import serving, temporary_store
-    from headrace.verify.run import VerifyRun
-
-    try:
-        with interruptible():
-            if url is not None:
-                VerifyRun(url, workload, history, token, None if ca is None else str(ca)).run()
-                return
-            with temporary_store(None) as store, serving(store) as server:
-                # HEADRACE_TOKEN belongs to another server.
-                VerifyRun(server.url, workload, history, "").run()
-    except InvalidInput as error:
-        raise Failure(Exit.USAGE, f"--{error}") from None
-    except LoadFailed as error:
-        raise Failure(Exit.FAILING, str(error)) from None
-    except HeadraceError as error:
-        raise Failure(exit_of(type(error)), str(error)) from None
-    except OSError as error:
-        raise Failure(Exit.USAGE, f"{error.filename}: {error.strerror}") from None
 
 
 def _checked(history: Path) -> Verdict:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import version as version_of
-from typing import Annotated, Final
 
-import typer
-
+from headrace.cli.options import Json
 from headrace.cli.output import print_json, print_line
 
-VERSION: Final = version_of("headrace")
 
-
-def version(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def version(as_json: Json = False) -> None:
     """Show the versions of Headrace, Python and pyarrow."""
+    # Imported here: it takes long, and the other commands do not need it.
+    from importlib.metadata import version as version_of
+
+    versions = {
+        "headrace": version_of("headrace"),
+        "python": platform.python_version(),
+        "pyarrow": version_of("pyarrow"),
+    }
     if as_json:
-        versions = {"headrace": VERSION, "python": platform.python_version(), "pyarrow": version_of("pyarrow")}
         print_json(versions)
     else:
-        print_line(f"headrace {VERSION} (Python {platform.python_version()}, pyarrow {version_of('pyarrow')})")
+        print_line(f"headrace {versions['headrace']} (Python {versions['python']}, pyarrow {versions['pyarrow']})")

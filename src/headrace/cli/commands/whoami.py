@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from headrace.cli.options import DEFAULT_URL, Ca, Json, Token, Url, connected
+from headrace.cli.option_groups import with_option_groups
+from headrace.cli.options import Json, Server
 from headrace.cli.output import print_json, print_line, print_table, time_shown
 
-EXAMPLES = "Example: HEADRACE_TOKEN=hr_… headrace whoami --url https://broker:7070"
+EXAMPLES = "Example: HEADRACE_TOKEN=hr_… headrace whoami --url headrace+tls://broker:7071"
 
 
-def whoami(as_json: Json = False, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None) -> None:
+@with_option_groups
+def whoami(*, as_json: Json = False, server: Server) -> None:
     """Show the name, expiry and rights of your token."""
-    with connected(url, token, ca) as client:
-        found = client.get("/v1/whoami")
+    from headrace.wire.descriptions import IdentityOut
+
+    with server.connected() as client:
+        found = IdentityOut.of(client.whoami())
     if as_json:
         print_json(found)
         return
-    if found["token_id"] is None:
-        print_line(f"{found['name']}: the server has no tokens, so everyone on its machine has full access")
+    if found.token_id is None:
+        print_line(f"{found.name}: the server has no tokens, so everyone on its machine has full access")
         return
-    end = "never expires" if found["expires_us"] is None else f"expires {time_shown(found['expires_us'])}"
-    print_line(f"{found['name']} (token {found['token_id']}), {end}")
+    end = "never expires" if found.expires_us is None else f"expires {time_shown(found.expires_us)}"
+    print_line(f"{found.name} (token {found.token_id}), {end}")
     rows = [
-        (", ".join(grant["rights"]), grant["topics"], ", ".join(grant["groups"]), ", ".join(grant["producers"]))
-        for grant in found["grants"]
+        (", ".join(grant.rights), grant.topics, ", ".join(grant.groups), ", ".join(grant.producers))
+        for grant in found.grants
     ]
     print_table(("rights", "topics", "groups", "producers"), rows)

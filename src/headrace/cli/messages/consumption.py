@@ -3,118 +3,128 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 
 from headrace.cli.exits import Enough, Exit, Failure
-from headrace.cli.messages.flight_readers import FlightMember, FlightReader
-from headrace.cli.messages.formats import LineFormat, lines_of
-from headrace.cli.messages.http_readers import HttpMember, HttpReader
-from headrace.cli.options import connected, is_flight
+from headrace.cli.messages.filters import Filter
+from headrace.cli.messages.formats import LineFormat, json_lines
+from headrace.cli.messages.readers import MemberReader, PartitionReader, Reader
 from headrace.cli.output import print_note
-from headrace.cli.remote import flight
-from headrace.client.consumer.decode import Broken, Decoder, Packed, Passed, Piece, check_on_undecodable
+from headrace.cli.progress import Progress, progress
+from headrace.client import Client
+from headrace.client.consumer.decode import Broken, Decoder, OnUndecodable, Packed, Passed, Piece
 from headrace.core.positions import EARLIEST, Position
 
 _PAGE: Final = 10_000
-_PATIENCE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the user asked to print."""
+    """What the user asked to print; `line` is the format of a message, or none for JSON."""
 
-    topic: str
+    topics: tuple[str, ...]
     group: str | None
     place: Position | None
-    partitions: list[int]
+    to: Position | None
+    partitions: tuple[int, ...]
     follow: bool
     count: int | None
+    filter: Filter
+    line: LineFormat | None
     decode: bool
-    on_undecodable: str
+    on_undecodable: OnUndecodable
 
 
-class Reader(Protocol):
-    """A source of messages that is notified of what was printed."""
-
-    def tables(self, limit: int) -> Iterator[pa.Table]: ...
-
-    def printed(self, table: pa.Table) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def print_messages(wanted: Wanted, line: LineFormat | None, url: str, token: str | None, ca: Path | None) -> None:
-    """Print the wanted messages, by a format or as JSON."""
-    decoder = Decoder(wanted.topic, check_on_undecodable(wanted.on_undecodable)) if wanted.decode else None
-    with _reader(wanted, url, token, ca) as reader:
-        left = wanted.count
-        for table in reader.tables(min(_PAGE, left or _PAGE)):
-            if left is not None:
-                table = table.slice(0, left)
-                left -= table.num_rows
-            for batch in table.to_batches():
-                _print_batch(batch, decoder, line, reader)
-            if left == 0:
+def print_messages(client: Client, wanted: Wanted) -> None:
+    """Print the wanted messages."""
+    is_shown = not sys.stdout.isatty()
+    with closing(_reader(client, wanted)) as reader, progress("reading", reader.total, "messages", is_shown) as bar:
+        printing = Printing(wanted, reader, bar)
+        limit = _PAGE if wanted.filter.is_set else min(_PAGE, wanted.count or _PAGE)
+        for topic, batch in reader.deliveries(limit):
+            printing.print_batch(topic, batch)
+            if printing.left == 0:
                 return
 
 
-def _print_batch(batch: pa.RecordBatch, decoder: Decoder | None, line: LineFormat | None, reader: Reader) -> None:
-    """Print a batch. If a value cannot be decoded, only the messages before it count as printed."""
-    left: list[Piece] = [batch if decoder is None else Packed(batch)]
-    behind = skipped = 0
-    while left:
-        piece = left.pop(0)
-        if isinstance(piece, Broken):
-            reader.printed(pa.Table.from_batches([batch.slice(0, behind + piece.row)]))
-            raise Failure(Exit.REFUSED, str(piece.error))
-        if isinstance(piece, Packed):
-            assert decoder is not None, "without a decoder nothing is compressed"
-            behind = batch.num_rows - piece.batch.num_rows
-            left = [*decoder.pieces(piece.batch), *left]
-        elif isinstance(piece, Passed):
-            skipped += piece.count
-        else:
-            _print(piece, line)
-    if skipped:
-        print_note(
-            f"{skipped:,} messages were skipped: they cannot be decoded; --on-undecodable raw prints them as stored"
+class Printing:
+    """Prints batches, up to the number of messages that are wanted."""
+
+    def __init__(self, wanted: Wanted, reader: Reader, bar: Progress) -> None:
+        self._wanted = wanted
+        self._reader = reader
+        self._bar = bar
+        self._decoders: dict[str, Decoder] = {}
+        self.left = wanted.count
+
+    def print_batch(self, topic: str, batch: pa.RecordBatch) -> None:
+        """Print a batch. What comes after a message that cannot be decoded, or the last wanted, is not printed."""
+        decoder = self._decoder(topic)
+        left: list[Piece] = [batch if decoder is None else Packed(batch)]
+        behind = skipped = 0
+        while left and self.left != 0:
+            piece = left.pop(0)
+            if isinstance(piece, Broken):
+                self._reader.printed(topic, batch.slice(0, behind))
+                raise Failure(Exit.REFUSED, str(piece.error))
+            if isinstance(piece, Packed):
+                assert decoder is not None, "without a decoder nothing is compressed"
+                left = [*decoder.pieces(piece.batch), *left]
+            elif isinstance(piece, Passed):
+                skipped += piece.count
+                behind += piece.count
+            else:
+                behind += self._print(topic, piece)
+        if skipped:
+            print_note(
+                f"{skipped:,} messages were skipped: they cannot be decoded; --on-undecodable raw prints them as stored"
+            )
+        self._reader.printed(topic, batch.slice(0, behind))
+        self._bar.advance(behind, behind)
+
+    def _print(self, topic: str, batch: pa.RecordBatch) -> int:
+        """Print what is wanted of a batch; how many of its messages are dealt with."""
+        rows = int(batch.num_rows)
+        if self._wanted.filter.is_set:
+            chosen = self._wanted.filter.rows(batch)
+            if self.left is not None and len(chosen) >= self.left:
+                chosen = chosen[: self.left]
+                rows = int(chosen[-1]) + 1
+            batch = batch.take(pa.array(chosen))
+        elif self.left is not None:
+            batch = batch.slice(0, self.left)
+            rows = int(batch.num_rows)
+        if self.left is not None:
+            self.left -= batch.num_rows
+        if batch.num_rows:
+            self._write(topic, batch)
+        return rows
+
+    def _write(self, topic: str, batch: pa.RecordBatch) -> None:
+        wanted, out = self._wanted, sys.stdout.buffer
+        lines = (
+            json_lines(batch, topic if len(wanted.topics) > 1 else None)
+            if wanted.line is None
+            else wanted.line.lines(batch, topic)
         )
-    reader.printed(pa.Table.from_batches([batch]))
+        try:
+            out.writelines(lines)
+            out.flush()
+        except BrokenPipeError:
+            raise Enough from None
+
+    def _decoder(self, topic: str) -> Decoder | None:
+        if self._wanted.decode and topic not in self._decoders:
+            self._decoders[topic] = Decoder(topic, self._wanted.on_undecodable)
+        return self._decoders.get(topic)
 
 
-def _print(batch: pa.RecordBatch, line: LineFormat | None) -> None:
-    out = sys.stdout.buffer
-    try:
-        out.writelines(lines_of(pa.Table.from_batches([batch]), line))
-        out.flush()
-    except BrokenPipeError:
-        raise Enough from None
-
-
-@contextmanager
-def _reader(wanted: Wanted, url: str, token: str | None, ca: Path | None) -> Iterator[Reader]:
-    topic, group, place = wanted.topic, wanted.group, wanted.place
-    begin: Position = EARLIEST if place is None else place
-    reader: Reader
-    if is_flight(url):
-        with flight.connected(url, token, ca, _PATIENCE_SECONDS) as client:
-            if group is None:
-                reader = FlightReader(client, topic, begin, wanted.partitions, wanted.follow)
-            else:
-                reader = FlightMember(client, topic, group, place, wanted.follow)
-            with closing(reader):
-                yield reader
-    else:
-        with connected(url, token, ca) as http:
-            if group is None:
-                reader = HttpReader(http, topic, begin, wanted.partitions, wanted.follow)
-            else:
-                reader = HttpMember(http, topic, group, place, wanted.follow)
-            with closing(reader):
-                yield reader
+def _reader(client: Client, wanted: Wanted) -> Reader:
+    if wanted.group is not None:
+        return MemberReader(client, wanted.topics, wanted.group, wanted.place, wanted.follow)
+    begin: Position = EARLIEST if wanted.place is None else wanted.place
+    return PartitionReader(client, wanted.topics, begin, wanted.to, wanted.partitions, wanted.follow)

@@ -29,26 +29,25 @@ _ESCAPE: Final = re.compile(r"\\[tnr0\\]")
 class LineFormat:
     """How a message is printed: literals and fields."""
 
-    def __init__(self, literals: list[bytes], fields: list[str], topic: str) -> None:
+    def __init__(self, literals: list[bytes], fields: list[str]) -> None:
         self._literals = literals
         self._fields = fields
-        self._topic = topic
         self._show = _shown_on_terminal if sys.stdout.isatty() else _shown
 
-    def lines(self, table: pa.Table) -> Iterator[bytes]:
+    def lines(self, batch: pa.RecordBatch, topic: str) -> Iterator[bytes]:
         """Format one line per message; reads only the columns that are printed."""
-        columns: list[Iterable[bytes]] = [repeat(self._literals[0], table.num_rows)]
+        columns: list[Iterable[bytes]] = [repeat(self._literals[0], batch.num_rows)]
         for field, literal in zip(self._fields, self._literals[1:], strict=True):
-            columns += (self._column(field, table), repeat(literal))
+            columns += (self._column(field, batch, topic), repeat(literal))
         yield from map(b"".join, zip(*columns, repeat(b"\n"), strict=False))
 
-    def _column(self, field: str, table: pa.Table) -> Iterable[bytes]:
+    def _column(self, field: str, batch: pa.RecordBatch, topic: str) -> Iterable[bytes]:
         if field == "topic":
-            return repeat(self._topic.encode())
-        return map(self._show, table[field].to_pylist())
+            return repeat(topic.encode())
+        return map(self._show, batch.column(field).to_pylist())
 
 
-def parse_format(text: str, topic: str) -> LineFormat:
+def parse_format(text: str) -> LineFormat:
     """Parse a format; escapes such as `\\t` are allowed, and `{{` is a literal brace."""
     literals: list[bytes] = [b""]
     fields: list[str] = []
@@ -66,19 +65,16 @@ def parse_format(text: str, topic: str) -> LineFormat:
                 Exit.USAGE, f"--format has {match[0]!r}: fields are {', '.join(FIELDS)}; write {{{{ for a brace"
             )
     literals[-1] += _literal(text[end:])
-    return LineFormat(literals, fields, topic)
+    return LineFormat(literals, fields)
 
 
-def lines_of(table: pa.Table, line: LineFormat | None) -> Iterator[bytes]:
-    """The lines of some messages: by a format, or as JSON without one."""
-    if line is not None:
-        yield from line.lines(table)
-        return
+def json_lines(batch: pa.RecordBatch, topic: str | None) -> Iterator[bytes]:
+    """Messages as JSON, one per line, each with its topic if one is given."""
     is_terminal = sys.stdout.isatty()
-    for batch in table.to_batches():
-        for message in messages_of(batch, 0, "text").messages:
-            encoded = msgspec.json.encode(message)
-            yield (_json_on_terminal(encoded) if is_terminal else encoded) + b"\n"
+    head = b"{" if topic is None else b'{"topic":' + msgspec.json.encode(topic) + b","
+    for message in messages_of(batch, 0, "text").messages:
+        encoded = head + msgspec.json.encode(message)[1:]
+        yield (_json_on_terminal(encoded) if is_terminal else encoded) + b"\n"
 
 
 def _shown_on_terminal(value: Any) -> bytes:

@@ -19,10 +19,12 @@ def parse_from(text: str, option: str = "--from") -> Position:
         raise Failure(Exit.USAGE, str(error)) from None
 
 
-def offsets_at(position: Position, bounds: Bounds, offset_at: OffsetAtTime, topic: str) -> dict[int, int]:
+def offsets_at(
+    position: Position, bounds: Bounds, offset_at: OffsetAtTime, topic: str, option: str = "--from"
+) -> dict[int, int]:
     """The offset of each partition at a position, clamped to the messages that exist."""
     try:
-        offsets = resolve("--from", position, bounds, EARLIEST, offset_at)
+        offsets = resolve(option, position, bounds, EARLIEST, offset_at)
     except InvalidInput as error:
         raise Failure(Exit.REFUSED, str(error)) from None
     for partition, offset in offsets.items():

@@ -1,82 +1,117 @@
-"""Publishes lines: the work of `headrace produce`."""
+"""Publishes lines: the work of `headrace produce`. A producer of the client retries where that is safe."""
 
 from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.cli.exits import Exit, Failure
-from headrace.cli.messages.lines import batches_of, split_keys
-from headrace.cli.messages.senders import FlightSender, HttpSender, LineSender, RowRefused
-from headrace.cli.options import connected, is_flight
+from headrace.cli.messages.lines import batches_of, whole_of
+from headrace.cli.messages.parsers import Columns, LineParser
 from headrace.cli.output import print_note
-from headrace.cli.remote import flight
+from headrace.cli.progress import progress
+from headrace.cli.remote.connection import failure_of
+from headrace.client import Client, Producer
 from headrace.core.codecs import columns as codecs
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, InvalidMessage
 from headrace.core.messages import ATTRIBUTES
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How lines become messages: the key separator, and the fields of every message."""
+    """How lines become messages: their parser, and the fields of every message."""
 
-    separator: bytes | None
+    parser: LineParser
     producer_id: str | None
     resume: str | None
     partition: int | None
     attributes: Mapping[str, bytes]
     codec: str
 
-    @property
-    def continues(self) -> bool:
-        """Whether seqnos continue after the last one of the producer."""
-        return self.producer_id is not None and self.resume is None
-
-    def batch(self, lines: pa.Array, first_seqno: int | None) -> pa.RecordBatch:
-        """Lines as a batch to publish; without a seqno, the sender adds the source later."""
-        rows, columns = len(lines), {"value": lines}
-        if self.separator is not None:
-            columns["key"], columns["value"] = split_keys(lines, self.separator)
+    def batch(self, lines: pa.Array, first_line: int) -> pa.RecordBatch:
+        """Lines as a batch to publish. With `resume` their numbers are seqnos; else a producer with an id adds them."""
+        rows, columns = len(lines), self.parser.columns(lines, first_line)
         if self.attributes:
-            columns["attributes"] = self._attributes(rows)
+            self._add_attributes(columns, rows)
         if self.codec != "raw":
+            if "codec" in columns:
+                rule = "the messages have a codec already"
+                raise Failure(
+                    Exit.USAGE, f"--codec cannot be given for lines {first_line} to {first_line + rows}: {rule}"
+                )
             columns["value"] = codecs.encode(columns["value"], self.codec)
             columns["codec"] = pa.repeat(self.codec, rows)
-        if self.producer_id is not None and first_seqno is not None:
+        if self.resume is not None:
             columns["producer_id"] = pa.repeat(self.producer_id, rows)
-            if self.resume is not None:
-                columns["message_group_id"] = pa.repeat(self.resume, rows)
-            columns["seqno"] = pa.array(np.arange(first_seqno, first_seqno + rows, dtype=np.int64))
+            columns["message_group_id"] = pa.repeat(self.resume, rows)
+            columns["seqno"] = pa.array(np.arange(first_line, first_line + rows, dtype=np.int64))
         if self.partition is not None:
             columns["partition"] = pa.array(np.full(rows, self.partition, np.int32))
         return pa.record_batch(columns)
 
-    def _attributes(self, rows: int) -> pa.Array:
-        """The same attributes in every row."""
-        one = pa.array([list(self.attributes.items())], ATTRIBUTES)
-        return one.take(pa.array(np.zeros(rows, np.int64)))
+    def _add_attributes(self, columns: Columns, rows: int) -> None:
+        """The same attributes in every row; those of the line itself win."""
+        if "attributes" not in columns:
+            one = pa.array([list(self.attributes.items())], ATTRIBUTES)
+            columns["attributes"] = one.take(pa.array(np.zeros(rows, np.int64)))
+            return
+        merged = [list({**self.attributes, **dict(own or ())}.items()) for own in columns["attributes"].to_pylist()]
+        columns["attributes"] = pa.array(merged, ATTRIBUTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Where messages come from: files, or stdin without any, divided by a delimiter, or each as a whole."""
+
+    files: Sequence[Path]
+    delimiter: bytes
+    is_whole: bool
+    batch: int
+
+    def batches(self) -> Iterator[pa.Array]:
+        """The lines of all files, in batches."""
+        for file in self.files or [Path("-")]:
+            with _opened(file) as source:
+                yield from [whole_of(source)] if self.is_whole else batches_of(source, self.batch, self.delimiter)
+
+    @property
+    def bytes(self) -> int | None:
+        """The size of all files, if it is known."""
+        sizes = [os.stat(file).st_size if file.exists() else 0 for file in self.files]
+        return (sum(sizes) if self.files else os.fstat(sys.stdin.fileno()).st_size) or None
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[int]:
+    if str(file) == "-":
+        yield sys.stdin.fileno()
+        return
+    try:
+        source = os.open(file, os.O_RDONLY)
+    except OSError as error:
+        raise Failure(Exit.USAGE, f"cannot read {file}: {error.strerror}") from None
+    try:
+        yield source
+    except IsADirectoryError:
+        raise Failure(Exit.USAGE, f"cannot read {file}: it is a directory") from None
+    finally:
+        os.close(source)
 
 
 class Publishing:
-    """Sends batches one after another and counts the outcomes.
+    """Sends batches one after another and counts the outcomes."""
 
-    With --resume lines are numbered from 1, otherwise after the last seqno of their producer.
-    """
-
-    def __init__(self, sender: LineSender, shape: Shape) -> None:
-        self._sender = sender
+    def __init__(self, producer: Producer, shape: Shape) -> None:
+        self._producer = producer
         self._shape = shape
-        self._behind = sender.last_seqno(str(shape.producer_id)) if shape.continues else 0
         self.lines = 0
         self.written = 0
         self.duplicates = 0
@@ -85,26 +120,21 @@ class Publishing:
     def send(self, lines: pa.Array) -> None:
         """Publish lines in one commit; an error that names a row is reported with its line number."""
         try:
-            first_seqno = None if self._behind is None else self._behind + self.lines + 1
-            statuses = self._sender.send(self._shape.batch(lines, first_seqno))
-        except RowRefused as refused:
-            raise Failure(refused.exit, f"line {self.lines + refused.row + 1}: {refused}") from None
+            statuses = self._producer.send_batch(self._shape.batch(lines, self.lines + 1)).column("status")
+        except InvalidMessage as error:
+            line = str(error).removeprefix(f"row {error.row}: ")
+            raise Failure(Exit.REFUSED, f"line {self.lines + error.row + 1}: {line}") from None
+        except HeadraceError as error:
+            raise failure_of(error) from None
         written = int(pc.sum(pc.equal(statuses, "written")).as_py())
         conflicts = int(pc.sum(pc.equal(statuses, "conflict")).as_py())
-        if written < len(lines) and self._shape.continues:
-            written = self._explained(written, conflicts, len(lines))
+        if self._shape.resume is None and self._shape.producer_id is not None:
+            # Another producer with the id is fenced, so these are repetitions of this one after a lost answer.
+            written = len(lines) - conflicts
         self.lines += len(lines)
         self.written += written
         self.duplicates += len(lines) - written - conflicts
         self.conflicts += conflicts
-
-    def _explained(self, written: int, conflicts: int, rows: int) -> int:
-        """Explain duplicates among new seqnos: the batch was sent again, or another producer uses the id."""
-        if self._sender.has_sent_again and not conflicts:
-            return rows
-        line = f"line {self.lines + 1}: {rows - written:,} of {rows:,} lines were treated as duplicates and not written"
-        cure = f"another producer uses the id {self._shape.producer_id} at the same time. Give each its own id"
-        raise Failure(Exit.REFUSED, f"{line}: {cure}")
 
     def told(self) -> str:
         """A summary of what was written so far."""
@@ -113,91 +143,27 @@ class Publishing:
         return f"{self.written:,} of {self.lines:,} lines written{duplicates}{conflicts}"
 
 
-def publish_stdin(
-    topic: str, shape: Shape, batch: int, retry_seconds: float, url: str, token: str | None, ca: Path | None
-) -> Publishing:
-    """Publish every line of stdin."""
-    _check_codec(shape.codec)
-    with _sender(topic, shape, retry_seconds, url, token, ca) as sender, _progress(topic) as progress:
-        publishing = Publishing(sender, shape)
-        try:
-            for lines in batches_of(sys.stdin.fileno(), batch):
-                publishing.send(lines)
-                progress.advance(len(lines), lines.nbytes)
-        except Failure as failure:
-            raise Failure(failure.exit, f"{failure} ({publishing.told()})") from None
+def publish(client: Client, topic: str, shape: Shape, given: Input, retry_seconds: float) -> Publishing:
+    """Publish all that is given."""
+    producer_id = None if shape.resume is not None else shape.producer_id
+    is_typed = not given.files and sys.stdin.isatty()
+    with client.producer(topic, producer_id, linger_seconds=0.0, timeout_seconds=retry_seconds) as producer:
+        if is_typed:
+            print_note("type one message per line; end with Ctrl-D")
+        publishing = Publishing(producer, shape)
+        with progress(topic, given.bytes, "lines", not is_typed) as bar:
+            try:
+                for lines in given.batches():
+                    publishing.send(lines)
+                    bar.advance(len(lines), lines.nbytes)
+            except Failure as failure:
+                raise Failure(failure.exit, f"{failure} ({publishing.told()})") from None
     return publishing
 
 
-def _check_codec(codec: str) -> None:
+def check_codec(codec: str) -> None:
     """Check, before anything is sent, that the codec is known and its library installed."""
     try:
         codecs.compress(b"", codec)
     except HeadraceError as error:
         raise Failure(Exit.USAGE, f"--{error}") from None
-
-
-@contextmanager
-def _sender(
-    topic: str, shape: Shape, retry_seconds: float, url: str, token: str | None, ca: Path | None
-) -> Iterator[LineSender]:
-    if is_flight(url):
-        producer_id = shape.producer_id if shape.continues else None
-        with (
-            flight.connected(url, token, ca, retry_seconds) as client,
-            closing(FlightSender(client, topic, producer_id, retry_seconds)) as sender,
-        ):
-            yield sender
-    else:
-        with connected(url, token, ca) as http:
-            yield HttpSender(http, topic, shape.producer_id is not None, retry_seconds)
-
-
-class SendProgress(Protocol):
-    """Notified of progress."""
-
-    def advance(self, lines: int, size: int) -> None: ...
-
-
-class _NoProgress:
-    def advance(self, lines: int, size: int) -> None:
-        """Does nothing."""
-
-
-class _Bar:
-    """A progress bar with a rate; only the rate if the input size is unknown."""
-
-    def __init__(self, topic: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        size = os.fstat(sys.stdin.fileno()).st_size or None
-        columns = [BarColumn()] if size else [SpinnerColumn()]
-        self.shown = Progress(
-            TextColumn("{task.description}"),
-            *columns,
-            TextColumn("{task.fields[lines]:,} lines, {task.fields[rate]:,.0f}/s"),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-        )
-        self._task = self.shown.add_task(topic, total=size, lines=0, rate=0.0)
-        self._lines = 0
-        self._started = time.monotonic()
-
-    def advance(self, lines: int, size: int) -> None:
-        self._lines += lines
-        rate = self._lines / max(time.monotonic() - self._started, 1e-9)
-        self.shown.update(self._task, advance=size, lines=self._lines, rate=rate)
-
-
-@contextmanager
-def _progress(topic: str) -> Iterator[SendProgress]:
-    """A bar if stderr is a terminal and stdin is not; otherwise nothing."""
-    if not sys.stderr.isatty() or sys.stdin.isatty():
-        if sys.stdin.isatty():
-            print_note("type one message per line; end with Ctrl-D")
-        yield _NoProgress()
-        return
-    bar = _Bar(topic)
-    with bar.shown:
-        yield bar

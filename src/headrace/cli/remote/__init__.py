@@ -1,1 +1,1 @@
-"""Clients of a server: HTTP for administration, Arrow Flight for messages."""
+"""The server that a command talks to: which one, and the client of it."""

@@ -9,13 +9,13 @@ import ssl
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from headrace.broker import Broker
 from headrace.broker.access import Access
-from headrace.cli.commands.version import VERSION
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.output import print_line
 from headrace.cli.server import logs
@@ -33,6 +33,7 @@ from headrace.protocols.http.app import make_app
 from headrace.storage.catalog import Catalog
 from headrace.storage.open import open_store, shown
 
+VERSION: Final = version("headrace")
 OFF: Final = "off"
 # Listen addresses that are no address to connect to.
 _EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})
@@ -66,7 +67,8 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
             draining.tell(deadline.begin)
             # One for both protocols: what a token has under way counts once.
             limits = Limits(settings.limits)
-            app = make_app(broker, access, settings.rest, draining, limits)
+            flight_port = None if flight is None else server.port_of(flight)
+            app = make_app(broker, access, settings.rest, draining, limits, flight_port)
             urls = [_url("http" if tls is None else "https", settings.http, server.port_of(listeners))]
             with (
                 _flight(broker, access, settings, flight, tls, left_open, limits) as (flight_urls, reload),

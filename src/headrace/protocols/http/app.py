@@ -67,10 +67,11 @@ def make_app(
     settings: HttpSettings | None = None,
     draining: Draining | None = None,
     limits: Limits | None = None,
+    flight_port: int | None = None,
 ) -> ASGIApp:
     """The application for an open broker; it closes only what it opened itself."""
     settings = settings or HttpSettings()
-    return with_edges(make_litestar(broker, access, settings, draining, limits), access, settings)
+    return with_edges(make_litestar(broker, access, settings, draining, limits, flight_port), access, settings)
 
 
 def with_edges(app: ASGIApp, access: Access, settings: HttpSettings) -> ASGIApp:
@@ -86,6 +87,7 @@ def make_litestar(
     settings: HttpSettings,
     draining: Draining | None = None,
     limits: Limits | None = None,
+    flight_port: int | None = None,
 ) -> Litestar:
     """The same without the routing by raw paths, for those who look at its routes."""
     bridge, gate = Bridge(broker, draining, settings.stop_seconds), Gate(access, limits)
@@ -100,6 +102,7 @@ def make_litestar(
         "leases": Leases(gate),
         "rest_settings": settings,
         "scrapes": metrics.Scrapes(bridge, bounds, gate.limits),
+        "alive": health.Alive(flight_port),
     }
 
     @asynccontextmanager

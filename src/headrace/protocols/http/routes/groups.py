@@ -10,7 +10,6 @@ from litestar import Request, Response, delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
-from headrace.core.descriptions import GroupDescription
 from headrace.core.errors import InvalidInput
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import GROUP_CONSUMERS_MAX, ID_CHARACTERS_MAX, PARTITIONS_MAX, TIME_US_MAX
@@ -21,6 +20,7 @@ from headrace.protocols.http.openapi.document import Docs
 from headrace.protocols.http.requests.positions import Position, listed, mapped
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.requests.strict_json import read
+from headrace.wire.descriptions import ConsumerOut, GroupOut, ProgressOut
 from headrace.wire.operations import RegisterGroup
 
 TimeMicroseconds = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX, description="microseconds since 1970, UTC")]
@@ -39,64 +39,6 @@ class GroupIn(msgspec.Struct, forbid_unknown_fields=True):
     consumers: Annotated[int, msgspec.Meta(ge=1, le=GROUP_CONSUMERS_MAX)] | None = None
     important: bool | None = None
     read_from: Place = "earliest"
-
-
-class ProgressOut(msgspec.Struct):
-    """How far a group is in one partition; `lag_seconds` is the age of the oldest unread message."""
-
-    partition: int
-    committed: int | None
-    position: int
-    end_offset: int
-    lag_messages: int
-    lag_seconds: float
-    consumer: str | None
-
-
-class ConsumerOut(msgspec.Struct):
-    """A member, or a consumer of a fixed group, and the partitions it reads."""
-
-    name: str
-    partitions: list[int]
-
-
-class GroupOut(msgspec.Struct):
-    """A group in detail; the lag over all partitions is the sum of messages and the maximum age.
-
-    seek_generation: the generation that the last seek started; positions of earlier generations are invalid.
-    """
-
-    topic: str
-    name: str
-    consumers: int | None
-    important: bool
-    read_from: ReadFrom
-    generation: int
-    lag_messages: int
-    lag_seconds: float
-    members: list[ConsumerOut]
-    partitions: list[ProgressOut]
-    seek_generation: int = 0
-
-    @classmethod
-    def of(cls, group: GroupDescription) -> GroupOut:
-        """A description of the broker as JSON."""
-        return cls(
-            group.topic,
-            group.name,
-            group.consumers,
-            group.important,
-            group.read_from,
-            group.generation,
-            group.lag_messages,
-            group.lag_seconds,
-            [ConsumerOut(name, partitions) for name, partitions in group.members.items()],
-            [
-                ProgressOut(partition, at.committed, at.position, at.end, at.lag_messages, at.lag_seconds, at.consumer)
-                for partition, at in group.progress.items()
-            ],
-            group.seek_generation,
-        )
 
 
 class GroupList(msgspec.Struct):

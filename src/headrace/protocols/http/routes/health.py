@@ -17,10 +17,17 @@ class Health(msgspec.Struct):
     topics_with_gaps: int = 0
 
 
+class Alive(msgspec.Struct):
+    """The server answers; `flight_port` is where clients connect to by Arrow Flight, null if it is off."""
+
+    flight_port: int | None
+    status: str = "alive"
+
+
 @get("/health/live", opt={"operation": "health"}, tags=["health"], summary="Is the process alive?")
-async def live() -> Health:
+async def live(alive: NamedDependency[Alive]) -> Alive:
     """Succeeds if the process answers."""
-    return Health("alive")
+    return alive
 
 
 @get("/health/ready", opt={"operation": "health"}, tags=["health"], summary="Is the server ready for messages?")

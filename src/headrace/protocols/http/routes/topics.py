@@ -10,7 +10,6 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 from msgspec import UNSET, Meta, UnsetType
 
-from headrace.core.descriptions import TopicDescription
 from headrace.core.limits import (
     MESSAGE_BYTES_MAX,
     NAME_CHARACTERS_MAX,
@@ -27,6 +26,7 @@ from headrace.protocols.http.middleware.access import principal_of
 from headrace.protocols.http.openapi.document import Docs, name_schema
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.requests.strict_json import read
+from headrace.wire.descriptions import PartitionOut, TopicOut
 
 # The core rejects invalid names; this only documents the rule.
 Name = Annotated[str, Meta(extra_json_schema=name_schema(NAME_CHARACTERS_MAX))]
@@ -64,32 +64,6 @@ class TopicChange(msgspec.Struct, forbid_unknown_fields=True):
 
     partitions: Partitions | None = None
     settings: SettingsIn = msgspec.field(default_factory=SettingsIn)
-
-
-class PartitionOut(msgspec.Struct):
-    """A partition: its oldest offset kept and the next to be written."""
-
-    partition: int
-    start_offset: int
-    end_offset: int
-
-
-class TopicOut(msgspec.Struct):
-    """A topic in detail."""
-
-    name: str
-    id: int
-    created_us: int
-    settings: TopicSettings
-    partitions: list[PartitionOut]
-    bytes_stored: int
-    groups: list[str]
-
-    @classmethod
-    def of(cls, topic: TopicDescription) -> TopicOut:
-        """A description of the broker as JSON."""
-        partitions = [PartitionOut(partition, start, end) for partition, (start, end) in topic.offsets.items()]
-        return cls(topic.name, topic.id, topic.created_us, topic.settings, partitions, topic.bytes_stored, topic.groups)
 
 
 class TopicList(msgspec.Struct):

@@ -1,0 +1,87 @@
+"""All commands by name, with their lines in `headrace --help`. The module of a command is imported when it is used.
+
+A test compares these lines with the commands' own help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from typer import Typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_group
+
+from headrace.cli.plain_help import PlainCommand, PlainGroup
+
+SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Run a server": {
+        "serve": "Run a server until SIGTERM or Ctrl-C.",
+        "console": "Run the console: topics, messages, groups and charts in a browser, until SIGTERM or Ctrl-C.",
+    },
+    "Topics and messages": {
+        "topic": "Create, list, describe, alter and delete topics; delete, copy, export and import their messages.",
+        "produce": "Publish each line of files or stdin as a message.",
+        "consume": "Print the messages of topics. With --follow, wait for new messages too.",
+        "group": "Create, list, describe, seek and delete consumer groups.",
+        "source": "List and reset the sources (producer id and message group id) of a topic.",
+        "pipeline": "Run pipelines on Spark: read a topic or files, transform with SQL, write a topic or a table.",
+    },
+    "Access": {
+        "token": "Manage access tokens. Takes effect on a running server within a second.",
+        "whoami": "Show the name, expiry and rights of your token.",
+    },
+    "Check and measure": {
+        "doctor": "Check every frame, index, snapshot and catalog row of a disk store. No server may be running on it.",
+        "backup": "Copy a disk store to a directory. A server may keep running on the store.",
+        "bench": "Measure throughput and latency of a server, and verify that every message arrived once and in order.",
+        "verify": "Verify a server: many clients publish, read, commit and seek; then every guarantee is checked.",
+        "version": "Show the versions of Headrace, Python and pyarrow.",
+    },
+}
+
+
+class CommandIndex(TyperGroup):
+    """The commands of `headrace`, each imported when it is asked for."""
+
+    @property  # type: ignore[override]
+    def commands(self) -> dict[str, Any]:
+        """All commands, imported."""
+        return {name: self.get_command(None, name) for section in SECTIONS.values() for name in section}
+
+    @commands.setter
+    def commands(self, commands: Any) -> None:
+        """Typer assigns the commands that it knows of: none."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of all commands."""
+        return [name for section in SECTIONS.values() for name in section]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command by its name; none if there is no such command."""
+        return _load(cmd_name) if any(cmd_name in section for section in SECTIONS.values()) else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands in sections, without importing them."""
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
+
+
+def _load(name: str) -> Any:
+    from importlib import import_module
+
+    module = import_module(f"headrace.cli.commands.{name}")
+    app = getattr(module, "app", None)
+    if isinstance(app, Typer):
+        app.rich_markup_mode = None
+        app.info.cls = PlainGroup
+        for registered in app.registered_commands:
+            registered.cls = PlainCommand
+        command: Any = get_group(app)
+    else:
+        single = Typer(add_completion=False, rich_markup_mode=None)
+        single.command(name, cls=PlainCommand, epilog=getattr(module, "EXAMPLES", None))(getattr(module, name))
+        command = get_command(single)
+    command.name = name
+    return command

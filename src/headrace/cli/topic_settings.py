@@ -1,0 +1,95 @@
+"""The settings of a topic as options, to create one and to alter one, and the amounts that they are written in.
+
+The help names the defaults of new topics; a server may have others (`topic_defaults`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import typer
+
+from headrace.cli.exits import Exit, Failure
+
+SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+BYTES: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+_NONE: Final = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsGiven:
+    """The given settings of a topic: what is not given stays as it is, or has the default of the server."""
+
+    partitions: Annotated[
+        int | None, typer.Option(help="Number of partitions; it can grow but not shrink. New topics: 1.", metavar="N")
+    ] = None
+    retention: Annotated[
+        str | None,
+        typer.Option(
+            help="Delete messages older than this: 3600, 90m, 36h, 7d; `none` keeps them forever. New topics: none.",
+            metavar="TIME",
+        ),
+    ] = None
+    retention_bytes: Annotated[
+        str | None,
+        typer.Option(
+            help="Delete the oldest messages above this size: 1000000, 500M, 10G; `none`: no limit. New topics: none.",
+            metavar="SIZE",
+        ),
+    ] = None
+    deduplication: Annotated[
+        str | None,
+        typer.Option(
+            help="How duplicates are detected: producer, payload or off. New topics: producer.", metavar="CHOICE"
+        ),
+    ] = None
+    deduplication_window: Annotated[
+        str | None, typer.Option(help="How long a payload is remembered: 90s, 24h. New topics: 30m.", metavar="TIME")
+    ] = None
+    deduplication_window_messages: Annotated[
+        int | None,
+        typer.Option(help="How many payloads are remembered, 24 bytes each. New topics: 1000000.", metavar="N"),
+    ] = None
+    deduplication_scope: Annotated[
+        str | None,
+        typer.Option(help="Where payloads must be unique: topic or store. New topics: topic.", metavar="CHOICE"),
+    ] = None
+    codecs: Annotated[
+        str | None,
+        typer.Option(help="Codecs allowed for messages: raw,gzip,zstd,lzop. New topics: all.", metavar="LIST"),
+    ] = None
+    message_bytes_max: Annotated[
+        str | None, typer.Option(help="Maximum size of a message: 500000, 2M. New topics: 1M.", metavar="SIZE")
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """The given settings under the names that the server uses."""
+        amounts = {
+            "retention_seconds": _amount("--retention", self.retention, SECONDS),
+            "retention_bytes": _amount("--retention-bytes", self.retention_bytes, BYTES),
+            "deduplication_window_seconds": _amount("--deduplication-window", self.deduplication_window, SECONDS),
+            "message_bytes_max": _amount("--message-bytes-max", self.message_bytes_max, BYTES),
+            "deduplication": self.deduplication,
+            "deduplication_window_messages": self.deduplication_window_messages,
+            "deduplication_scope": self.deduplication_scope,
+            "codecs": None if self.codecs is None else [codec.strip() for codec in self.codecs.split(",")],
+        }
+        unlimited = {"retention_seconds": self.retention, "retention_bytes": self.retention_bytes}
+        given = {name: value for name, value in amounts.items() if value is not None}
+        return given | {name: None for name, text in unlimited.items() if text == _NONE}
+
+
+def parse_amount(option: str, text: str, units: dict[str, int]) -> int:
+    """Parse a whole number with an optional unit suffix."""
+    number, unit = (text[:-1], units[text[-1:]]) if text[-1:] in units else (text, 1)
+    if not number.isdecimal():
+        raise Failure(
+            Exit.USAGE, f"{option} is {text!r}: it must be a whole number, optionally followed by {', '.join(units)}"
+        )
+    return int(number) * unit
+
+
+def _amount(option: str, text: str | None, units: dict[str, int]) -> int | None:
+    return None if text is None or text == _NONE else parse_amount(option, text, units)

@@ -1,0 +1,123 @@
+"""Topics, groups and callers as JSON: what the HTTP server answers, and what the command line prints with `--json`.
+
+Structs made from the descriptions of the core. Pure, and safe for threads.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.core.descriptions import GroupDescription, Identity, TopicDescription
+from headrace.core.groups.group import ReadFrom
+from headrace.core.settings import TopicSettings
+
+
+class PartitionOut(msgspec.Struct):
+    """A partition: its oldest offset kept and the next to be written."""
+
+    partition: int
+    start_offset: int
+    end_offset: int
+
+
+class TopicOut(msgspec.Struct):
+    """A topic in detail."""
+
+    name: str
+    id: int
+    created_us: int
+    settings: TopicSettings
+    partitions: list[PartitionOut]
+    bytes_stored: int
+    groups: list[str]
+
+    @classmethod
+    def of(cls, topic: TopicDescription) -> TopicOut:
+        """A description of the broker as JSON."""
+        partitions = [PartitionOut(partition, start, end) for partition, (start, end) in topic.offsets.items()]
+        return cls(topic.name, topic.id, topic.created_us, topic.settings, partitions, topic.bytes_stored, topic.groups)
+
+
+class ProgressOut(msgspec.Struct):
+    """How far a group is in one partition; `lag_seconds` is the age of the oldest unread message."""
+
+    partition: int
+    committed: int | None
+    position: int
+    end_offset: int
+    lag_messages: int
+    lag_seconds: float
+    consumer: str | None
+
+
+class ConsumerOut(msgspec.Struct):
+    """A member, or a consumer of a fixed group, and the partitions it reads."""
+
+    name: str
+    partitions: list[int]
+
+
+class GroupOut(msgspec.Struct):
+    """A group in detail; the lag over all partitions is the sum of messages and the maximum age.
+
+    seek_generation: the generation that the last seek started; positions of earlier generations are invalid.
+    """
+
+    topic: str
+    name: str
+    consumers: int | None
+    important: bool
+    read_from: ReadFrom
+    generation: int
+    lag_messages: int
+    lag_seconds: float
+    members: list[ConsumerOut]
+    partitions: list[ProgressOut]
+    seek_generation: int = 0
+
+    @classmethod
+    def of(cls, group: GroupDescription) -> GroupOut:
+        """A description of the broker as JSON."""
+        return cls(
+            group.topic,
+            group.name,
+            group.consumers,
+            group.important,
+            group.read_from,
+            group.generation,
+            group.lag_messages,
+            group.lag_seconds,
+            [ConsumerOut(name, partitions) for name, partitions in group.members.items()],
+            [
+                ProgressOut(partition, at.committed, at.position, at.end, at.lag_messages, at.lag_seconds, at.consumer)
+                for partition, at in group.progress.items()
+            ],
+            group.seek_generation,
+        )
+
+
+class GrantOut(msgspec.Struct):
+    """Rights on the topics that a pattern matches, limited to some groups and producer ids; `*` matches all."""
+
+    topics: str
+    rights: list[str]
+    groups: list[str]
+    producers: list[str]
+
+
+class IdentityOut(msgspec.Struct):
+    """The token's name, id and expiry in microseconds (null: never), and its grants."""
+
+    name: str
+    token_id: str | None
+    expires_us: int | None
+    grants: list[GrantOut]
+
+    @classmethod
+    def of(cls, identity: Identity) -> IdentityOut:
+        """An identity as JSON."""
+        grants = [
+            GrantOut(grant.pattern, sorted(grant.rights), list(grant.groups), list(grant.producers))
+            for grant in identity.grants
+        ]
+        return cls(identity.name, identity.token_id, identity.expires_us, grants)
