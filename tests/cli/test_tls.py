@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 import headrace as headrace_client
-from headrace.core.errors import Unreachable
+from headrace.core.errors import Unreachable, Untrusted
 from tests.cli.processes import PATIENCE_SECONDS, Server, eventually, headrace
 
 
@@ -89,7 +89,7 @@ def test_flight_takes_a_renewed_certificate_while_streams_go_on(tmp_path: Path) 
         with connected(host) as client:
             try:
                 return client.list_topics() == ["orders"]
-            except Unreachable:
+            except (Unreachable, Untrusted):
                 return False
 
     with Server(tmp_path / "store", *options(certificates)) as server:

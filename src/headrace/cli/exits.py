@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from headrace.core.errors import AccessDenied, Closed, HeadraceError, ServerFailed, StorageError, Unreachable
+from headrace.core.errors import AccessDenied, Closed, HeadraceError, ServerFailed, StorageError, Unreachable, Untrusted
 
 
 class Exit(IntEnum):
@@ -36,7 +36,7 @@ def exit_of(kind: type[HeadraceError]) -> Exit:
     """The exit code of an error."""
     if issubclass(kind, AccessDenied):
         return Exit.DENIED
-    if issubclass(kind, Unreachable):
+    if issubclass(kind, Unreachable | Untrusted):
         return Exit.UNREACHABLE
     is_of_server = kind.retry or issubclass(kind, Closed | ServerFailed | StorageError)
     return Exit.FAILING if is_of_server else Exit.REFUSED
