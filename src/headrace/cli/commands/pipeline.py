@@ -20,13 +20,15 @@ import msgspec
 import typer
 
 from headrace.cli.exits import Exit, Failure, exit_of
-from headrace.cli.options import DEFAULT_URL, Ca, Json, Token, Url, connected
+from headrace.cli.option_groups import with_option_groups
+from headrace.cli.options import Json, Server
 from headrace.cli.output import print_json, print_line, print_note, print_table, time_shown
 from headrace.core.errors import HeadraceError, InvalidInput
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headrace.core.pipelines import PipelineDescription
     from headrace.spark.pipeline import Pipeline, Progress, Summary
 
 app = typer.Typer(
@@ -90,14 +92,15 @@ def check(file: File, master: Master = "local[*]", var: Variables = None) -> Non
 
 
 @app.command("list", epilog="Example: headrace pipeline list --json")
-def list_pipelines(as_json: Json = False, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None) -> None:
+@with_option_groups
+def list_pipelines(*, as_json: Json = False, server: Server) -> None:
     """List the pipelines that report to this broker: state, batch, rate, lag, dead letters and last error.
 
     A running pipeline reports every 5 seconds, from whatever machine it runs on; without a report for a minute it is
     lost. Those that have not reported for 7 days are forgotten.
     """
-    with connected(url, token, ca) as client:
-        pipelines = client.get("/v1/pipelines")["pipelines"]
+    with server.connected() as client:
+        pipelines = client.list_pipelines()
     if as_json:
         print_json(pipelines)
     elif not pipelines:
@@ -107,15 +110,20 @@ def list_pipelines(as_json: Json = False, url: Url = DEFAULT_URL, token: Token =
         print_table((*columns, "host", "error"), [_row(each) for each in pipelines])
 
 
-def _row(pipeline: Any) -> tuple[Any, ...]:
-    report = pipeline["report"]
-    numbers = ("batch", "messages", "messages_per_second", "lag_messages", "dead_letters")
+def _row(pipeline: PipelineDescription) -> tuple[Any, ...]:
+    report = pipeline.report
     return (
-        *(pipeline[field] for field in ("name", "topic", "state")),
-        *(report[field] for field in numbers),
-        time_shown(pipeline["reported_us"]),
-        report["host"],
-        report["error"] or "",
+        pipeline.name,
+        pipeline.topic,
+        pipeline.state,
+        report.batch,
+        report.messages,
+        report.messages_per_second,
+        report.lag_messages,
+        report.dead_letters,
+        time_shown(pipeline.reported_us),
+        report.host,
+        report.error or "",
     )
 
 
