@@ -81,6 +81,14 @@ def test_a_right_that_is_required_and_missing_is_named() -> None:
     assert caught.value.details() == {"caller": "ann", "right": "manage", "topic": "orders", **nothing}
 
 
+def test_any_right_on_a_topic_is_enough_to_use_it() -> None:
+    ann = caller(("orders", ["read"]))
+    ann.require_any("ORDERS")
+    with pytest.raises(Forbidden) as caught:
+        ann.require_any("payments")
+    assert (caught.value.right, caught.value.topic) == ("use", "payments")
+
+
 def test_a_grant_may_be_limited_to_some_groups() -> None:
     ann = Caller("ann", check_grants([("orders", ["read", "manage"])], groups=["ann-*", "café"]))
     assert ann.may(Right.READ, "orders")
