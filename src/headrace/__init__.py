@@ -1,26 +1,28 @@
 """Headrace: a durable topic broker that brings message streams to Apache Spark.
 
-This is the public surface; `headrace.aio` is the client for asyncio, `headrace.errors` has all errors, and
-`headrace.testing` a broker for tests. Names are imported when they are first asked for: the command line and Spark's
-workers need few of them, and should not wait for the rest.
+This is the public surface; `headrace.aio` is the client for asyncio, `headrace.errors` has all errors,
+`headrace.testing` a broker for tests, and `headrace.tracing` turns traces on. Names are imported when they are first
+asked for: the command line and Spark's workers need few of them, and should not wait for the rest.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace import aio, errors, testing
+    from headrace import aio, errors, testing, tracing
     from headrace.broker import Broker, BrokerSettings, Subscription, TopicDefaults
     from headrace.client import Client, Consumer, Following, Message, Producer, Receipt, Start, connect
     from headrace.core.descriptions import (
         GroupDescription,
         Identity,
         PartitionProgress,
+        ServerDescription,
         SourceDescription,
         Staged,
         TopicDescription,
     )
     from headrace.core.errors import HeadraceError
+    from headrace.core.pipelines import PipelineDescription, PipelineReport
     from headrace.core.publish.receipts import Receipts
     from headrace.core.publish.state import CommitKey
     from headrace.core.settings import TopicOptions, TopicSettings
@@ -39,9 +41,12 @@ __all__ = [
     "Identity",
     "Message",
     "PartitionProgress",
+    "PipelineDescription",
+    "PipelineReport",
     "Producer",
     "Receipt",
     "Receipts",
+    "ServerDescription",
     "SourceDescription",
     "Staged",
     "Start",
@@ -55,6 +60,7 @@ __all__ = [
     "connect",
     "errors",
     "testing",
+    "tracing",
 ]
 
 _MODULES = {
@@ -64,11 +70,13 @@ _MODULES = {
         "GroupDescription",
         "Identity",
         "PartitionProgress",
+        "ServerDescription",
         "SourceDescription",
         "Staged",
         "TopicDescription",
     ],
     "headrace.core.errors": ["HeadraceError"],
+    "headrace.core.pipelines": ["PipelineDescription", "PipelineReport"],
     "headrace.core.publish.receipts": ["Receipts"],
     "headrace.core.publish.state": ["CommitKey"],
     "headrace.core.settings": ["TopicOptions", "TopicSettings"],
@@ -79,7 +87,7 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        if name in ("aio", "errors", "testing"):
+        if name in ("aio", "errors", "testing", "tracing"):
             return import_module(f"{__name__}.{name}")
         if name == "__version__":
             return import_module("importlib.metadata").version(__name__)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
+from headrace import tracing
 from headrace.broker import Broker
 from headrace.broker.access import Access
 from headrace.cli.exits import Exit, Failure
@@ -50,6 +51,7 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
     for line in unknown_variables(environment):
         logger.warning("%s", line)
     tls = _tls_files(settings)
+    stop_tracing = _start_tracing() if settings.tracing else None
     listeners = _bind(settings.http, "http")
     flight = None
     # stop_seconds for running requests, and again for closing the store.
@@ -88,6 +90,8 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
             logger.info("all requests finished, closing the store")
     finally:
         server.close_all([*listeners, *(flight or [])])
+        if stop_tracing is not None:
+            stop_tracing()
         deadline.cancel()
     logger.info("stopped")
     leave(is_clean=not left_open)
@@ -234,6 +238,23 @@ def _must_authenticate(
             address,
         )
     return True
+
+
+def _start_tracing() -> Callable[[], None]:
+    """Send spans to the collector that OTEL_… variables name; returns what sends the last ones."""
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise Failure(Exit.USAGE, f"tracing needs OpenTelemetry ({error}): pip install 'headrace[tracing]'") from None
+    # Variables of OpenTelemetry win over this name.
+    resource = Resource.create() if "OTEL_SERVICE_NAME" in os.environ else Resource.create({SERVICE_NAME: "headrace"})
+    provider = TracerProvider(resource=resource)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    tracing.enable(provider)
+    return provider.shutdown
 
 
 def _open_audit_log(file: str) -> None:

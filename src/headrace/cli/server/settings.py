@@ -58,6 +58,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     log_format: text for people, json for programs; auto is text on a terminal, otherwise json.
     access_log: whether every request is logged.
     audit_log: file for denied requests and changes, as JSON lines; empty: they go to the normal log.
+    tracing: send spans of publishing and fetching to an OpenTelemetry collector; OTEL_… variables say where it is.
     require_tokens: every request needs a token, also from this machine.
     """
 
@@ -76,6 +77,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     log_format: Literal["auto", "text", "json"] = "auto"
     access_log: bool = False
     audit_log: str = ""
+    tracing: bool = False
     require_tokens: bool = False
     broker: BrokerSettings = BrokerSettings()
     rest: HttpSettings = HttpSettings()

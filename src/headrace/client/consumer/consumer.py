@@ -15,6 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from headrace import tracing
 from headrace.client import fork
 from headrace.client.consumer.decode import Broken, Decoder, Packed, Passed, Piece, is_packed
 from headrace.client.consumer.fixed_session import FixedSession
@@ -183,12 +184,15 @@ class Consumer:
         if rest is not None:
             self._left.appendleft(rest)
         deadline = None if timeout is None else time.monotonic() + timeout
+        started_ns = 0 if tracing.active is None else time.time_ns()
         while True:
             if self._session is not None and self._session.has_changed:
                 self._rebalance()
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             batch = self._gathered(max_messages, left)
             if batch is not None:
+                if tracing.active is not None:
+                    tracing.active.received(self._topic, self._group, batch, started_ns or time.time_ns())
                 return batch
             if left == 0.0 or self._closed:
                 return NO_ROWS

@@ -82,6 +82,11 @@ class _OfBatch(Future[Value], Generic[Value]):
         return False
 
     @property
+    def failure(self) -> HeadraceError | None:
+        """The error, for those who only look: it still counts as not reported."""
+        return self._outcome.error
+
+    @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
         return self._outcome.condition
 

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
+from headrace import tracing
 from headrace.broker import Broker
 from headrace.broker.access import Access
 from headrace.core.errors import InvalidInput, TopicNotFound
@@ -109,6 +110,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             schema = schema_of(read)
             if isinstance(read, tickets.Read) and read.sparse and not read.follow:
                 schema, batches = without_nulls(schema, batches)
+            if tracing.active is not None:
+                batches = tracing.active.tracing_fetches(read.topic, batches)
             return flight.GeneratorStream(schema, self._guarded(batches, principal))
 
     def _is_over(self, context: flight.ServerCallContext, lease: Lease) -> Callable[[], bool]:

@@ -24,6 +24,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from headrace import tracing
 from headrace.broker import Broker
 from headrace.core.errors import AccessDenied, Closed, HeadraceError, InvalidInput
 from headrace.core.limits import FRAME_ROWS
@@ -197,6 +198,12 @@ class _Publishing:
             start += batch.num_rows
 
     def _write(self, batch: pa.RecordBatch) -> Receipts:
+        if tracing.active is None:
+            return self._commit(batch)
+        with tracing.active.publishing(self._command.topic, batch):
+            return self._commit(batch)
+
+    def _commit(self, batch: pa.RecordBatch) -> Receipts:
         command = self._command
         if command.epoch is not None:
             return self._broker.publish_as(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -10,6 +12,7 @@ from litestar import Request, Response, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
+from headrace import tracing
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_DEFAULT
 from headrace.core.names import composed
@@ -127,7 +130,9 @@ async def publish(
     principal.require_producers("publish", name, batch)
     if commit_key is not None:
         principal.require("publish", name, producer=composed(commit_key.writer))
-    receipts = await bridge.publish(name, batch, commit_key)
+    active = tracing.active
+    with nullcontext() if active is None else active.publishing(name, batch, request.headers):
+        receipts = await bridge.publish(name, batch, commit_key)
     answer = await off_loop(len(receipts) * _RECEIPT_BYTES, _answered, receipts, is_arrow)
     return Response(answer, media_type=ARROW if is_arrow else JSON)
 
@@ -167,6 +172,7 @@ async def fetch(
         offset = await bridge.call(bridge.broker.offset_at, name, partition, time_us)
     assert offset is not None
     allow_seconds(request, wait_seconds)
+    started_ns = time.time_ns()
     reader, at = await bridge.reader(name), {partition: offset}
     look = partial(bridge.broker.fetch, name, partition, offset, max_messages, max_bytes)
     poll = Poll(look, lambda batch: batch.num_rows > 0, lambda _: reader.is_behind(at))
@@ -174,6 +180,8 @@ async def fetch(
     if wait_seconds > 0:
         work = attend(request, work, principal_of(request), lease_of(request, name), leases)
     batch = await work
+    if tracing.active is not None:
+        tracing.active.fetched(name, batch, started_ns, request.headers)
     # In a thread: the answer may be large, and others wait for the event loop.
     body = await bridge.call(_encoded, batch, offset, encoding, is_arrow)
     return Response(body, media_type=ARROW if is_arrow else JSON)
