@@ -101,6 +101,9 @@ class Scratch:
         """A text with the addresses of this page's server in place of the default ones."""
         http = self._server.url.removeprefix("http://")
         text = re.sub(r"(127\.0\.0\.1|localhost):7070", http, text)
+        kafka = next((word for word in self._server.ready.split() if word.startswith("kafka:")), "")
+        if kafka:
+            text = text.replace("127.0.0.1:9092", kafka.removeprefix("kafka://"))
         return re.sub(r"(127\.0\.0\.1|localhost):7071", self.flight_url.removeprefix("headrace://"), text)
 
     def run_page(self, page: str) -> None:

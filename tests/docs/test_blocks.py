@@ -15,6 +15,7 @@ from tests.postgres_server import PostgresServer
 
 # Its drawings have no language yet.
 ON_POSTGRES = "docs/POSTGRES.md"
+ON_KAFKA = "docs/KAFKA.md"
 # Roles that the page takes for given; roles belong to all databases of a server.
 ROLES = ("app", "reports")
 _CREATE_ROLE = """
@@ -26,7 +27,7 @@ RUN = {"bash", "python", "output", "toml", "sql"}
 HERE = [
     page
     for page in pages()
-    if page not in SPARK_PAGES | {ON_POSTGRES} and any(block.language in RUN for block in blocks(page))
+    if page not in SPARK_PAGES | {ON_POSTGRES, ON_KAFKA} and any(block.language in RUN for block in blocks(page))
 ]
 
 
@@ -51,6 +52,11 @@ def test_pages_that_start_spark_are_known() -> None:
 def test_blocks_of_a_page_run_in_order(page: str, tmp_path: Path) -> None:
     with Server(tmp_path / "headrace-data") as server:
         Scratch(tmp_path, server).run_page(page)
+
+
+def test_blocks_of_the_kafka_page_run_in_order(tmp_path: Path) -> None:
+    with Server(tmp_path / "headrace-data", "--kafka", "127.0.0.1:0") as server:
+        Scratch(tmp_path, server).run_page(ON_KAFKA)
 
 
 def test_blocks_of_the_postgres_page_run_in_order(postgres: PostgresServer, tmp_path: Path) -> None:

@@ -71,16 +71,22 @@ class LoopWakeups:
     @contextmanager
     def on(self, reader: TopicReader, partition: int = ALL_PARTITIONS) -> Iterator[asyncio.Event]:
         """An event that is set when the partition gets messages, and when the server begins to stop."""
+        event = asyncio.Event()
+        with self.setting(event, reader, partition):
+            yield event
+
+    @contextmanager
+    def setting(self, event: asyncio.Event, reader: TopicReader, partition: int = ALL_PARTITIONS) -> Iterator[None]:
+        """The same for an event that others may set too."""
         key = (reader.topic_id, partition)
         shared = self._shared.get(key)
         if shared is None:
             shared = self._shared[key] = _Shared(asyncio.get_running_loop())
             shared.watch.enter_context(reader.watching(shared.wake, partition))
-        event = asyncio.Event()
         shared.events.add(event)
         try:
             with self.draining.waking(event):
-                yield event
+                yield
         finally:
             shared.events.remove(event)
             if not shared.events:

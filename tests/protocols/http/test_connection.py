@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from bench.memory import resident_bytes
-from headrace.protocols.http.connection import HEADERS_MAX, PIPELINED_MAX, certificate_name
+from headrace.edge.certificates import certificate_name
+from headrace.protocols.http.connection import HEADERS_MAX, PIPELINED_MAX
 from headrace.protocols.http.settings import HttpSettings
 from tests.cli.processes import Server
 from tests.protocols.http.raw_client import Answer, parsed, read_all, send

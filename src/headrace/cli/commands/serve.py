@@ -40,6 +40,10 @@ def serve(
         str | None,
         typer.Option(help="Listen address for Arrow Flight, or off. By default 127.0.0.1:7071.", metavar="HOST:PORT"),
     ] = None,
+    kafka: Annotated[
+        str | None,
+        typer.Option(help="Listen address for clients of Apache Kafka, or off. \\[off]", metavar="HOST:PORT"),
+    ] = None,
     tls_certificate: Annotated[
         str | None,
         typer.Option(help="PEM file of the certificate. With --tls-key, the server accepts TLS only.", metavar="FILE"),
@@ -83,6 +87,7 @@ def serve(
         "store": store,
         "http": http,
         "flight": flight,
+        "kafka.listen": kafka,
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,
         "tls_client_ca": tls_client_ca,

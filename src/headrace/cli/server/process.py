@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
@@ -40,6 +41,7 @@ OFF: Final = "off"
 _EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})
 # Followers check twice a second whether the server is stopping.
 _FLIGHT_STOP_SECONDS: Final = 5.0
+_KAFKA_STOP_SECONDS: Final = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -51,45 +53,53 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
     for line in unknown_variables(environment):
         logger.warning("%s", line)
     tls = _tls_files(settings)
+    _check_kafka(settings)
     stop_tracing = _start_tracing() if settings.tracing else None
     listeners = _bind(settings.http, "http")
-    flight = None
+    flight = kafka = None
     # stop_seconds for running requests, and again for closing the store.
     deadline = StopDeadline(2 * settings.rest.stop_seconds)
     left_open: list[str] = []
     try:
         flight = None if settings.flight == OFF else _bind(settings.flight, "flight")
+        kafka = None if settings.kafka.listen == OFF else _bind(settings.kafka.listen, "kafka")
         with _opened(settings) as (broker, catalog):
             must_authenticate = _must_authenticate(listeners, catalog, "http", settings)
             must_authenticate |= flight is not None and _must_authenticate(flight, catalog, "flight", settings)
+            must_authenticate |= kafka is not None and _must_authenticate(kafka, catalog, "kafka", settings)
             access = broker.access
             if must_authenticate:
                 access.require_tokens()
             draining = Draining()
             draining.tell(deadline.begin)
-            # One for both protocols: what a token has under way counts once.
+            # One for all protocols: what a token has under way counts once.
             limits = Limits(settings.limits)
             flight_port = None if flight is None else server.port_of(flight)
             app = make_app(broker, access, settings.rest, draining, limits, flight_port)
             urls = [_url("http" if tls is None else "https", settings.http, server.port_of(listeners))]
             with (
-                _flight(broker, access, settings, flight, tls, left_open, limits) as (flight_urls, reload),
+                _flight(broker, access, settings, flight, tls, left_open, limits) as (flight_urls, reload_flight),
+                _kafka(broker, access, settings, kafka, tls, left_open, limits) as (kafka_urls, reload_kafka),
                 console_beside(settings, flight_urls) as console_url,
             ):
 
                 def say_ready() -> None:
                     broker.servers.advertise(_advertised(settings, urls[0], flight_urls, console_url))
-                    where = " and ".join(urls + flight_urls)
+                    where = " and ".join(urls + flight_urls + kafka_urls)
                     seen = f", console on {console_url}" if console_url else ""
                     print_line(f"headrace {VERSION} is ready on {where} with store {shown(settings.store)}{seen}")
                     sys.stdout.flush()
                     _tell_systemd("READY=1")
 
+                def reload() -> None:
+                    reload_flight()
+                    reload_kafka()
+
                 server.serve(app, listeners, settings.rest, draining, say_ready, tls, settings.access_log, reload)
                 _tell_systemd("STOPPING=1")
             logger.info("all requests finished, closing the store")
     finally:
-        server.close_all([*listeners, *(flight or [])])
+        server.close_all([*listeners, *(flight or []), *(kafka or [])])
         if stop_tracing is not None:
             stop_tracing()
         deadline.cancel()
@@ -161,6 +171,47 @@ def _flight(
             left_open.append(url)
 
 
+@contextmanager
+def _kafka(
+    broker: Broker,
+    access: Access,
+    settings: ServeSettings,
+    listeners: list[socket.socket] | None,
+    tls: server.TlsFiles | None,
+    left_open: list[str],
+    limits: Limits,
+) -> Iterator[tuple[list[str], Callable[[], None]]]:
+    """The Kafka server, if it is wanted: its address, and what has it take a renewed certificate."""
+    if listeners is None:
+        yield [], lambda: None
+        return
+    # Imported here: what it needs is an extra.
+    from headrace.protocols.kafka.server import KafkaServer
+
+    context = None if tls is None else server.load_tls(tls)
+    running = KafkaServer(
+        broker, access, settings.kafka, listeners, context, limits, min(_KAFKA_STOP_SECONDS, settings.rest.stop_seconds)
+    )
+    running.start()
+    url = _url("kafka" if tls is None else "kafka+tls", settings.kafka.listen, server.port_of(listeners))
+
+    def reload() -> None:
+        if context is not None and tls is not None:
+            # HTTP has found the files good a moment ago.
+            context.load_cert_chain(tls.certificate, tls.key)
+
+    try:
+        yield [url], reload
+    finally:
+        if not running.stop():
+            left_open.append(url)
+
+
+def _check_kafka(settings: ServeSettings) -> None:
+    if settings.kafka.listen != OFF and find_spec("kio") is None:
+        raise Failure(Exit.USAGE, "the Kafka protocol needs kio: install headrace[kafka], or set kafka.listen to off")
+
+
 def _tls_files(settings: ServeSettings) -> server.TlsFiles | None:
     """Certificate and key, once they are known to be good."""
     if not settings.tls_certificate and not settings.tls_key:
@@ -215,7 +266,10 @@ def _opened(settings: ServeSettings) -> Iterator[tuple[Broker, Catalog]]:
 
 
 def _must_authenticate(
-    listeners: Sequence[socket.socket], catalog: Catalog, protocol: Literal["http", "flight"], settings: ServeSettings
+    listeners: Sequence[socket.socket],
+    catalog: Catalog,
+    protocol: Literal["http", "flight", "kafka"],
+    settings: ServeSettings,
 ) -> bool:
     """Whether every request needs a token, even after the last one is revoked: if other machines can connect."""
     if server.is_loopback(listeners):
@@ -223,7 +277,7 @@ def _must_authenticate(
             rule = "create one with `headrace token create`, or unset require_tokens"
             raise Failure(Exit.USAGE, f"require_tokens is set and the store has no tokens: {rule}")
         return settings.require_tokens
-    address = getattr(settings, protocol)
+    address = settings.kafka.listen if protocol == "kafka" else getattr(settings, protocol)
     if not catalog.tokens():
         raise Failure(
             Exit.USAGE,

@@ -22,6 +22,7 @@ from headrace.cli.output import print_note
 from headrace.core.errors import HeadraceError
 from headrace.edge.limits import LimitSettings
 from headrace.protocols.http.settings import HttpSettings
+from headrace.protocols.kafka.settings import KafkaSettings
 
 PREFIX: Final = "HEADRACE_"
 # What other commands read from the environment.
@@ -81,6 +82,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     require_tokens: bool = False
     broker: BrokerSettings = BrokerSettings()
     rest: HttpSettings = HttpSettings()
+    kafka: KafkaSettings = KafkaSettings()
     limits: LimitSettings = LimitSettings()
     queue_api: QueueApiSettings = QueueApiSettings()
     topic_defaults: TopicDefaults = TopicDefaults()

@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 from litestar.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from headrace.edge.certificates import certificate_name
 from headrace.protocols.http.errors import Problem
 from headrace.protocols.http.middleware.access import CERTIFICATE_NAME
 from headrace.protocols.http.middleware.headers import security_headers
@@ -33,24 +34,6 @@ PIPELINED_MAX: Final = 64
 # After an error the client may continue to send for a while, so that it can read the answer.
 _LINGER_SECONDS: Final = 2.0
 _LINGER_BYTES: Final = 4 << 20
-
-
-# As gRPC names its peers, so that a certificate means the same on every port.
-_ALTERNATIVE_NAMES: Final = frozenset({"DNS", "email", "URI", "IP Address"})
-
-
-def certificate_name(certificate: dict[str, Any] | None) -> str | None:
-    """What a verified certificate, as `SSLSocket.getpeercert` gives it, is called.
-
-    That is the first of its subject alternative names; without any, its common name.
-    """
-    if not certificate:
-        return None
-    for kind, name in certificate.get("subjectAltName", ()):
-        if kind in _ALTERNATIVE_NAMES:
-            return str(name)
-    parts = [pair for part in certificate.get("subject", ()) for pair in part]
-    return next((str(value) for key, value in parts if key == "commonName"), None)
 
 
 class _TooMuch(Exception):

@@ -22,9 +22,9 @@ from litestar.types import ASGIApp, HTTPResponseBodyEvent, HTTPScope, Message, R
 
 from headrace.core.errors import Overloaded
 from headrace.edge.access import Principal
+from headrace.edge.body_budget import BodyBudget
 from headrace.protocols.http.errors import Problem, internal_problem, problem_of
 from headrace.protocols.http.middleware.access import PRINCIPAL
-from headrace.protocols.http.middleware.body_budget import BodyBudget
 from headrace.protocols.http.middleware.refusals import send_refusal
 from headrace.protocols.http.routes import queue_api
 from headrace.protocols.http.settings import HttpSettings

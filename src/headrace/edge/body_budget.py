@@ -13,9 +13,10 @@ from headrace.core.errors import Overloaded
 
 
 class BodyBudget:
-    """A budget in bytes."""
+    """A budget in bytes; `setting` is the name of the setting that bounds it."""
 
-    def __init__(self, bytes_max: int, wait_seconds: float) -> None:
+    def __init__(self, bytes_max: int, wait_seconds: float, setting: str = "rest.bodies_bytes_max") -> None:
+        self._setting = setting
         self.bytes_max = bytes_max
         self.taken = 0
         self._wait_seconds = wait_seconds
@@ -72,6 +73,4 @@ class BodyBudget:
                 future.set_result(None)
 
     def _overloaded(self, waited_seconds: float) -> Overloaded:
-        return Overloaded(
-            "the memory budget for request bodies (rest.bodies_bytes_max)", self.bytes_max, waited_seconds
-        )
+        return Overloaded(f"the memory budget for request bodies ({self._setting})", self.bytes_max, waited_seconds)

@@ -1,0 +1,59 @@
+"""What a handler is given: the parts of the server, and the call with its principal."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.edge.access import Gate, Leases, Principal
+from headrace.edge.body_budget import BodyBudget
+from headrace.edge.bridge import Bridge
+from headrace.edge.draining import Draining
+from headrace.edge.long_poll import LoopWakeups
+from headrace.protocols.kafka.settings import KafkaSettings
+
+if TYPE_CHECKING:
+    from headrace.protocols.kafka.coordinator.coordinator import Coordinator
+    from headrace.protocols.kafka.idempotence import Sequences
+
+# One server, one node: every partition and every group is led here.
+NODE_ID = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What all connections of a server share."""
+
+    settings: KafkaSettings
+    bridge: Bridge
+    gate: Gate
+    leases: Leases
+    wakeups: LoopWakeups
+    budget: BodyBudget
+    coordinator: Coordinator
+    sequences: Sequences
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request: who sent it, in which version, and what ends with its connection."""
+
+    parts: Parts
+    principal: Principal
+    api_key: int
+    version: int
+    client_id: str
+    # The address of the client, and what clients are told to connect to.
+    host: str
+    advertised: tuple[str, int]
+    gone: Draining
+
+    async def unless_gone(self, future: asyncio.Future[dict[str, object]]) -> dict[str, object] | None:
+        """What a future will hold; none if the client disconnects or the server stops before."""
+        event = asyncio.Event()
+        future.add_done_callback(lambda _: event.set())
+        with self.gone.waking(event), self.parts.bridge.draining.waking(event):
+            if not (self.gone.has_begun or self.parts.bridge.draining.has_begun):
+                await event.wait()
+        return future.result() if future.done() and not future.cancelled() else None

@@ -1,0 +1,127 @@
+"""Metadata, FindCoordinator and DescribeCluster: this server is the only node, and leads everything."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from headrace.broker import Broker
+from headrace.core.errors import HeadraceError, TopicNotFound
+from headrace.protocols.kafka.apis.call import NODE_ID, Call
+from headrace.protocols.kafka.errors import code_of
+
+CLUSTER_ID: Final = "headrace"
+_GROUP: Final = 0
+_TOPIC_IDS: Final = 0x68656164_72616365 << 64
+
+
+def topic_uuid(topic_id: int) -> UUID:
+    """The id of a topic as Kafka has it: another topic of the same name has another one."""
+    return UUID(int=_TOPIC_IDS | topic_id)
+
+
+async def metadata(call: Call, request: Any) -> dict[str, Any]:
+    """Nodes, and topics with their partitions: all that the caller may see, or those that are asked for."""
+    asked = request.topics
+    if asked is None or (call.version == 0 and not asked):
+        names = [name for name in await _topics(call) if call.principal.caller.may_see(name)]
+        described = [await call.parts.bridge.call(_described, call, name, None) for name in names]
+        described = [topic for topic in described if topic["error_code"] == ErrorCode.none]
+    else:
+        may_create = call.parts.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)
+        described = [
+            await call.parts.bridge.call(_asked, call, topic.name, getattr(topic, "topic_id", None), may_create)
+            for topic in asked
+        ]
+    return {
+        "brokers": [_broker(call)],
+        "cluster_id": CLUSTER_ID,
+        "controller_id": NODE_ID,
+        "topics": described,
+    }
+
+
+async def _topics(call: Call) -> list[str]:
+    call.principal.require("list_topics")
+    return await call.parts.bridge.call(call.parts.bridge.broker.list_topics)
+
+
+def _broker(call: Call) -> dict[str, Any]:
+    host, port = call.advertised
+    return {"node_id": NODE_ID, "broker_id": NODE_ID, "host": host, "port": port}
+
+
+def _asked(call: Call, name: str | None, topic_id: UUID | None, may_create: bool) -> dict[str, Any]:
+    if name is None:
+        name = _name_of(call.parts.bridge.broker, topic_id)
+    if name is None:
+        return {"error_code": ErrorCode.unknown_topic_id, "name": None, "topic_id": topic_id, "partitions": []}
+    described = _described(call, name, topic_id)
+    if may_create and described["error_code"] == ErrorCode.unknown_topic_or_partition:
+        try:
+            call.principal.require("create_topic", name)
+            call.parts.bridge.broker.create_topic(name)
+            call.principal.record_changes()
+        except HeadraceError:
+            # The client is told that the topic does not exist.
+            return described
+        described = _described(call, name, None)
+    return described
+
+
+def _described(call: Call, name: str, topic_id: UUID | None) -> dict[str, Any]:
+    described: dict[str, Any] = {"error_code": ErrorCode.none, "name": name, "topic_id": topic_id, "partitions": []}
+    if not call.principal.caller.may_see(name):
+        return described | {"error_code": ErrorCode.topic_authorization_failed}
+    try:
+        reader = call.parts.bridge.broker.reader(name)
+    except HeadraceError as error:
+        is_bad_name = not isinstance(error, TopicNotFound) and code_of(error) == ErrorCode.invalid_request
+        return described | {"error_code": ErrorCode.invalid_topic_exception if is_bad_name else code_of(error)}
+    partitions = [
+        {
+            "error_code": ErrorCode.none,
+            "partition_index": number,
+            "leader_id": NODE_ID,
+            "leader_epoch": 0,
+            "replica_nodes": [NODE_ID],
+            "isr_nodes": [NODE_ID],
+        }
+        for number in range(reader.partitions)
+    ]
+    return described | {"topic_id": topic_uuid(reader.topic_id), "partitions": partitions}
+
+
+def _name_of(broker: Broker, topic_id: UUID | None) -> str | None:
+    for name in broker.list_topics():
+        try:
+            if topic_id == topic_uuid(broker.reader(name).topic_id):
+                return name
+        except HeadraceError:
+            continue
+    return None
+
+
+async def find_coordinator(call: Call, request: Any) -> dict[str, Any]:
+    """This server; of transactions there is none."""
+    host, port = call.advertised
+    answer: dict[str, Any] = {"error_code": ErrorCode.none, "node_id": NODE_ID, "host": host, "port": port}
+    if getattr(request, "key_type", _GROUP) != _GROUP:
+        message = "transactions and share groups are not supported"
+        refused = ErrorCode.transactional_id_authorization_failed
+        answer = {"error_code": refused, "error_message": message, "node_id": -1, "host": "", "port": -1}
+    keys = getattr(request, "coordinator_keys", ())
+    return answer | {"coordinators": [answer | {"key": key} for key in keys]}
+
+
+async def describe_cluster(call: Call, request: Any) -> dict[str, Any]:
+    """This server."""
+    return {
+        "error_code": ErrorCode.none,
+        "cluster_id": CLUSTER_ID,
+        "controller_id": NODE_ID,
+        "brokers": [_broker(call)],
+        "endpoint_type": 1,
+    }

@@ -1,0 +1,162 @@
+"""Topic settings under Kafka's names: DescribeConfigs, IncrementalAlterConfigs, and the configs of CreateTopics.
+
+Names that are not here are refused, except those that say what is so anyway (`cleanup.policy=delete`, …).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from headrace.core.errors import HeadraceError, InvalidInput
+from headrace.core.settings import TopicSettings
+from headrace.protocols.kafka.apis.call import Call
+from headrace.protocols.kafka.errors import code_of, message_of
+
+TOPIC: Final = 2
+_BROKER: Final = 4
+_SET: Final = 0
+_DELETE: Final = 1
+# Where a value comes from, and of which type it is, by Kafka's numbers.
+_OF_TOPIC: Final = 1
+_DEFAULT: Final = 5
+_STRING, _INT, _LONG = 2, 3, 5
+_UNLIMITED: Final = "-1"
+
+
+@dataclass(frozen=True, slots=True)
+class _Config:
+    """A setting of Kafka: which of ours it is, how a text becomes a value and back."""
+
+    setting: str
+    kind: int
+    parse: Callable[[str], Any]
+    show: Callable[[Any], str]
+
+
+def _whole(text: str) -> int | None:
+    """A number; -1 is no limit."""
+    return None if text == _UNLIMITED else int(text)
+
+
+def _shown(value: int | None) -> str:
+    return _UNLIMITED if value is None else str(value)
+
+
+def _seconds(text: str) -> int | None:
+    milliseconds = _whole(text)
+    return None if milliseconds is None else -(-milliseconds // 1000)
+
+
+CONFIGS: Final = {
+    "retention.ms": _Config(
+        "retention_seconds", _LONG, _seconds, lambda value: _shown(None if value is None else value * 1000)
+    ),
+    "retention.bytes": _Config("retention_bytes", _LONG, _whole, _shown),
+    "max.message.bytes": _Config("message_bytes_max", _INT, int, str),
+}
+# What can only have these values here, the first of which is shown.
+_FIXED: Final = {
+    "cleanup.policy": ("delete",),
+    "compression.type": ("producer", "uncompressed"),
+    "min.insync.replicas": ("1",),
+    "message.timestamp.type": ("CreateTime",),
+    "unclean.leader.election.enable": ("false",),
+}
+
+
+def settings_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
+    """Topic settings from configs of Kafka; an error names what is not supported."""
+    settings: dict[str, Any] = {}
+    for name, value in configs:
+        if name in _FIXED:
+            if value not in (None, *_FIXED[name]):
+                raise InvalidInput(name, repr(value)[:100], f"it can only be {' or '.join(_FIXED[name])}")
+            continue
+        if name not in CONFIGS:
+            known = ", ".join([*CONFIGS, *_FIXED])
+            raise InvalidInput("config", repr(name)[:100], f"known ones are {known}")
+        if value is not None:
+            try:
+                settings[CONFIGS[name].setting] = CONFIGS[name].parse(value)
+            except ValueError:
+                raise InvalidInput(name, repr(value)[:100], "it must be a whole number") from None
+    return settings
+
+
+async def describe_configs(call: Call, request: Any) -> dict[str, Any]:
+    """The settings of topics; of the server itself there are none."""
+    return {"results": [await call.parts.bridge.call(_described, call, each) for each in request.resources]}
+
+
+def _described(call: Call, resource: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "error_code": ErrorCode.none,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+        "configs": [],
+    }
+    if resource.resource_type != TOPIC:
+        return answer if resource.resource_type == _BROKER else answer | {"error_code": ErrorCode.invalid_request}
+    try:
+        call.principal.require("describe_topic", resource.resource_name)
+        settings = call.parts.bridge.broker.describe_topic(resource.resource_name).settings
+    except HeadraceError as error:
+        return answer | {"error_code": code_of(error), "error_message": message_of(error)}
+    keys = resource.configuration_keys
+    return answer | {"configs": [each for each in _shown_configs(settings) if keys is None or each["name"] in keys]}
+
+
+def _shown_configs(settings: TopicSettings) -> list[dict[str, Any]]:
+    shown = []
+    for name, config in CONFIGS.items():
+        value, default = getattr(settings, config.setting), getattr(TopicSettings(), config.setting)
+        shown.append(_entry(name, config.show(value), config.kind, _DEFAULT if value == default else _OF_TOPIC, False))
+    return shown + [_entry(name, values[0], _STRING, _DEFAULT, True) for name, values in _FIXED.items()]
+
+
+def _entry(name: str, value: str, kind: int, source: int, is_fixed: bool) -> dict[str, Any]:
+    return {
+        "name": name,
+        "value": value,
+        "read_only": is_fixed,
+        "is_default": source == _DEFAULT,
+        "config_source": source,
+        "config_type": kind,
+    }
+
+
+async def incremental_alter_configs(call: Call, request: Any) -> dict[str, Any]:
+    """Change settings of topics."""
+    answers = [await call.parts.bridge.call(_altered, call, each, request.validate_only) for each in request.resources]
+    return {"responses": answers}
+
+
+def _altered(call: Call, resource: Any, is_trial: bool) -> dict[str, Any]:
+    answer = {
+        "error_code": ErrorCode.none,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+    }
+    try:
+        if resource.resource_type != TOPIC:
+            raise InvalidInput("resource type", str(resource.resource_type), "only configs of topics can be changed")
+        name = resource.resource_name
+        call.principal.require("alter_topic", name)
+        if any(each.config_operation not in (_SET, _DELETE) for each in resource.configs):
+            raise InvalidInput("config operation", "append or subtract", "configs can be set or deleted")
+        settings = settings_of((each.name, each.value) for each in resource.configs if each.config_operation == _SET)
+        for each in resource.configs:
+            if each.config_operation == _DELETE and each.name in CONFIGS:
+                settings[CONFIGS[each.name].setting] = getattr(TopicSettings(), CONFIGS[each.name].setting)
+        TopicSettings.make(**settings)
+        if not is_trial:
+            call.parts.bridge.broker.alter_topic(name, **settings)
+            call.principal.record_changes()
+    except HeadraceError as error:
+        code = ErrorCode.invalid_config if isinstance(error, InvalidInput) else code_of(error)
+        return answer | {"error_code": code, "error_message": message_of(error)}
+    return answer

@@ -1,0 +1,177 @@
+"""Fetch: messages of many partitions as record batches, waiting for the first of them.
+
+A request waits on the event loop, without a thread, until there are `min_bytes`, its time is up, its client leaves or
+the server stops. Each reading is done in a thread. Sessions, which save clients from naming partitions again, are not
+kept: the answer says so (session 0), and clients then name them each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from kio.schema.errors import ErrorCode
+
+from headrace.broker import Broker
+from headrace.broker.read.topic_reader import TopicReader
+from headrace.core.codecs.columns import decode_known
+from headrace.core.errors import HeadraceError, OffsetOutOfRange, PartitionNotFound
+from headrace.core.limits import DECODED_BATCH_BYTES_MAX, FETCH_MESSAGES_MAX, FETCH_WAIT_SECONDS_MAX
+from headrace.edge.long_poll import wait
+from headrace.protocols.kafka.apis.call import Call
+from headrace.protocols.kafka.errors import code_of
+from headrace.protocols.kafka.records.encode import encode
+
+_MILLISECONDS: Final = 1000
+# What a record takes in addition to key, value and headers, at least: so small messages stay within the limit too.
+_RECORD_OVERHEAD_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What is asked of one partition."""
+
+    partition: int
+    offset: int
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    """What is asked of one topic, or why it is refused."""
+
+    name: str
+    wanted: list[_Wanted]
+    reader: TopicReader | None
+    error: Exception | None
+
+
+@dataclass(slots=True)
+class _Found:
+    """The answer so far."""
+
+    responses: list[dict[str, Any]]
+    bytes: int = 0
+    has_error: bool = False
+
+
+async def fetch(call: Call, request: Any) -> dict[str, Any]:
+    """Read, waiting for messages."""
+    if getattr(request, "session_id", 0) != 0:
+        return {"error_code": ErrorCode.fetch_session_id_not_found, "session_id": 0}
+    topics = [await _opened(call, topic) for topic in request.topics]
+    bytes_max = min(max(1, request.max_bytes), call.parts.settings.fetch_bytes_max)
+    found = await _awaited(call, topics, request, bytes_max)
+    return {"error_code": ErrorCode.none, "session_id": 0, "responses": found.responses}
+
+
+async def _opened(call: Call, topic: Any) -> _Topic:
+    wanted = [_Wanted(each.partition, each.fetch_offset, max(1, each.partition_max_bytes)) for each in topic.partitions]
+    try:
+        call.principal.require("read", topic.topic)
+        await call.parts.bridge.know(topic.topic)
+        return _Topic(topic.topic, wanted, call.parts.bridge.broker.reader(topic.topic), None)
+    except HeadraceError as error:
+        return _Topic(topic.topic, wanted, None, error)
+
+
+async def _awaited(call: Call, topics: list[_Topic], request: Any, bytes_max: int) -> _Found:
+    parts, loop = call.parts, asyncio.get_running_loop()
+    broker, draining = parts.bridge.broker, parts.bridge.draining
+    wait_seconds = min(max(0, request.max_wait) / _MILLISECONDS, FETCH_WAIT_SECONDS_MAX)
+    deadline = loop.time() + wait_seconds
+    leases = [call.principal.lease("read", topic.name) for topic in topics if topic.reader is not None]
+    if wait_seconds == 0 or not leases:
+        return await parts.bridge.call(_read, broker, topics, bytes_max)
+    with ExitStack() as watching:
+        watching.enter_context(call.principal.stream())
+        event = asyncio.Event()
+        for reader in {topic.reader.topic_id: topic.reader for topic in topics if topic.reader is not None}.values():
+            watching.enter_context(parts.wakeups.setting(event, reader))
+        watching.enter_context(call.gone.waking(event))
+        # All leases are the same token's: if one ends because the token does, so do the others.
+        watching.enter_context(parts.leases.waking(leases[0], event))
+        while True:
+            event.clear()
+            is_over = draining.has_begun or call.gone.has_begun or loop.time() >= deadline
+            if is_over or _may_have_news(topics):
+                found = await parts.bridge.call(_read, broker, topics, bytes_max)
+                if is_over or found.has_error or found.bytes >= request.min_bytes:
+                    return found
+            await wait(event, max(0.0, deadline - loop.time()))
+            for lease in leases:
+                lease.check()
+
+
+def _may_have_news(topics: list[_Topic]) -> bool:
+    """Whether reading could give anything, an error among it; neither locks nor disk are used."""
+    for topic in topics:
+        if topic.reader is None:
+            return True
+        try:
+            if topic.reader.is_behind({each.partition: each.offset for each in topic.wanted if each.partition >= 0}):
+                return True
+        except HeadraceError:
+            return True
+    return False
+
+
+def _read(broker: Broker, topics: list[_Topic], bytes_max: int) -> _Found:
+    """Read all partitions once; in a thread."""
+    found = _Found([])
+    for topic in topics:
+        answers = list(_read_topic(broker, topic, bytes_max, found))
+        found.responses.append({"topic": topic.name, "partitions": answers})
+    return found
+
+
+def _read_topic(broker: Broker, topic: _Topic, bytes_max: int, found: _Found) -> Iterator[dict[str, Any]]:
+    offsets = None
+    for wanted in topic.wanted:
+        answer: dict[str, Any] = {
+            "partition_index": wanted.partition,
+            "error_code": ErrorCode.none,
+            "high_watermark": -1,
+            "aborted_transactions": None,
+            "records": b"",
+        }
+        try:
+            if topic.reader is None:
+                raise topic.error or AssertionError("a topic without a reader has an error")
+            offsets = topic.reader.offsets() if offsets is None else offsets
+            if not 0 <= wanted.partition < len(offsets.end):
+                raise PartitionNotFound(topic.name, wanted.partition, len(offsets.end))
+            start, end = int(offsets.start[wanted.partition]), int(offsets.end[wanted.partition])
+            answer |= {"high_watermark": end, "last_stable_offset": end, "log_start_offset": start}
+            if not start <= wanted.offset <= end:
+                raise OffsetOutOfRange(topic.name, wanted.partition, wanted.offset, start, end)
+            # Offsets that were lost are passed over: clients accept that the next one is higher.
+            offset = offsets.readable(wanted.partition, wanted.offset)
+            left = bytes_max - found.bytes
+            if offset < end and (left > 0 or not found.bytes):
+                answer["records"] = _records(broker, topic.name, wanted.partition, offset, min(wanted.bytes_max, left))
+                found.bytes += len(answer["records"])
+        except Exception as error:
+            found.has_error = True
+            answer["error_code"] = code_of(error)
+        yield answer
+
+
+def _records(broker: Broker, topic: str, partition: int, offset: int, bytes_max: int) -> bytes:
+    messages_max = min(FETCH_MESSAGES_MAX, max(1, bytes_max // _RECORD_OVERHEAD_BYTES))
+    batch = broker.fetch(topic, partition, offset, messages_max, max(1, bytes_max))
+    return encode(_plain(batch)) if batch.num_rows else b""
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The messages with values that native producers compressed as they were before; what cannot be read stays."""
+    codecs = batch.column("codec")
+    if codecs.null_count == len(codecs):
+        return batch
+    decoded = decode_known(batch.column("value"), codecs, column_bytes_max=DECODED_BATCH_BYTES_MAX)
+    batch = batch.slice(0, decoded.rows)
+    return batch.set_column(batch.schema.get_field_index("value"), batch.schema.field("value"), decoded.values)

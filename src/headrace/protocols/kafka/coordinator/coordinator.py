@@ -1,0 +1,156 @@
+"""The groups of a server: the state machine of `group`, with a clock, timers and the requests that wait.
+
+All of it is on the event loop and in memory. After a restart members join again, as they do when a broker of Kafka
+fails; committed offsets are in the store. Several servers of one PostgreSQL do not know each other's members yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from headrace.core.errors import QuotaExceeded
+from headrace.edge.bridge import Bridge
+from headrace.protocols.kafka.coordinator.group import ClassicGroup, Effect, GroupError, Join, JoinAnswer
+
+GROUPS_MAX: Final = 100_000
+
+logger = logging.getLogger(__name__)
+
+Waiting = dict[str, asyncio.Future[Any]]
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A group, the requests of its members that wait, and its timer."""
+
+    group: ClassicGroup
+    joins: Waiting = field(default_factory=dict)
+    syncs: Waiting = field(default_factory=dict)
+    timer: asyncio.TimerHandle | None = None
+
+
+class Coordinator:
+    """All groups with members. Belongs to the event loop."""
+
+    def __init__(self, bridge: Bridge, delay_seconds: float) -> None:
+        self._members_max = bridge.broker.settings.members_per_group_max
+        self._delay_seconds = delay_seconds
+        self._entries: dict[str, _Entry] = {}
+
+    def groups(self) -> list[ClassicGroup]:
+        """The groups that have members."""
+        return [entry.group for entry in self._entries.values()]
+
+    def find(self, group_id: str) -> ClassicGroup | None:
+        """A group that has members, or none."""
+        entry = self._entries.get(group_id)
+        return None if entry is None else entry.group
+
+    def join(self, group_id: str, request: Join, needs_id: bool) -> asyncio.Future[Any]:
+        """Join a group; the future holds the answer once all members have joined."""
+        entry = self._entries.get(group_id)
+        if entry is None:
+            if len(self._entries) >= GROUPS_MAX:
+                raise QuotaExceeded("Kafka consumer groups with members", "the number of groups", GROUPS_MAX)
+            entry = self._entries[group_id] = _Entry(ClassicGroup(group_id, self._delay_seconds, self._members_max))
+        new_id = f"{request.client_id[:200]}-{uuid.uuid4()}"
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            member_id, effects = entry.group.join(request, new_id, needs_id, self._now())
+        except GroupError:
+            self._settle(group_id, entry)
+            raise
+        _supersede(entry.joins, member_id, future)
+        self._deliver(group_id, entry, effects)
+        return future
+
+    def sync(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int, given: Mapping[str, bytes]
+    ) -> asyncio.Future[Any]:
+        """Ask for the assignment; the future holds the answer once the leader has brought it."""
+        entry = self._entry(group_id, member_id)
+        effects = entry.group.sync(member_id, instance_id, generation, given, self._now())
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        _supersede(entry.syncs, member_id, future)
+        self._deliver(group_id, entry, effects)
+        return future
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
+        """Keep a member in."""
+        self._entry(group_id, member_id).group.heartbeat(member_id, instance_id, generation, self._now())
+
+    def leave(self, group_id: str, member_id: str, instance_id: str | None) -> None:
+        """Let a member go."""
+        entry = self._entry(group_id, member_id)
+        self._deliver(group_id, entry, entry.group.leave(member_id, instance_id, self._now()))
+
+    def check_commit(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
+        """Refuse the offsets of a former member."""
+        entry = self._entries.get(group_id)
+        if entry is not None:
+            entry.group.check_commit(member_id, instance_id, generation, self._now())
+        elif generation >= 0:
+            raise GroupError("unknown_member_id" if member_id else "illegal_generation", member_id)
+
+    def close(self) -> None:
+        """Stop the timers; who waits is let go by the connections."""
+        for entry in self._entries.values():
+            if entry.timer is not None:
+                entry.timer.cancel()
+
+    def _entry(self, group_id: str, member_id: str) -> _Entry:
+        entry = self._entries.get(group_id)
+        if entry is None:
+            raise GroupError("unknown_member_id", member_id)
+        return entry
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _deliver(self, group_id: str, entry: _Entry, effects: list[Effect]) -> None:
+        for effect in effects:
+            waiting = entry.joins if isinstance(effect, JoinAnswer) else entry.syncs
+            future = waiting.pop(effect.member_id, None)
+            if future is not None and not future.done():
+                future.set_result(effect)
+        self._settle(group_id, entry)
+
+    def _settle(self, group_id: str, entry: _Entry) -> None:
+        """Forget a group that nobody is in; otherwise look again when something is due."""
+        if entry.group.is_unused:
+            if entry.timer is not None:
+                entry.timer.cancel()
+            self._entries.pop(group_id, None)
+            return
+        deadline = entry.group.next_deadline()
+        if deadline is None:
+            return
+        if entry.timer is None or entry.timer.cancelled() or entry.timer.when() > deadline:
+            if entry.timer is not None:
+                entry.timer.cancel()
+            entry.timer = asyncio.get_running_loop().call_at(deadline, self._tick, group_id)
+
+    def _tick(self, group_id: str) -> None:
+        entry = self._entries.get(group_id)
+        if entry is None:
+            return
+        entry.timer = None
+        before = set(entry.group.members)
+        effects = entry.group.tick(self._now())
+        lost = before - set(entry.group.members)
+        if lost:
+            logger.info("members of Kafka group %r did not come back in time: %s", group_id, ", ".join(sorted(lost)))
+        self._deliver(group_id, entry, effects)
+
+
+def _supersede(waiting: Waiting, member_id: str, future: asyncio.Future[Any]) -> None:
+    """Let a request wait in place of an earlier one of the same member, whose connection is gone."""
+    earlier = waiting.get(member_id)
+    if earlier is not None:
+        earlier.cancel()
+    waiting[member_id] = future

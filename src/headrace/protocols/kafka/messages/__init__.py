@@ -1,0 +1,1 @@
+"""Requests and responses of the Kafka protocol to and from bytes, by the schemas of kio."""

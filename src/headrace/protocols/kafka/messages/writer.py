@@ -1,0 +1,95 @@
+"""Writes a response: a mapping from the names of fields to values, by the schema of the version that was asked for.
+
+What the schema does not have is left out, and what the mapping does not name has its default: so a handler names every
+field that any version knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.protocols.kafka.messages.reader import NUMBERS
+from headrace.protocols.kafka.messages.schema import Field, Struct
+
+_NO_UUID = bytes(16)
+
+
+class Writer:
+    """Collects the parts of a message; large ones are not copied until it is joined."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes | memoryview] = []
+
+    def struct(self, described: Struct, values: Mapping[str, Any]) -> None:
+        """A struct and everything in it."""
+        flexible = described.is_flexible
+        for field in described.fields:
+            self._field(field, values.get(field.name, field.default), flexible)
+        if flexible:
+            self._tagged(described, values)
+
+    def number(self, kind: str, value: Any) -> None:
+        """A number of fixed length."""
+        self.parts.append(NUMBERS[kind].pack(value))
+
+    def unsigned_varint(self, number: int) -> None:
+        """A length, a count or a tag of flexible versions."""
+        coded = bytearray()
+        while number >= 0x80:
+            coded.append(number & 0x7F | 0x80)
+            number >>= 7
+        coded.append(number)
+        self.parts.append(bytes(coded))
+
+    def join(self) -> bytes:
+        """All of it."""
+        return b"".join(self.parts)
+
+    def _tagged(self, described: Struct, values: Mapping[str, Any]) -> None:
+        given = [field for field in described.tagged if values.get(field.name, field.default) != field.default]
+        self.unsigned_varint(len(given))
+        for field in given:
+            inner = Writer()
+            inner._field(field, values[field.name], True)
+            body = inner.join()
+            self.unsigned_varint(field.tag or 0)
+            self.unsigned_varint(len(body))
+            self.parts.append(body)
+
+    def _field(self, field: Field, value: Any, is_flexible: bool) -> None:
+        if not field.is_array:
+            self._value(field, value, is_flexible)
+            return
+        count = -1 if value is None else len(value)
+        if is_flexible:
+            self.unsigned_varint(count + 1)
+        else:
+            self.number("int32", count)
+        for element in value or ():
+            self._value(field, element, is_flexible)
+
+    def _value(self, field: Field, value: Any, is_flexible: bool) -> None:
+        kind = field.kind
+        if kind in NUMBERS:
+            self.number(kind, value)
+        elif kind == "uuid":
+            self.parts.append(_NO_UUID if value is None else value.bytes)
+        elif field.struct is not None:
+            if field.is_nullable and not field.is_array:
+                self.number("int8", -1 if value is None else 1)
+            if value is not None:
+                self.struct(field.struct, value)
+        elif kind == "string":
+            self._bytes(None if value is None else value.encode(), is_flexible, "int16")
+        else:
+            self._bytes(value, is_flexible, "int32")
+
+    def _bytes(self, value: bytes | memoryview | None, is_flexible: bool, length_kind: str) -> None:
+        length = -1 if value is None else len(value)
+        if is_flexible:
+            self.unsigned_varint(length + 1)
+        else:
+            self.number(length_kind, length)
+        if value is not None:
+            self.parts.append(value)

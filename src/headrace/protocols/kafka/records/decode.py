@@ -1,0 +1,226 @@
+"""A record batch as Arrow columns: key, value, attributes, created_at.
+
+    length, attributes, timestamp delta, offset delta, key length, key, value length, value, headers …   each record
+
+Where a record begins follows from the length of the one before, so the beginnings are found by the only loop over
+records, which does nothing else. Then every field of all records is read at once. Keys and values are not copied one
+by one: an Arrow array over the records as they are, whose rows are the keys and values and what lies between them,
+has its rows of one kind taken. Headers are read round by round: the first of every record that has one, the second, …
+
+Every length is checked against the record it is in, so that what comes out never holds bytes of another record. The
+offsets of records must count from 0 without gaps. Stateless and thread-safe; bad bytes raise `BadRecords`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX, BATCH_ROWS_MAX, CREATED_AT_US_MAX, CREATED_AT_US_MIN
+from headrace.core.messages import ATTRIBUTES, TIMESTAMP
+from headrace.protocols.kafka.records.compression import decompress
+from headrace.protocols.kafka.records.header import HEADER_BYTES, NO_TIMESTAMP, BadRecords, BatchHeader, read_header
+from headrace.protocols.kafka.records.varints import PADDING, BadVarint, Bytes, Int64s, read_varints
+
+_MILLISECOND_US = 1000
+_TIME_MS_MIN, _TIME_MS_MAX = CREATED_AT_US_MIN // _MILLISECOND_US + 1, CREATED_AT_US_MAX // _MILLISECOND_US
+# The smallest record: six numbers of one byte, and its length.
+_RECORD_BYTES_MIN = 7
+_LENGTH_BITS_MAX = 28
+
+
+class BadTimestamp(BadRecords):
+    """A time that no reader could show."""
+
+    error = "invalid_timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """A decoded batch; its columns have the names and types of messages to publish."""
+
+    header: BatchHeader
+    columns: pa.RecordBatch
+
+
+def decode(data: memoryview, bytes_max: int) -> RecordBatch:
+    """The one record batch that these bytes are; its records take at most so many bytes when decompressed."""
+    header = read_header(data)
+    if header.is_transactional:
+        raise BadRecords("transactions are not supported")
+    if not 1 <= header.count <= BATCH_ROWS_MAX:
+        raise BadRecords(f"the batch says it has {header.count} records: 1 to {BATCH_ROWS_MAX} are accepted")
+    if header.last_offset_delta != header.count - 1:
+        raise BadRecords(f"the last offset delta is {header.last_offset_delta} with {header.count} records")
+    records = decompress(header.codec, data[HEADER_BYTES:], bytes_max)
+    if header.count * _RECORD_BYTES_MIN > len(records):
+        raise BadRecords(f"{header.count} records cannot be in {len(records)} bytes")
+    try:
+        return RecordBatch(header, _columns(header, records))
+    except BadVarint as error:
+        raise BadRecords(str(error)) from None
+
+
+def _columns(header: BatchHeader, records: memoryview) -> pa.RecordBatch:
+    data = np.zeros(len(records) + PADDING, np.uint8)
+    data[: len(records)] = np.frombuffer(records, np.uint8)
+    starts, ends = _bounds(records, data, header.count)
+    # One byte of attributes, which has no meaning.
+    time_delta, position = read_varints(data, _inside(starts + 1, ends))
+    offset_delta, position = read_varints(data, _inside(position, ends))
+    key_length, key_start = read_varints(data, _inside(position, ends))
+    key_end = _end(key_start, key_length, ends)
+    value_length, value_start = read_varints(data, _inside(key_end, ends))
+    value_end = _end(value_start, value_length, ends)
+    header_count, position = read_varints(data, _inside(value_end, ends))
+    if not np.array_equal(offset_delta, np.arange(header.count)):
+        raise BadRecords("the offset deltas of the records do not count from 0")
+    if (value_length < 0).any():
+        row = int(np.argmax(value_length < 0))
+        raise BadRecords(f"record {row} has a null value, which is not supported yet: send an empty one")
+    columns = _taken(data, [(key_start, key_end, key_length), (value_start, value_end, value_length)])
+    named = {"value": columns[1]}
+    if (key_length >= 0).any():
+        named["key"] = columns[0]
+    if header_count.any():
+        named["attributes"], position = _headers(data, header_count, position, ends)
+    if not np.array_equal(position, ends):
+        raise BadRecords("a record does not end where its length says")
+    created_at = _times(header, time_delta)
+    if created_at is not None:
+        named["created_at"] = created_at
+    return pa.RecordBatch.from_pydict(named)
+
+
+def _starts(records: bytes, count: int) -> list[int]:
+    """Where each record begins, and where the last one ends: the only loop over records."""
+    position, starts = 0, [0] * (count + 1)
+    try:
+        for row in range(1, count + 1):
+            low = records[position]
+            if low < 0x80:
+                position += 1 + (low >> 1)
+            else:
+                high = records[position + 1]
+                if high < 0x80:
+                    position += 2 + ((low & 0x7F | high << 7) >> 1)
+                else:
+                    position = _after(records, position)
+            starts[row] = position
+    except IndexError:
+        raise BadRecords(f"the lengths of the records lead beyond the {len(records)} bytes of the batch") from None
+    return starts
+
+
+def _after(records: bytes, position: int) -> int:
+    """Where a record ends whose length has three bytes or more."""
+    length = shift = 0
+    while True:
+        byte = records[position]
+        position += 1
+        length |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return position + (length >> 1)
+        shift += 7
+        if shift > _LENGTH_BITS_MAX:
+            raise BadVarint("the length of a record is longer than five bytes")
+
+
+def _bounds(records: memoryview, data: Bytes, count: int) -> tuple[Int64s, Int64s]:
+    """Where each record begins, after its length, and where it ends; together they must be all the bytes."""
+    starts = np.array(_starts(records.tobytes(), count), np.int64)
+    if starts[-1] != len(records):
+        raise BadRecords(f"the records take {starts[-1]} bytes and there are {len(records)}")
+    lengths, begins = read_varints(data, starts[:-1])
+    # The loop takes a negative length for a positive one.
+    if lengths.min() < _RECORD_BYTES_MIN - 1:
+        raise BadRecords(f"record {int(np.argmin(lengths))} has a length of {int(lengths.min())} bytes")
+    return begins, starts[1:]
+
+
+def _inside(positions: Int64s, ends: Int64s) -> Int64s:
+    """The same positions, if there is at least a byte of each record left there."""
+    if (positions >= ends).any():
+        raise BadRecords(f"record {int(np.argmax(positions >= ends))} is shorter than its fields")
+    return positions
+
+
+def _end(start: Int64s, length: Int64s, ends: Int64s) -> Int64s:
+    """Where bytes of some length end; the length of null is -1."""
+    # Compared before it is added: a sum could overflow.
+    wrong = (length < -1) | (length > ends - start)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise BadRecords(f"record {row} has a key, value or header of {int(length[row])} bytes, which it cannot hold")
+    end: Int64s = start + np.maximum(length, 0)
+    return end
+
+
+def _taken(data: Bytes, fields: list[tuple[Int64s, Int64s, Int64s]]) -> list[pa.Array]:
+    """Arrow columns of the bytes that each field has in each row; fields follow one another in the data.
+
+    Between two fields there is a gap, which is a row of the array too: so its offsets grow without a copy.
+    """
+    rows, count = len(fields[0][0]), len(fields)
+    offsets = np.empty((rows, 2 * count), np.int32)
+    for place, (start, end, _) in enumerate(fields):
+        offsets[:, 2 * place] = start
+        offsets[:, 2 * place + 1] = end
+    # The first offset is 0: row 0 is the gap before the first field.
+    buffer = pa.py_buffer(np.concatenate([np.zeros(1, np.int32), offsets.reshape(-1)]))
+    everything = pa.Array.from_buffers(pa.binary(), 2 * count * rows, [None, buffer, pa.py_buffer(data)])
+    columns = []
+    for place, (_, _, length) in enumerate(fields):
+        picked = np.arange(2 * place + 1, 2 * count * rows, 2 * count)
+        absent = length < 0
+        columns.append(everything.take(pa.array(picked, mask=absent) if absent.any() else pa.array(picked)))
+    return columns
+
+
+def _headers(data: Bytes, counts: Int64s, position: Int64s, ends: Int64s) -> tuple[pa.Array, Int64s]:
+    """The headers of all records as a map column, and where each record goes on."""
+    if counts.min() < 0 or counts.max() > ATTRIBUTES_PER_MESSAGE_MAX:
+        row = int(np.argmax((counts < 0) | (counts > ATTRIBUTES_PER_MESSAGE_MAX)))
+        raise BadRecords(f"record {row} has {counts[row]} headers: at most {ATTRIBUTES_PER_MESSAGE_MAX} are accepted")
+    position = position.copy()
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    name_start, name_end, start, end = (np.zeros(int(bounds[-1]), np.int64) for _ in range(4))
+    for number in range(int(counts.max())):
+        rows = np.flatnonzero(counts > number)
+        places, stop = bounds[rows] + number, ends[rows]
+        length, first = read_varints(data, _inside(position[rows], stop))
+        _check_present(length, rows, "name")
+        name_start[places], name_end[places] = first, _end(first, length, stop)
+        length, first = read_varints(data, _inside(name_end[places], stop))
+        _check_present(length, rows, "value")
+        start[places], end[places] = first, _end(first, length, stop)
+        position[rows] = end[places]
+    names, values = _taken(data, [(name_start, name_end, name_start), (start, end, start)])
+    try:
+        names = names.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise BadRecords("the name of a header is not UTF-8") from None
+    nothing = pa.array(counts == 0) if (counts == 0).any() else None
+    offsets = pa.array(bounds, pa.int32())
+    return pa.MapArray.from_arrays(offsets, names, values, type=ATTRIBUTES, mask=nothing), position
+
+
+def _check_present(length: Int64s, rows: Int64s, what: str) -> None:
+    if (length < 0).any():
+        row = int(rows[np.argmax(length < 0)])
+        raise BadRecords(f"record {row} has a header with a null {what}, which is not supported yet: leave it out")
+
+
+def _times(header: BatchHeader, delta: Int64s) -> pa.Array | None:
+    """When the records were created; none if the batch has no times."""
+    base = header.base_timestamp_ms
+    if base == NO_TIMESTAMP and not delta.any():
+        return None
+    if header.is_log_append_time:
+        base, delta = header.max_timestamp_ms, np.zeros(len(delta), np.int64)
+    low, high = int(delta.min()), int(delta.max())
+    if base + low < _TIME_MS_MIN or base + high > _TIME_MS_MAX:
+        raise BadTimestamp(f"a timestamp is {base + low} or {base + high} ms since 1970: outside the years 1 to 9999")
+    return pa.array((base + delta) * _MILLISECOND_US, pa.int64()).cast(TIMESTAMP)

@@ -1,0 +1,144 @@
+"""The Kafka server: an event loop in a thread of its own, and a stop that finishes accepted requests.
+
+    with KafkaServer(broker, access, settings, listeners) as server: ...
+
+The loop has its own bridge to the broker; limits and tokens are those of the other protocols. Stopping takes no more
+connections, lets long polls go, and waits for what is being written. It owns neither broker nor store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+
+import uvloop
+
+from headrace.broker import Broker
+from headrace.broker.access import Access
+from headrace.core.limits import STOP_SECONDS
+from headrace.edge.access import Gate, Leases
+from headrace.edge.body_budget import BodyBudget
+from headrace.edge.bridge import Bridge
+from headrace.edge.draining import Draining
+from headrace.edge.limits import Limits
+from headrace.edge.long_poll import LoopWakeups
+from headrace.protocols.kafka.apis.call import Parts
+from headrace.protocols.kafka.connection import Connection
+from headrace.protocols.kafka.coordinator.coordinator import Coordinator
+from headrace.protocols.kafka.idempotence import Sequences
+from headrace.protocols.kafka.settings import KafkaSettings
+
+# What a connection's reader holds beyond the request that is being read.
+_AHEAD_BYTES = 64 << 10
+
+logger = logging.getLogger(__name__)
+
+
+class KafkaServer:
+    """Kafka over a broker, on sockets that are bound."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        access: Access,
+        settings: KafkaSettings,
+        listeners: Sequence[socket.socket],
+        tls: ssl.SSLContext | None = None,
+        limits: Limits | None = None,
+        stop_seconds: float = STOP_SECONDS,
+    ) -> None:
+        self._broker = broker
+        self._gate = Gate(access, limits)
+        self._settings = settings
+        self._listeners = listeners
+        self._tls = tls
+        self._stop_seconds = stop_seconds
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Listen; returns once clients can connect."""
+        is_ready: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=[is_ready], name="headrace-kafka", daemon=True)
+        self._thread.start()
+        is_ready.result()
+
+    def stop(self, timeout_seconds: float | None = None) -> bool:
+        """Answer what was accepted and stop; whether all connections ended in time."""
+        if self._thread is None or self._loop is None or self._stopping is None:
+            return True
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join((self._stop_seconds if timeout_seconds is None else timeout_seconds) + 1.0)
+        return not self._thread.is_alive()
+
+    def __enter__(self) -> KafkaServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _run(self, is_ready: Future[None]) -> None:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._serve(is_ready))
+        except BaseException as error:
+            if not is_ready.done():
+                is_ready.set_exception(error)
+            else:
+                logger.exception("the Kafka server failed")
+
+    async def _serve(self, is_ready: Future[None]) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        draining = Draining()
+        bridge = Bridge(self._broker, draining, self._stop_seconds)
+        coordinator = Coordinator(bridge, self._settings.rebalance_delay_seconds)
+        settings = self._settings
+        budget = BodyBudget(settings.requests_bytes_max, settings.room_seconds_max, "kafka.requests_bytes_max")
+        parts = Parts(
+            settings,
+            bridge,
+            self._gate,
+            Leases(self._gate),
+            LoopWakeups(bridge),
+            budget,
+            coordinator,
+            Sequences(bridge),
+        )
+
+        def connect() -> asyncio.StreamReaderProtocol:
+            reader = asyncio.StreamReader(_AHEAD_BYTES)
+
+            def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                task = asyncio.create_task(Connection(parts, reader, writer).run())
+                self._connections.add(task)
+                task.add_done_callback(self._connections.discard)
+                if len(self._connections) > settings.connections_max:
+                    logger.warning("a Kafka connection was refused: there are %d", settings.connections_max)
+                    writer.transport.abort()
+
+            return asyncio.StreamReaderProtocol(reader, connected)
+
+        servers = [await self._loop.create_server(connect, sock=each, ssl=self._tls) for each in self._listeners]
+        is_ready.set_result(None)
+        try:
+            await self._stopping.wait()
+        finally:
+            for server in servers:
+                server.close()
+            draining.begin()
+            coordinator.close()
+            if self._connections:
+                _, late = await asyncio.wait(self._connections, timeout=self._stop_seconds)
+                for task in late:
+                    task.cancel()
+            bridge.close()

@@ -1,0 +1,101 @@
+"""Requests and responses against kio's own codec, and what nobody may claim."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+
+from headrace.protocols.kafka.apis.table import APIS
+from headrace.protocols.kafka.messages.reader import BadRequest, Reader
+from headrace.protocols.kafka.messages.schema import Field, Struct, request_schema, response_schema
+from headrace.protocols.kafka.messages.writer import Writer
+
+SERVED = [(key, version) for key, api in APIS.items() for version in api.versions]
+VALUES: dict[str, Any] = {"string": "täxt", "bytes": b"bytes", "records": b"records", "bool": True, "error_code": 3}
+
+
+def filled(struct: Struct) -> dict[str, Any]:
+    """A value for every field, two in every array."""
+    return {field.name: _filled(field) for field in struct.fields}
+
+
+def _filled(field: Field) -> Any:
+    value: Any = filled(field.struct) if field.struct is not None else VALUES.get(field.kind, 7)
+    if field.kind == "uuid":
+        value = None
+    return [value, value] if field.is_array else value
+
+
+def written(struct: Struct, values: dict[str, Any]) -> bytes:
+    writer = Writer()
+    writer.struct(struct, values)
+    return writer.join()
+
+
+@pytest.mark.parametrize(("key", "version"), SERVED)
+def test_every_served_message_is_the_one_that_kio_has(key: int, version: int) -> None:
+    for schema, load in ((request_schema, load_request_schema), (response_schema, load_response_schema)):
+        struct = schema(key, version).struct
+        data = written(struct, filled(struct))
+        entity: Any
+        kind: Any = load(key, version)
+        entity, size = entity_reader(kind)(data, 0)
+        assert size == len(data)
+        sink = io.BytesIO()
+        entity_writer(kind)(sink, entity)
+        assert sink.getvalue() == data
+        reader = Reader(memoryview(data))
+        read = reader.struct(struct)
+        assert reader.left == 0
+        assert written(struct, _plain(read)) == data
+
+
+def _plain(value: Any) -> Any:
+    """What was read as what can be written."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if hasattr(value, "__dict__"):
+        return {name: _plain(each) for name, each in vars(value).items()}
+    return value
+
+
+def test_a_message_that_is_cut_anywhere_is_refused() -> None:
+    for key, version in ((3, 9), (0, 9), (11, 5), (19, 2)):
+        struct = request_schema(key, version).struct
+        data = written(struct, filled(struct))
+        for size in range(len(data)):
+            with pytest.raises(BadRequest):
+                Reader(memoryview(data[:size])).struct(struct)
+
+
+@pytest.mark.parametrize(
+    ("version", "data"),
+    [
+        (9, b"\xff\xff\xff\xff\x0f"),
+        (9, b"\xff" * 12),
+        (9, b"\x02\xff\xff\xff\xff\x0f"),
+        (1, b"\x7f\xff\xff\xff"),
+        (1, b"\x80\x00\x00\x00"),
+        (1, b"\x00\x00\x00\x01\xff\xff"),
+        (1, b"\x00\x00\x00\x01\xff\xfe"),
+        (1, b"\x00\x00\x00\x01\x00\x01\xff"),
+        (9, b"\x01\x00\x00\x00\xff\x01"),
+    ],
+)
+def test_claims_beyond_the_bytes_are_refused(version: int, data: bytes) -> None:
+    with pytest.raises(BadRequest):
+        Reader(memoryview(data)).struct(request_schema(3, version).struct)
+
+
+def test_tags_are_read_if_known_and_skipped_if_not() -> None:
+    struct = request_schema(1, 12).struct
+    data = written(struct, filled(struct) | {"cluster_id": "mine"})
+    assert Reader(memoryview(data)).struct(struct).cluster_id == "mine"
+    plain = written(struct, filled(struct))
+    assert plain.endswith(b"\x00")
+    unknown = plain[:-1] + b"\x01\x63\x03abc"
+    assert Reader(memoryview(unknown)).struct(struct).cluster_id is None

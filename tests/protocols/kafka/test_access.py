@@ -1,0 +1,161 @@
+"""Tokens by SASL, rights by topic and group, TLS."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka as confluent
+import pytest
+import trustme
+
+from headrace.broker import Broker
+from headrace.protocols.http import server as sockets
+from headrace.protocols.kafka.connection import UNKNOWN_BYTES_MAX
+from headrace.protocols.kafka.server import KafkaServer
+from headrace.protocols.kafka.settings import KafkaSettings
+from tests.protocols.kafka.raw import RawClient
+from tests.protocols.kafka.records.test_codec import NOW_MS, built
+
+PATIENCE_SECONDS = 60.0
+METADATA, SASL_HANDSHAKE, SASL_AUTHENTICATE = 3, 17, 36
+
+
+class Guarded:
+    """A server with TLS and two tokens: one for everything, one for reading `orders` as group `billing`."""
+
+    def __init__(self, broker: Broker, port: int, ca: Path) -> None:
+        self.broker = broker
+        self.port = port
+        self._ca = ca
+        _, self.all = broker.access.create("all", [("*", ["publish", "read", "manage"])])
+        _, self.reader = broker.access.create("reader", [("orders", ["read"])], groups=["billing"])
+
+    def settings(self, token: str, mechanism: str = "PLAIN") -> dict[str, str]:
+        return {
+            "bootstrap.servers": f"localhost:{self.port}",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": mechanism,
+            "sasl.username": "anything",
+            "sasl.password": token,
+            "ssl.ca.location": str(self._ca),
+        }
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    authority, directory = trustme.CA(), tmp_path_factory.mktemp("tls")
+    authority.cert_pem.write_to_path(str(directory / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    listeners = sockets.bind("127.0.0.1", 0)
+    settings = KafkaSettings(advertised=f"localhost:{sockets.port_of(listeners)}", rebalance_delay_seconds=0.05)
+    with Broker.open("memory:") as broker, KafkaServer(broker, broker.access, settings, listeners, context):
+        broker.create_topic("orders")
+        yield Guarded(broker, sockets.port_of(listeners), directory / "ca.pem")
+
+
+@pytest.fixture(scope="module")
+def plain_port(guarded: Guarded) -> Iterator[int]:
+    """The same broker without TLS, for clients that are written here."""
+    listeners = sockets.bind("127.0.0.1", 0)
+    with KafkaServer(guarded.broker, guarded.broker.access, KafkaSettings(), listeners):
+        yield sockets.port_of(listeners)
+
+
+def test_a_token_as_password_over_tls(guarded: Guarded) -> None:
+    producer = confluent.Producer(guarded.settings(guarded.all))
+    producer.produce("orders", b"over TLS")
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    assert guarded.broker.offsets("orders")[0][1] == 1
+    consumer = confluent.Consumer(
+        guarded.settings(guarded.reader) | {"group.id": "billing", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["orders"])
+    message = consumer.poll(PATIENCE_SECONDS)
+    assert message is not None and message.value() == b"over TLS"
+    consumer.close()
+
+
+def test_rights_are_those_of_the_token(guarded: Guarded) -> None:
+    failures: list[confluent.KafkaError] = []
+    producer = confluent.Producer(guarded.settings(guarded.reader))
+    producer.produce("orders", b"x", on_delivery=lambda error, _: failures.append(error))
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    assert failures[0].name() == "TOPIC_AUTHORIZATION_FAILED"
+    consumer = confluent.Consumer(guarded.settings(guarded.reader) | {"group.id": "another"})
+    consumer.subscribe(["orders"])
+    message = consumer.poll(PATIENCE_SECONDS)
+    assert message is not None and message.error().name() == "GROUP_AUTHORIZATION_FAILED"
+    consumer.close()
+    assert [*consumer_topics(guarded)] == ["orders"]
+
+
+def consumer_topics(guarded: Guarded) -> list[str]:
+    guarded.broker.create_topic("secret")
+    consumer = confluent.Consumer(guarded.settings(guarded.reader) | {"group.id": "billing"})
+    names = list(consumer.list_topics(timeout=PATIENCE_SECONDS).topics)
+    consumer.close()
+    return names
+
+
+def logged_in(port: int, token: str, mechanism: str = "PLAIN") -> RawClient:
+    client = RawClient(port)
+    assert client.call(SASL_HANDSHAKE, 1, mechanism=mechanism).error_code == 0
+    sent = b"\x00user\x00" + token.encode()
+    if mechanism == "OAUTHBEARER":
+        sent = b"n,,\x01auth=Bearer " + token.encode() + b"\x01\x01"
+    assert client.call(SASL_AUTHENTICATE, 2, auth_bytes=sent).error_code == 0
+    return client
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+def test_both_mechanisms(guarded: Guarded, plain_port: int, mechanism: str) -> None:
+    with logged_in(plain_port, guarded.all, mechanism) as client:
+        assert client.call(METADATA, 12, topics=[]).controller_id == 0
+
+
+def test_bad_logins_are_refused(plain_port: int) -> None:
+    with RawClient(plain_port) as client:
+        assert client.call(SASL_AUTHENTICATE, 2, auth_bytes=b"\x00u\x00p").error_code == 34
+        answer = client.call(SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256")
+        assert (answer.error_code, answer.mechanisms) == (33, ["PLAIN", "OAUTHBEARER"])
+        for mechanism, sent in (("PLAIN", b"x"), ("PLAIN", b"\x00user\x00hr_wrong"), ("OAUTHBEARER", b"n,,\x01\x01")):
+            client.call(SASL_HANDSHAKE, 1, mechanism=mechanism)
+            answer = client.call(SASL_AUTHENTICATE, 2, auth_bytes=sent)
+            assert answer.error_code == 58 and answer.error_message
+        client.request(METADATA, 12, topics=[])
+        assert client.is_closed()
+
+
+def test_without_a_token_nothing_but_logging_in(plain_port: int, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "headrace.protocols"):
+        with RawClient(plain_port) as client:
+            client.request(METADATA, 12, topics=[])
+            assert client.is_closed()
+        with RawClient(plain_port) as client:
+            client.send(struct.pack(">i", UNKNOWN_BYTES_MAX + 1))
+            assert client.is_closed()
+    assert len(caplog.records) == 2
+
+
+def test_a_revoked_token_ends_its_connections(guarded: Guarded, plain_port: int) -> None:
+    record, token = guarded.broker.access.create("short", [("*", ["read"])])
+    with logged_in(plain_port, token) as client:
+        assert client.call(METADATA, 12, topics=[]).controller_id == 0
+        guarded.broker.access.revoke(record.id)
+        client.request(METADATA, 12, topics=[])
+        assert client.is_closed()
+
+
+def test_a_limited_producer_id_is_a_right_of_its_own(guarded: Guarded, plain_port: int) -> None:
+    _, token = guarded.broker.access.create("till", [("orders", ["publish"])], producers=["till-*"])
+    with logged_in(plain_port, token) as client:
+        for producer, code in (((-1, -1, -1), 0), ((9, 0, 0), 29)):
+            records = built([(NOW_MS, None, b"x", [])], producer=producer)
+            data = [{"name": "orders", "partition_data": [{"index": 0, "records": records}]}]
+            answer = client.call(0, 9, acks=-1, timeout=1000, topic_data=data)
+            assert answer.responses[0].partition_responses[0].error_code == code
