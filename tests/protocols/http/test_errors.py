@@ -38,7 +38,7 @@ def test_every_error_is_a_problem_that_json_can_have(kind: type[HeadraceError]) 
 
 
 # What clients find out by themselves: no server answers with these.
-OF_CLIENTS = {"unreachable", "answer_lost", "server_failed", "messages_lost", "undecodable", "forked"}
+OF_CLIENTS = {"unreachable", "untrusted", "answer_lost", "server_failed", "messages_lost", "undecodable", "forked"}
 RAISED = [kind for kind in all_errors() if not kind.__subclasses__() and kind.code not in OF_CLIENTS]
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
-from litestar import Litestar, Router
+from litestar import Litestar, Request, Router
 from litestar.di import Provide
 from litestar.exceptions import HTTPException, MethodNotAllowedException
+from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp
 
 from headrace.broker import Broker
@@ -119,9 +120,9 @@ def make_litestar(
             *health.HANDLERS,
             *metrics.HANDLERS,
             queue_api.make_router(),
-            Router(API, route_handlers=_HANDLERS, guards=[check_body_type, check_query]),
+            Router(API, route_handlers=_HANDLERS, before_request=_admit_to_api),
         ],
-        guards=[guard],
+        before_request=_admit,
         dependencies={name: _provided(part) for name, part in parts.items()},
         exception_handlers={
             HeadraceError: answer_headrace_error,
@@ -136,7 +137,30 @@ def make_litestar(
         openapi_config=openapi_config(),
     )
     app.state.gate = gate
+    _check_guarded(app)
     return app
+
+
+# Not guards of the framework: it copies the whole handler for every call of each.
+
+
+async def _admit(request: Request[Any, Any, Any]) -> None:
+    await guard(request, request.route_handler)
+
+
+async def _admit_to_api(request: Request[Any, Any, Any]) -> None:
+    await guard(request, request.route_handler)
+    await check_body_type(request, request.route_handler)
+    await check_query(request, request.route_handler)
+
+
+def _check_guarded(app: Litestar) -> None:
+    """Every route asks the guard: a router or handler with a `before_request` of its own would not."""
+    for route in app.routes:
+        for handler in route.route_handlers if isinstance(route, HTTPRoute) else [None]:
+            asked = None if handler is None else handler.resolve_before_request()
+            if asked not in (_admit, _admit_to_api):
+                raise RuntimeError(f"{route.path} is not guarded")
 
 
 def _provided(part: object) -> Provide:

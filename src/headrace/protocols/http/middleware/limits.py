@@ -168,11 +168,16 @@ class _Exchange:
 
     async def _send_in_time(self, message: Message) -> None:
         self._has_begun = True
+        if message["type"] == "http.response.start":
+            # The first part of the body follows at once, and rescheduling is not free.
+            await self._send(message)
+            return
         for part in _parts(message):
             self._timeout.reschedule(self._loop.time() + self._settings.send_seconds_max)
             await self._send(part)
-        # A handler that sends later parts, such as a subscription, may take any time for the next one.
-        self._timeout.reschedule(None)
+        if message.get("more_body"):
+            # A handler that sends later parts, such as a subscription, may take any time for the next one.
+            self._timeout.reschedule(None)
 
     async def _give_up(self) -> None:
         if self._has_begun:
