@@ -608,12 +608,13 @@ class LogContract:
         place.reopen(now_us=NOW_US + 7 * SECOND_US)
         assert state_of(topic.log) == before
         repeated: list[dict[str, Any]] = [
+            {"value": b"w6", "producer_id": "p0", "seqno": 6},
             {"value": b"new", "producer_id": "p0", "seqno": 6},
             {"value": b"v6"},
             {"value": b"fresh"},
         ]
         receipts = topic.publish(batch_of(repeated), now_us=NOW_US + 8 * SECOND_US)[0]
-        assert receipts.outcome.tolist() == [1, 2, 0]
+        assert receipts.outcome.tolist() == [1, 4, 2, 0]
 
     def test_the_window_and_the_state_can_be_looked_at_without_a_commit(self, place: Place) -> None:
         topic = Topic(place, settings=settings_of(deduplication="payload"))

@@ -108,7 +108,7 @@ class SourceTable:
         """Forget the highest seqno of a source, so that its next message may have any; its link stays."""
         slot = self._slots.get(source)
         if slot is not None:
-            self._seqno[slot] = NOTHING_WRITTEN
+            self._seqno[slot], self._digest[slot] = NOTHING_WRITTEN, NO_DIGEST
 
     def put(self, updates: SourceUpdates, now_us: int) -> None:
         """Take in what another server stored: as it is, since a seqno may have been reset."""
