@@ -28,11 +28,29 @@ def print_note(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
+def print_json_line(value: Any) -> None:
+    """Print a value as JSON on one line of stdout, at once."""
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
     """Print a table, numbers right-aligned. If stdout is not a terminal, the table is as wide as its content."""
+    print_shown(make_table(columns, rows, title))
+
+
+def print_shown(view: Any) -> None:
+    """Print something that rich can show."""
     # Imported here: commands that print no table start faster without it.
-    from rich import box
     from rich.console import Console
+
+    width = None if sys.stdout.isatty() else _WIDTH_ELSEWHERE
+    Console(file=sys.stdout, width=width, highlight=False).print(view)
+
+
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> Any:
+    """A table for rich, numbers right-aligned."""
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
@@ -45,8 +63,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: st
     for row in given:
         # As Text: brackets in names would otherwise be parsed as markup.
         table.add_row(*(Text(shown(cell)) for cell in row))
-    width = None if sys.stdout.isatty() else _WIDTH_ELSEWHERE
-    Console(file=sys.stdout, width=width, highlight=False).print(table)
+    return table
 
 
 def shown(value: Any) -> str:
@@ -85,3 +102,14 @@ def bytes_shown(count: int) -> str:
 def time_shown(time_us: int) -> str:
     """Format a time for people, in UTC."""
     return datetime.fromtimestamp(time_us / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def duration_shown(seconds: float) -> str:
+    """Format a duration for people, in its largest two units."""
+    left = max(0, int(seconds))
+    parts: list[str] = []
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+        if left >= size or (unit == "s" and not parts):
+            parts.append(f"{left // size} {unit}")
+            left %= size
+    return " ".join(parts[:2])

@@ -18,6 +18,9 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "Run a server": {
         "serve": "Run a server until SIGTERM or Ctrl-C.",
         "console": "Run the console: topics, messages, groups and charts in a browser, until SIGTERM or Ctrl-C.",
+        "config": "Show or check the settings of a server.",
+        "status": "Show whether a server is up, how it is doing, and what needs attention.",
+        "top": "Watch the rates and the lag of topics and groups.",
     },
     "Topics and messages": {
         "topic": "Create, list, describe, alter and delete topics; delete, copy, export and import their messages.",
@@ -30,6 +33,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "Access": {
         "token": "Manage access tokens. Takes effect on a running server within a second.",
         "whoami": "Show the name, expiry and rights of your token.",
+        "profile": "Name servers with their tokens, and choose the one that commands use.",
     },
     "Check and measure": {
         "doctor": "Check every frame, index, snapshot and catalog row of a disk store. No server may be running on it.",

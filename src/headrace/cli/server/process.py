@@ -23,6 +23,7 @@ from headrace.cli.output import print_line
 from headrace.cli.server import logs
 from headrace.cli.server.console_process import console_beside
 from headrace.cli.server.settings import ServeSettings, parse_address, unknown_variables
+from headrace.cli.server.store_check import check_store
 from headrace.cli.stop_deadline import StopDeadline, leave
 from headrace.core.errors import HeadraceError
 from headrace.edge import audit
@@ -105,6 +106,24 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
         deadline.cancel()
     logger.info("stopped")
     leave(is_clean=not left_open)
+
+
+def check_settings(settings: ServeSettings) -> list[str]:
+    """What would keep a server with these settings from starting; binds no port and creates no store."""
+    problems = []
+
+    def check(look: Callable[[], object]) -> None:
+        try:
+            look()
+        except (Failure, HeadraceError) as error:
+            problems.append(str(error))
+
+    check(lambda: _tls_files(settings))
+    check(lambda: parse_address(settings.http, "http"))
+    if settings.flight != OFF:
+        check(lambda: parse_address(settings.flight, "flight"))
+    check(lambda: check_store(settings.store))
+    return problems
 
 
 def _url(scheme: str, address: str, port: int) -> str:
@@ -247,6 +266,7 @@ def _bind(address: str, setting: str) -> list[socket.socket]:
 @contextmanager
 def _opened(settings: ServeSettings) -> Iterator[tuple[Broker, Catalog]]:
     """The store's broker and catalog, closed at the end."""
+    check_store(settings.store)
     try:
         store = open_store(settings.store)
         try:

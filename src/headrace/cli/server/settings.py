@@ -29,6 +29,7 @@ PREFIX: Final = "HEADRACE_"
 _OTHERS: Final = frozenset(
     {
         "HEADRACE_URL",
+        "HEADRACE_PROFILE",
         "HEADRACE_TOKEN",
         "HEADRACE_CA",
         "HEADRACE_CLIENT_CERTIFICATE",
@@ -122,6 +123,13 @@ def load(
     given |= _kept(dict(_assigned(assignment) for assignment in assignments), "--set")
     given |= {name: value for name, value in flags.items() if value is not None}
     return _settings(given)
+
+
+def origins(assignments: Iterable[str], environment: Mapping[str, str], file: Path | None) -> dict[str, str]:
+    """Where each setting that is not the default comes from."""
+    found = dict.fromkeys(_from_file(file), str(file))
+    found |= {name: variable(name) for name in names() if variable(name) in environment}
+    return found | {_assigned(assignment)[0]: "--set" for assignment in assignments}
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:

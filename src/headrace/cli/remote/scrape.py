@@ -1,0 +1,81 @@
+"""The metrics of all servers of a store, for `headrace status` and `headrace top`.
+
+The client tells which servers there are; each is asked for `/metrics` over HTTP, with the same token. Whoever may not
+read all topics gets none. An address that only the server's own machine knows is replaced by the host of `--url`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from headrace.cli.remote.address import ServerAddress
+from headrace.core.descriptions import ServerDescription
+from headrace.wire.attention import Snapshot
+from headrace.wire.metrics import Sample, parse
+
+if TYPE_CHECKING:
+    from headrace.client import Client
+
+_TIMEOUT_SECONDS: Final = 5.0
+_EVERYWHERE: Final = ("0.0.0.0", "::", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """What the servers measured, and why some of them did not tell."""
+
+    servers: Sequence[ServerDescription]
+    snapshot: Snapshot
+    problems: Sequence[str]
+
+
+def scrape(client: Client, address: ServerAddress) -> Scrape:
+    """The metrics of every server, put together."""
+    servers = client.list_servers()
+    samples: dict[str, list[Sample]] = {}
+    problems: list[str] = []
+    for server in servers:
+        url = server.addresses.get("http")
+        try:
+            found: Mapping[str, list[Sample]] = parse(_metrics(url, address)) if url else {}
+        except (OSError, HTTPException, _Refused) as error:
+            problems.append(f"no metrics of {url}: {str(error) or type(error).__name__}")
+            continue
+        for name, values in found.items():
+            samples.setdefault(name, []).extend(values)
+    return Scrape(servers, Snapshot(time.time(), samples), problems)
+
+
+class _Refused(Exception):
+    """A server answered with an error."""
+
+
+def _metrics(url: str, address: ServerAddress) -> str:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if host in _EVERYWHERE:
+        host = urlsplit(address.url.partition(",")[0]).hostname or "127.0.0.1"
+    connection: HTTPConnection
+    if parts.scheme == "https":
+        from headrace.cli.remote.tls import tls_context
+
+        connection = HTTPSConnection(host, parts.port, timeout=_TIMEOUT_SECONDS, context=tls_context(address.ca))
+    else:
+        connection = HTTPConnection(host, parts.port, timeout=_TIMEOUT_SECONDS)
+    headers = {"Authorization": f"Bearer {address.token}"} if address.token else {}
+    try:
+        connection.request("GET", "/metrics", headers=headers)
+        answer = connection.getresponse()
+        text = answer.read().decode(errors="replace")
+    finally:
+        connection.close()
+    if answer.status in (401, 403):
+        raise _Refused("the token may not read all topics")
+    if answer.status != 200:
+        raise _Refused(f"it answered {answer.status} {answer.reason}")
+    return text
