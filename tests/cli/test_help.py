@@ -5,17 +5,24 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.metadata import version
+from typing import Any
 
 import pytest
 import typer.main
 
+from headrace.cli.commands.index import SECTIONS
 from headrace.cli.main import app
-from tests.cli.processes import environment, execute, headrace
+from tests.cli.processes import Server, environment, execute, headrace
+
+
+def app_commands() -> dict[str, Any]:
+    found: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    return found
 
 
 def commands() -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = [()]
-    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+    for name, command in app_commands().items():
         found.append((name,))
         found += [(name, verb) for verb in getattr(command, "commands", ())]
     return found
@@ -23,10 +30,12 @@ def commands() -> list[tuple[str, ...]]:
 
 def test_the_commands_of_the_design() -> None:
     expected = (
-        "backup bench console consume doctor group group/create group/delete group/describe group/list group/seek "
-        "pipeline pipeline/check pipeline/list pipeline/run produce serve source source/list source/reset "
-        "token token/create token/list "
-        "token/revoke token/rotate topic topic/alter topic/create topic/delete topic/describe topic/list "
+        "backup bench config config/check config/show console consume doctor "
+        "group group/create group/delete group/describe group/list group/seek "
+        "pipeline pipeline/check pipeline/list pipeline/run produce "
+        "profile profile/add profile/list profile/remove profile/use "
+        "serve source source/list source/reset status token token/create token/list token/revoke token/rotate "
+        "top topic topic/alter topic/create topic/delete topic/describe topic/list "
         "verify verify/check version whoami"
     )
     assert sorted("/".join(each) for each in commands()[1:]) == expected.split()
@@ -50,11 +59,47 @@ def test_version() -> None:
     assert execute("version", "--json").json()["headrace"] == version("headrace")
 
 
-def test_what_is_heavy_is_loaded_only_by_commands_that_need_it() -> None:
-    heavy = "httpx", "litestar", "numpy", "pandas", "pyarrow", "pyspark", "rich", "sqlalchemy"
-    told = f"import sys, headrace.cli.main; print([name for name in {heavy} if name in sys.modules])"
-    loaded = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, timeout=60, check=True)
-    assert loaded.stdout == "[]\n"
+def imported(*arguments: str) -> set[str]:
+    """The libraries that a command imports."""
+    code = (
+        f"import sys\nfrom headrace.cli.main import run\nrun({list(arguments)!r})\nprint(*sys.modules, file=sys.stderr)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment())
+    return {name.partition(".")[0] for name in ended.stderr.splitlines()[-1].split()} & HEAVY
+
+
+HEAVY = {
+    "asyncio",
+    "httpx",
+    "litestar",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pyspark",
+    "rich",
+    "sqlalchemy",
+    "ssl",
+    "uvicorn",
+}
+
+
+def test_what_is_heavy_is_loaded_only_by_commands_that_need_it(server: Server) -> None:
+    for arguments in (
+        ["--help"],
+        ["topic", "--help"],
+        ["topic", "create", "--help"],
+        ["profile", "list"],
+        ["--version"],
+    ):
+        assert imported(*arguments) == set(), arguments
+    assert imported("topic", "list", "--json", "--url", server.flight_url) == {"numpy", "pyarrow"}
+
+
+def test_the_index_says_what_the_commands_say() -> None:
+    for section in SECTIONS.values():
+        for name, line in section.items():
+            command = app_commands()[name]
+            assert " ".join((command.help or "").split("\n\n")[0].split()) == line, name
 
 
 def test_wrong_usage() -> None:
@@ -77,7 +122,7 @@ def test_completion(shell: str) -> None:
 
 def test_completion_of_words() -> None:
     completed = execute(_HEADRACE_COMPLETE="complete_bash", COMP_WORDS="headrace to", COMP_CWORD="1")
-    assert completed.out.split() == ["topic", "token"]
+    assert completed.out.split() == ["top", "topic", "token"]
 
 
 def test_the_environment_of_tests_has_no_settings() -> None:

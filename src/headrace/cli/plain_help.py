@@ -9,6 +9,8 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from headrace.cli.plain_values import use_plain_values
+
 
 def collect_usage_pieces(command: Any, context: Any) -> list[str]:
     """What stands behind the name of a command in its usage line."""
@@ -40,7 +42,11 @@ def _shown(argument: Any) -> str:
 
 
 class PlainCommand(TyperCommand):
-    """A command with plain help."""
+    """A command with plain help, whose values are converted without pydantic."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its parameters, also those that Typer adds."""
+        return use_plain_values(super().get_params(ctx))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """What stands behind its name in the usage line."""
@@ -52,7 +58,11 @@ class PlainCommand(TyperCommand):
 
 
 class PlainGroup(TyperGroup):
-    """A group of commands with plain help."""
+    """A group of commands with plain help, whose values are converted without pydantic."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its parameters, also those that Typer adds."""
+        return use_plain_values(super().get_params(ctx))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write its options and commands."""

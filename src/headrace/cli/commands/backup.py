@@ -16,7 +16,7 @@ from headrace.core.errors import HeadraceError
 EXAMPLES: Final = """
 The copy contains every message that was acknowledged before the backup started. To restore, move the copy to the place
 of the store and start the server. The command reads the files of the store: run it on the server's machine, as the
-server's user.
+server's user. A store in PostgreSQL is backed up with its own tools.
 
 Exit code 0: the copy is complete and undamaged. 1: the copy is complete, but the store is damaged and so is the copy.
 2: the backup failed.
@@ -32,14 +32,14 @@ Examples:
 def backup(
     directory: Annotated[Path, typer.Argument(help="Directory for the copy; it must not exist.", metavar="DIR")],
     store: Annotated[
-        str, typer.Option("--store", envvar="HEADRACE_STORE", help="URL of the store.", metavar="URL")
+        str, typer.Option("--store", envvar="HEADRACE_STORE", help="URL of the store, file:DIRECTORY.", metavar="URL")
     ] = "file:./headrace-data",
     check: Annotated[
         bool, typer.Option("--check/--no-check", help="Check the finished copy as headrace doctor does.")
     ] = True,
     as_json: Json = False,
 ) -> None:
-    """Copy a store to a directory. A server may keep running on the store."""
+    """Copy a disk store to a directory. A server may keep running on the store."""
     from headrace.storage.disk.backup import back_up
     from headrace.storage.disk.doctor.doctor import examine
     from headrace.storage.open import disk_directory

@@ -35,7 +35,7 @@ def doctor(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check every frame, index, snapshot and catalog row of a store. No server may be running on it."""
+    """Check every frame, index, snapshot and catalog row of a disk store. No server may be running on it."""
     from headrace.storage.disk.doctor.doctor import examine
 
     if str(directory).startswith(("postgres:", "postgresql:")):

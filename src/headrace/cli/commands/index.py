@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from typer import Typer
-from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from headrace.cli.plain_help import PlainCommand, PlainGroup
@@ -45,7 +44,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-class CommandIndex(TyperGroup):
+class CommandIndex(PlainGroup):
     """The commands of `headrace`, each imported when it is asked for."""
 
     @property  # type: ignore[override]

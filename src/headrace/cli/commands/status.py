@@ -37,7 +37,9 @@ def status(*, as_json: Json = False, server: Server) -> None:
         "url": address.url,
         "servers": found.servers,
         "topics": total(now, "headrace_topics"),
-        "bytes_stored": int(sum(value for _, value in now.samples.get("headrace_store_bytes", ()))) if now.samples else None,
+        "bytes_stored": int(sum(value for _, value in now.samples.get("headrace_store_bytes", ())))
+        if now.samples
+        else None,
         "disk_free_bytes": total(now, "headrace_disk_free_bytes"),
         "disk_size_bytes": total(now, "headrace_disk_size_bytes"),
         "groups_lagging": len(lagging),

@@ -54,6 +54,16 @@ def _with_profile(
     return kind(found.url, found.token or token, from_profile or ca, f"the URL of profile {name}")
 
 
+def is_http(url: str) -> bool:
+    """Whether a URL is an HTTP address, as commands had them up to version 0.1."""
+    return url.partition("://")[0].lower() in ("http", "https")
+
+
+def unreachable(url: str, reason: str) -> str:
+    """What is said of a server that cannot be reached."""
+    return f"no server at {url} ({reason}): start one with `headrace serve`, or give another address with --url"
+
+
 _asked: str | None = None
 
 

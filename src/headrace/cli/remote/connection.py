@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from headrace.cli.exits import Exit, Failure, exit_of
-from headrace.cli.remote.address import ServerAddress
+from headrace.cli.remote.address import ServerAddress, is_http, unreachable
 from headrace.client.addresses import PORT_DEFAULT, parse_addresses
 from headrace.client.client import Client
 from headrace.client.connection import connect
@@ -81,17 +81,15 @@ def told(error: HeadraceError) -> str:
 
         return f"{option_of(error.field) or error.field} is {error.value}: {error.rule}"
     if type(error) is Unreachable:
-        from headrace.cli.remote.http_address import unreachable
-
         return unreachable(error.address, error.reason)
     return str(error)
 
 
 def _client(address: ServerAddress, timeout_seconds: float) -> Client:
-    from headrace.cli.remote.http_address import flight_url, is_http
-
     url, ca = address.url, address.ca
     if is_http(url):
+        from headrace.cli.remote.http_address import flight_url
+
         url = flight_url(url, ca, PROBE_SECONDS)
     try:
         addresses = parse_addresses(url, address.field)
@@ -119,8 +117,6 @@ def _probe(url: str, servers: list[str], ca: Path | None) -> None:
             return
         except (OSError, UnicodeError) as error:
             reasons.append(str(getattr(error, "strerror", None) or error or "no answer"))
-    from headrace.cli.remote.http_address import unreachable
-
     raise Failure(Exit.UNREACHABLE, unreachable(url, "; ".join(dict.fromkeys(reasons))))
 
 

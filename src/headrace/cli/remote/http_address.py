@@ -12,14 +12,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from headrace.cli.exits import Exit, Failure
+from headrace.cli.remote.address import unreachable
 from headrace.cli.remote.tls import tls_context
 
 _SCHEMES: Final = {"http": "headrace", "https": "headrace+tls"}
-
-
-def is_http(url: str) -> bool:
-    """Whether a URL is an HTTP address."""
-    return url.partition("://")[0].lower() in _SCHEMES
 
 
 def flight_url(url: str, ca: Path | None, timeout_seconds: float) -> str:
@@ -51,8 +47,3 @@ def flight_url(url: str, ca: Path | None, timeout_seconds: float) -> str:
         raise Failure(Exit.REFUSED, f"the server at {url} does not serve Flight, which commands use: see its --flight")
     shown = f"[{host}]" if ":" in host else host
     return f"{_SCHEMES[parts.scheme]}://{shown}:{flight_port}"
-
-
-def unreachable(url: str, reason: str) -> str:
-    """What is said of a server that cannot be reached."""
-    return f"no server at {url} ({reason}): start one with `headrace serve`, or give another address with --url"
