@@ -17,6 +17,7 @@ from bench.spark.site import Site, best_seconds, open_site, to_nowhere, watching
 
 LITTLE = 100
 IDLE_SECONDS = 10.0
+PAIR = "key,value"
 
 
 def writing(report: Report, site: Site, rows: DataFrame, count: int) -> None:
@@ -43,16 +44,28 @@ def reading(report: Report, site: Site, count: int) -> None:
     path = str(site.root / "read")
     site.read("full").write.option("compression", "none").mode("overwrite").parquet(path)
     batch_ms: list[float] = []
-    own, batch, narrow, stream = best_seconds(
+    narrow_path = str(site.root / "read-narrow")
+    site.read("full", columns=PAIR).write.option("compression", "none").mode("overwrite").parquet(narrow_path)
+    own, own_narrow, batch, narrow, fast, fast_narrow, stream = best_seconds(
         lambda: to_nowhere(site.spark.read.parquet(path)),
+        lambda: to_nowhere(site.spark.read.parquet(narrow_path)),
         lambda: to_nowhere(site.read("full")),
-        lambda: to_nowhere(site.read("full", columns="key,value")),
+        lambda: to_nowhere(site.read("full", columns=PAIR)),
+        lambda: to_nowhere(site.read_fast("full")),
+        lambda: to_nowhere(site.read_fast("full", columns=PAIR)),
         lambda: batch_ms.append(_available_now(site)),
     )
     report.line("read Parquet, uncompressed", count / own, "rows/s")
     report.line("read a topic", count / batch, "rows/s")
     report.line("  of Parquet", own / batch, "times", least=0.5)
     report.line("read a topic, columns key and value", count / narrow, "rows/s")
+    report.line("  of Parquet with the same columns", own_narrow / narrow, "times")
+    report.line("headrace.spark.read", count / fast, "rows/s")
+    report.line("  of Parquet", own / fast, "times", least=0.75)
+    report.line("  of the data source", batch / fast, "times")
+    report.line("headrace.spark.read, columns key and value", count / fast_narrow, "rows/s")
+    report.line("  of Parquet with the same columns", own_narrow / fast_narrow, "times", least=0.75)
+    report.line("  of the data source with the same columns", narrow / fast_narrow, "times")
     report.line("read a topic, streaming available-now, its start included", count / stream, "rows/s")
     report.line("  of Parquet", own / stream, "times", least=0.4)
     report.line("  its micro-batch alone, at best", min(batch_ms) / 1000, "s")

@@ -14,7 +14,7 @@ import pytest
 
 from headrace.client import Client
 from headrace.core.hashing import partition_of
-from headrace.spark.pipeline import PipelineFailed
+from headrace.spark.pipeline import Pipeline, PipelineFailed
 from headrace.spark.pipeline.load import load
 from tests.pipeline.runs import ROOT, messages, publish, run, run_ready, values
 
@@ -35,6 +35,41 @@ def test_load_files_into_a_topic(spark: SparkSession, url: str, client: Client, 
     assert sorted(value["id"] for value in values(client, topic)) == list(range(20))
     assert {row["key"] for row in messages(client, topic)} == {str(number).encode() for number in range(20)}
     assert len({row["timestamp"] for row in messages(client, topic)}) == 1, "one commit"
+
+
+def test_files_are_loaded_once(spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path) -> None:
+    (tmp_path / "one.json").write_text('{"id": 1}\n{"id": 2}\n')
+    given = {"SERVER": url, "FILES": str(tmp_path), "TOPIC": topic, "PARTITIONS": "1"}
+    ended = [run_ready(spark, "load", **given)[1] for _ in range(2)]
+    assert [(summary.messages, summary.is_repeated) for summary in ended] == [(2, False), (0, True)]
+    assert "loaded before" in ended[1].line()
+    assert len(values(client, topic)) == 2
+    (tmp_path / "two.json").write_text('{"id": 3}\n')
+    assert run_ready(spark, "load", **given)[1].messages == 3, "another input is another load"
+    tables = {
+        "server": {"url": url},
+        "source": {"format": "json", "path": str(tmp_path), "schema": "id BIGINT"},
+        "sink": {"topic": topic, "value": "to_json(struct(*))"},
+        "run": {"load_id": "july"},
+    }
+    assert [run(spark, tables).is_repeated for _ in range(2)] == [False, True]
+    assert len(values(client, topic)) == 8
+
+
+def test_a_function_of_a_module_beside_the_file(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "rows.json").write_text('{"id": 1}\n')
+    (tmp_path / "shop_functions.py").write_text(
+        "from pyspark.sql import functions as F\n"
+        "def twice(number): return number * 2\n"
+        "def step(rows): return rows.select(F.udf(twice, 'bigint')('id').alias('id'))\n"
+    )
+    (tmp_path / "shop.toml").write_text(
+        f'[source]\nformat = "json"\npath = "{tmp_path}/rows.json"\nschema = "id BIGINT"\n'
+        '[[steps]]\nname = "doubled"\nfunction = "shop_functions:step"\n[sink]\nformat = "report"\n'
+    )
+    pipeline = Pipeline.load(tmp_path / "shop.toml", {})
+    pipeline.run(spark)
+    assert pipeline.report is not None and pipeline.report.rows == [[2]]
 
 
 def test_load_takes_the_header_of_csv_and_any_format(

@@ -6,6 +6,8 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+from pyspark.sql import Row
+
 from headrace.core.errors import TopicNotFound, Unreachable
 from headrace.spark.pipeline.progress import Progress, Summary, Tally
 from headrace.spark.pipeline.spark_errors import carried, failure_of
@@ -67,6 +69,15 @@ def test_a_source_without_offsets_has_no_lag() -> None:
     made.sources = [SimpleNamespace(endOffset='{"logOffset":0}', latestOffset=None)]
     Tally("p", told.append, lambda: 1.0).take([made])
     assert told[0].lag is None and "lag" not in told[0].line()
+
+
+def test_what_was_counted_is_found_in_reports_of_spark_connect() -> None:
+    told: list[Progress] = []
+    made = report(0, 6)
+    schema = {"type": "struct", "fields": [{"name": "rows"}, {"name": "dead"}]}
+    made.observedMetrics = {"headrace": Row("values", "schema")([3, 1], schema)}
+    Tally("p", told.append, lambda: 1.0).take([made])
+    assert (told[0].messages, told[0].dead_letters) == (3, 1)
 
 
 def test_lines_for_people() -> None:

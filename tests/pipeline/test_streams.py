@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -313,6 +314,30 @@ def test_topic_to_topic_by_sql(spark: SparkSession, url: str, client: Client, to
     assert (summary.messages, summary.dead_letters) == (11, 1)
     assert values(client, f"{topic}-out") == [{"id": number, "amount": number * 1.5} for number in (7, 8, 9)]
     assert [row["value"] for row in messages(client, f"{topic}-dead")] == [b"nothing"]
+
+
+def test_windows_end_with_the_watermark(
+    spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path
+) -> None:
+    client.create_topic(topic)
+    tables = {
+        "server": {"url": url},
+        "source": {"topic": topic, "schema": "at TIMESTAMP", "watermark": "at", "watermark_delay_seconds": 20},
+        "steps": [
+            {"name": "counted", "sql": "SELECT window.start, count(*) AS n FROM source GROUP BY window(at, '1 minute')"}
+        ],
+        "sink": {"format": "json", "path": str(tmp_path / "table")},
+        "run": {"checkpoint": str(tmp_path / "checkpoint")},
+    }
+    endless = {**tables, "source": {"topic": topic, "schema": "at TIMESTAMP"}}
+    with pytest.raises(InvalidInput, match="steps"):
+        Pipeline.of(endless).check(spark)
+    for seconds in ((0, 10, 70), (20, 200)):
+        publish(client, topic, [{"at": f"2026-07-01T12:0{second // 60}:{second % 60:02d}Z"} for second in seconds])
+        run(spark, tables)
+    texts = [file.read_text() for file in (tmp_path / "table").glob("*.json")]
+    found = sorted(json.loads(line)["n"] for text in texts for line in text.splitlines())
+    assert found == [1, 3], "the window that has not ended is not there"
 
 
 def test_what_cannot_work_is_refused_before_anything_runs(

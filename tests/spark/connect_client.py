@@ -27,6 +27,7 @@ def main(url: str, topic: str, directory: str) -> None:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
+    from headrace.spark import Pipeline
     from headrace.spark.functions import partition_for
     from tests.spark.starting import PatientQuery
 
@@ -55,7 +56,14 @@ def main(url: str, topic: str, directory: str) -> None:
         .trigger(availableNow=True)
     )
     PatientQuery(streaming.start).finish(PATIENCE_SECONDS)
+    tables = {
+        "server": {"url": url},
+        "source": {"topic": topic},
+        "sink": {"topic": f"{topic}-piped", "partitions": 2},
+        "run": {"checkpoint": f"{directory}/piped"},
+    }
     told = {
+        "piped": Pipeline.of(tables).run(spark, once=True).messages,
         "is_connect": isinstance(spark, ConnectSession),
         "values": sorted(bytes(row.value).decode() for row in rows),
         "placed": all(row.partition == row.chosen for row in rows),

@@ -13,7 +13,7 @@ from headrace.broker import Broker
 from headrace.core.errors import Forbidden, Unauthenticated, Untrusted
 from headrace.protocols.flight.server import FlightServer
 from headrace.spark.options import read_options, write_options
-from headrace.spark.read.batch_reader import BatchReader
+from headrace.spark.reader.batch_reader import BatchReader
 from headrace.spark.schema import read_schema
 from headrace.spark.write.writers import BatchWriter
 

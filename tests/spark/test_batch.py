@@ -11,7 +11,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 
+import headrace.spark
 from headrace.client import Client
+from headrace.core.errors import InvalidInput
+from headrace.spark.reader.frame import option_text
 from headrace.spark.schema import READ_COLUMNS
 from tests.spark.topics import numbers, publish, read, values_of
 
@@ -100,6 +103,30 @@ def test_queries_over_one_load_do_not_narrow_each_other(
         assert frame.where("offset >= 45").union(frame.where("offset < 5")).count() == 20
     finally:
         spark.conf.set(PUSHING, before or "false")
+
+
+def test_the_fast_read_gives_the_rows_of_the_data_source(
+    spark: SparkSession, client: Client, url: str, topic: str
+) -> None:
+    client.create_topic(topic, partitions=3)
+    assert headrace.spark.read(spark, topic, url=url).collect() == []
+    columns = {
+        "value": [b"1", b"2", b"3"],
+        "key": pa.array([b"a", None, b"b"], pa.binary()),
+        "attributes": pa.array([[("k", b"v")], None, []], pa.map_(pa.string(), pa.binary())),
+        "producer_id": ["p", "p", "p"],
+        "seqno": [1, 2, 3],
+    }
+    with client.producer(topic, codec="zstd") as producer:
+        producer.send_batch(pa.record_batch(columns))
+    for options in ({}, {"columns": ["value", "topic", "offset"]}, {"minPartitions": 5, "decode": False}):
+        given = {name: option_text(value) for name, value in options.items()}
+        frame = headrace.spark.read(spark, [topic], url=url, **options)
+        own = read(spark, url, topic, **given)
+        assert frame.schema == own.schema
+        assert sorted(map(str, frame.collect())) == sorted(map(str, own.collect()))
+    with pytest.raises(InvalidInput, match="metadata"):
+        headrace.spark.read(spark, url=url, metadata="topics")
 
 
 def test_a_topic_is_a_table_of_sparks_catalog(spark: SparkSession, client: Client, url: str, topic: str) -> None:

@@ -35,9 +35,10 @@ def test_a_connect_client_reads_writes_and_streams(client: Client, url: str, top
     )
     assert ended.returncode == 0, ended.stderr[-4000:]
     told = json.loads(ended.stdout.splitlines()[-1])
-    assert told == {"is_connect": True, "values": sorted(str(number) for number in range(20)), "placed": True}
+    values = sorted(str(number) for number in range(20))
+    assert told == {"is_connect": True, "values": values, "placed": True, "piped": 20}
     contents = contents_of(client, topic)
-    for copy in (f"{topic}-batch", f"{topic}-stream"):
+    for copy in (f"{topic}-batch", f"{topic}-stream", f"{topic}-piped"):
         found = contents_of(client, copy)
         assert {partition: sorted(rows) for partition, rows in found.items()} == {
             partition: sorted(rows) for partition, rows in contents.items()

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import InvalidInput, MessagesLost
-from headrace.spark.read import stream_offsets
-from headrace.spark.read.data_loss import DataLoss, kept_of
-from headrace.spark.read.rate_limit import waiting, within_bytes, within_messages
-from headrace.spark.read.splits import Range, Ranges, Split, TopicPartition, ranges_between, split
+from headrace.spark.reader import stream_offsets
+from headrace.spark.reader.data_loss import DataLoss, kept_of
+from headrace.spark.reader.rate_limit import waiting, within_bytes, within_messages
+from headrace.spark.reader.splits import Range, Ranges, Split, TopicPartition, ranges_between, split
 
 PROPERTY = settings(deadline=None, derandomize=True)
 PLACES = [TopicPartition(7, "orders", partition) for partition in range(10)]

@@ -10,7 +10,7 @@ import pytest
 from headrace.client import Client
 from headrace.core.errors import InvalidInput, Undecodable
 from headrace.spark.options import read_options
-from headrace.spark.read.splits import Split
+from headrace.spark.reader.splits import Split
 from tests import poison
 from tests.spark.test_stream_reader import one, reader_of
 

@@ -6,8 +6,8 @@ import json
 from types import SimpleNamespace
 
 from headrace.spark import MessagesBehind, messages_behind
-from headrace.spark.read.splits import Offsets, TopicPartition
-from headrace.spark.read.stream_offsets import encode
+from headrace.spark.reader.splits import Offsets, TopicPartition
+from headrace.spark.reader.stream_offsets import encode
 
 ORDERS, SALES = TopicPartition(3, "orders", 0), TopicPartition(4, "sales", 0)
 

@@ -11,9 +11,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.client import Client, connect
 from headrace.spark.connection import Connection
-from headrace.spark.read import split_reader as reading
-from headrace.spark.read.split_reader import SplitReader
-from headrace.spark.read.splits import Range, Split, TopicPartition
+from headrace.spark.reader import split_reader as reading
+from headrace.spark.reader.split_reader import SplitReader
+from headrace.spark.reader.splits import Range, Split, TopicPartition
 from headrace.spark.schema import read_schema
 from tests.server_process import ServerProcess
 

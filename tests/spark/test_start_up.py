@@ -39,7 +39,8 @@ def test_workers_import_the_installed_pyspark(spark: SparkSession) -> None:
 
 
 def test_nothing_imports_pandas_before_there_is_need_for_it() -> None:
-    modules = "headrace.spark.source, headrace.spark.read.stream_reader, headrace.spark.write.writers, headrace.client"
+    names = ("spark.source", "spark.reader.stream_reader", "spark.write.writers", "client")
+    modules = ", ".join(f"headrace.{name}" for name in names)
     command = f"import sys, {modules}; print('pandas' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     assert told.stdout == "False\n"

@@ -17,8 +17,8 @@ from headrace.broker import Broker
 from headrace.client import Client
 from headrace.core.errors import InvalidInput, MessagesLost
 from headrace.spark.options import read_options
-from headrace.spark.read.splits import Range, Split, TopicPartition
-from headrace.spark.read.stream_reader import StreamReader
+from headrace.spark.reader.splits import Range, Split, TopicPartition
+from headrace.spark.reader.stream_reader import StreamReader
 from headrace.spark.schema import read_schema
 from tests.spark.conftest import AdvancingClock
 from tests.spark.topics import numbers, publish

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from headrace.spark.pipeline import Pipeline
     from headrace.spark.progress import MessagesBehind, messages_behind
+    from headrace.spark.reader.frame import read
 
-__all__ = ["MessagesBehind", "Pipeline", "messages_behind"]
+__all__ = ["MessagesBehind", "Pipeline", "messages_behind", "read"]
 
 _MODULES: Final = {
     "MessagesBehind": "headrace.spark.progress",
     "Pipeline": "headrace.spark.pipeline",
     "messages_behind": "headrace.spark.progress",
+    "read": "headrace.spark.reader.frame",
 }
 
 

@@ -23,7 +23,7 @@ from headrace.core.names import check_group_name, check_id, check_topic_name, to
 from headrace.core.positions import EARLIEST, LATEST, PerPartition, Position, parse_position, parse_time
 from headrace.core.settings import TopicSettings
 from headrace.spark.connection import Connection, default_url
-from headrace.spark.read.subscription import Subscription, check_pattern
+from headrace.spark.reader.subscription import Subscription, check_pattern
 from headrace.spark.schema import METADATA, READ_COLUMNS, Metadata
 
 Delivery = Literal["exactly-once", "at-least-once"]
@@ -229,7 +229,8 @@ def _topics(text: str | None) -> tuple[str, ...]:
     """Names divided by commas, each once."""
     if text is None:
         return ()
-    named = {topic_key(name.strip()): name.strip() for name in text.split(",")}
+    names = [name.strip(" ") for name in text.split(",")]
+    named = {topic_key(name): name for name in names}
     return tuple(check_topic_name(name) for name in named.values())
 
 

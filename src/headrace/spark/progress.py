@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.read import stream_offsets
-from headrace.spark.read.splits import TopicPartition
+from headrace.spark.reader import stream_offsets
+from headrace.spark.reader.splits import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

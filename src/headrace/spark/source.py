@@ -20,8 +20,8 @@ from pyspark.sql.types import StructType
 from headrace.core.errors import InvalidInput
 from headrace.spark.metadata import MetadataReader
 from headrace.spark.options import check_batch, check_stream, read_options, table_options, write_options
-from headrace.spark.read.batch_reader import BatchReader
-from headrace.spark.read.stream_reader import StreamReader
+from headrace.spark.reader.batch_reader import BatchReader
+from headrace.spark.reader.stream_reader import StreamReader
 from headrace.spark.schema import (
     METADATA,
     check_writable,

@@ -50,11 +50,17 @@ def check(description: Description) -> None:
 
 def _check_source(description: Description) -> None:
     source = description.source
+    if source.watermark is not None and not description.is_stream:
+        raise InvalidInput("source.watermark", source.watermark[:100], "it does not apply to a batch: remove it")
+    if not 0 <= source.watermark_delay_seconds <= WINDOW_SECONDS_MAX:
+        rule = f"it must be from 0 to {WINDOW_SECONDS_MAX}"
+        raise InvalidInput("source.watermark_delay_seconds", str(source.watermark_delay_seconds), rule)
     if isinstance(source, FormatSource):
         if source.format == "headrace":
             raise InvalidInput("source.format", "headrace", "set source.topic to read a topic")
         return
-    _named("source.topic", source.topic, check_topic_name)
+    for topic in source.topics:
+        _named("source.topic", topic, check_topic_name)
     if source.group is not None:
         _named("source.group", source.group, check_group_name)
     elif source.important is not None:
@@ -188,7 +194,12 @@ def _check_run(description: Description) -> None:
         _refuse(run, ("checkpoint", "trigger_seconds"), "run", "it does not apply to a batch: remove it")
         if run.output_mode != Run().output_mode:
             raise InvalidInput("run.output_mode", run.output_mode, "it does not apply to a batch: remove it")
+        if run.load_id is not None:
+            _named("run.load_id", run.load_id, lambda name: check_id("run.load_id", name))
+            if not isinstance(description.sink, TopicSink):
+                raise InvalidInput("run.load_id", run.load_id[:100], "it applies to loads into a topic: remove it")
         return
+    _refuse(run, ("load_id",), "run", "it does not apply to a stream, which continues from its checkpoint: remove it")
     _check_path("run.checkpoint", run.checkpoint)
     if run.trigger_seconds is not None and run.trigger_seconds < 0:
         raise InvalidInput("run.trigger_seconds", str(run.trigger_seconds), "it must not be negative")
@@ -196,8 +207,8 @@ def _check_run(description: Description) -> None:
 
 def _check_loops(description: Description) -> None:
     """Source, sink and dead letters must be different. Topic names are case-insensitive, as in the broker."""
-    ends = dict(_ends(description))
-    for (one, place), (other, same) in ((a, b) for a in ends.items() for b in ends.items() if a[0] < b[0]):
+    ends = list(_ends(description))
+    for (one, place), (other, same) in ((a, b) for a in ends for b in ends if a[0] < b[0]):
         if place == same:
             shown = place[1] if isinstance(place, tuple) else str(place)
             raise InvalidInput(
@@ -210,7 +221,8 @@ def _check_loops(description: Description) -> None:
 def _ends(description: Description) -> Iterable[tuple[str, Any]]:
     source, sink, dead = description.source, description.sink, description.dead_letters
     if isinstance(source, TopicSource):
-        yield "source.topic", (description.url_of(source), topic_key(source.topic))
+        for topic in source.topics:
+            yield "source.topic", (description.url_of(source), topic_key(topic))
     if isinstance(sink, TopicSink):
         yield "sink.topic", (description.url_of(sink), topic_key(sink.topic))
     if isinstance(dead, DeadTopic):

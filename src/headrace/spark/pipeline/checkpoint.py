@@ -115,6 +115,8 @@ def fingerprint(description: Description) -> dict[str, str]:
         "dead_letters": _end(description.dead_letters),
         "run.output_mode": description.run.output_mode,
     }
+    if source.watermark is not None:
+        parts["source.watermark"] = [source.watermark, source.watermark_delay_seconds]
     for number, step in enumerate(description.steps):
         parts[f"steps.{step.name}"] = [number, " ".join((step.sql or "").split()), step.function]
     parts["steps"] = [step.name for step in description.steps]

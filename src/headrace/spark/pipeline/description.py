@@ -51,6 +51,8 @@ class Server(Section, frozen=True, kw_only=True):
 class TopicSource(Section, frozen=True, kw_only=True):
     """Messages of a topic.
 
+    watermark, watermark_delay_seconds: the event time of rows, a timestamp in SQL, and how much later than the newest
+        a row may come; for aggregations over windows and for joins of streams.
     on_undecodable: what to do with a value that cannot be decoded by its codec; if omitted, it goes to the dead
         letters if there are any, otherwise it fails the pipeline.
     """
@@ -72,7 +74,14 @@ class TopicSource(Section, frozen=True, kw_only=True):
     decode: bool | None = None
     on_undecodable: Literal["raise", "raw", "skip"] | None = None
     columns: list[str] | None = None
+    watermark: str | None = None
+    watermark_delay_seconds: float = 0.0
     options: dict[str, str] = {}
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics by name."""
+        return [name.strip(" ") for name in self.topic.split(",")]
 
 
 class FormatSource(Section, frozen=True, kw_only=True):
@@ -82,6 +91,8 @@ class FormatSource(Section, frozen=True, kw_only=True):
     mode: Mode = "batch"
     path: str | None = None
     schema: str | None = None
+    watermark: str | None = None
+    watermark_delay_seconds: float = 0.0
     options: dict[str, str] = {}
 
 
@@ -164,12 +175,14 @@ class Run(Section, frozen=True, kw_only=True):
     """How a pipeline runs; a trigger of 0 seconds starts the next batch at once.
 
     report: whether it reports its progress to the broker, for `headrace pipeline list` and the console.
+    load_id: identifies a batch load into a topic, so that a second run loads nothing.
     """
 
     checkpoint: str | None = None
     trigger_seconds: float | None = None
     output_mode: Literal["append", "update"] = "append"
     report: bool = True
+    load_id: str | None = None
 
 
 Source = TopicSource | FormatSource
@@ -178,7 +191,7 @@ DeadLetters = DeadTopic | DeadTable
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole pipeline."""
+    """A whole pipeline; `directory` is that of its file, where modules of steps are found."""
 
     name: str
     server: Server
@@ -189,6 +202,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: DeadLetters | None
     run: Run
     spark: dict[str, str]
+    directory: str | None = None
 
     @property
     def is_stream(self) -> bool:

@@ -48,7 +48,7 @@ def load(file: Path, variables: Mapping[str, str]) -> Description:
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput("pipeline", str(file), f"it cannot be read: {error}") from None
-    return parse(text, variables, file.stem)
+    return msgspec.structs.replace(parse(text, variables, file.stem), directory=str(file.absolute().parent))
 
 
 def parse(text: str, variables: Mapping[str, str], name: str = "pipeline") -> Description:

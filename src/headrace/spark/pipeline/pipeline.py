@@ -40,24 +40,26 @@ from headrace.spark.pipeline.description import (
     TABLE_FORMATS,
     DeadTopic,
     Description,
+    FormatSource,
     ReportSink,
     TableSink,
     TopicSink,
 )
 from headrace.spark.pipeline.frame.deduplication import deduplicate
 from headrace.spark.pipeline.frame.parse import METRICS, typed
-from headrace.spark.pipeline.frame.source import connection_options, read_source
+from headrace.spark.pipeline.frame.source import connection_options, read_source, with_watermark
 from headrace.spark.pipeline.frame.steps import run_steps
 from headrace.spark.pipeline.load import describe, load
+from headrace.spark.pipeline.load_id import load_id
 from headrace.spark.pipeline.lock import unusable
-from headrace.spark.pipeline.preflight import check_sink_id, check_tables, check_topics, make_topics
+from headrace.spark.pipeline.preflight import check_sink_id, check_tables, check_topics, is_loaded, make_topics
 from headrace.spark.pipeline.progress import LINE_SECONDS, Progress, Summary, Tally
 from headrace.spark.pipeline.reporter import Reporter
 from headrace.spark.pipeline.sinks.sink import AnyFormat, BatchReport, SinkWriter, order_columns
 from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter, TableSinkWriter
 from headrace.spark.pipeline.sinks.topic_sink import DeadTopicSinkWriter, TopicSinkWriter
 from headrace.spark.pipeline.spark_errors import PipelineFailed, failure_of
-from headrace.spark.pipeline.spark_logs import analysis
+from headrace.spark.pipeline.spark_logs import analysis, check_streaming
 from headrace.spark.write.fingerprint import BatchId, batch_id
 
 _ROW: Final = "_headrace_good"
@@ -87,6 +89,7 @@ class _Built:
     dead: SinkWriter | None
     checkpoint: Checkpoint | None
     counts: Observation | None
+    load: str | None
 
     def duplicates(self) -> int:
         """The number of rows that the sinks dropped as duplicates."""
@@ -147,6 +150,14 @@ def _counted(counts: Observation) -> dict[str, Any]:
         return counts.get
     except Py4JJavaError:
         return {}
+
+
+def _files(read: DataFrame, description: Description) -> list[str]:
+    """The files of a batch; none of a source that has none."""
+    if description.is_stream or not isinstance(description.source, FormatSource):
+        return []
+    with analysis("source.format", description.source.format):
+        return list(read.inputFiles())
 
 
 def _file_name(name: str) -> str:
@@ -265,32 +276,36 @@ class Pipeline:
         checkpoint = Checkpoint(description) if description.is_stream else None
         _configure(spark, _CONFIGURATION | description.spark)
         writer = checkpoint.sink_id if checkpoint is not None else _file_name(description.name)
-        sink, dead = self._sink(writer), self._dead_letters(writer)
         counts = Observation() if checkpoint is None else None
-        parts = typed(read_source(spark, description), description, counts or METRICS)
+        read = read_source(spark, description)
+        load = load_id(description, _files(read, description))
+        sink, dead = self._sink(writer, load), self._dead_letters(writer, load)
+        parts = typed(read, description, counts or METRICS)
         kept = deduplicate(parts.rows, description.deduplicate) if description.deduplicate else parts.rows
-        rows = sink.prepare(run_steps(spark, kept, description))
+        rows = sink.prepare(run_steps(spark, with_watermark(kept, description.source), description))
         if dead is not None and parts.dead is not None:
             rows = _together(rows, dead.prepare(parts.dead))
-        return _Built(rows, sink, dead, checkpoint, counts)
+        if checkpoint is not None:
+            check_streaming(rows, description.run.output_mode)
+        return _Built(rows, sink, dead, checkpoint, counts, load)
 
-    def _sink(self, writer: str) -> SinkWriter:
+    def _sink(self, writer: str, load: str | None) -> SinkWriter:
         sink = self.description.sink
         if isinstance(sink, ReportSink):
             self.report = BatchReport(sink)
             return self.report
         if isinstance(sink, TopicSink):
             options = connection_options(self.description.server, self.description.url_of(sink))
-            return TopicSinkWriter(sink, options, writer)
+            return TopicSinkWriter(sink, options, writer, load)
         return self._table(sink, writer, "sink") if sink.format in TABLE_FORMATS else AnyFormat(sink)
 
-    def _dead_letters(self, writer: str) -> SinkWriter | None:
+    def _dead_letters(self, writer: str, load: str | None) -> SinkWriter | None:
         dead = self.description.dead_letters
         if dead is None:
             return None
         if isinstance(dead, DeadTopic):
             options = connection_options(self.description.server, self.description.url_of(dead))
-            return DeadTopicSinkWriter(TopicSink(topic=dead.topic), options, writer)
+            return DeadTopicSinkWriter(TopicSink(topic=dead.topic), options, writer, load)
         return self._table(TableSink(format=dead.format, path=dead.path), writer, "dead_letters")
 
     def _table(self, sink: TableSink, writer: str, field: str) -> SinkWriter:
@@ -298,6 +313,8 @@ class Pipeline:
         return kind(sink, writer, self.description.is_stream, field)
 
     def _run_batch(self, built: _Built) -> Summary:
+        if built.load is not None and is_loaded(self.description, built.load):
+            return Summary(pipeline=self.description.name, batches=0, messages=0, dead_letters=0, is_repeated=True)
         try:
             built.write(built.rows, None)
         except (PySparkException, Py4JJavaError) as error:

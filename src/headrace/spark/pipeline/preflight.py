@@ -50,6 +50,14 @@ def make_topics(description: Description) -> None:
                     make_topic(client, part.topic, part.partitions, part.settings)
 
 
+def is_loaded(description: Description, load: str) -> bool:
+    """Whether a load was published before."""
+    sink = description.sink
+    assert isinstance(sink, TopicSink), "other loads have no id"
+    with connected(description, sink) as client:
+        return client.last_commit(sink.topic, load) is not None
+
+
 def check_sink_id(description: Description, sink_id: str) -> None:
     """Raise for an id that has written from another checkpoint.
 
@@ -76,7 +84,8 @@ def check_tables(description: Description, sink_id: str) -> None:
 
 def _check_topic(client: Client, part: TopicSource | TopicSink | DeadTopic) -> None:
     if isinstance(part, TopicSource):
-        client.describe_topic(part.topic)
+        for topic in part.topics:
+            client.describe_topic(topic)
         return
     try:
         client.last_commit(part.topic, _NOBODY)

@@ -42,7 +42,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pipeline did in one run."""
+    """What a pipeline did in one run; `is_repeated` if it was a load that an earlier run had done."""
 
     pipeline: str
     batches: int
@@ -50,9 +50,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: int
     duplicates: int = 0
     is_refused: bool = False
+    is_repeated: bool = False
 
     def line(self) -> str:
         """For people."""
+        if self.is_repeated:
+            return f"{self.pipeline}: done, nothing written: the same input was loaded before"
         lost = _not_written(self.dead_letters, self.duplicates)
         return f"{self.pipeline}: done, {self.messages:,} messages in {self.batches:,} batches{lost}"
 
@@ -120,6 +123,10 @@ def _counted(report: Any) -> tuple[int, int]:
     metrics = report.observedMetrics.get(METRICS)
     if metrics is None:
         return report.numInputRows, 0
+    if "rows" not in metrics:
+        # On Spark Connect a row of metrics comes as its schema and its values.
+        names = [field["name"] for field in metrics["schema"]["fields"]]
+        metrics = dict(zip(names, metrics["values"], strict=True))
     return metrics["rows"], metrics["dead"]
 
 

@@ -99,7 +99,8 @@ class Reporter:
         assert self._part is not None, "it is started for a pipeline with a topic"
         try:
             with connected(self._description, self._part) as client:
-                self._send_all(client, self._part.topic)
+                part = self._part
+                self._send_all(client, part.topics[0] if isinstance(part, TopicSource) else part.topic)
         except Exception:
             logger.debug("cannot report the progress of %s", self._name, exc_info=True)
 

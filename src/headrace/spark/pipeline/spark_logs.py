@@ -9,6 +9,7 @@ from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.spark_errors import carried, failure_of
@@ -37,6 +38,21 @@ def analysis(field: str, value: str) -> Iterator[None]:
     finally:
         for log, was_disabled in zip(logs, were_disabled, strict=True):
             log.disabled = was_disabled
+
+
+def check_streaming(rows: DataFrame, output_mode: str) -> None:
+    """Raise for a query that Spark cannot run as a stream, such as an aggregation that would never end.
+
+    Spark checks this only when a query starts. On Spark Connect there is no other way to ask, and it is left to that.
+    """
+    plan, java = getattr(rows, "_jdf", None), getattr(rows.sparkSession, "_jvm", None)
+    if plan is None or java is None:
+        return
+    modes = java.org.apache.spark.sql.streaming.OutputMode
+    mode = modes.Update() if output_mode == "update" else modes.Append()
+    checker = java.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    with analysis("steps", f"not possible in a stream with output mode {output_mode}"):
+        checker.checkForStreaming(plan.queryExecution().analyzed(), mode)
 
 
 def quoted(name: str) -> str:

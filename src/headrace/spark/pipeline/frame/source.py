@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamReader
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampType
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.description import Description, FormatSource, Server, TopicSource
 from headrace.spark.pipeline.spark_logs import analysis, first_line
+from headrace.spark.reader.frame import option_text, read_frame
 
 # What a row of text that does not fit its schema is kept in.
 CORRUPT: Final = "_headrace_corrupt"
+EVENT_TIME: Final = "event_time"
 _SCHEMA_IN_READER: Final = frozenset({"json", "csv"})
 _OPTIONS: Final = {
     "group": "group",
@@ -40,37 +42,48 @@ def read_source(spark: SparkSession, description: Description) -> DataFrame:
     reader: Any = spark.readStream if description.is_stream else spark.read
     with analysis("source", source.topic if isinstance(source, TopicSource) else source.format):
         if isinstance(source, TopicSource):
-            return _topic(reader, source, description)
+            options = _options(source, description)
+            if description.is_stream:
+                return spark.readStream.format("headrace").options(**options).load()
+            return read_frame(spark, options)
         return _format(reader, source)
 
 
-def _topic(reader: DataFrameReader | DataStreamReader, source: TopicSource, description: Description) -> DataFrame:
+def with_watermark(rows: DataFrame, source: TopicSource | FormatSource, place: str = "source") -> DataFrame:
+    """The rows with their event time; if that is not a column of theirs, it is added as `event_time`."""
+    if source.watermark is None or not rows.isStreaming:
+        return rows
+    with analysis(f"{place}.watermark", source.watermark):
+        kind = rows.select(F.expr(source.watermark)).schema[0].dataType
+        if not isinstance(kind, TimestampType):
+            rule = f"it must be a timestamp, but is {kind.simpleString()}"
+            raise InvalidInput(f"{place}.watermark", source.watermark, rule)
+        name = source.watermark
+        if name not in rows.columns:
+            name, rows = EVENT_TIME, rows.withColumn(EVENT_TIME, F.expr(source.watermark))
+        return rows.withWatermark(name, f"{int(source.watermark_delay_seconds * 1000)} milliseconds")
+
+
+def _options(source: TopicSource, description: Description) -> dict[str, str]:
+    """The options of the data source."""
     options = connection_options(description.server, description.url_of(source)) | {"topic": source.topic}
     if source.starting_offsets is None and source.starting_timestamp is None:
         options["startingOffsets"] = "earliest"
     for key, name in _OPTIONS.items():
         value = getattr(source, key)
         if value is not None:
-            options[name] = _text(value)
+            options[name] = option_text(value)
     if description.buries_undecodable:
         options["onUndecodable"] = "raw"
         if source.columns is not None:
-            options["columns"] = _text(list(dict.fromkeys([*source.columns, "codec"])))
-    return reader.format("headrace").options(**(options | source.options)).load()
+            options["columns"] = option_text(list(dict.fromkeys([*source.columns, "codec"])))
+    return options | source.options
 
 
 def connection_options(server: Server, url: str) -> dict[str, str]:
     """How the data source reaches a broker."""
     given = {"url": url, "token": server.token, "rootCertificates": server.ca}
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return ",".join(value)
-    return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
 def _format(reader: DataFrameReader | DataStreamReader, source: FormatSource) -> DataFrame:

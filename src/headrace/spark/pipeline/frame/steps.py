@@ -8,9 +8,11 @@ written. SQL may call `fnv1a64(binary)` and `partition_for(binary, partitions)`,
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
+from pyspark import cloudpickle
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,17 +29,17 @@ def run_steps(spark: SparkSession, rows: DataFrame, description: Description) ->
     rows.createOrReplaceTempView("source")
     _add_partitions(spark, description)
     for number, step in enumerate(description.steps):
-        rows = _run(spark, rows, step, f"steps.{number}")
+        rows = _run(spark, rows, step, f"steps.{number}", description.directory)
         rows.createOrReplaceTempView(step.name)
     return rows
 
 
-def _run(spark: SparkSession, rows: DataFrame, step: Step, place: str) -> DataFrame:
+def _run(spark: SparkSession, rows: DataFrame, step: Step, place: str, directory: str | None) -> DataFrame:
     if step.sql is not None:
         with analysis(f"{place}.sql", step.sql):
             return spark.sql(step.sql)
     assert step.function is not None
-    function = _function(step.function, place)
+    function = _function(step.function, place, directory)
     with analysis(f"{place}.function", step.function):
         try:
             made = function(rows)
@@ -53,10 +55,16 @@ def _run(spark: SparkSession, rows: DataFrame, step: Step, place: str) -> DataFr
     return made
 
 
-def _function(name: str, place: str) -> Callable[[DataFrame], Any]:
+def _function(name: str, place: str, directory: str | None) -> Callable[[DataFrame], Any]:
     module, _, function = name.partition(":")
+    if directory is not None and directory not in sys.path:
+        sys.path.insert(0, directory)
     try:
-        found: Callable[[DataFrame], Any] = getattr(importlib.import_module(module), function)
+        imported = importlib.import_module(module)
+        found: Callable[[DataFrame], Any] = getattr(imported, function)
+        if directory is not None and (imported.__file__ or "").startswith(f"{directory}/"):
+            # Python workers of a session that is already running do not look there: its functions travel whole.
+            cloudpickle.register_pickle_by_value(imported)  # type: ignore[no-untyped-call]
     except (ImportError, AttributeError) as error:
         raise InvalidInput(f"{place}.function", name, f"it cannot be loaded: {error}") from None
     return found

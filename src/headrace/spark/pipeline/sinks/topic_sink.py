@@ -5,8 +5,8 @@ by way of `.format("headrace")` since Spark hands no result of a commit back, an
 topic did not take because it had them.
 
 The commit has the sink's id and the batch's number, so that the broker takes each batch once, however often Spark tries
-it. A batch that is not of a stream has an id of its own: published whole, or not at all. Stages of a batch that failed
-expire in the broker.
+it. A batch that is not of a stream has an id of its own, that of its load if it has one: published whole, or not at
+all. Stages of a batch that failed expire in the broker.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ _STAGED: Final = pa.schema([("stage", pa.string()), ("rows", pa.int64())])
 class TopicSinkWriter:
     """Messages to one topic."""
 
-    def __init__(self, sink: TopicSink, options: dict[str, str], sink_id: str | None) -> None:
+    def __init__(self, sink: TopicSink, options: dict[str, str], sink_id: str | None, load: str | None = None) -> None:
         self._sink = sink
+        self._load = load
         self._options = write_options(options | {"topic": sink.topic}, is_stream=False)
         self._sink_id = sink_id
         self.duplicates = 0
@@ -64,7 +65,8 @@ class TopicSinkWriter:
         staged = in_order(rows).mapInArrow(_staging(self._options), "stage STRING, rows BIGINT").collect()
         topic, connection = self._sink.topic, self._options.connection
         pieces = [StagedPiece(topic, row.stage, row.rows) for row in staged]
-        writer = f"pipeline-{uuid.uuid4().hex}" if batch is None else str(self._sink_id)
+        single = self._load or f"pipeline-{uuid.uuid4().hex}"
+        writer = single if batch is None else str(self._sink_id)
         if pieces:
             key = BatchId(0) if batch is None else batch
             self.duplicates += publish_stages(connection, topic, pieces, writer, key, "sink.sink_id")

@@ -36,13 +36,13 @@ from headrace.core.limits import FETCH_BYTES_MAX
 from headrace.core.names import topic_key
 from headrace.core.positions import EARLIEST
 from headrace.spark.options import ReadOptions, default_start
-from headrace.spark.read import stream_offsets
-from headrace.spark.read.batch_reader import split_reader
-from headrace.spark.read.data_loss import DataLoss, face_deleted, kept_of
-from headrace.spark.read.group_progress import GroupProgress
-from headrace.spark.read.rate_limit import waiting, within_bytes, within_messages
-from headrace.spark.read.splits import Bounds, Offsets, Ranges, Split, TopicPartition, split
-from headrace.spark.read.subscription import by_topic
+from headrace.spark.reader import stream_offsets
+from headrace.spark.reader.batch_reader import split_reader
+from headrace.spark.reader.data_loss import DataLoss, face_deleted, kept_of
+from headrace.spark.reader.group_progress import GroupProgress
+from headrace.spark.reader.rate_limit import waiting, within_bytes, within_messages
+from headrace.spark.reader.splits import Bounds, Offsets, Ranges, Split, TopicPartition, split
+from headrace.spark.reader.subscription import by_topic
 
 _WAIT_SECONDS: Final = 0.5
 

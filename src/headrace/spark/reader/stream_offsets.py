@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.read.splits import Offsets, TopicPartition
+from headrace.spark.reader.splits import Offsets, TopicPartition
 
 VERSION: Final = 2
 # The id of a topic in version 1.

@@ -15,7 +15,7 @@ from headrace.core.errors import InvalidInput, TopicNotFound
 from headrace.core.names import topic_key
 from headrace.core.positions import Earliest, Latest, Position, moment, resolve
 from headrace.spark.connection import Connection
-from headrace.spark.read.splits import Bounds, TopicPartition
+from headrace.spark.reader.splits import Bounds, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

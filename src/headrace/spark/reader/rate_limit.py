@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.spark.read.splits import Offsets, Ranges, TopicPartition
+from headrace.spark.reader.splits import Offsets, Ranges, TopicPartition
 
 MessagesWithin = Callable[[TopicPartition, int, int, int], int]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.core.errors import MessagesLost
-from headrace.spark.read.splits import Bounds, Ranges, TopicPartition
+from headrace.spark.reader.splits import Bounds, Ranges, TopicPartition
 
 _REMEDY: Final = (
     "Start again with a new checkpoint, or set failOnDataLoss=false to skip them; an important group keeps "

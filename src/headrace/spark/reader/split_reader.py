@@ -28,9 +28,9 @@ from headrace.client.consumer.decode import Broken, Decoder, OnUndecodable, Pack
 from headrace.client.retry import Backoff
 from headrace.core.errors import OffsetOutOfRange, ServerFailed
 from headrace.spark.connection import Connection
-from headrace.spark.read.data_loss import DataLoss, kept_of
-from headrace.spark.read.splits import Range, Split, TopicPartition
-from headrace.spark.read.subscription import Subscription
+from headrace.spark.reader.data_loss import DataLoss, kept_of
+from headrace.spark.reader.splits import Range, Split, TopicPartition
+from headrace.spark.reader.subscription import Subscription
 from headrace.spark.start.worker_tuning import settle
 
 _BATCH_MESSAGES: Final = 1 << 16

@@ -15,9 +15,9 @@ from pyspark.sql.types import StructType
 
 from headrace.core.positions import EARLIEST, LATEST
 from headrace.spark.options import ReadOptions, default_start
-from headrace.spark.read.data_loss import kept_of
-from headrace.spark.read.split_reader import SplitReader
-from headrace.spark.read.splits import Split, ranges_between, split
+from headrace.spark.reader.data_loss import kept_of
+from headrace.spark.reader.split_reader import SplitReader
+from headrace.spark.reader.splits import Split, ranges_between, split
 
 
 def split_reader(options: ReadOptions, schema: StructType) -> SplitReader:
