@@ -21,7 +21,7 @@ def test_the_life_of_a_topic(server: Server) -> None:
         "topic", "alter", "orders/2026 ü", "--partitions", "4", "--retention", "none", "--retention-bytes", "10G",
         "--deduplication", "payload", "--deduplication-window", "5m", "--deduplication-scope", "store",
         "--deduplication-window-messages", "5000",
-        "--codecs", "raw,zstd", "--message-bytes-max", "2M", "--json",
+        "--codecs", "raw,zstd", "--message-bytes-max", "2M", "--key-hash", "murmur2", "--json",
     ).json()  # fmt: skip
     assert len(changed["partitions"]) == 4
     assert changed["settings"] == {
@@ -33,6 +33,7 @@ def test_the_life_of_a_topic(server: Server) -> None:
         "deduplication_scope": "store",
         "codecs": ["raw", "zstd"],
         "message_bytes_max": 2 << 20,
+        "key_hash": "murmur2",
     }
     assert "Orders/2026 ü" in server.run("topic", "list", "--json").json()
 

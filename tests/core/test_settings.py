@@ -36,6 +36,7 @@ def test_defaults_keep_everything_and_deduplicate_by_producer() -> None:
         "deduplication_scope": "topic",
         "codecs": CODECS,
         "message_bytes_max": MESSAGE_BYTES_DEFAULT,
+        "key_hash": "fnv1a",
     }
 
 

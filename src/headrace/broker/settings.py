@@ -24,7 +24,7 @@ from headrace.core.limits import (
     TOPICS_IN_STORE,
     TOPICS_MAX,
 )
-from headrace.core.settings import DEFAULT_SETTINGS, Deduplication, Scope, TopicSettings
+from headrace.core.settings import DEFAULT_SETTINGS, Deduplication, KeyHash, Scope, TopicSettings
 
 
 class QueueApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,6 +55,7 @@ class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     deduplication_scope: Scope = DEFAULT_SETTINGS.deduplication_scope
     codecs: str = ",".join(DEFAULT_SETTINGS.codecs)
     message_bytes_max: int = DEFAULT_SETTINGS.message_bytes_max
+    key_hash: KeyHash = DEFAULT_SETTINGS.key_hash
 
     def __post_init__(self) -> None:
         self.settings()

@@ -63,6 +63,13 @@ class SettingsGiven:
     message_bytes_max: Annotated[
         str | None, typer.Option(help="Maximum size of a message: 500000, 2M. New topics: 1M.", metavar="SIZE")
     ] = None
+    key_hash: Annotated[
+        str | None,
+        typer.Option(
+            help="Hash of a key that chooses its partition: fnv1a, or murmur2 as in Kafka. New topics: fnv1a.",
+            metavar="CHOICE",
+        ),
+    ] = None
 
     def given(self) -> dict[str, Any]:
         """The given settings under the names that the server uses."""
@@ -74,6 +81,7 @@ class SettingsGiven:
             "deduplication": self.deduplication,
             "deduplication_window_messages": self.deduplication_window_messages,
             "deduplication_scope": self.deduplication_scope,
+            "key_hash": self.key_hash,
             "codecs": None if self.codecs is None else [codec.strip() for codec in self.codecs.split(",")],
         }
         unlimited = {"retention_seconds": self.retention, "retention_bytes": self.retention_bytes}

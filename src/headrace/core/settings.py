@@ -24,6 +24,7 @@ CODECS: Final = ("raw", "gzip", "zstd", "lzop")
 
 Deduplication = Literal["producer", "payload", "off"]
 Scope = Literal["topic", "store"]
+KeyHash = Literal["fnv1a", "murmur2"]
 
 
 class TopicOptions(TypedDict, total=False):
@@ -37,6 +38,7 @@ class TopicOptions(TypedDict, total=False):
     deduplication_scope: Scope
     codecs: Sequence[str]
     message_bytes_max: int
+    key_hash: KeyHash
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,6 +54,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     deduplication_scope: where payloads must be unique: in this `topic`, or in all topics with the scope `store`.
     codecs: the allowed codecs; a message without one counts as `raw`.
     message_bytes_max: the maximum size of a message: value, key and attributes.
+    key_hash: the hash of a key that chooses its partition: `fnv1a`, or `murmur2` as Kafka's clients do. After a change
+        later messages of a key may go to another partition than earlier ones.
     """
 
     retention_seconds: int | None = None
@@ -62,6 +66,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     deduplication_scope: Scope = "topic"
     codecs: tuple[str, ...] = CODECS
     message_bytes_max: int = MESSAGE_BYTES_DEFAULT
+    key_hash: KeyHash = "fnv1a"
 
     @classmethod
     def make(cls, **values: Any) -> TopicSettings:

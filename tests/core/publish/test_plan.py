@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headrace.core.hashing import fnv1a64, partition_of
 from headrace.core.limits import MICROSECONDS, SEQNO_JUMP_MAX
 from headrace.core.messages import STORED_SCHEMA, accept
+from headrace.core.murmur2 import murmur2_of
 from headrace.core.publish import state as topic_state
 from headrace.core.publish.payload_window import PayloadWindow, payloads_of
 from headrace.core.publish.plan import plan, plan_reset, replay
@@ -652,3 +653,17 @@ def test_a_reset_is_a_commit_of_its_own_that_lets_a_source_begin_anew() -> None:
         assert each.end_offsets.tolist() == ends
         assert each.next_number == commit.number + 1
         assert publish(each, numbered(1, 2, 2))[1].outcome.tolist() == [WRITTEN, WRITTEN, DUPLICATE_BY_SOURCE]
+
+
+def test_keys_choose_partitions_by_the_hash_of_the_topic() -> None:
+    keys = [b"%d" % number for number in range(50)]
+    expected = {
+        "fnv1a": [partition_of(key, 4) for key in keys],
+        "murmur2": [(murmur2_of(key) & 0x7FFFFFFF) % 4 for key in keys],
+    }
+    for key_hash, partitions in expected.items():
+        topic = TopicSettings.make(key_hash=key_hash)
+        for keyless in (0, 1):
+            batch = accepted(value=[b""] * (50 + keyless), key=[*keys, *[None] * keyless])
+            chosen = plan(batch, new_state(4), topic, NOW_US)[1].partition.tolist()
+            assert chosen[:50] == partitions

@@ -253,6 +253,20 @@ def test_one_topic_through_all_doors(site: Site) -> None:
     consumer.close()
 
 
+def test_native_producers_place_keys_as_clients_do(site: Site) -> None:
+    admin = AdminClient({"bootstrap.servers": site.bootstrap})
+    admin.create_topics([NewTopic("keyed", 5)])["keyed"].result(PATIENCE_SECONDS)
+    produce(site, "keyed", 30, partitioner="murmur2_random")
+    keys = [b"key %d" % number for number in range(7)]
+    columns = {"value": pa.array([b"native"] * 7), "key": pa.array(keys)}
+    site.broker.publish("keyed", pa.RecordBatch.from_pydict(columns))
+    places: dict[bytes, set[int]] = {}
+    for partition in range(5):
+        for key in site.broker.fetch("keyed", partition, 0).column("key").to_pylist():
+            places.setdefault(key, set()).add(partition)
+    assert {key: len(found) for key, found in places.items()} == dict.fromkeys(keys, 1)
+
+
 def test_topics_that_clients_ask_for_are_created(site: Site) -> None:
     produce(site, "asked-for", 1)
     assert site.broker.offsets("asked-for")[0] == (0, 1)

@@ -130,6 +130,7 @@ class TestPublishing:
             (r"headrace_publish('orders', NULL, '', ARRAY['\xff'::bytea, ''])", "invalid byte sequence"),
             ("headrace_publish('once', 'k', 'v')", "drops repeated payloads"),
             ("headrace_publish('packed', 'k', 'v')", "takes no raw values"),
+            ("headrace_publish('elsewhere', 'k', 'v')", "places keys by murmur2"),
         ],
     )
     def test_what_is_refused(self, site: Site, call: str, reason: str) -> None:
@@ -137,6 +138,7 @@ class TestPublishing:
         create(store, settings=DEFAULT_SETTINGS.change(message_bytes_max=10))
         create(store, "once", settings=DEFAULT_SETTINGS.change(deduplication="payload"))
         create(store, "packed", settings=DEFAULT_SETTINGS.change(codecs=("zstd",)))
+        create(store, "elsewhere", settings=DEFAULT_SETTINGS.change(key_hash="murmur2"))
         with site.plain() as user, pytest.raises(REFUSALS, match=reason):
             user.execute(f"SELECT {call}")
         assert site.ask("SELECT sum(tailid) FROM all_topics") == [(0,)]

@@ -85,7 +85,7 @@ def plan(
         batch = batch.take(pa.array(kept))
         if sources is not None:
             sources, seqno = RowSources(sources.code[kept], sources.sources), seqno[kept]
-    partition, round_robin, keyed = choose_partitions(batch, seqno, sources, state, time_us)
+    partition, round_robin, keyed = choose_partitions(batch, seqno, sources, state, time_us, settings.key_hash)
     order, directory = _assign_offsets(partition, state.end_offsets)
     receipts = _receipts(outcome, kept, partition, order, directory)
     rows = stored_rows(batch, order)

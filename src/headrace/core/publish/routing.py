@@ -1,7 +1,8 @@
 """Which partition a message goes to: explicit before key before the source's link before round-robin.
 
-The key chooses by FNV-1a 64 modulo partitions, bit for bit as seed 001 has it. Rows without a key and without a
-source take the partitions in turn; the first such row of a source without a link takes a turn for all of its source.
+The key chooses by FNV-1a 64 modulo partitions, bit for bit as seed 001 has it, or by murmur2 as Kafka's clients do.
+Rows without a key and without a source take the partitions in turn; the first such row of a source without a link takes
+a turn for all of its source.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.hashing import Bytes, Int64s, byte_rows, partition_rows
+from headrace.core.murmur2 import partitions_of
 from headrace.core.publish.payload_window import Bools
 from headrace.core.publish.sources import NO_LINK, NO_SOURCE, Int32s, RowSources, SourceTable, links_of
+from headrace.core.settings import KeyHash
 
 # A row whose partition is not chosen, and what a receipt holds as partition and offset of a duplicate.
 NOWHERE: Final = -1
@@ -59,17 +62,19 @@ def choose_partitions(
     sources: RowSources | None,
     state: RoutingState,
     now_us: int,
+    key_hash: KeyHash = "fnv1a",
 ) -> tuple[Int32s, int, Bools]:
     """The partition of every row, the round-robin counter after it, and which rows have a key."""
     keys = KeyRows.of(batch)
+    by_key = partitions_of if key_hash == "murmur2" else partition_rows
     partitions, round_robin = len(state.end_offsets), state.round_robin
     is_explicit = "partition" in batch.schema.names
     if not is_explicit and batch.num_rows and keys.keyed.all():
-        return partition_rows(keys.data, keys.starts, keys.lengths, partitions), round_robin, keys.keyed
+        return by_key(keys.data, keys.starts, keys.lengths, partitions), round_robin, keys.keyed
     partition = _explicit(batch) if is_explicit else np.full(batch.num_rows, NOWHERE, np.int32)
-    by_key = keys.keyed & (partition == NOWHERE)
-    if by_key.any():
-        partition[by_key] = partition_rows(keys.data, keys.starts[by_key], keys.lengths[by_key], partitions)
+    choosing = keys.keyed & (partition == NOWHERE)
+    if choosing.any():
+        partition[choosing] = by_key(keys.data, keys.starts[choosing], keys.lengths[choosing], partitions)
     ticking = partition == NOWHERE
     if sources is None:
         return partition, _take_turns(partition, ticking, partitions, round_robin), keys.keyed

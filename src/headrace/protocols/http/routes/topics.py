@@ -19,7 +19,7 @@ from headrace.core.limits import (
     WINDOW_MESSAGES_MAX,
     WINDOW_SECONDS_MAX,
 )
-from headrace.core.settings import CODECS, Deduplication, Scope, TopicSettings
+from headrace.core.settings import CODECS, Deduplication, KeyHash, Scope, TopicSettings
 from headrace.edge.bridge import Bridge
 from headrace.protocols.http.answers import answer
 from headrace.protocols.http.middleware.access import principal_of
@@ -45,6 +45,7 @@ class SettingsIn(msgspec.Struct, forbid_unknown_fields=True):
     deduplication_scope: Scope | UnsetType = UNSET
     codecs: Annotated[list[Codec], Meta(min_length=1, max_length=len(CODECS))] | UnsetType = UNSET
     message_bytes_max: Annotated[int, Meta(ge=1, le=MESSAGE_BYTES_MAX)] | UnsetType = UNSET
+    key_hash: KeyHash | UnsetType = UNSET
 
     def given(self) -> dict[str, Any]:
         """Only the given settings."""

@@ -9,10 +9,13 @@ from kio.schema.errors import ErrorCode
 
 from headrace.broker import Broker
 from headrace.core.errors import HeadraceError, TopicNotFound
+from headrace.core.settings import TopicOptions
 from headrace.protocols.kafka.apis.call import NODE_ID, Call
 from headrace.protocols.kafka.errors import code_of
 
 CLUSTER_ID: Final = "headrace"
+# The settings of topics that are created over Kafka.
+AS_CLIENTS_CHOOSE: Final[TopicOptions] = {"key_hash": "murmur2"}
 _GROUP: Final = 0
 _TOPIC_IDS: Final = 0x68656164_72616365 << 64
 
@@ -62,7 +65,7 @@ def _asked(call: Call, name: str | None, topic_id: UUID | None, may_create: bool
     if may_create and described["error_code"] == ErrorCode.unknown_topic_or_partition:
         try:
             call.principal.require("create_topic", name)
-            call.parts.bridge.broker.create_topic(name)
+            call.parts.bridge.broker.create_topic(name, **AS_CLIENTS_CHOOSE)
             call.principal.record_changes()
         except HeadraceError:
             # The client is told that the topic does not exist.

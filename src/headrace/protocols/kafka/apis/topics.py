@@ -11,7 +11,7 @@ from headrace.core.errors import HeadraceError, InvalidInput, PartitionsCannotSh
 from headrace.core.names import check_topic_name
 from headrace.core.settings import TopicSettings
 from headrace.protocols.kafka.apis.call import Call
-from headrace.protocols.kafka.apis.cluster import topic_uuid
+from headrace.protocols.kafka.apis.cluster import AS_CLIENTS_CHOOSE, topic_uuid
 from headrace.protocols.kafka.apis.configs import settings_of
 from headrace.protocols.kafka.errors import code_of, message_of
 
@@ -33,7 +33,8 @@ def _created(call: Call, topic: Any, is_trial: bool) -> dict[str, Any]:
     except InvalidInput as error:
         return answer | {"error_code": ErrorCode.invalid_topic_exception, "error_message": message_of(error)}
     try:
-        settings = settings_of((each.name, each.value) for each in topic.configs)
+        # Kafka's clients choose partitions themselves; native producers are to agree with them.
+        settings: Any = AS_CLIENTS_CHOOSE | settings_of((each.name, each.value) for each in topic.configs)
         TopicSettings.make(**settings)
     except InvalidInput as error:
         return answer | {"error_code": ErrorCode.invalid_config, "error_message": message_of(error)}

@@ -130,6 +130,9 @@ BEGIN
     IF NOT head.rules -> 'codecs' ? 'raw' THEN
         RAISE EXCEPTION 'topic % takes no raw values: publish to it through a server', quote_literal(topic);
     END IF;
+    IF given IS NOT NULL AND head.rules ->> 'key_hash' = 'murmur2' THEN
+        RAISE EXCEPTION 'topic % places keys by murmur2: publish to it through a server', quote_literal(topic);
+    END IF;
     size := octet_length(value) + coalesce(octet_length(key), 0)
         + coalesce((SELECT sum(octet_length(part)) FROM unnest(attributes) AS part), 0);
     IF size > (head.rules ->> 'message_bytes_max')::bigint THEN
