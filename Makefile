@@ -1,4 +1,4 @@
-.PHONY: help install demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark test-oldest-spark bench-postgres bench-peers kafka-jars campaign docs clean
+.PHONY: help install release demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark test-oldest-spark bench-postgres bench-peers kafka-jars campaign docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -22,9 +22,14 @@ install: $(READY)  ## make .venv with Headrace and its tools in it
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Headrace needs Python 3.11 or newer, this is " + sys.version)'
+	@echo 'Installing Headrace and its tools into $(VENV), once: Spark with a Java, PostgreSQL for the tests, the console.'
+	@echo 'About 2 GB on disk and a few minutes, most of them for downloads.'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
+
+release:  ## build sdist and wheel into dist/, and try them in clean environments on Python 3.11 to 3.14
+	$(PYTHON) packaging/release.py
 
 demo: install  ## a server on a temporary store, account transactions, two groups, a retry, and balances on Spark: a minute
 	$(BIN)/python examples/demo.py

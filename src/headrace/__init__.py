@@ -88,12 +88,21 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         if name in ("aio", "errors", "testing", "tracing"):
-            return import_module(f"{__name__}.{name}")
+            return _imported(f"{__name__}.{name}")
         if name == "__version__":
             return import_module("importlib.metadata").version(__name__)
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(_imported(_HOMES[name]), name)
+
+    def _imported(module: str) -> object:
+        try:
+            return import_module(module)
+        except ModuleNotFoundError as error:
+            line = import_module(f"{__name__}.extras").cure(error, is_command=False)
+            if line is None:
+                raise
+            raise ModuleNotFoundError(line, name=error.name) from error
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,5 @@
-"""Fixtures for pytest, found by it without being named anywhere: `headrace_broker` and `headrace_client`.
+"""Fixtures for pytest, found by it without being named anywhere: `headrace_broker`, `headrace_client` and
+`headrace_async_client`.
 
 Every run of pytest where Headrace is installed loads this module, so it imports nothing before a fixture is used.
 """
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from headrace.aio import AsyncClient
     from headrace.broker import Broker
     from headrace.client import Client
 
@@ -32,3 +34,11 @@ def headrace_client(headrace_broker: Broker) -> Iterator[Client]:
 
     with Client(EmbeddedTransport(headrace_broker)) as client:
         yield client
+
+
+@pytest.fixture
+def headrace_async_client(headrace_client: Client) -> AsyncClient:
+    """A client of `headrace_broker` for asyncio."""
+    from headrace.aio import AsyncClient
+
+    return AsyncClient(headrace_client)

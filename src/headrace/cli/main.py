@@ -12,6 +12,7 @@ from typer.exceptions import TyperException
 from headrace.cli.commands.index import CommandIndex
 from headrace.cli.exits import Enough, Exit, Failure, exit_of
 from headrace.core.errors import HeadraceError, InvalidInput
+from headrace.extras import cure
 
 app = typer.Typer(
     name="headrace",
@@ -68,6 +69,11 @@ def run(arguments: list[str] | None = None) -> int:
         return Exit.INTERRUPTED
     except HeadraceError as error:
         return _end(Exit.USAGE if isinstance(error, InvalidInput) else exit_of(type(error)), str(error))
+    except ModuleNotFoundError as error:
+        line = cure(error, is_command=True)
+        if line is None:
+            raise
+        return _end(Exit.USAGE, line)
     except Enough:
         # Python flushes the buffered output at exit; with the real stdout closed that would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
