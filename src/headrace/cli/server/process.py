@@ -26,6 +26,7 @@ from headrace.cli.server.settings import ServeSettings, parse_address, unknown_v
 from headrace.cli.server.store_check import check_store
 from headrace.cli.stop_deadline import StopDeadline, leave
 from headrace.core.errors import HeadraceError
+from headrace.core.rights import Right
 from headrace.edge import audit
 from headrace.edge.draining import Draining
 from headrace.edge.limits import Limits
@@ -65,6 +66,7 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
         flight = None if settings.flight == OFF else _bind(settings.flight, "flight")
         kafka = None if settings.kafka.listen == OFF else _bind(settings.kafka.listen, "kafka")
         with _opened(settings) as (broker, catalog):
+            _create_first_token(broker.access, settings.first_token_file)
             must_authenticate = _must_authenticate(listeners, catalog, "http", settings)
             must_authenticate |= flight is not None and _must_authenticate(flight, catalog, "flight", settings)
             must_authenticate |= kafka is not None and _must_authenticate(kafka, catalog, "kafka", settings)
@@ -136,14 +138,13 @@ def _in_url(host: str) -> str:
 
 def _advertised(settings: ServeSettings, http: str, flight: Sequence[str], console: str | None) -> dict[str, str]:
     """The URLs under which others reach this server, by protocol."""
-    found = {"http": http} | ({"flight": flight[0]} if flight else {})
+    found = {"http": http} | ({"flight": flight[0]} if flight else {}) | ({"console": console} if console else {})
     for protocol, url in found.items():
         parts = urlsplit(url)
         everywhere = socket.gethostname() if parts.hostname in _EVERYWHERE else parts.hostname or ""
         host = settings.advertised_name or everywhere
         found[protocol] = f"{parts.scheme}://{_in_url(host)}:{parts.port}"
-    seen = settings.console_url or console
-    return found | ({"console": seen} if seen else {})
+    return found | ({"console": settings.console_url} if settings.console_url else {})
 
 
 @contextmanager
@@ -283,6 +284,20 @@ def _opened(settings: ServeSettings) -> Iterator[tuple[Broker, Catalog]]:
         yield broker, store.catalog
     finally:
         broker.close(settings.rest.stop_seconds)
+
+
+def _create_first_token(access: Access, file: str) -> None:
+    """Create a token with all rights and write it to a file, if one is named and the store has no tokens."""
+    if not file or access.list():
+        return
+    try:
+        # Opened first: a token whose text is nowhere would lock everybody out.
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as written:
+            _, text = access.create("admin", [("*", list(Right))])
+            written.write(text + "\n")
+    except OSError as error:
+        raise Failure(Exit.USAGE, f"cannot write first_token_file {file}: {error.strerror}") from None
+    logger.info("the store had no tokens: created one with all rights and wrote it to %s", file)
 
 
 def _must_authenticate(

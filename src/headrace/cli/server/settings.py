@@ -61,6 +61,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     access_log: whether every request is logged.
     audit_log: file for denied requests and changes, as JSON lines; empty: they go to the normal log.
     tracing: send spans of publishing and fetching to an OpenTelemetry collector; OTEL_… variables say where it is.
+    first_token_file: if the store has no tokens, one with all rights is created at start and written to this file. For
+        containers, where nobody can run `headrace token create` before the first start.
     require_tokens: every request needs a token, also from this machine.
     """
 
@@ -80,6 +82,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     access_log: bool = False
     audit_log: str = ""
     tracing: bool = False
+    first_token_file: str = ""
     require_tokens: bool = False
     broker: BrokerSettings = BrokerSettings()
     rest: HttpSettings = HttpSettings()
