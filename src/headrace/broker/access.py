@@ -61,7 +61,7 @@ class Access:
         self.version = 0
 
     def require_tokens(self) -> None:
-        """From now on let nobody in without a token, even if the last one is revoked."""
+        """Require a token from now on, even if the last one is revoked."""
         self._must_authenticate = True
 
     def is_open(self) -> bool:
@@ -70,7 +70,7 @@ class Access:
         return not self._has_tokens and not self._must_authenticate
 
     def authenticate(self, token: str | None, certificate_name: str | None = None) -> Caller:
-        """Who comes with this token, or, without one, with a verified certificate of this name."""
+        """The caller of this token, or, without one, of a verified certificate of this name."""
         known = self._known()
         if not self._has_tokens and not self._must_authenticate:
             return ANYONE
@@ -215,7 +215,7 @@ class Access:
         return self._tokens
 
     def forget(self) -> None:
-        """Have tokens looked up at the next call."""
+        """Query the tokens at the next call."""
         self._fresh_until = 0.0
 
 

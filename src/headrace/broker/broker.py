@@ -166,7 +166,7 @@ class Broker:
     def create_topic(
         self, /, name: str, partitions: int | None = None, **settings: Unpack[TopicOptions]
     ) -> TopicDescription:
-        """Make a topic, of one partition unless told otherwise or set so for the store.
+        """Create a topic, by default with one partition or as configured for the store.
 
         An existing topic is unchanged, except that missing partitions are added. Fewer partitions or other settings
         are an error.
@@ -529,7 +529,7 @@ class Broker:
         self._store.catalog.pipelines.put(record.id, record.name, name, checked, self._clock.now_us())
 
     def list_pipelines(self) -> list[PipelineDescription]:
-        """The pipelines that report to topics of the store, as they last reported; those of deleted topics are gone."""
+        """The pipelines that report to topics of the store, as they last reported; without those of deleted topics."""
         topics, now_us = {record.id: record.name for record in self._topics.records()}, self._clock.now_us()
         return [
             PipelineDescription(topics[topic_id], name, listed_state(report, reported_us, now_us), reported_us, report)

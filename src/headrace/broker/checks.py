@@ -63,7 +63,7 @@ def check_staged(stages: object) -> list[Staged]:
 
 
 def check_epoch(epoch: object) -> int:
-    """The epoch that a producer says it was opened with."""
+    """Check the epoch that a producer was opened with."""
     return check_whole("epoch", epoch, 0, SEQNO_MAX)
 
 

@@ -3,8 +3,8 @@
 Three kinds of time:
 
     now_us       the wall clock: when messages were written, and how old they are. It may jump, ahead or back.
-    session_us   what sessions of members are measured by, whatever happens to the time of day. One server goes by its
-                 monotonic clock; servers that share a database go by the database's, since they have to agree.
+    session_us   for sessions of members, independent of the time of day. One server uses its monotonic clock; servers
+                 that share a database use the database's clock, because they have to agree.
     ClockWatch   compares the time of day with the monotonic clock, and so notices a jump.
 """
 

@@ -92,7 +92,7 @@ def topic_metrics_of(
     with topic.using():
         bytes_stored = log.bytes_stored()
         described = _described(opened, groups, log, offsets, now_us, has_positions) if groups else []
-    # In a shared store only a server that publishes to a topic has its state at hand, and no other loads it for this.
+    # In a shared store only a server that publishes to a topic has its state in memory; it is not loaded for this.
     state = log.peek()
     return TopicMetrics(
         name=topic.record.name,
@@ -120,7 +120,7 @@ def topic_metrics_of(
 def _described(
     opened: OpenTopic, groups: Sequence[Group], log: TopicLog, offsets: OffsetRange, now_us: int, has_positions: bool
 ) -> list[GroupVitals]:
-    """All groups; one that is deleted meanwhile is passed over."""
+    """All groups; one that is deleted meanwhile is skipped."""
     positions_of, times = opened.groups.all_positions_in(offsets), _Times(log)
     described = []
     for group in groups:
@@ -138,14 +138,14 @@ def _described(
 
 
 class _Times:
-    """When messages of a topic were written: many groups stand at the same one."""
+    """When messages of a topic were written, cached: many groups are at the same one."""
 
     def __init__(self, log: TopicLog) -> None:
         self._log = log
         self._known: dict[tuple[int, int], int | None] = {}
 
     def oldest_us(self, positions: Int64s, partitions: Sequence[int]) -> int | None:
-        """The oldest of the next messages of some partitions, or none."""
+        """The oldest of the next messages of some partitions, or None."""
         found = [self._time_us(partition, int(positions[partition])) for partition in partitions]
         return min((time_us for time_us in found if time_us is not None), default=None)
 

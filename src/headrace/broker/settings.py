@@ -72,17 +72,17 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Settings of a broker.
 
     queue_messages_per_partition, queue_bytes: what may wait to be written to one topic; beyond it publishers wait.
-    publish_timeout_seconds: how long a publisher waits for room in that queue before it is told to retry.
+    publish_timeout_seconds: how long a publisher waits for space in that queue before it gets a retryable error.
     frame_rows, frame_bytes: what one frame of the log holds, and what one group commit collects. A larger publish is
         written as several frames that become visible together; smaller frames take less memory and more syncs.
-    stage_idle_seconds: staged rows that nobody adds to or publishes for so long are dropped.
-    sources_max: above so many sources a topic forgets those that are idle longest and have lost their link.
+    stage_idle_seconds: stages without activity for this long are dropped.
+    sources_max: above this number a topic forgets the sources that are idle longest and have lost their link.
     topics_max, partitions_max, groups_per_topic_max, members_per_group_max: what the store may have: topics, partitions
         of all topics together, groups of each topic (every consumer of the queue API is one), members of each group.
-        Making more is refused; what there is stays. How many bytes a topic may have is its retention's business.
-    clock_check_seconds: how often maintenance looks whether the time of day was set.
-    neighbours_check_seconds, topics_check_seconds: how late at most it is seen that another server of a shared store
-        wrote messages, or made or changed a topic, if its word of it is lost.
+        Creating more is refused; existing ones are kept. The bytes of a topic are limited by its retention.
+    clock_check_seconds: how often maintenance checks whether the time of day was set.
+    neighbours_check_seconds, topics_check_seconds: the maximum delay until this server sees that another server of a
+        shared store wrote messages, or created or changed a topic, if its notification was lost.
     members_check_seconds, retention_check_seconds, window_clean_seconds, stages_check_seconds, sources_check_seconds:
         how often maintenance runs each task.
     """

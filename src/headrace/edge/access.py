@@ -95,7 +95,7 @@ class Principal:
 
     @property
     def name(self) -> str:
-        """What its limits are counted by."""
+        """The name that limits are counted by."""
         return self.caller.name
 
     def stage_name(self, stage: str) -> str:
@@ -103,7 +103,7 @@ class Principal:
         return stage if self.caller == ANYONE else f"{len(self.name)}:{self.name}:{stage}"
 
     def stream(self) -> AbstractContextManager[None]:
-        """Hold one of the caller's streams and long polls for a while."""
+        """Count as one of the caller's streams and long polls."""
         return self.limits.stream(self.name)
 
     def tell_limited(self, setting: str) -> None:
@@ -136,7 +136,7 @@ class Gate:
         self.limits = limits or Limits()
 
     def admit(self, token: str | None, address: str, operation: str, certificate_name: str | None = None) -> Principal:
-        """Who comes with this token, or a verified client certificate of this name; refused if it asks too often."""
+        """The caller of this token, or of a verified client certificate; refused above its request rate."""
         version = self._access.version
         try:
             caller = self._access.authenticate(token, certificate_name)

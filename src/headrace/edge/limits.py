@@ -1,18 +1,18 @@
-"""Limits of each caller: how much one principal may have under way, and how fast it may go.
+"""Limits of each caller: what one principal may have in progress, and its rates.
 
     limits = Limits(LimitSettings(streams_max=100))
     with limits.stream(name): ...              a stream or long poll; LimitExceeded beyond the limit
     with limits.flight_upload(name): ...       the same for what holds threads of the Flight server
     limits.requests.take(name)                 a request against its rate
-    limits.bodies.take(name, size)             room for a body, until `give_back`
+    limits.bodies.take(name, size)             space for a body, until `give_back`
 
-Callers are counted by the name of their token, over all protocols of a server together; all who come without a token
-count as one. What holds threads is bounded in total too, in pools of its own for readers, uploads and short calls, so
-that many readers never stop publishing. One caller over its own limit gets `LimitExceeded`; a pool that all callers
-together have filled is `Overloaded`. Nobody waits here, except `Slots.wait`, which holds a stream of uploads back.
+Callers are counted by the name of their token, over all protocols of a server together; all callers without a token
+count as one. What holds threads is also bounded in total, in separate pools for readers, uploads and short calls, so
+that many readers never stop publishing. A caller over its own limit gets `LimitExceeded`; if all callers together have
+filled a pool, it is `Overloaded`. Nothing blocks here, except `Slots.wait`, which throttles upload streams.
 
-How often each caller was refused or held back is counted, in a bounded number of series. Safe for threads: each lock is
-held for moments, and calls nothing.
+How often each caller was refused or throttled is counted, in a bounded number of series. Thread-safe: locks are held
+briefly, and nothing is called under them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ import msgspec
 
 from headrace.core.errors import LimitExceeded, Overloaded
 
-# Callers beyond so many series are counted together.
+# Callers beyond this number of series are counted together.
 SERIES_MAX: Final = 1_000
 OTHERS: Final = "(others)"
-# Rates of callers that are remembered; beyond it those who have been still for a while are forgotten.
+# How many callers' rates are kept; beyond it, those without recent activity are removed.
 CALLERS_MAX: Final = 10_000
 
 _RETRY_SECONDS: Final = 1.0
@@ -40,22 +40,22 @@ _LOOK_SECONDS: Final = 0.02
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 # 0 for no limit.
 PerSecond = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
-# Counts that a caller was refused or held back: the caller, and the setting that did it.
+# Counts that a caller was refused or throttled: the caller, and the setting.
 Tell = Callable[[str, str], None]
 
 
 class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits of each token, and of what holds threads in total. Callers without a token count as one.
 
-    streams_max: streams and long polls of one token under way over HTTP and Flight together: subscriptions, fetches
+    streams_max: concurrent streams and long polls of one token over HTTP and Flight together: subscriptions, fetches
         and member reads that wait, Flight reads and follows, `await_offsets`. More are refused with 429.
     flight_streams_max: of these, those over Flight, each of which holds a thread.
     flight_uploads_max: publish and stage streams of one token over Flight, each of which holds two threads.
-    flight_calls_max: other Flight calls of one token under way.
+    flight_calls_max: other concurrent Flight calls of one token.
     flight_streams_total_max, flight_uploads_total_max, flight_calls_total_max: the same of all tokens together; beyond
-        them callers are told that the server is overloaded.
-    bodies_bytes_max: bytes of bodies of one token under way. Over HTTP one more body is refused with 429; streams of
-        Flight are not read on until there is room. One body alone is always taken, as far as other limits allow it.
+        them callers get the error that the server is overloaded.
+    bodies_bytes_max: bytes of bodies of one token in progress. Over HTTP one more body is refused with 429; streams of
+        Flight are not read further until there is space. A single body is always accepted, within other limits.
     publish_bytes_per_second: bytes of bodies that one token publishes, averaged over a second; over HTTP a request
         beyond it is refused with 429, streams of Flight are slowed down. 0 for no limit.
     requests_per_second: HTTP requests and Flight calls of one token; batches in a stream are not counted. 0 for no
@@ -75,7 +75,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Limits:
-    """All limits of one server. Safe for threads."""
+    """All limits of one server. Thread-safe."""
 
     def __init__(self, settings: LimitSettings | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         settings = settings or LimitSettings()
@@ -130,7 +130,7 @@ class Limits:
             yield
 
     def tell(self, principal: str, setting: str) -> None:
-        """Count that a limit refused a caller or held it back."""
+        """Count that a limit refused or throttled a caller."""
         with self._counting:
             key = (principal, setting)
             if key not in self._limited and len(self._limited) >= SERIES_MAX:
@@ -138,13 +138,13 @@ class Limits:
             self._limited[key] = self._limited.get(key, 0) + 1
 
     def limited(self) -> dict[tuple[str, str], int]:
-        """How often each caller met each limit."""
+        """How often each caller reached each limit."""
         with self._counting:
             return dict(sorted(self._limited.items()))
 
 
 class Slots:
-    """What callers may have under way: so much each, and so much together if there is a total."""
+    """What callers may have in progress: a maximum for each, and one for all together if there is a total."""
 
     def __init__(
         self, what: str, setting: str, each_max: int, tell: Tell, total_setting: str = "", total_max: int | None = None
@@ -161,7 +161,7 @@ class Slots:
 
     @contextmanager
     def taken(self, principal: str, size: int = 1) -> Iterator[None]:
-        """Hold so much for a while."""
+        """Hold an amount for a while."""
         self.take(principal, size)
         try:
             yield
@@ -169,7 +169,7 @@ class Slots:
             self.give_back(principal, size)
 
     def take(self, principal: str, size: int = 1, own: int = 0) -> None:
-        """Take so much, or refuse at once; `own` is what the same request took before."""
+        """Take an amount, or refuse at once; `own` is what the same request took before."""
         error = self._try(principal, size, own)
         if error is not None:
             setting = self._setting if isinstance(error, LimitExceeded) else self._total_setting
@@ -177,7 +177,7 @@ class Slots:
             raise error
 
     def wait(self, principal: str, size: int, is_over: Callable[[], bool]) -> bool:
-        """Take so much once there is room; whether it was taken, rather than that the waiting was over."""
+        """Take an amount once there is space; returns whether it was taken before the wait ended."""
         if self._try(principal, size) is None:
             return True
         self._tell(principal, self._setting)
@@ -188,20 +188,20 @@ class Slots:
         return False
 
     def give_back(self, principal: str, size: int = 1) -> None:
-        """Let it be taken again."""
+        """Give an amount back."""
         with self._lock:
             self.total -= size
             left = self._held[principal] - size
             if left:
                 self._held[principal] = left
             else:
-                # A caller who has nothing under way takes no memory.
+                # A caller with nothing in progress takes no memory.
                 del self._held[principal]
 
     def _try(self, principal: str, size: int, own: int = 0) -> LimitExceeded | Overloaded | None:
         with self._lock:
             held = self._held.get(principal, 0)
-            # What is larger than the limit must be possible at all: alone.
+            # Something larger than the limit must be possible: alone.
             if held > own and held + size > self._each_max:
                 return LimitExceeded(principal, self._what, self._setting, self._each_max, _RETRY_SECONDS)
             if self._total_max is not None and self.total + size > self._total_max:
@@ -213,10 +213,10 @@ class Slots:
 
 
 class Rate:
-    """So much per second for each caller, saved up for a second at most (a token bucket); 0 for no limit.
+    """An amount per second for each caller, accumulated for at most a second (a token bucket); 0 for no limit.
 
-    Whoever has anything left may spend more than that, and comes back once the debt is paid off: so what is larger than
-    a second's worth gets through too, and the average holds.
+    A caller with anything left may spend more than that, and must wait until the debt is paid off: so requests larger
+    than a second's worth are possible too, and the average holds.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class Rate:
         self._tell = tell
         self._clock = clock
         self._lock = threading.Lock()
-        # What each caller has left, and when that was.
+        # What each caller had left, and when.
         self._left: dict[str, tuple[float, float]] = {}
 
     def take(self, principal: str, size: int = 1) -> None:
@@ -237,7 +237,7 @@ class Rate:
         self.spend(principal, size)
 
     def check(self, principal: str) -> None:
-        """Refuse whoever has nothing left."""
+        """Refuse a caller that has nothing left."""
         seconds = self.seconds_until_free(principal)
         if seconds > 0:
             self._tell(principal, self._setting)
@@ -249,7 +249,7 @@ class Rate:
             return 0.0
         with self._lock:
             left = self._now(principal, self._clock())
-        # At least a bit, so that whoever waits as long finds something.
+        # A little longer, so that there is something after this wait.
         return 0.0 if left > 0 else (1e-3 * self._per_second - left) / self._per_second
 
     def spend(self, principal: str, size: int) -> None:
@@ -263,7 +263,7 @@ class Rate:
             self._left[principal] = (self._now(principal, now) - size, now)
 
     def wait(self, principal: str, is_over: Callable[[], bool]) -> None:
-        """Hold a stream back until its caller may spend again, or the waiting is over."""
+        """Throttle a stream until its caller may spend again, or the wait is over."""
         seconds = self.seconds_until_free(principal)
         if seconds > 0:
             self._tell(principal, self._setting)
@@ -276,5 +276,5 @@ class Rate:
         return min(float(self._per_second), left + (now - at) * self._per_second)
 
     def _forget(self, now: float) -> None:
-        """Forget those who have a second's worth again: nothing is lost."""
+        """Remove callers that have a full bucket again: nothing is lost."""
         self._left = {name: left for name, left in self._left.items() if self._now(name, now) < self._per_second}

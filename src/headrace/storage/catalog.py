@@ -1,15 +1,15 @@
-"""The catalog: which topics, groups and committed offsets there are, in SQL, the same code for every engine.
+"""The catalog: topics, groups, committed offsets and tokens in SQL, with the same code for every engine.
 
 Every method is one transaction, durable when it returns. On SQLite a lock orders the calls of this process, so that
 the one in-memory connection of the memory engine can serve many threads too; on PostgreSQL the database orders them.
 An unknown newer version of the tables is refused.
 
-In a store of one server groups come and go without their members: those live in the broker that they talk to. In one
-that servers share, `change_group` changes a group with its members under the lock of its row.
+In a store that one server owns, groups are stored without their members, which only the broker in memory knows. In a
+shared store, `change_group` changes a group with its members under the lock of its row.
 
-A transaction whose connection broke is tried again for a while. So is one whose COMMIT had no answer: everything here
-may be done twice without harm to what is stored, at worst a number of the queue API is left out. What is said may be
-that of the second time: a topic or a token was there, or was not, and no offset was raised.
+A transaction whose connection broke is retried for a while, and so is one whose COMMIT got no answer: everything here
+is safe to do twice; at worst a number of the queue API is skipped. The answer may be that of the second attempt: the
+topic or token already existed, or no longer did, and no offset was raised.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ from headrace.storage.tables import (
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """A token as the catalog has it: never the secret itself."""
+    """A token as stored: never the secret itself."""
 
     id: str
     name: str
@@ -95,7 +95,7 @@ class TokenRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """A topic as the catalog has it."""
+    """A topic as stored."""
 
     id: int
     name: str
@@ -109,17 +109,17 @@ Result = TypeVar("Result")
 # The next offset to read by group and partition.
 GroupOffsets = Mapping[tuple[str, int], int]
 
-# How long a transaction is tried again after its connection broke, and how long is waited before each.
+# How long a transaction is retried after its connection broke, and the pause before each attempt.
 _PATIENCE_SECONDS: Final = 10.0
 _SHORT_PATIENCE_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.1
 _SHARED_LOCK_MILLISECONDS: Final = 100
-# The SQLSTATEs of what may pass: the connection broke (08), the server stops or starts (57P0), two met (40).
+# SQLSTATEs worth a retry: the connection broke (08), the server stops or starts (57P0), a deadlock (40).
 _PASSING: Final = ("08", "57P0", "40")
 
 
 class Catalog:
-    """The catalog over a database. Safe for threads."""
+    """The catalog over a database. Thread-safe."""
 
     def __init__(
         self,
@@ -129,9 +129,9 @@ class Catalog:
         reason_of: Callable[[BaseException], str] = str,
         make_tables: bool = True,
     ) -> None:
-        """`reason_of` says what went wrong in words that may be shown.
+        """`reason_of` describes an error in words that may be shown.
 
-        Without `make_tables` nothing is made or upgraded: a store that is not there, or is older, is refused.
+        Without `make_tables` nothing is created or upgraded: a store that does not exist, or is older, is refused.
         """
         self._engine = engine
         self._reason_of = reason_of
@@ -143,7 +143,7 @@ class Catalog:
         self._idle = threading.Condition()
         self._at_work = 0
         self._closed = False
-        # Made once: offsets change more often than all else.
+        # Created once: offsets change more often than anything else.
         row = self._upsert(all_consumers)
         self._offsets_statement = row.on_conflict_do_update(
             index_elements=[*KEYS, "partition"], set_={"queueoffset": row.excluded.queueoffset}
@@ -163,7 +163,7 @@ class Catalog:
             self._upgrade(connection)
 
     def _upgrade(self, connection: Connection) -> None:
-        """Add what tables of an earlier version lack; whoever has them open goes on with what it knows."""
+        """Add the columns that tables of an earlier version lack; a process that has them open is not affected."""
         for column in ADDED_COLUMNS:
             known = {found["name"] for found in inspect(connection).get_columns(column.table.name)}
             if column.name not in known:
@@ -184,12 +184,12 @@ class Catalog:
     # Topics
 
     def topics(self) -> list[TopicRecord]:
-        """All topics in the order they were made."""
+        """All topics in the order of creation."""
         rows = self._do(lambda connection: connection.execute(select(all_topics).order_by(all_topics.c.topicid)).all())
         return [_topic(row) for row in rows]
 
     def topic(self, key: str) -> TopicRecord | None:
-        """The topic of a key, or none."""
+        """The topic of a key, or None."""
         query = select(all_topics).where(all_topics.c.topickey == key)
         row = self._do(lambda connection: connection.execute(query).one_or_none())
         return None if row is None else _topic(row)
@@ -203,7 +203,7 @@ class Catalog:
         now_us: int,
         prepare: Callable[[TopicRecord], None],
     ) -> TopicRecord:
-        """Add a topic; `prepare` makes its log before the row is committed, so that a topic always has one."""
+        """Add a topic; `prepare` creates its log before the row is committed, so that every topic has one."""
         values = {"topickey": key, "topicname": name, "partitions": partitions, "created_us": now_us}
         row = insert(all_topics).values(settings=msgspec.json.encode(settings).decode(), **values)
 
@@ -220,7 +220,7 @@ class Catalog:
         return self._do(add)
 
     def change_topic(self, topic: TopicRecord, rule: Callable[[TopicRecord], TopicRecord]) -> TopicRecord:
-        """Store other partitions or settings, which a rule makes of those that the topic has by now."""
+        """Store the partitions and settings that a function derives from the current ones."""
 
         def change(connection: Connection) -> TopicRecord:
             query = select(all_topics).where(all_topics.c.topicid == topic.id).with_for_update(key_share=True)
@@ -238,7 +238,7 @@ class Catalog:
         return self._do(change)
 
     def remove_topic(self, topic_id: int) -> bool:
-        """Remove a topic with its groups and offsets; whether it was there."""
+        """Delete a topic with its groups and offsets; returns whether it existed."""
 
         def remove(connection: Connection) -> bool:
             removed = connection.execute(delete(all_topics).where(all_topics.c.topicid == topic_id)).rowcount
@@ -249,28 +249,28 @@ class Catalog:
     # Groups
 
     def groups(self, topic_id: int) -> list[Group]:
-        """The groups of a topic by name, with the members that are stored."""
+        """The groups of a topic by name, with their stored members."""
         rows = self._do(lambda connection: connection.execute(groups_query(topic_id)).all())
         return sorted((group_of(row) for row in rows), key=lambda group: group.name)
 
     def group(self, topic_id: int, name: str) -> Group | None:
-        """A group with the members that are stored, or none."""
+        """A group with its stored members, or None."""
         query = groups_query(topic_id).where(all_groups.c.groupname == name)
         row = self._do(lambda connection: connection.execute(query).one_or_none())
         return None if row is None else group_of(row)
 
     def database_us(self) -> int:
-        """The time by the clock of the database that servers share."""
+        """The time of the database, on which the servers of a shared store agree."""
         return self._do(database_us)
 
     def silent_groups(self, now_us: int) -> list[tuple[int, str]]:
-        """The topic and name of every group with a member whose session has run out by now."""
+        """The topic and name of every group with a member whose session has expired."""
         columns = all_members.c
         query = select(columns.topicid, columns.groupname).where(columns.first_deadline_us <= now_us)
         return [(row.topicid, row.groupname) for row in self._do(lambda connection: connection.execute(query).all())]
 
     def change_group(self, topic: TopicRecord, name: str, reach: Reach, work: Callable[[GroupRow], Result]) -> Result:
-        """Do work on a group of a shared store that nobody else changes meanwhile."""
+        """Change a group of a shared store under the lock of its row."""
         try:
             return self._do(lambda connection: work(GroupRow(connection, topic.id, name, reach)))
         except TopicGone:
@@ -279,13 +279,13 @@ class Catalog:
     def raise_offsets(
         self, topic_id: int, groups: Sequence[str], decide: Callable[[Mapping[str, Group], int], GroupOffsets]
     ) -> None:
-        """Raise offsets of several groups of a shared store at once, without a second try.
+        """Raise offsets of several groups of a shared store at once, without a retry.
 
-        What is raised is decided of the database's time and of those groups that are there and that nobody is changing.
+        The decision gets the time of the database and those of the groups that exist and are not locked.
         """
 
         def raise_(connection: Connection) -> None:
-            # An offset that somebody holds locked must not hold up those of other groups.
+            # A locked offset of one group must not block those of others.
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_SHARED_LOCK_MILLISECONDS}")
             offsets = decide(*find_shared(connection, topic_id, groups))
             if offsets:
@@ -294,7 +294,7 @@ class Catalog:
         self._do(raise_, patience_seconds=0)
 
     def standing(self, topic_id: int, name: str) -> tuple[Group, dict[int, int]] | None:
-        """A group of a shared store with its committed offsets, in one look; none if it does not exist."""
+        """A group of a shared store with its committed offsets, in one query; None if it does not exist."""
         return self._do(lambda connection: find_standing(connection, topic_id, name))
 
     def advance(
@@ -302,12 +302,12 @@ class Catalog:
     ) -> None:
         """Move a group of a shared store past one message, if its offsets are still the given ones.
 
-        `moved` gets a line for each try: after a lost answer a second try says that the offsets are others by now.
+        `moved` gets an entry for each attempt: after a lost answer the second attempt finds other offsets.
         """
         self._do(lambda connection: moved.append(advance(connection, topic_id, name, committed, partition)))
 
     def put_group(self, topic_id: int, group: Group, offsets: Mapping[int, int] | None = None) -> None:
-        """Store a group, new or changed, without its members, and offsets to begin with."""
+        """Store a group, new or changed, without its members, and its initial offsets."""
         values = group_values(group)
         row = self._upsert(all_groups).values(topicid=topic_id, groupname=group.name, **values)
         row = row.on_conflict_do_update(index_elements=KEYS, set_=values)
@@ -319,7 +319,7 @@ class Catalog:
         self._do(put)
 
     def remove_group(self, topic_id: int, group: str) -> None:
-        """Remove a group with its offsets."""
+        """Delete a group with its offsets."""
 
         def remove(connection: Connection) -> None:
             for table in (all_consumers, all_groups):
@@ -375,13 +375,13 @@ class Catalog:
     # The queue API, producers, tokens
 
     def take_number(self, topic_id: int, kind: Kind) -> int | None:
-        """The next number of a consumer or producer of the queue API, counted from 1; none without the topic."""
+        """The next number of a consumer or producer of the queue API, from 1; None if the topic does not exist."""
         column = _counter(kind)
         step = update(all_topics).where(all_topics.c.topicid == topic_id).values({column: column + 1})
         return self._number(step.returning(column))
 
     def numbers_given(self, topic_id: int, kind: Kind) -> int | None:
-        """How many such numbers a topic has given out; none without the topic."""
+        """How many such numbers a topic has given out; None if the topic does not exist."""
         return self._number(select(_counter(kind)).where(all_topics.c.topicid == topic_id))
 
     def _number(self, statement: Any) -> int | None:
@@ -389,15 +389,15 @@ class Catalog:
         return number
 
     def see_consumer(self, topic_id: int, group: str, now_us: int) -> None:
-        """Note that a consumer of the queue API was here."""
+        """Record that a consumer of the queue API was active."""
         row = self._upsert(all_queue_consumers).values(topicid=topic_id, groupname=group, seen_us=now_us)
         row = row.on_conflict_do_update(index_elements=KEYS, set_={"seen_us": now_us})
         self._do(lambda connection: connection.execute(row))
 
     def forget_consumers(self, prefix: str, idle_since_us: int, now_us: int) -> list[tuple[int, str]]:
-        """Topic and group of each consumer of the queue API that was not seen since; they are not noted any more.
+        """Topic and group of each consumer of the queue API that was inactive since; their records are deleted.
 
-        Groups with this prefix of which nothing was noted count as seen now.
+        Groups with this prefix that have no record count as active now.
         """
         groups, columns = all_groups.c, all_queue_consumers.c
         unknown = select(groups.topicid, groups.groupname, literal(now_us)).where(groups.groupname.startswith(prefix))
@@ -412,7 +412,7 @@ class Catalog:
         return self._do(forget)
 
     def forget_producers(self, producers_max: int) -> int:
-        """Above so many producers of a topic forget those that were opened longest ago; how many."""
+        """Delete the producers of a topic beyond a maximum, those opened longest ago first; returns how many."""
         rank = func.row_number().over(partition_by=all_producers.c.topicid, order_by=all_producers.c.epoch.desc())
         ranked = select(all_producers.c.topicid, all_producers.c.sourcehash, rank.label("place")).subquery()
         old = select(ranked.c.topicid, ranked.c.sourcehash).where(ranked.c.place > producers_max)
@@ -420,18 +420,18 @@ class Catalog:
         return self._do(lambda connection: connection.execute(delete(all_producers).where(doomed)).rowcount)
 
     def tokens(self) -> list[TokenRecord]:
-        """All tokens in the order they were made."""
+        """All tokens in the order of creation."""
         query = select(all_tokens).order_by(all_tokens.c.created_us, all_tokens.c.tokenid)
-        # An event loop asks, which must not be held up for long.
+        # Called for an event loop, which must not be blocked for long.
         rows = self._do(lambda connection: connection.execute(query).all(), _SHORT_PATIENCE_SECONDS)
         return [_token(row) for row in rows]
 
     def add_token(self, token: TokenRecord) -> None:
-        """Let someone in."""
+        """Add a token."""
         self._do(lambda connection: connection.execute(_token_row(token)))
 
     def replace_tokens(self, token: TokenRecord, expires_us: Mapping[str, int]) -> None:
-        """Let someone in, and give other tokens an end, in one step."""
+        """Add a token, and set the expiry of others, in one transaction."""
 
         def replace(connection: Connection) -> None:
             for token_id, end_us in expires_us.items():
@@ -442,7 +442,7 @@ class Catalog:
         self._do(replace)
 
     def put_token_uses(self, used_us: Mapping[str, int]) -> None:
-        """Store when tokens were last used; one that was used later elsewhere stays so."""
+        """Store when tokens were last used; a later use on another server is kept."""
 
         def put(connection: Connection) -> None:
             for token_id, us in used_us.items():
@@ -453,14 +453,14 @@ class Catalog:
         self._do(put, _SHORT_PATIENCE_SECONDS)
 
     def remove_token(self, token_id: str) -> bool:
-        """Let someone in no more; whether there was such a token."""
+        """Delete a token; returns whether it existed."""
         statement = delete(all_tokens).where(all_tokens.c.tokenid == token_id)
         return self._do(lambda connection: connection.execute(statement).rowcount) > 0
 
     def close(self) -> None:
-        """Close all connections; the engine would open new ones, so nothing more is let in.
+        """Close all connections; later calls are refused, because the engine would open new ones.
 
-        Work under way is waited for, but not longer than a stop may take.
+        Waits for running transactions, but not longer than the stop timeout.
         """
         with self._idle:
             self._closed = True
@@ -468,7 +468,7 @@ class Catalog:
         self._engine.dispose()
 
     def _do(self, work: Callable[[Connection], Result], patience_seconds: float = math.inf) -> Result:
-        """Do work in one transaction, again if its connection broke, until that takes too long."""
+        """Do work in one transaction, retried if its connection broke, up to a deadline."""
         deadline = time.monotonic() + min(patience_seconds, self._patience_seconds)
         while True:
             try:
@@ -483,7 +483,7 @@ class Catalog:
 
     @contextmanager
     def _working(self) -> Iterator[None]:
-        """As long as someone is at work the connections stay."""
+        """Keeps the connections open while work is running."""
         with self._idle:
             if self._closed:
                 raise Closed("the store")
@@ -496,7 +496,7 @@ class Catalog:
                 self._idle.notify_all()
 
     def _may_pass(self, error: DBAPIError | PoolTimeout) -> bool:
-        """Whether another connection may fare better: this one broke, was not let in, or ran into another."""
+        """Whether a retry may succeed: the connection broke or was refused, or there was a deadlock."""
         if not self._is_postgres or isinstance(error, PoolTimeout):
             return False
         state = getattr(error.orig, "sqlstate", None)

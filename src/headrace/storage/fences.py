@@ -1,10 +1,10 @@
 """The epochs of producers in a store that one server owns: of several opened for one source only the newest may write.
 
-An epoch is the time of opening, made to grow, so it means the same after a restart: nothing here is stored. Whoever
-comes first after a restart with its epoch is taken at its word, until one comes whose epoch is newer. Beyond a bound
-the source that was opened longest ago is forgotten, and its next producer is taken at its word again.
+An epoch is the time of opening, made to grow, so it stays comparable after a restart and is not stored. After a restart
+the first producer of a source is accepted with the epoch it has, until one with a newer epoch arrives. Beyond a maximum
+the source that was opened longest ago is forgotten, and its next producer is accepted in the same way.
 
-Not safe for threads: a log asks only inside a commit.
+Not thread-safe: a log uses it only inside a commit.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class LocalFences:
         return {source: self._epochs[source] for source in sources if source in self._epochs}
 
     def put(self, source: Source, epoch: int) -> None:
-        """Let only producers of this epoch or newer ones write."""
-        # Taken out and put in again, so that the order is that of the last opening.
+        """Fence producers with older epochs."""
+        # Removed and inserted again, so that the order is that of the last opening.
         self._epochs.pop(source, None)
         self._epochs[source] = epoch
         if len(self._epochs) > self._producers_max:

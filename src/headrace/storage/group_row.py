@@ -2,9 +2,9 @@
 
     rows locked: all_topics (shared, if the group may move back), all_groups with all_members, then all_consumers
 
-The topic's row comes first: retention holds it while it looks at what important groups have yet to read. A group that
-is not there has no row to lock; a lock on its name stands for it. Offsets are written in the order of their
-partitions, since two commits of one group may run side by side. Not safe for threads; it ends with its transaction.
+The topic's row is locked first: retention holds it while it checks what important groups have not read. A group that
+does not exist has no row to lock; an advisory lock on its name replaces it. Offsets are written in the order of their
+partitions, because two commits of one group may run concurrently. Not thread-safe; valid until its transaction ends.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from headrace.core.groups.group import Group, Member, ReadFrom
 from headrace.storage.tables import all_consumers, all_groups, all_members, all_topics
 
-# What a change does to its group: commits offsets, side by side with others; changes it; or may move it back, too.
+# What a change does to its group: commits offsets, concurrently with others; changes it; or may also move it back.
 Reach = Literal["offsets", "group", "back"]
 
 KEYS = ["topicid", "groupname"]
 
-# The database's clock, in microseconds since 1970: what servers that share it agree on.
+# The time of the database, in microseconds since 1970, on which all servers agree.
 DATABASE_US: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
-# As text, which costs less than putting it together, and in one statement, however many partitions: offsets change more
-# often than all else.
+# As text, which is cheaper than building it, and one statement for any number of partitions: offsets change more often
+# than anything else.
 _FIND_GROUP: Final = f"""
 SELECT groupname, consumers, important, read_from, generation, seek_generation, members, {DATABASE_US} AS database_us
 FROM all_groups JOIN all_members USING (topicid, groupname) WHERE topicid = %s AND groupname = %s"""
@@ -37,19 +37,19 @@ INSERT INTO all_consumers (topicid, groupname, "partition", queueoffset)
 SELECT %s, %s, * FROM unnest(%s::integer[], %s::bigint[])
 ON CONFLICT (topicid, groupname, "partition") DO UPDATE SET queueoffset = excluded.queueoffset"""
 _IF_ABOVE: Final = "WHERE excluded.queueoffset > all_consumers.queueoffset"
-# A group and its offsets at one moment, without a lock.
+# A group and its offsets in one snapshot, without a lock.
 _FIND_STANDING: Final = """
 SELECT groupname, consumers, important, read_from, generation, seek_generation, members,
     (SELECT array_agg(ARRAY["partition", queueoffset] ORDER BY "partition") FROM all_consumers AS stored
         WHERE stored.topicid = all_groups.topicid AND stored.groupname = all_groups.groupname) AS offsets
 FROM all_groups JOIN all_members USING (topicid, groupname) WHERE topicid = %s AND groupname = %s"""
-# One statement instead of a lock: who finds other offsets than it decided by moves nothing.
+# One statement instead of a lock: if the offsets are not the expected ones, nothing is moved.
 _ADVANCE: Final = """
 UPDATE all_consumers SET queueoffset = queueoffset + 1
 WHERE topicid = %s AND groupname = %s AND "partition" = %s AND queueoffset = %s AND (
     SELECT array_agg(queueoffset ORDER BY "partition") FROM all_consumers WHERE topicid = %s AND groupname = %s
 ) = %s::bigint[]"""
-# Whoever is being changed is passed over: one group must not hold up the others.
+# Locked groups are skipped: one group must not block the others.
 _FIND_GROUPS: Final = f"""
 SELECT groupname, consumers, important, read_from, generation, seek_generation, members, {DATABASE_US} AS database_us
 FROM all_groups JOIN all_members USING (topicid, groupname) WHERE topicid = %s AND groupname = ANY(%s)
@@ -61,11 +61,11 @@ ON CONFLICT (topicid, groupname, "partition") DO UPDATE SET queueoffset = exclud
 
 
 class TopicGone(Exception):
-    """The topic is not in the catalog any more."""
+    """The topic was deleted from the catalog."""
 
 
 class GroupRow:
-    """A group as it is while this transaction runs; none if it is not there."""
+    """The group in this transaction, or None if it does not exist."""
 
     def __init__(self, connection: Connection, topic_id: int, name: str, reach: Reach) -> None:
         self._connection = connection
@@ -80,13 +80,13 @@ class GroupRow:
             self._check_topic(topic_id)
 
     def database_us(self) -> int:
-        """The time by the database's clock when the group was found; of a group that is new, now."""
+        """The database's time when the group was read; for a new group, now."""
         if self._database_us is None:
             self._database_us = database_us(self._connection)
         return self._database_us
 
     def put(self, group: Group, offsets: Mapping[int, int] | None = None) -> None:
-        """Store the group, new or changed, its members included, and offsets to begin with."""
+        """Store the group, new or changed, with its members and initial offsets."""
         before, self.group = self.group, group
         if before is None or msgspec.structs.replace(before, members={}) != msgspec.structs.replace(group, members={}):
             self._upsert(all_groups, group_values(group))
@@ -108,7 +108,7 @@ class GroupRow:
             self._write_offsets(_PUT_OFFSETS, offsets)
 
     def raise_offsets(self, offsets: Mapping[int, int]) -> int:
-        """Store those that are above the present ones; how many were."""
+        """Store those that are above the current ones; returns how many were."""
         return self._write_offsets(f"{_PUT_OFFSETS} {_IF_ABOVE}", offsets)
 
     def remove(self) -> None:
@@ -129,7 +129,7 @@ class GroupRow:
         self._connection.execute(query.with_for_update(read=True))
 
     def _check_topic(self, topic_id: int) -> None:
-        """A topic that is there stays there until this transaction ends."""
+        """Keep an existing topic from being deleted until this transaction ends."""
         query = select(all_topics.c.topicid).where(all_topics.c.topicid == topic_id)
         if self._connection.execute(query.with_for_update(read=True, key_share=True)).scalar() is None:
             raise TopicGone
@@ -148,22 +148,22 @@ class GroupRow:
 
 
 def database_us(connection: Connection) -> int:
-    """The time by the database's clock."""
+    """The database's time."""
     return int(connection.exec_driver_sql(f"SELECT {DATABASE_US}").scalar_one())
 
 
 def find_shared(connection: Connection, topic_id: int, names: Sequence[str]) -> tuple[dict[str, Group], int]:
-    """Some groups, held so that none is changed until the transaction ends; without those that are being changed.
+    """Some groups, locked until the transaction ends; those that others have locked are omitted.
 
-    With them the time by the database's clock; 0 if there are none.
+    With the database's time; 0 if there are none.
     """
     rows = connection.exec_driver_sql(_FIND_GROUPS, (topic_id, list(names))).all()
     return {row.groupname: group_of(row) for row in rows}, max((row.database_us for row in rows), default=0)
 
 
 def raise_offsets(connection: Connection, topic_id: int, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Store offsets by group and partition where they are above the present ones."""
-    # In one order, since other servers do the same.
+    """Store offsets by group and partition where they are above the current ones."""
+    # Sorted, because other servers do the same: no deadlock.
     places = sorted(offsets)
     groups, partitions = [group for group, _ in places], [partition for _, partition in places]
     values = (topic_id, groups, partitions, [offsets[place] for place in places])
@@ -171,15 +171,15 @@ def raise_offsets(connection: Connection, topic_id: int, offsets: Mapping[tuple[
 
 
 def find_standing(connection: Connection, topic_id: int, name: str) -> tuple[Group, dict[int, int]] | None:
-    """A group and its committed offsets at one moment; none if it does not exist."""
+    """A group and its committed offsets in one snapshot; None if it does not exist."""
     row = connection.exec_driver_sql(_FIND_STANDING, (topic_id, name)).one_or_none()
     return None if row is None else (group_of(row), dict(row.offsets or ()))
 
 
 def advance(connection: Connection, topic_id: int, name: str, committed: Mapping[int, int], partition: int) -> bool:
-    """Move a group past one message of a partition, if all its offsets are still the given ones; whether it moved.
+    """Move a group past one message, if all its offsets are still the given ones; returns whether it moved.
 
-    Of two who do it at the same time the second waits for the first, and finds another offset.
+    Of two concurrent calls the second waits for the first, and finds another offset.
     """
     offsets = [committed[each] for each in sorted(committed)]
     parameters = (topic_id, name, partition, committed[partition], topic_id, name, offsets)
@@ -187,7 +187,7 @@ def advance(connection: Connection, topic_id: int, name: str, committed: Mapping
 
 
 def group_values(group: Group) -> dict[str, Any]:
-    """What is stored of a group beside its name and members."""
+    """The stored columns of a group, without its name and members."""
     return {
         "consumers": group.consumers,
         "important": group.important,
@@ -198,7 +198,7 @@ def group_values(group: Group) -> dict[str, Any]:
 
 
 def group_of(row: Any) -> Group:
-    """The group of a row, with its members where those are stored."""
+    """The group of a row, with its members if they are stored."""
     read_from: ReadFrom = msgspec.json.decode(row.read_from, type=ReadFrom)
     members = {} if row.members is None else msgspec.json.decode(row.members, type=dict[str, Member])
     return Group(row.groupname, row.consumers, row.important, read_from, row.generation, members, row.seek_generation)

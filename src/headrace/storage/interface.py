@@ -4,8 +4,7 @@ A store has a catalog (topics, groups, committed offsets), a log per topic, and 
 published later in one commit. Everything here may be called from any thread; `commit` of one log is called by one
 thread at a time.
 
-A shared store is used by several servers at once: what one of them writes the others see, and signals tell them that
-there is something to see.
+A shared store is used by several servers at once: each sees what the others write, and signals notify them of it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ __all__ = ["Decide", "Fences", "Gap", "OffsetRange", "Signals", "Stages", "Store
 class Fences(Protocol):
     """The newest epoch of each producer that was opened for a source of a topic.
 
-    It belongs to a decision: what is put counts with its commit, and nobody opens a producer meanwhile.
+    It belongs to a decision: what is put takes effect with its commit, and no producer is opened meanwhile.
     """
 
     def epochs(self, sources: Sequence[Source]) -> dict[Source, int]: ...
@@ -38,23 +37,22 @@ class Fences(Protocol):
     def put(self, source: Source, epoch: int) -> None: ...
 
 
-# Given the state of the topic and its producers, what is to be written: one commit as one or more frames, or nothing.
-# It changes nothing of the state but may let it forget what has expired, since forgetting needs no record. A shared
-# store may ask again, if another server committed before the first answer was written: the last answer counts. Frames
-# of a large commit may be planned only when they are asked for: whoever writes each before it asks for the next holds
-# one in memory, not all.
+# From the state of the topic and its producers to what is written: one commit as one or more frames, or nothing. It
+# does not change the state, except that expired entries may be dropped, which needs no record. A shared store may ask
+# again, if another server committed before the first answer was written: the last answer counts. Frames of a large
+# commit may be planned lazily: a writer that writes each before it asks for the next holds only one in memory.
 Decide = Callable[[TopicState, Fences], Iterable[Commit]]
 
 
 class TopicLog(Protocol):
     """The messages of one topic. `state` is what planning knows; only `commit` changes it.
 
-    On a shared store `state` is what this server knew at its last commit: it is brought up to date before a decision.
-    `peek` gives it only if it is at hand, `window` brings the payload window up to date. A `store_wide` commit runs
-    while no other such commit of any server does; where the store is not shared, the broker sees to that.
+    On a shared store `state` is what this server knew at its last commit; it is refreshed before a decision. `peek`
+    returns it only if it is loaded, `window` refreshes the payload window. A `store_wide` commit excludes every other
+    such commit of any server; if the store is not shared, the broker does that.
 
     `read_many` reads many partitions at once: each gets its share of the limits, at least one message, and those whose
-    next message is oldest come first. What it gives nothing of, though there is something, `read` tells the reason for.
+    next message is oldest come first. If it returns nothing of a partition that has messages, `read` raises the reason.
     """
 
     @property
@@ -111,15 +109,15 @@ class Stages(Protocol):
 
 
 class Signals(Protocol):
-    """Words between the servers of a shared store. A word may be lost, so nothing may depend on one."""
+    """Notifications between the servers of a shared store. One may be lost, so nothing may depend on it."""
 
-    def announce(self, word: str) -> None: ...
+    def announce(self, notification: str) -> None: ...
 
     def listen(self, hear: Callable[[str | None], None]) -> None: ...
 
 
 class Store(Protocol):
-    """An open store. `signals` is there if, and only if, other servers may use the same store.
+    """An open store. It has `signals` if, and only if, other servers may use the same store.
 
     `disk_space` is the size of the file system and what is free of it, if the store is on one of this machine.
     """

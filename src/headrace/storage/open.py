@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 _RULE: Final = "it must begin with file:, postgresql: or memory:"
 _DATABASES: Final = ("postgresql", "postgres")
-# As much as may be the password, however it is written: up to the last @.
+# Anything that may be the password, even badly quoted: up to the last @.
 _PASSWORDS: Final = (re.compile(r"(//[^:/?#@]*):.*@", re.DOTALL), re.compile(r"(password\s*)=[^&]*", re.DOTALL | re.I))
 
 
 def open_store(url: str) -> Store:
-    """Open the store that a URL names, making it if it is new."""
+    """Open the store of a URL; it is created if it does not exist."""
     scheme, separator, rest = url.partition(":")
     if separator and scheme == "memory":
         if rest:
@@ -39,7 +39,7 @@ def open_store(url: str) -> Store:
         return DiskStore(*_parse_disk(url))
     if separator and scheme in _DATABASES:
         parsed = _parse_postgres(url)
-        # Only here: psycopg is an extra, and nobody else needs it.
+        # Imported only here: psycopg is an extra.
         from headrace.storage.postgres.engine import PostgresStore
 
         return PostgresStore(*parsed)
@@ -47,7 +47,7 @@ def open_store(url: str) -> Store:
 
 
 def open_catalog(url: str) -> Catalog:
-    """Open only the catalog of the store that a URL names, also while another process has the store open."""
+    """Open only the catalog of a store, even while another process has the store open."""
     scheme = url.partition(":")[0]
     if scheme in _DATABASES:
         parsed = _parse_postgres(url)

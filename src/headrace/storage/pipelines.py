@@ -1,7 +1,7 @@
 """The last report of each pipeline, as rows of the catalog, the same on every engine.
 
 A row belongs to a topic and is deleted with it. A topic keeps a bounded number of rows: above it those that reported
-longest ago are removed, so that nobody who reports to one topic can remove the rows of another. Safe for threads.
+longest ago are removed, so that nobody who reports to one topic can remove the rows of another. Thread-safe.
 
 Why rows and not a topic: a listing needs the last report of each pipeline and nothing older, which is one query here,
 and would be a scan of an internal topic that has to be hidden, granted and kept short. Why not the group of a pipeline:

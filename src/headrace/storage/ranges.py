@@ -1,7 +1,7 @@
 """Which offsets of a partition can be read: those from its start to its end that are in no gap.
 
-A gap is a range of offsets that were given once, or may have been, and whose messages are lost. They are never given
-again; whoever comes to one is told where reading goes on, as with what retention has dropped.
+A gap is a range of offsets that were given, or may have been, and whose messages are lost. They are never given again.
+A reader that reaches one gets the offset at which to continue, as after retention.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class OffsetRange:
         return np.array([self.readable(place, offset) for place, offset in enumerate(positions.tolist())], np.int64)
 
     def stop(self, partition: int, offset: int) -> int:
-        """How far can be read from an offset without meeting a gap."""
+        """The end of what can be read from an offset without a gap."""
         end = int(self.end[partition])
         place = bisect.bisect_left(self.gaps, (partition, offset + 1))
         has_gap = place < len(self.gaps) and self.gaps[place].partition == partition
@@ -64,7 +64,7 @@ class OffsetRange:
 
 
 def offsets_past(start: Int64s, end: Int64s, gaps: Iterable[Gap]) -> OffsetRange:
-    """Offsets with those gaps that are not below the start; a partition that begins with a gap begins behind it."""
+    """Offsets with the gaps above the start; a partition that starts with a gap starts after it."""
     known = tuple(gap for gap in gaps if gap.end > start[gap.partition])
     return OffsetRange(OffsetRange(start, end, known).past_gaps(start), end, known)
 
@@ -74,7 +74,7 @@ def check_range(topic: str, offsets: OffsetRange, partition: int, offset: int) -
     if not 0 <= partition < len(offsets.end):
         raise PartitionNotFound(topic, partition, len(offsets.end))
     start, end = int(offsets.start[partition]), int(offsets.end[partition])
-    # Of a gap its end is the oldest that can be read from here on.
+    # In a gap, the oldest readable offset is its end.
     start = max(start, offsets.readable(partition, offset)) if start <= offset <= end else start
     if not start <= offset <= end:
         raise OffsetOutOfRange(topic, partition, offset, start, end)

@@ -1,8 +1,8 @@
 """The servers that share a store, as rows of its database.
 
-A server writes a row when it starts and renews it by heartbeats; who stopped renewing is not listed any more, and its
-row is removed by the others. All times are the database's, so that servers need not agree on the time of day. Only a
-shared store has these rows: the server of any other store knows itself. Safe for threads.
+A server writes a row when it starts and renews it by heartbeats; one that stopped renewing is no longer listed, and its
+row is deleted by the others. All times are the database's, so clocks of servers may differ. Only a
+shared store has these rows: the server of any other store knows itself. Thread-safe.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.storage.tables import all_servers
 
 _NOW_US: Final[Any] = literal_column(DATABASE_US)
 _EXPIRED_US: Final[Any] = _NOW_US - int(SERVER_EXPIRY_SECONDS * MICROSECONDS)
-# Nobody waits long for a heartbeat: the next one follows soon.
+# A short wait: the next heartbeat follows soon.
 _PATIENCE_SECONDS: Final = 1.0
 
 
@@ -29,11 +29,11 @@ class Servers:
     """The servers of a shared store."""
 
     def __init__(self, do: Callable[[Callable[[Connection], Any], float], Any]) -> None:
-        """`do` runs work in a transaction, again for so long if its connection broke."""
+        """`do` runs work in a transaction, retried for a number of seconds if its connection broke."""
         self._do = do
 
     def put(self, server_id: str, version: str, addresses: dict[str, str]) -> None:
-        """Say that a server runs, at these addresses; those that expired are removed."""
+        """Register a running server with its addresses; expired ones are removed."""
         values = {"addresses": msgspec.json.encode(addresses).decode(), "heartbeat_us": _NOW_US}
         row = upsert(all_servers).values(serverid=server_id, version=version, started_us=_NOW_US, **values)
         row = row.on_conflict_do_update(index_elements=["serverid"], set_=values)
@@ -62,6 +62,6 @@ class Servers:
         ]
 
     def remove(self, server_id: str) -> None:
-        """Say that a server stopped."""
+        """Remove a server that stopped."""
         statement = delete(all_servers).where(all_servers.c.serverid == server_id)
         self._do(lambda connection: connection.execute(statement), _PATIENCE_SECONDS)

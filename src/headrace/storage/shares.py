@@ -1,4 +1,4 @@
-"""Reading many partitions one after another, for engines that have nothing better."""
+"""Reads many partitions one after another, for engines without a faster way."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The tables of the catalog, the same on SQLite and PostgreSQL; names follow seed 004 where it has them.
+"""The tables of the catalog, the same on SQLite and PostgreSQL; names follow PgQueue where it has them.
 
-On PostgreSQL the rows that change often leave room on their pages, and no index holds what changes: so a change stays
-on its page, and its old version is cleared away there without a vacuum.
+On PostgreSQL, pages of rows that change often have free space, and no indexed column changes: so updates are
+heap-only (HOT), and old versions are removed without a vacuum.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ all_groups = Table(
     **_IN_PLACE,
 )
 
-# Who is in the groups of a store that several servers share: `members` is JSON, and at `first_deadline_us` the session
-# of the first of them runs out. A row per group, so that a heartbeat changes one row and no other table.
+# The members of groups of a shared store: `members` is JSON; at `first_deadline_us` the first session expires. One row
+# per group, so that a heartbeat updates one row of one table.
 all_members = Table(
     "all_members",
     metadata,
@@ -76,8 +76,8 @@ all_members = Table(
     **_IN_PLACE,
 )
 
-# The epoch of the newest producer of a source, where several servers share a store. `sourcehash` stands for the two
-# ids, which may hold what text and indexes of PostgreSQL cannot.
+# The epoch of the newest producer of a source in a shared store. `sourcehash` replaces the two ids, which may contain
+# what text and indexes of PostgreSQL cannot.
 all_producers = Table(
     "all_producers",
     metadata,
@@ -88,7 +88,7 @@ all_producers = Table(
     **_IN_PLACE,
 )
 
-# Where each group stands: `queueoffset` is the next offset to read.
+# The committed offsets of groups: `queueoffset` is the next offset to read.
 all_consumers = Table(
     "all_consumers",
     metadata,
@@ -100,7 +100,7 @@ all_consumers = Table(
     **_IN_PLACE,
 )
 
-# When each consumer of the queue API was seen last: those that are idle for long are forgotten.
+# When each consumer of the queue API was last active: idle ones are deleted.
 all_queue_consumers = Table(
     "all_queue_consumers",
     metadata,
@@ -110,8 +110,7 @@ all_queue_consumers = Table(
     PrimaryKeyConstraint("topicid", "groupname"),
 )
 
-# Who may come in: `secret_hash` is all that is kept of a token; `grants` is JSON. `used_us` is about when it was last
-# used.
+# Access tokens: only the hash of the secret is stored; `grants` is JSON; `used_us` is about when it was last used.
 all_tokens = Table(
     "all_tokens",
     metadata,

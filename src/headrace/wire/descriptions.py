@@ -1,6 +1,6 @@
 """Topics, groups and callers as JSON: what the HTTP server answers, and what the command line prints with `--json`.
 
-Structs made from the descriptions of the core. Pure, and safe for threads.
+Structs made from the descriptions of the core. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Messages that were read, as JSON: what the HTTP server gives out, and what the command line prints and reads back.
+"""Messages as JSON: what the HTTP server returns, and what the command line prints and reads.
 
-A message says how its bytes are given: as text, or in base64 where they are no text or the reader asked for it. Pure,
-and safe for threads.
+A message has the encoding of its bytes: text, or base64 if they are not valid text or the reader asked for it. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Encoding = Literal["text", "base64"]
 
 
 class MessageOut(msgspec.Struct, omit_defaults=True, gc=False):
-    """A message read. `encoding` says how `value`, `key` and the values of `attributes` are given."""
+    """A message. `encoding` is that of `value`, `key` and the values of `attributes`."""
 
     partition: int
     offset: int
@@ -37,7 +36,7 @@ class MessageOut(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class Messages(msgspec.Struct):
-    """Messages of one partition, and the offset to go on at."""
+    """Messages of one partition, and the offset to continue at."""
 
     messages: list[MessageOut]
     next_offset: int

@@ -1,4 +1,4 @@
-"""What is published where, and what is read from where: the commands of Flight streams, as JSON."""
+"""The tickets and commands of Flight streams, as JSON: what is read or published."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from headrace.core.names import composed
 
 
 class Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="read"):
-    """Messages of one partition from an offset on, up to an end; with `follow`, those that come too.
+    """Messages of one partition from an offset on, up to an end; with `follow`, also future ones.
 
-    A batch has at most so many messages and about so many bytes. `columns` leaves out all others. With `sparse` the
-    stream leaves out columns that its first batch has only nulls in, and ends before a batch that needs one of them:
-    whoever reads goes on there. It has no meaning with `follow`.
+    A batch has at most `max_messages` messages and about `max_bytes` bytes. `columns` selects columns. With `sparse`
+    the stream omits columns that are all null in its first batch, and ends before a batch that needs one of them:
+    continue with another read there. It is ignored with `follow`.
     """
 
     topic: str
@@ -28,11 +28,11 @@ class Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="read"):
 
 
 class Follow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="follow"):
-    """Messages of several partitions from the next offset of each on, for ever, each partition in its turn.
+    """Messages of several partitions from the next offset of each on, without end, partitions taking turns.
 
-    A batch is of one partition, and has at most so many messages and about so many bytes. With `mixed`, what a few
-    messages of several partitions would need a batch each for may come as one. With `growing`, partitions that have no
-    position, those that are added later among them, are followed from their beginning.
+    A batch is of one partition, and has at most `max_messages` messages and about `max_bytes` bytes. With `mixed`, few
+    messages of several partitions may be sent as one batch. With `growing`, partitions without a position, including
+    those added later, are followed from their beginning.
     """
 
     topic: str
@@ -44,10 +44,10 @@ class Follow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="follo
 
 
 class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="publish"):
-    """A stream of batches to publish, each written whole or not at all, and answered in order.
+    """A stream of batches to publish, each written atomically, and answered in order.
 
-    The answer is its receipts, or the error that refused it. After a batch whose message is at fault the stream goes
-    on; any other error ends it, and nothing after that batch is written. With a writer, batch number n of the stream
+    The answer is its receipts or its error. After a batch with an invalid message the stream continues; any other
+    error ends it, and nothing after that batch is written. With a writer, batch number n of the stream
     has the commit key (writer, first_number + n). With an epoch, the batches are written only as long as no other
     producer of the source was opened.
     """
@@ -61,7 +61,7 @@ class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="publ
 
 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="stage"):
-    """A stream of batches to put into a stage; answered once by the rows that the stage has then."""
+    """A stream of batches for a stage; answered once, with the number of rows in the stage."""
 
     topic: str
     stage: str
@@ -72,12 +72,12 @@ Reading = Read | Follow
 
 
 def name_of(ticket: Reading | Upload) -> str:
-    """The operation that a stream is."""
+    """The operation of a stream."""
     return str(ticket.__struct_config__.tag)
 
 
 def producers_of(command: Upload) -> list[str | None]:
-    """As whom a stream is published: its producer and its writer of commit keys, none where it names none."""
+    """The ids that a stream publishes as: its producer and its writer of commit keys, or None for each."""
     if isinstance(command, Stage):
         return [None]
     return [command.producer_id or None, command.writer and composed(command.writer)]

@@ -1,8 +1,8 @@
 """Notifications from other servers of a shared store: they wake local waiters.
 
-    word          heard here
-    topic:<id>    readers of the topic look again
-    group:<id>    the same, and what was seen of its groups is forgotten
+    notification  effect here
+    topic:<id>    readers of the topic read again
+    group:<id>    the same, and the cache of its groups is cleared
     topics        the topics are compared with the catalog
     none          all of these: the connection was lost, or is new
 

@@ -1,18 +1,18 @@
-"""Work that one of many threads does for all who wait: a commit that a crowd shares.
+"""Combines the jobs of many threads: one of them, the leader, does the work for all that wait.
 
-There is no thread for it. The first to come leads: it takes everything that waits, its own among it, and does the
-work. Whoever comes meanwhile waits; when the leader is done, the first of those leads. So one alone pays for no thread
-switch, and a crowd pays for one commit.
+There is no extra thread. The first job to arrive leads: its thread takes all waiting jobs, including its own, and does
+the work. Jobs that arrive meanwhile wait; when the leader is done, the first of them leads. So a single thread pays for
+no thread switch, and many threads share one commit.
 
-Those whose work is done wake each other, one after another, and the last of them passes the lead on. Woken at once they
-would all fight for the interpreter, which only one can have; so each finds it free, and is back with what it wants next
-before the next leader takes what waits. Who was interrupted is left out, or wakes the next in going. Where other
-threads keep the interpreter busy each step would wait for it: if that is seen, all are woken at once for a while.
+Threads whose jobs are done wake each other, one after another, and the last of them passes the lead on. Woken at once,
+they would all compete for the GIL; this way each finds it free, and is back with its next job before the next leader
+takes what waits. An interrupted thread is skipped, or wakes the next on its way out. If other threads keep the GIL
+busy, each step would wait for it: when that is detected, all are woken at once for a while.
 
-A thread may be interrupted anywhere, as the main thread is by Ctrl-C. It takes back what it wants if nobody has taken
-it. If it leads, which the crowd knows it by, it gives up: whoever waited for it is told so, and the lead goes on. So
-every step can be done twice, and whatever must not come apart has no call in it, since Python interrupts only there.
-Safe for threads; the lock is never held while work is done.
+A thread may be interrupted anywhere, as the main thread is by Ctrl-C. It withdraws its jobs if no leader has taken
+them. If it leads, it gives up: the jobs it has taken fail, and the lead is passed on. So every step is idempotent, and
+steps that must be atomic contain no call, because Python handles interrupts only there. Thread-safe; the lock is never
+held during the work.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-# Above so many seconds for each that was woken, those of the next so many commits are woken at once.
+# If waking takes longer than this per thread, the threads of the next commits are woken at once.
 STEP_SECONDS_MAX: Final = 0.001
 AT_ONCE_COMMITS: Final = 64
 
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """What one thread wants done, and how it is woken."""
+    """A job of one thread, and how the thread is woken."""
 
     leads: bool = field(default=False, init=False)
     is_abandoned: bool = field(default=False, init=False)
-    # Whom its thread wakes once it was woken itself; or else whose lead it passes on.
+    # Which one its thread wakes once it was woken itself; or else whose lead it passes on.
     next: Waiter | None = field(default=None, init=False)
     passes: Waiter | None = field(default=None, init=False)
-    # Held from when it is put among those waiting until it is decided.
+    # Held from the start of waiting until it is decided.
     decided: threading.Lock = field(default_factory=threading.Lock, init=False)
 
 
@@ -47,76 +47,76 @@ Job = TypeVar("Job", bound=Waiter)
 
 
 class Combiner(Generic[Job]):
-    """All who wait for the same work; what that is, `work` says."""
+    """The jobs that wait for the same work, which `work` does."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._waiting: deque[Job] = deque()
-        # The wish whose thread leads, or is to lead, and what it has taken.
+        # The job whose thread leads, or is to lead, and the jobs it has taken.
         self._leading: Job | None = None
         self._taken: list[Job] = []
-        # For so many commits all are woken at once; else the time until which one after another is quick enough.
+        # The number of commits for which all are woken at once; and the deadline of waking one after another.
         self._at_once = 0
         self._waking_until = 0.0
 
     def work(self, taken: Sequence[Job]) -> None:
-        """Do what some want. What fails is for each of them to know: an error that comes out is the leader's."""
+        """Do some jobs. Each job records its own failure: an error that is raised here is the leader's."""
         raise NotImplementedError
 
     def take(self, taken: list[Job]) -> None:
-        """Move what is done next, at least one, out of those waiting; the caller holds the lock."""
+        """Move the next jobs, at least one, out of those waiting; the caller holds the lock."""
         taken.extend(self._waiting)
         self._waiting.clear()
 
     def fail(self, taken: Sequence[Job]) -> None:
-        """The leader was interrupted: tell those whose outcome it has not told."""
+        """The leader was interrupted: fail the jobs that have no outcome yet."""
 
-    def forget(self, wishes: Sequence[Job]) -> None:
-        """These are done, or taken back; the caller holds the lock. Twice does no harm."""
+    def forget(self, jobs: Sequence[Job]) -> None:
+        """These are done, or withdrawn; the caller holds the lock. Idempotent."""
 
-    def share(self, wish: Job) -> None:
-        """Have one's wish done, by this thread or by another."""
+    def share(self, job: Job) -> None:
+        """Get a job done, by this thread or by another."""
         try:
             with self._lock:
-                wish.decided.acquire()
-                self._waiting.append(wish)
-                self.come(wish)
-            self.wait([wish])
+                job.decided.acquire()
+                self._waiting.append(job)
+                self.come(job)
+            self.wait([job])
         except BaseException:
-            self.abandon([wish])
+            self.abandon([job])
             raise
 
-    def come(self, wish: Job) -> None:
-        """Lead, if nobody does; the caller holds the lock, and has put this, its first wish, among those waiting."""
+    def come(self, job: Job) -> None:
+        """Lead, if no thread does; the caller holds the lock, and this, its first job, is waiting."""
         if self._leading is None:
-            wish.leads = True
-            self._leading = wish
+            job.leads = True
+            self._leading = job
 
-    def wait(self, wishes: Sequence[Job]) -> None:
-        """Wait until all one's wishes are done, leading whenever it is one's turn; if it raises, `abandon` them."""
-        for wish in wishes:
-            if not wish.leads:
-                wish.decided.acquire()
-            if wish.leads:
-                self._lead(wish)
-                wish.decided.acquire()
-            self._wake_next(wish)
+    def wait(self, jobs: Sequence[Job]) -> None:
+        """Wait until all jobs are done, leading whenever it is their turn; if it raises, `abandon` them."""
+        for job in jobs:
+            if not job.leads:
+                job.decided.acquire()
+            if job.leads:
+                self._lead(job)
+                job.decided.acquire()
+            self._wake_next(job)
 
-    def abandon(self, wishes: Sequence[Job]) -> None:
-        """Take back what nobody has taken; whoever has the lead must not just go."""
+    def abandon(self, jobs: Sequence[Job]) -> None:
+        """Withdraw the jobs that no leader has taken; a leader passes the lead on."""
         with self._lock:
-            left = [wish for wish in wishes if wish in self._waiting and wish not in self._taken]
-            for wish in left:
-                self._waiting.remove(wish)
+            left = [job for job in jobs if job in self._waiting and job not in self._taken]
+            for job in left:
+                self._waiting.remove(job)
             self.forget(left)
-            for wish in wishes:
-                wish.is_abandoned = True
+            for job in jobs:
+                job.is_abandoned = True
             leading = self._leading
-            if leading is not None and leading in wishes:
+            if leading is not None and leading in jobs:
                 self._give_up(leading)
-        for wish in wishes:
-            self._wake_next(wish)
+        for job in jobs:
+            self._wake_next(job)
 
     def _lead(self, leading: Job) -> None:
         with self._lock:
@@ -129,7 +129,7 @@ class Combiner(Generic[Job]):
                 self._hand_over(leading)
 
     def _hand_over(self, leading: Job) -> None:
-        """Wake the first whose wish is done, which wakes the next, and so on; the last passes the lead on.
+        """Wake the first thread whose job is done, which wakes the next, and so on; the last passes the lead on.
 
         The caller holds the lock.
         """
@@ -138,9 +138,9 @@ class Combiner(Generic[Job]):
         if self._at_once:
             self._at_once -= 1
         else:
-            for wish in reversed(taken):
-                if not wish.is_abandoned:
-                    wish.next, wish.passes, following = following, leading if following is None else None, wish
+            for job in reversed(taken):
+                if not job.is_abandoned:
+                    job.next, job.passes, following = following, leading if following is None else None, job
             self._waking_until = time.monotonic() + len(taken) * STEP_SECONDS_MAX
         if following is not None:
             _wake(following)
@@ -148,7 +148,7 @@ class Combiner(Generic[Job]):
             self._wake_all(leading)
 
     def _wake_next(self, waiter: Waiter) -> None:
-        """After a thread was woken, or will not wait any more."""
+        """Wake the next thread, after this one was woken or stopped waiting."""
         if waiter.next is not None:
             _wake(waiter.next)
         elif waiter.passes is not None:
@@ -158,23 +158,23 @@ class Combiner(Generic[Job]):
                 self._pass_lead(waiter.passes)
 
     def _give_up(self, leading: Job) -> None:
-        """End a lead wherever it is; the caller holds the lock."""
+        """End a lead at any point; the caller holds the lock."""
         taken = self._taken
-        for wish in taken:
-            wish.next = wish.passes = None
-            if wish in self._waiting:
-                self._waiting.remove(wish)
+        for job in taken:
+            job.next = job.passes = None
+            if job in self._waiting:
+                self._waiting.remove(job)
         self.fail(taken)
         self.forget(taken)
         self._wake_all(leading)
 
     def _wake_all(self, leading: Job) -> None:
-        for wish in self._taken:
-            _wake(wish)
+        for job in self._taken:
+            _wake(job)
         self._pass_lead(leading)
 
     def _pass_lead(self, leading: Waiter) -> None:
-        """Let the first who waits lead, unless this lead was passed on before; the caller holds the lock."""
+        """Let the first waiting job lead, unless this lead was passed on before; the caller holds the lock."""
         if self._leading is not leading:
             return
         self._taken = []
@@ -183,7 +183,7 @@ class Combiner(Generic[Job]):
             self._idle.notify_all()
             return
         first = self._waiting[0]
-        # Not by `_wake`: on the way into it an interrupt would leave a leader that nobody wakes.
+        # Not by `_wake`: an interrupt at the call would leave a leader that no thread wakes.
         try:
             first.leads = True
             self._leading = first
@@ -194,6 +194,6 @@ class Combiner(Generic[Job]):
 
 
 def _wake(waiter: Waiter) -> None:
-    """Let a thread go on; twice does no harm."""
+    """Wake a thread; idempotent."""
     with suppress(RuntimeError):
         waiter.decided.release()

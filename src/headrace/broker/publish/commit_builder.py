@@ -1,15 +1,14 @@
-"""Building a group commit: its requests are checked in one go, planned as one batch, answered one by one.
+"""Builds a group commit: its requests are checked together, planned as one batch, and answered one by one.
 
     CommitBuilder(requests, topic)   checks the rows of the requests
-      .build(state, fences)          plans what is written; the log calls it, and writes and applies what it gives
-      .answer()                      gives each request its receipts, and says what was done
+      .build(state, fences)          plans the commits; the log calls it, then writes and applies them
+      .answer()                      gives each request its receipts, and returns a summary
 
-A request that breaks a rule gets its error and leaves the others alone, and so does one whose rows make checking or
-planning fail in a way that nobody expected, a lack of memory among them. A request whose commit key was used before
-publishes nothing, nor does one of a producer that was fenced off. A log may build twice, if its connection broke: the
-last time counts. What is too large for one frame is planned in pieces on a copy of the state; the frames become visible
-together. Each piece is planned when it is asked for, so that its rows are written and gone before the next one needs
-memory.
+A request that breaks a rule gets its error and does not affect the others; the same holds if its rows make checking or
+planning fail unexpectedly, such as for lack of memory. A request whose commit key was used before publishes nothing,
+nor does one of a fenced producer. A log may build again, if its connection broke: the last result counts. What is too
+large for one frame is planned in pieces on a copy of the state; the frames become visible together. Each piece is
+planned lazily, so that its rows are written and freed before the next one needs memory.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ DROPPED_COUNTERS: Final = {
 
 
 class CommitSummary(NamedTuple):
-    """What a commit did, beside the receipts: where the rows of each frame are, how many, and what is counted."""
+    """The summary of a commit: the directory of each frame, the number of messages, and counters."""
 
     frames: Sequence[Directory]
     messages: int
@@ -60,32 +59,32 @@ class CommitSummary(NamedTuple):
 
 
 class CommitBuilder:
-    """What is written of some requests, in one commit. One thread at a time."""
+    """Builds one commit from some requests. Not thread-safe."""
 
     def __init__(self, requests: Sequence[Request], topic: TopicRecord, limits: BrokerSettings, clock: Clock) -> None:
         self._requests = requests
         self._topic = topic
         self._limits = limits
         self._clock = clock
-        # Of what was built last: the requests in it and their receipts, where the rows of each frame are, how many
-        # messages these are and the bytes of their values, keys and attributes.
+        # Of the last build: its requests and their receipts, the directory of each frame, the number of messages and
+        # the bytes of their values, keys and attributes.
         self._fresh: list[Request] = []
         self._receipts: list[Receipts] = []
         self._frames: list[Directory] = []
         self._messages = self._bytes = 0
-        # The payload window that it was built on, and how many payloads this had forgotten early before.
+        # The payload window that it was built on, and how many payloads it had evicted early before.
         self._window: PayloadWindow | None = None
         self._forgotten_before = 0
         # The requests with a commit key, and those that were staged, each with its rows.
         self._keyed = [(each, self._check_alone(each)) for each in requests if not _is_plain(each)]
-        # The others that passed their checks, and their rows: in one batch, or in one for each.
+        # The other valid requests, and their rows: in one batch, or in one for each.
         self._plain = [request for request in requests if _is_plain(request)]
         self._plain_batches: Sequence[pa.RecordBatch] = ()
         if self._plain:
             self._plain, self._plain_batches = self._check(self._plain)
 
     def build(self, state: TopicState, fences: Fences, windows: Sequence[PayloadWindow] = ()) -> Iterable[Commit]:
-        """Plan what is good and fresh of the requests; payloads must not repeat in other windows that are given."""
+        """Plan the valid, new requests; payloads must not be in the given other windows either."""
         if any(request.fence is not None for request in self._requests):
             self._check_fences(fences)
         now_us = self._clock.now_us()
@@ -94,13 +93,13 @@ class CommitBuilder:
         except HeadraceError:
             raise
         except Exception:
-            # Planning changes nothing, so each can be tried by itself.
+            # Planning changes nothing, so each can be tried separately.
             if not self._refuse_at_fault(state, now_us, windows):
                 raise
             return self._build(state, now_us, windows)
 
     def answer(self) -> CommitSummary:
-        """Give each request its receipts, in the order sent, and say what was done."""
+        """Give each request its receipts, in the order sent; returns a summary."""
         for request, _ in self._keyed:
             if request.error is None:
                 request.receipts = all_duplicates(request.rows, DUPLICATE_COMMIT)
@@ -134,7 +133,7 @@ class CommitBuilder:
         self._receipts, self._frames, self._messages, self._bytes = [], [], 0, 0
         settings = self._topic.settings
         self._window, self._forgotten_before = state.window, state.window.forgotten_early
-        # A bound, not content: it counts from the next payload on.
+        # A limit, not content: it applies from the next payload on.
         state.window.messages_max = settings.deduplication_window_messages
         if settings.deduplication == "payload":
             state.window.date_back(now_us)
@@ -159,7 +158,7 @@ class CommitBuilder:
         keys: tuple[CommitKey, ...],
         windows: Sequence[PayloadWindow],
     ) -> Iterator[Commit]:
-        """The frames of one commit, one after another; all but the last say that they go on."""
+        """The frames of one commit, one after another; all but the last have `continues`."""
         before: Commit | None = None
         for place, piece in enumerate(pieces, 1):
             commit = self._planned(join(piece), draft, now_us, keys if place == len(pieces) else (), windows)
@@ -191,7 +190,7 @@ class CommitBuilder:
         return commit
 
     def _check(self, requests: list[Request]) -> tuple[list[Request], Sequence[pa.RecordBatch]]:
-        """The requests that are good, and their canonical rows, in their order; the others get their error."""
+        """The valid requests and their canonical rows, in order; the others get their error."""
         sent = [batch for request in requests for batch in request.batches]
         accepted, errors = accept_all(sent, self._topic.settings, self._topic.partitions)
         if errors:
@@ -204,7 +203,7 @@ class CommitBuilder:
         return request.batches if request.is_checked else self._check([request])[1]
 
     def _check_fences(self, fences: Fences) -> None:
-        """Refuse what comes from producers that were taken over; one that is not known is taken at its word."""
+        """Refuse requests of fenced producers; an unknown producer is accepted with its epoch."""
         newest = fences.epochs([request.fence.source for request in self._requests if request.fence is not None])
         for request in self._requests:
             fence = request.fence
@@ -232,7 +231,7 @@ class CommitBuilder:
                 request.error = watch.check(rows)
 
     def _refuse_at_fault(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> bool:
-        """Give each request that cannot be planned alone its error; whether some others are left."""
+        """Give each request that cannot be planned alone its error; returns whether others are left."""
         rows = dict(self._keyed) | {request: [batch] for request, batch in self._plain_rows()}
         for request in self._fresh:
             try:
@@ -250,7 +249,7 @@ class CommitBuilder:
             start += request.rows
 
     def _take_fresh_plain(self) -> list[pa.RecordBatch]:
-        """The rows of the plain requests that nothing speaks against."""
+        """The rows of the valid plain requests."""
         self._fresh = [request for request in self._plain if request.error is None]
         if len(self._fresh) == len(self._plain):
             return list(self._plain_batches)
@@ -276,7 +275,7 @@ class CommitBuilder:
         return tuple(recorded for key in keys.values() for recorded in key.recorded())
 
     def _pieces(self, batches: Sequence[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
-        """Batches to be put together, some of them cut, so that each piece fits a frame."""
+        """Groups of batches, some of them split, such that each group fits a frame."""
         pieces: list[list[pa.RecordBatch]] = []
         rows = size = 0
         for part, part_size in chain.from_iterable(map(self._cut, batches)):
@@ -289,7 +288,7 @@ class CommitBuilder:
         return pieces
 
     def _cut(self, batch: pa.RecordBatch) -> list[tuple[pa.RecordBatch, int]]:
-        """Parts of a batch that each fit a frame, as far as rows of like size allow, and their sizes."""
+        """Parts of a batch that each fit a frame, assuming rows of similar size, and their sizes."""
         size = batch.nbytes
         count = max(1, -(-size // self._limits.frame_bytes), -(-batch.num_rows // self._limits.frame_rows))
         if count == 1:

@@ -1,24 +1,24 @@
 """Group commit: publishers that wait at the same time share one commit and one sync.
 
-A request goes one way, and each step hands a value to the next:
+A request flows one way; each step passes a value to the next:
 
-    Broker.publish          checks what was given, makes a Request
-    CommitQueue.publish     waits for room and for a turn (Combiner); the one that leads takes the requests that fit
+    Broker.publish          checks its arguments, creates a Request
+    CommitQueue.publish     waits for space and for its turn (Combiner); the leader takes the requests that fit
     Topic._commit             a frame, and does the rest for all of them
       CommitBuilder           checks their rows
-      TopicLog.commit         asks the builder once the log is this thread's, and its state is the present one
-        CommitBuilder.build     state, fences -> commits, as values: deciding changes nothing
+      TopicLog.commit         calls the builder under the write lock, with the current state
+        CommitBuilder.build     state, fences -> commits, as values: changes nothing
         write, sync             the commits, as frames or rows of the engine
-        TopicState.apply        what is written, the same way as recovery does
-      CommitBuilder.answer    receipts to each request, a summary to count
+        TopicState.apply        the written commits, as recovery does
+      CommitBuilder.answer    receipts for each request, a summary for counters
     Combiner                wakes the others, one after another
 
 There is no writing thread: of the publishers of a topic that wait at the same time one commits for all (`combiner`).
 
-The queue is bounded. A publisher that finds it full waits in line for room, so that small requests do not keep a
-large one out; if there is none in time it gets an error and nothing of its request was accepted. Once a request is in
-the queue its outcome is awaited, however long it takes. Those who cannot wait in a thread are counted in ahead of
-publishing, by `admit`; they stand in the same line, and are called when it is their turn.
+The queue is bounded. If it is full, a publisher waits in line for space, so that small requests do not starve a large
+one; if there is none in time it gets an error and nothing of its request was accepted. Once a request is in the queue,
+its outcome is awaited, however long it takes. Callers that cannot block a thread reserve space first, by `admit`; they
+wait in the same line, and are called back when it is their turn.
 
 Lock order: the queue's lock is never held while committing.
 """
@@ -42,13 +42,13 @@ from headrace.core.publish.receipts import Receipts
 from headrace.core.publish.state import CommitKey
 
 _SMALL_BYTES: Final = 4096
-# Whoever closes a queue looks so often whether everyone is out, in case nobody could tell.
+# How often closing a queue checks whether it is empty, in case it was not notified.
 _LOOK_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Who publishes: the producer that was opened with an epoch for a source. A newer one fences it off."""
+    """Who publishes: the producer that was opened with an epoch for a source. A newer one fences it."""
 
     source: tuple[str, str]
     epoch: int
@@ -56,7 +56,7 @@ class Fence:
 
 @dataclass(slots=True, eq=False)
 class Request(Waiter):
-    """What one publisher wants written, and what came of it; staged rows were checked when they were staged."""
+    """What one publisher wants to write, and the outcome; staged rows were checked when they were staged."""
 
     batches: Sequence[pa.RecordBatch]
     key: CommitKey | None = None
@@ -66,9 +66,9 @@ class Request(Waiter):
     bytes: int = 0
     receipts: Receipts | None = None
     error: Exception | None = None
-    # Whether it is in the measure of the queue.
+    # Whether it counts in the size of the queue.
     is_counted: bool = False
-    # Of one that stands in line without a thread: how it is told that it was counted in, or that the queue closed.
+    # For one that waits in line without a thread: called once it is admitted, or the queue closed.
     wake: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class Request(Waiter):
 
     @property
     def outcome(self) -> Receipts | Exception:
-        """The receipts, or what prevented them."""
+        """The receipts, or the error."""
         if self.error is not None:
             return self.error
         assert self.receipts is not None, "the request was decided"
@@ -86,13 +86,13 @@ class Request(Waiter):
 
 
 def _size_of(batch: pa.RecordBatch) -> int:
-    """The bytes of a batch; of a small one those of its buffers, which may be more, and cost far less to ask for."""
+    """The bytes of a batch; for a small one those of its buffers, which may be more, but are much cheaper to get."""
     size: int = batch.get_total_buffer_size()
     return size if size <= _SMALL_BYTES else batch.nbytes
 
 
 class CommitQueue(Combiner[Request]):
-    """The publishers of one topic that wait. Safe for threads."""
+    """The waiting publishers of one topic. Thread-safe."""
 
     def __init__(
         self, topic: str, commit: Callable[[Sequence[Request]], None], messages_max: int, settings: BrokerSettings
@@ -111,11 +111,11 @@ class CommitQueue(Combiner[Request]):
 
     @property
     def depth(self) -> int:
-        """The messages that wait, those being written included."""
+        """The number of waiting messages, including those being written."""
         return self._messages
 
     def publish(self, request: Request, timeout_seconds: float) -> Receipts:
-        """Wait until the request is written, or raise what prevented it."""
+        """Wait until the request is written, or raise its error."""
         self.publish_many([request], timeout_seconds)
         if request.error is not None:
             raise request.error
@@ -123,9 +123,9 @@ class CommitQueue(Combiner[Request]):
         return request.receipts
 
     def publish_many(self, requests: Sequence[Request], timeout_seconds: float) -> None:
-        """Wait until every request is written or refused, which each says itself; together they may share a commit.
+        """Wait until every request is written or refused; each has its outcome. They may share a commit.
 
-        Requests enter as far as there is room, the first of them waiting for it like any other.
+        Requests enter as far as there is space; the first waits for it like any other.
         """
         began = time.perf_counter()
         left = deque(requests)
@@ -142,7 +142,7 @@ class CommitQueue(Combiner[Request]):
         self.seconds.observe(time.perf_counter() - began, len(requests))
 
     def close(self, reason: HeadraceError) -> None:
-        """Let in nobody more, and wait for those who are in."""
+        """Refuse new requests, and wait for those in the queue."""
         with self._lock:
             self._closed = reason
             for request in [request for request in self._line if request.wake is not None]:
@@ -153,13 +153,13 @@ class CommitQueue(Combiner[Request]):
                 self._idle.wait(_LOOK_SECONDS)
 
     def closed_reason(self) -> HeadraceError | None:
-        """Why nobody is let in any more, if so."""
+        """Why new requests are refused, or None."""
         return None if self._closed is None else again(self._closed)
 
     def admit(self, request: Request, wake: Callable[[], None]) -> None:
-        """Count a request in, if there is room; else it stands in line, and `wake` is called once it is counted in.
+        """Admit a request, if there is space; otherwise it waits in line, and `wake` is called once it is admitted.
 
-        It is called, too, if the queue is closed. Afterwards the request is published, or withdrawn.
+        It is also called if the queue is closed. Then publish or withdraw the request.
         """
         with self._lock:
             if self._closed is not None:
@@ -171,14 +171,14 @@ class CommitQueue(Combiner[Request]):
                 self._line.append(request)
 
     def withdraw(self, request: Request) -> None:
-        """Take back a request that was not published."""
+        """Withdraw a request that was not published."""
         with self._lock:
             if request in self._line:
                 self._line.remove(request)
             self.forget([request])
 
     def merged(self, requests: Sequence[Request], batch: pa.RecordBatch) -> Request:
-        """One request in place of several that are counted in and have no batches; counted as they were."""
+        """One request that replaces several admitted ones without batches, with their size."""
         together = Request([batch])
         with self._lock:
             together.rows = sum(request.rows for request in requests)
@@ -213,7 +213,7 @@ class CommitQueue(Combiner[Request]):
         self._bytes += request.bytes
 
     def _let_in(self) -> None:
-        """Count in those at the head of the line who have no thread, as far as there is room; wake the others."""
+        """Admit those at the head of the line that have no thread, as far as there is space; wake the others."""
         while self._line and self._line[0].wake is not None and not self._is_full(self._line[0]):
             request = self._line.popleft()
             self._count(request)
@@ -236,13 +236,13 @@ class CommitQueue(Combiner[Request]):
             self._let_in()
 
     def _is_full(self, request: Request) -> bool:
-        """A request that is larger than the queue may enter when nobody else is in it."""
+        """Whether there is no space; a request that is larger than the queue may enter an empty one."""
         bytes_max = self._settings.queue_bytes
         too_many = self._messages + request.rows > self.messages_max or self._bytes + request.bytes > bytes_max
         return too_many and self._messages > 0
 
     def work(self, taken: Sequence[Request]) -> None:
-        """Commit what some publishers want, or tell each what prevented it."""
+        """Commit some requests, or give each its error."""
         try:
             self._commit(taken)
         except Exception as error:
@@ -263,12 +263,12 @@ class CommitQueue(Combiner[Request]):
             self._waiting.popleft()
 
     def fail(self, taken: Sequence[Request]) -> None:
-        """The outcome of what was not decided is not known."""
+        """The outcome of undecided requests is unknown."""
         undecided = [request for request in taken if request.receipts is None]
         _fail(undecided, OutcomeUnknown(self.topic, "the publisher that wrote was interrupted"))
 
     def forget(self, requests: Sequence[Request]) -> None:
-        """Make room; the caller holds the lock."""
+        """Free their space; the caller holds the lock."""
         for request in requests:
             if request.is_counted:
                 request.is_counted = False
@@ -283,7 +283,7 @@ def _tell(request: Request) -> None:
 
 
 def _fail(requests: Sequence[Request], error: Exception) -> None:
-    """Give each request its own copy of the error, but not one that was refused by itself."""
+    """Give each request its own copy of the error, except those that were refused separately."""
     for request in requests:
         if request.error is None:
             request.error = again(error) if isinstance(error, HeadraceError) else error

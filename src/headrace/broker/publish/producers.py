@@ -3,7 +3,7 @@
 Opening happens between two commits of the topic, and every commit asks for the epochs of its producers before it
 writes. So what a predecessor was writing is finished before a new producer learns its last seqno, and what it sends
 later is refused. The log keeps the epochs: a store that one server owns in memory, a shared one in the database, so
-that a producer opened through any server fences off all before it.
+that a producer opened through any server fences all earlier ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.storage.interface import Fences
 
 
 def open_producer(topic: Topic, source: Source, epoch: int | None, now_us: int) -> tuple[int, int | None]:
-    """The epoch of a new producer, or of one that goes on, and the last seqno of its source."""
+    """The epoch of a new or continuing producer, and the last seqno of its source."""
 
     def open_(state: TopicState, fences: Fences) -> tuple[int, int | None]:
         present = fences.epochs([source]).get(source, 0)

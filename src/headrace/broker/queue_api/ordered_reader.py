@@ -1,21 +1,20 @@
 """Reads a topic message by message, in one order that is the same for all consumers of the topic.
 
-Broker time rises with every commit of a topic, and a commit becomes visible at once. So (time, partition, offset)
-orders all messages, and what is written later stands behind everything that is visible now: the first of the
+Broker time increases with every commit of a topic, and a commit becomes visible atomically. So (time, partition,
+offset) orders all messages, and what is written later is after everything that is visible now: the first of the
 partitions' next messages is the next message of the topic.
 
 Offsets are dense, so the number of messages before the next one is the sum of the next offsets of all partitions.
 That sum is the message's place in the topic, counted from 0: the same for every consumer and after every restart. A
-place is found again by time: so many messages are older than a time, and those of one time are one commit, in the order
-of their partitions.
+place is found by time: N messages are older than a time, and those of one time are one commit, in the order of their
+partitions.
 
-The group's committed offsets are the position and there is no other, so a seek counts from the next read on. What was
-seen last is kept: while the next message is at hand, a read is one statement that moves the position only if nobody
-else did. The position is durable before the message is given out. A lock lets one read through at a time, and where
-servers share the store only the one that moves the position gives the message out: no two get the same, and none is
-left out. If it is unknown who moved it, because the answer of the database was lost, taking says so: the group may
-stand behind a message that nobody got. What is read ahead is kept by its offset, and so is right wherever the position
-goes.
+The group's committed offsets are the only position, so a seek takes effect at the next read. The last view is cached:
+while the next message was prefetched, a read is one statement that moves the position only if it has not changed. The
+position is durable before the message is delivered. A lock allows one read at a time, and in a shared store only the
+server that moves the position delivers the message: none is delivered twice, and none is skipped. If it is unknown
+whether it moved, because the answer of the database was lost, reading raises that: the group may be past a message that
+was not delivered. Prefetched messages are found by offset, so they stay valid wherever the position moves.
 
 Lock order: this lock, then those of groups and log.
 """
@@ -41,7 +40,7 @@ from headrace.storage.interface import OffsetRange, TopicLog
 AHEAD_MESSAGES: Final = 128
 AHEAD_BYTES: Final = 64 << 10
 
-# What was dropped or cannot be read comes first: fetching it says what happened to it.
+# What was dropped or cannot be read sorts first: fetching it raises the reason.
 _UNKNOWN_US: Final = -1
 
 
@@ -56,7 +55,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class _Sight:
-    """Where the group stood and what there was to read when that was looked up; commits here are added."""
+    """The group's offsets and the topic's offsets at the last query, with the commits made here since."""
 
     committed: Mapping[int, int]
     offsets: OffsetRange
@@ -74,7 +73,7 @@ class _Overtaken(Exception):
 
 
 class _Ahead:
-    """Messages of one partition that were read ahead, copied out of the log so that they hold no file of it."""
+    """Prefetched messages of one partition, copied so that they keep no file of the log mapped."""
 
     def __init__(self, offset: int, batch: pa.RecordBatch) -> None:
         self._offset = offset
@@ -112,7 +111,7 @@ class OrderedReader:
         return int(np.maximum(sight.offsets.end - sight.positions, 0).sum())
 
     def take(self) -> Taken | None:
-        """The next message, or None; the group is moved past it, whatever happens to the caller."""
+        """The next message, or None; the group is moved past it, even if the caller fails."""
         with self._lock:
             for _ in range(TAKES_MAX):
                 try:
@@ -140,7 +139,7 @@ class OrderedReader:
             self._groups.seek(self._group, dict(enumerate(positions.tolist())))
 
     def _take_known(self) -> Taken | None:
-        """The next message, if it is at hand since the last look; what was written since comes behind it."""
+        """The next message, if it was prefetched; what was written since is after it."""
         sight = self._sight
         if sight is None:
             return None
@@ -179,8 +178,8 @@ class OrderedReader:
         return message
 
     def _look(self) -> tuple[int, _Sight]:
-        """The group's generation, and where it stands in what there is."""
-        # The ends first, and all at once: what is written meanwhile must not be seen in one partition only.
+        """The group's generation, and its position in the topic."""
+        # The ends first, in one read: a concurrent commit must not be visible in one partition only.
         offsets = self._topic.offsets()
         group, committed = self._groups.standing(self._group)
         return group.generation, _Sight(committed, offsets)
@@ -215,7 +214,7 @@ class OrderedReader:
 
 
 def _positions_at(log: TopicLog, offsets: OffsetRange, place: int) -> Int64s:
-    """The next offset of every partition for one that has read so many messages of the topic in order."""
+    """The next offset of every partition after reading the first `place` messages of the topic in order."""
     if place <= offsets.start.sum():
         return offsets.start
     if place >= offsets.end.sum():
@@ -230,7 +229,7 @@ def _positions_at(log: TopicLog, offsets: OffsetRange, place: int) -> Int64s:
     if len(partitions) == 1:
         return np.array([place], np.int64)
     filled = [partition for partition in partitions if offsets.start[partition] < offsets.end[partition]]
-    # The latest time before which at most so many messages were written: that of the commit with the place in it.
+    # The latest time before which at most `place` messages were written: that of the commit which contains the place.
     low = min(log.time_of(partition, int(offsets.start[partition])) or 0 for partition in filled)
     high = max(log.time_of(partition, int(offsets.end[partition]) - 1) or 0 for partition in filled) + 1
     while high - low > 1:

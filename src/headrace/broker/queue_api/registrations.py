@@ -1,9 +1,8 @@
 """The registered consumers and producers of the PgQueue HTTP API, identified by their ids.
 
-Every consumer is a group of its own, which reads its topic in order; a producer is no more than its number, unless it
-gives its messages a client's name, which counts them. A consumer that nobody used for long is forgotten. Numbers
-come from the catalog. How many were given out is kept in memory, so that checking an id costs no look into it; an id
-that is not known here is looked up before it is refused, since another server may have given it out.
+Every consumer is its own group, which reads the topic in order. A producer is only a number, unless it names a client,
+whose messages are counted. Idle consumers are deleted. Numbers are assigned by the catalog and cached, so that checking
+an id needs no query; an unknown id is queried before it is refused, because another server may have assigned it.
 
 Lock order: the lock for making topics is taken before that of the topics; the other one is held alone.
 """
@@ -30,13 +29,13 @@ CONSUMER_PREFIX: Final = "queue-consumer-"
 ANY_CONSUMER: Final = f"{CONSUMER_PREFIX}*"
 
 _DAY_US: Final = 86_400 * MICROSECONDS
-# A consumer is noted as seen this often within the time after which it would be forgotten.
+# How often the activity of a consumer is recorded within its idle time.
 _SEEN_PER_IDLE_TIME: Final = 30
 
 
 @dataclass(slots=True)
 class _Reader:
-    """A consumer's way through its topic, and when it was last noted that it was seen."""
+    """A consumer's reader, and when its activity was last recorded."""
 
     in_order: OrderedReader
     seen_us: int | None = None
@@ -44,7 +43,7 @@ class _Reader:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of the registrations of one topic; all of it can be found out again."""
+    """The cached registrations of one topic."""
 
     opened: OpenTopic
     given_out: dict[Kind, int] = field(default_factory=lambda: {"consumer": 0, "producer": 0})

@@ -82,7 +82,7 @@ class Topic:
 
     @property
     def shares_window(self) -> bool:
-        """Whether payloads must not repeat across the topics of the store that say so."""
+        """Whether payloads are deduplicated across all topics of the store with this setting."""
         return _shares_window(self.record.settings)
 
     def change(self, record: TopicRecord) -> None:
@@ -141,7 +141,7 @@ class Topic:
         return all(0 <= partition < count and 0 <= offset <= ends[partition] for partition, offset in offsets.items())
 
     def heed(self, everyone: bool) -> None:
-        """Another server wrote, or may have: wake the waiters of these partitions, or all."""
+        """Another server wrote, or may have: wake the waiters of the changed partitions, or all."""
         if not len(self.watches):
             return
         before, after = self._heeded, self.offsets().end
@@ -171,7 +171,7 @@ class Topic:
         return batch
 
     def read_many(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
-        """Read many partitions at once, each its share; `fetch` explains why one was left out."""
+        """Read many partitions at once, each its share; `fetch` raises the reason why one was omitted."""
         began = time.perf_counter()
         with self.using() as log:
             batches = log.read_many(positions, messages_max, bytes_max)
@@ -182,11 +182,11 @@ class Topic:
         return batches
 
     def between_commits(self, look: Callable[[TopicState], Result]) -> Result:
-        """What a function says of the state while no commit changes it; it may let the state forget what expired."""
+        """The result of a function of the state, called between commits; it may drop expired entries."""
         return self.between_fences(lambda state, _: look(state))
 
     def between_fences(self, look: Callable[[TopicState, Fences], Result]) -> Result:
-        """The same of the state and of the epochs of producers, which it may change."""
+        """The same with the epochs of producers, which it may change."""
         results: list[Result] = []
 
         def decide(state: TopicState, fences: Fences) -> Sequence[Commit]:
@@ -214,7 +214,7 @@ class Topic:
         return forgotten[-1]
 
     def _commit(self, requests: Sequence[Request]) -> None:
-        """Build, persist and apply what some publishers want; each gets its receipts, and whoever waits is woken."""
+        """Build, persist and apply a commit of some requests; each gets its receipts, and readers are woken."""
         # Asked once: the settings may change at any time.
         record = self.record
         shares_window = _shares_window(record.settings)
@@ -241,7 +241,7 @@ class Topic:
                 self.watches.wake(frame.partition.tolist())
 
     def _see(self, frames: Sequence[Directory]) -> None:
-        """Remember what this server has just written, of which it wakes those who wait by itself."""
+        """Record what this server has written: it has woken the readers of that itself."""
         if self._seen is not None:
             self._seen = OffsetRange(self._seen.start, _moved(self._seen.end, frames))
         if self._heeded is not None:

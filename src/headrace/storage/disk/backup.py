@@ -1,15 +1,15 @@
-"""An online backup of a disk store: a copy that is consistent although a server goes on writing. It takes no lock.
+"""An online backup of a disk store: a consistent copy while a server keeps writing. It takes no lock.
 
 What is copied, in this order, so that each part is at least as new as the one before it:
 
-    complete segments     they never change; one that retention drops meanwhile takes those before it along
-    the catalog           as SQLite itself copies it: committed offsets of one moment
-    snapshots             what planning remembers, of that moment or later
-    the other segments    whatever was written until then; of the newest one every whole commit
+    complete segments     immutable; if retention drops one meanwhile, the older copies are removed too
+    the catalog           copied by SQLite: committed offsets at one moment
+    snapshots             the state of planning, at that moment or later
+    the other segments    everything written until then; of the newest one all complete commits
 
-So no committed offset and no snapshot is beyond the copied log, and everything acknowledged before the copying began is
-in it. Where the store changed too much meanwhile (a topic was deleted or got more partitions, or retention dropped what
-was copied last) the copying goes on from the first step, a few times. Stages are left out: they are not acknowledged.
+So no committed offset and no snapshot is beyond the copied log, and everything acknowledged before the start is in it.
+If the store changed too much meanwhile (a topic was deleted or got partitions, or retention dropped what was copied
+last), it starts over, a few times. Stages are not copied: they are not acknowledged.
 
 The copy has the name of the target only once it is complete and on the device. If anything fails, nothing is left.
 """
@@ -65,7 +65,7 @@ def back_up(source: Path, target: Path, files: FileSystem | None = None) -> Back
 
 
 class _Backup:
-    """One backup on its way."""
+    """A running backup."""
 
     def __init__(self, files: FileSystem, source: Path, target: Path) -> None:
         self._files = files
@@ -92,15 +92,15 @@ class _Backup:
             self._forget(target)
         for log in listed[:-1]:
             if not self._copy_segment(source / log, target / log):
-                # Retention dropped it: what was copied before it would stand apart from what follows.
+                # Retention dropped it: there would be a gap after the segments copied before it.
                 self._forget(target)
 
     def _copy_catalog(self) -> dict[int, int]:
-        """Copy the catalog as of one moment; the partitions of its topics by id."""
+        """Copy the catalog at one moment; returns the partitions of its topics by id."""
         self._files.make_directory(self._target)
         target = self._target / CATALOG
         self._files.remove(target)
-        # For writing too: reading a catalog that no server has open makes files beside it, and removes them.
+        # Read-write: SQLite creates files beside a catalog that no server has open, and deletes them.
         url = f"file:{quote(str(self._source / CATALOG))}?mode=rw"
         try:
             with (
@@ -114,7 +114,7 @@ class _Backup:
             raise StoreUnavailable(str(self._source / CATALOG), str(error)) from error
 
     def _copy_rest(self, topic_id: int, partitions: int) -> bool:
-        """Copy the snapshots of a topic, then what its log has beyond the complete segments; whether all of it fits."""
+        """Copy the snapshots of a topic, then the rest of its log; returns whether all of it fits together."""
         name = f"{topic_id:09d}"
         source, target = self._source / "topics" / name, self._target / "topics" / name
         for state in snapshot.names(self._files, source):
@@ -122,7 +122,7 @@ class _Backup:
         listed = file_names(self._files.list_directory(source), "log")
         if not listed or not self._continues(target, listed):
             return False
-        # What was complete before the catalog was copied knows no more partitions than it.
+        # Segments that were complete before the catalog was copied have at most its partitions.
         later = [log for log in listed[:-1] if target / log not in self._complete]
         if not all(self._copy_segment(source / log, target / log) for log in listed[:-1]):
             return False
@@ -130,20 +130,20 @@ class _Backup:
         return fits and self._copy_newest(source / listed[-1], target / listed[-1], topic_id, partitions)
 
     def _copy_segment(self, source: Path, target: Path) -> bool:
-        """Copy a complete segment with its index, unless that was done; whether there is a copy."""
+        """Copy a complete segment with its index, unless it was copied before; returns whether a copy exists."""
         if target in self._complete and _size(self._files, source) in (None, self._files.size(target)):
             return True
         if not self._copy_file(source, target):
             return False
         self._complete.add(target)
-        # It may never have been written: an index can be made from the log at any time.
+        # It may never have been written: an index can be rebuilt from the log at any time.
         self._copy_file(source.with_suffix(".index"), target.with_suffix(".index"))
         return True
 
     def _copy_newest(self, source: Path, target: Path, topic_id: int, partitions: int) -> bool:
-        """Copy the newest segment up to its last whole commit; whether it was there and fits the catalog.
+        """Copy the newest segment up to its last complete commit; returns whether it exists and fits the catalog.
 
-        What was being written while it was read looks like damage, and no longer does when it is read again.
+        What was being written during the read looks like damage, and no longer does when it is read again.
         """
         known: set[int] | None = None
         while True:
@@ -161,7 +161,7 @@ class _Backup:
         return self._fits(target, partitions)
 
     def _leave_begun(self, target: Path, partitions: int) -> bool:
-        """A segment without a header that is only being begun is left out; any other is damage, and copied as it is."""
+        """A new segment without a header is skipped; any other one without is damage, and copied as it is."""
         if self._files.size(target) <= header_bytes(partitions):
             self._files.remove(target)
         return True
@@ -190,17 +190,17 @@ class _Backup:
         return all(int(each.partition.max(initial=-1)) < partitions for each in directories)
 
     def _forget(self, target: Path) -> None:
-        """Begin again with a topic."""
+        """Start over with a topic."""
         _remove_tree(self._files, target)
         self._complete = {path for path in self._complete if path.parent != target}
 
     def _continues(self, target: Path, listed: list[str]) -> bool:
-        """Whether what is copied of a topic goes on in what is listed of it now."""
+        """Whether the copied segments of a topic continue in those that exist now."""
         copied = file_names(self._files.list_directory(target), "log")
         return not copied or copied[-1] in listed
 
     def _copy_file(self, source: Path, target: Path) -> bool:
-        """Copy a file; whether there was one."""
+        """Copy a file; returns whether it existed."""
         self._files.make_directory(target.parent)
         try:
             self._files.copy(source, target)
@@ -210,7 +210,7 @@ class _Backup:
         return True
 
     def _finish(self, partitions: dict[int, int]) -> BackedUp:
-        """Leave out topics that the catalog does not have, and bring all names to the device."""
+        """Remove topics that are not in the catalog, and sync all directories."""
         topics = self._target / "topics"
         self._files.make_directory(topics)
         known = {f"{topic_id:09d}" for topic_id in partitions}
@@ -230,7 +230,7 @@ class _Backup:
         return BackedUp(len(partitions), segments, size)
 
     def _index(self, log: Path) -> None:
-        """Make the index of a complete segment, if there was none of it when it was copied."""
+        """Build the index of a complete segment, if it had none when it was copied."""
         view, header = self._files.map(log), SegmentHeader.read(self._files, log)
         known = load_index(self._files, log.with_suffix(".index"))
         if header is not None and (known is None or known.covered_bytes != len(view)):

@@ -5,8 +5,8 @@
     topics/<topic id>/                the log of a topic
     stages/                           rows that wait to be published together
 
-A topic is in the catalog only once its log is there, and its log is removed only once it is out of the catalog; what
-a crash leaves between the two is removed at the next opening. What people put beside these is left alone.
+A topic is added to the catalog after its log was created, and its log is deleted after it was removed from the catalog;
+what a crash leaves in between is deleted at the next opening. Other files in the directory are not touched.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DiskStore:
         self._topics = directory / "topics"
         with store_errors(directory), ExitStack() as undo:
             self._files.make_directory(self._topics)
-            # The names may be older than this and not on the device: who made them may have died before the sync.
+            # The directories may exist without being on the device: their creator may have died before the sync.
             self._files.sync_directory(directory)
             with suppress(PermissionError):
                 self._files.sync_directory(directory.parent)
@@ -53,7 +53,7 @@ class DiskStore:
                 holder = self._files.read(directory / "LOCK", 20).decode().strip()
                 raise StoreUnavailable(str(directory), f"process {holder or 'unknown'} has it open")
             undo.callback(self._files.close, lock)
-            # Made here, for its owner only; what SQLite puts beside it has the same mode.
+            # Created here, readable by its owner only; the files SQLite adds get the same mode.
             self._files.close(self._files.open(directory / CATALOG))
             database = _sqlite(directory / CATALOG)
             undo.callback(database.dispose)
@@ -66,7 +66,7 @@ class DiskStore:
             undo.pop_all()
 
     def create_log(self, topic: TopicRecord, now_us: int) -> None:
-        """Make the empty log of a topic, durably."""
+        """Create the empty log of a topic, durably."""
         directory = self._directory(topic.id)
         with store_errors(directory):
             self._files.make_directory(directory)
@@ -74,13 +74,13 @@ class DiskStore:
             try:
                 _, handle = create_segment(self._files, directory, header)
             except Damaged as error:
-                # The topic does not come to be, and the next one with this id begins its log anew.
+                # The topic is not created; the next one with this id starts with an empty log.
                 raise StoreUnavailable(str(directory), error.reason) from error
             self._files.close(handle)
             self._files.sync_directory(self._topics)
 
     def open_log(self, topic: TopicRecord, now_us: int) -> DiskLog:
-        """Open the log of a topic, mending what a crash left."""
+        """Open the log of a topic, with recovery after a crash."""
         directory = self._directory(topic.id)
         with store_errors(directory):
             committed = self.catalog.highest_offsets(topic.id)
@@ -88,7 +88,7 @@ class DiskStore:
             return DiskLog(self._files, directory, topic, self._options, recovered)
 
     def delete_log(self, topic_id: int) -> None:
-        """Give the disk of a topic back."""
+        """Free the disk space of a topic."""
         self.stages.drop_topic(topic_id)
         directory = self._directory(topic_id)
         with store_errors(directory):
@@ -98,12 +98,12 @@ class DiskStore:
             self._files.sync_directory(self._topics)
 
     def disk_space(self) -> tuple[int, int]:
-        """The size of the file system, and what is free of it, in bytes."""
+        """The size and the free space of the file system, in bytes."""
         with store_errors(self._topics):
             return self._files.space(self._topics)
 
     def close(self) -> None:
-        """Close the catalog and let the next process in."""
+        """Close the catalog and release the lock."""
         self.catalog.close()
         self._files.close(self._lock)
 
@@ -111,9 +111,9 @@ class DiskStore:
         return self._topics / f"{topic_id:09d}"
 
     def _remove_strays(self, last_topic_id: int) -> None:
-        """Remove the logs and stages of topics that were being made or deleted when a process died.
+        """Delete the logs and stages of topics that were being created or deleted when a process died.
 
-        A log with messages whose topic the catalog never had is none of these: the catalog was lost, or is older.
+        A log with messages of a topic that the catalog never had is kept: the catalog was lost, or is an older copy.
         """
         known = {topic.id for topic in self.catalog.topics()}
         directories = {self._directory(topic_id).name for topic_id in known}
@@ -128,7 +128,7 @@ class DiskStore:
             self.stages.drop_topic(topic_id)
 
     def _was_being_made(self, directory: Path) -> bool:
-        """Whether there is nothing but a first segment without messages."""
+        """Whether there is only a first segment without messages."""
         first = directory / file_name(0, "log")
         names = self._files.list_directory(directory)
         if names != [first.name]:
@@ -138,7 +138,7 @@ class DiskStore:
 
 
 def open_disk_catalog(directory: Path, files: FileSystem | None = None) -> Catalog:
-    """Open the catalog of a store that is there, whoever else has the store open."""
+    """Open the catalog of an existing store, even if a server has it open."""
     with store_errors(directory):
         try:
             (files or FileSystem()).size(directory / CATALOG)
@@ -149,7 +149,7 @@ def open_disk_catalog(directory: Path, files: FileSystem | None = None) -> Catal
 
 @contextmanager
 def store_errors(directory: Path) -> Iterator[None]:
-    """Errors of the operating system as those of a store."""
+    """Translates errors of the operating system."""
     try:
         yield
     except OSError as error:
@@ -157,7 +157,7 @@ def store_errors(directory: Path) -> Iterator[None]:
 
 
 def check_whole_catalog(database: Engine, path: Path) -> None:
-    """Refuse a catalog that was cut or damaged: opened all the same, every group would stand at the beginning."""
+    """Refuse a truncated or damaged catalog: otherwise every group would start over."""
     cure = "restore it from a backup; `headrace doctor` says what is wrong with the store"
     try:
         with database.connect() as connection:
@@ -181,7 +181,7 @@ def _last_topic_id(database: Engine) -> int:
 
 
 def _sqlite(path: Path) -> Engine:
-    # Not from text: a path may have characters that mean something in a URL.
+    # Not from text: a path may have characters with a meaning in a URL.
     engine = create_engine(URL.create("sqlite", database=str(path)), connect_args={"check_same_thread": False})
 
     @event.listens_for(engine, "connect")

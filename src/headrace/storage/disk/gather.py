@@ -1,11 +1,11 @@
-"""Reading many partitions in one pass: every frame is decoded once, however many partitions have rows in it.
+"""Reads many partitions in one pass: every frame is decoded once, for all partitions with rows in it.
 
-Read one by one, a partition costs a search of the index, a decoding and a dozen small arrays, whatever it holds: with
-ten thousand of them that is most of the time. Here the entries of all partitions are chosen together, on whole columns.
+One by one, each partition costs an index search, a decoding and a dozen small arrays: with ten thousand partitions that
+is most of the time. Here the entries of all partitions are chosen together, on whole columns.
 
 Each partition gets its share of the limits, at least one message; those whose next message is oldest come first, and
-what does not fit is left out. So is a partition whose next offset cannot be read: a read of it alone says why.
-Nothing here is kept, so it is as safe for threads as the segments that are read.
+what does not fit is omitted. So is a partition whose next offset cannot be read: reading it alone raises the reason.
+Stateless, so as thread-safe as the segments.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.storage.disk.files.segment import Segment
 from headrace.storage.ranges import OffsetRange
 
 _NOT_WANTED: Final = np.iinfo(np.int64).max
-# Frames of so many bytes are decoded together.
+# Frames up to this size are decoded together.
 _DECODED_BYTES: Final = 16 << 20
 
 
@@ -117,7 +117,7 @@ def _find(segments: Sequence[Segment], offsets: OffsetRange, wanted: _Wanted) ->
 def _entries(segment: Segment, place: int, wanted: _Wanted) -> _Entries:
     index = segment.index
     entries = index.entries
-    # After the entries: every entry that can be seen has its frame by then.
+    # After the entries: every visible entry has its frame by then.
     frames = index.frames
     partition, first = entries["partition"].astype(np.int64), entries["first_offset"]
     rows = entries["rows"].astype(np.int64)
@@ -163,7 +163,7 @@ def _oldest_first(chosen: _Entries, wanted: _Wanted) -> _Entries:
 
 
 def _damaged(chosen: _Entries, segments: Sequence[Segment]) -> Int64s:
-    """The frames among these that are read for the first time and turn out to be damaged, with their segments."""
+    """The damaged ones of frames that are read for the first time, with their segments."""
     bad: list[int] = []
     for place in np.unique(chosen.segment).tolist():
         numbers = np.unique(chosen.frame[chosen.segment == place])
@@ -199,7 +199,7 @@ def _read(chosen: _Entries, segments: Sequence[Segment], touch: Callable[[Segmen
 
 
 def _cut(whole: pa.RecordBatch, chosen: _Entries, wanted: _Wanted) -> list[pa.RecordBatch]:
-    """The rows as readers get them, a batch for each partition, within the bytes exactly but at least one each."""
+    """The rows as readers get them, a batch per partition, within the byte limit but at least one row each."""
     rows = chosen.rows
     steps = np.arange(whole.num_rows) - np.repeat(np.cumsum(rows) - rows, rows)
     partition = np.repeat(chosen.partition, rows)
@@ -217,14 +217,14 @@ def _cut(whole: pa.RecordBatch, chosen: _Entries, wanted: _Wanted) -> list[pa.Re
 
 
 def _begins(partition: Int64s) -> npt.NDArray[np.bool_]:
-    """Where the entries of another partition begin; those of one stand together."""
+    """Where the entries of the next partition begin; those of one partition are adjacent."""
     begins = np.ones(len(partition), bool)
     begins[1:] = partition[1:] != partition[:-1]
     return begins
 
 
 def _running(values: npt.NDArray[Any], begins: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
-    """The sum of the values before each, counted from the first of its partition."""
+    """The running sum before each value, within its partition."""
     before: npt.NDArray[Any] = np.cumsum(values) - values
     since: npt.NDArray[Any] = before - before[begins][np.cumsum(begins) - 1]
     return since

@@ -3,8 +3,8 @@
 Commits are ordered by the write lock; reads take no lock but a short one around the list of mapped segments. What
 readers may see is a tuple of segments and an array of end offsets, both replaced and never changed.
 
-Failure of a write leaves nothing behind: what was written is cut off and the log goes on. Failure of a sync leaves
-the tail unknown: nothing more is accepted until the store is opened again.
+A failed write leaves nothing behind: the log is truncated and continues. After a failed sync the tail is unknown:
+nothing more is accepted until the store is reopened.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from headrace.storage.fences import LocalFences
 from headrace.storage.interface import Decide, OffsetRange
 from headrace.storage.ranges import check_range, offsets_past
 
-# Complete segments whose files stay mapped; each is address space and, while read, page cache.
+# Complete segments that stay mapped; each costs address space and, while read, page cache.
 MAPPED_SEGMENTS_MAX: Final = 2
 # A snapshot is written once the log has grown by this many times the snapshot's own size.
 SNAPSHOT_GROWTH: Final = 4
@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 class _Written(NamedTuple):
     """A frame in the file: where it begins, its commit, and its record batch if that is small enough for the tail.
 
-    The commit of a frame that others follow has no rows any more: those of one frame are in memory at a time.
+    The commit of a frame that is not the last has no rows: only one frame is in memory at a time.
     """
 
     position: int
@@ -70,7 +70,7 @@ class _Written(NamedTuple):
 
 
 class DiskLog:
-    """The messages of one topic on disk. Safe for threads."""
+    """The messages of one topic on disk. Thread-safe."""
 
     def __init__(
         self, files: FileSystem, directory: Path, topic: TopicRecord, options: DiskOptions, recovered: Recovered
@@ -79,7 +79,7 @@ class DiskLog:
         self._directory = directory
         self._topic = topic
         self._options = options
-        # As retention saw the settings last.
+        # The settings at the last run of retention.
         self._segment_bytes_max = piece_bytes_max(topic.settings, options.segment_bytes)
         self._state = recovered.state
         self._segments = tuple(recovered.segments)
@@ -110,29 +110,29 @@ class DiskLog:
 
     @property
     def state(self) -> TopicState:
-        """What planning knows; to be read only where commits are ordered."""
+        """What planning knows; read it only under the write lock."""
         return self._state
 
     @property
     def failure(self) -> str | None:
-        """Why nothing more is accepted, if so."""
+        """Why nothing more is accepted, or None."""
         return self._failure
 
     @property
     def damaged_segments(self) -> int:
-        """How many segments are damaged, as far as opening and readers found."""
+        """The number of segments that opening or readers found damaged."""
         return len(self._damaged)
 
     def peek(self) -> TopicState:
-        """What planning knows; it is always at hand."""
+        """What planning knows; always available."""
         return self._state
 
     def window(self) -> PayloadWindow:
-        """The payloads written lately."""
+        """The recently written payloads."""
         return self._state.window
 
     def commit(self, decide: Decide, store_wide: bool = False) -> None:
-        """Decide, persist, apply: the frames that `decide` gives become visible together, or not at all."""
+        """Decide, persist, apply: the frames that `decide` returns become visible together, or not at all."""
         with self._write_lock:
             if self._failure is not None:
                 raise LogFailed(self._topic.name, self._failure)
@@ -143,7 +143,7 @@ class DiskLog:
 
     def offsets(self) -> OffsetRange:
         """Start and end of every partition, as readers may see them."""
-        # The start before the end: neither can overtake the other then, nor have more partitions.
+        # The start is read first, so that it is never beyond the end, nor has more partitions.
         base = self._segments[0].header.base_offsets
         end = self._visible_end
         start = _widened(base, len(end))
@@ -158,7 +158,7 @@ class DiskLog:
         return _within_bytes(read_batch(stored, partition, offset, times), bytes_max)
 
     def read_many(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
-        """Messages of many partitions in one pass, each its share, the oldest first; what is damaged is left out."""
+        """Messages of many partitions in one pass, each its share, the oldest first; damaged ones are omitted."""
         offsets = self.offsets()
         behind = {
             partition: offset
@@ -170,13 +170,13 @@ class DiskLog:
         try:
             return gather(self._segments, offsets, behind, messages_max, bytes_max, self._touch)
         except Damaged:
-            # Retention may have dropped a segment since; a read of each partition says so, or what is wrong.
+            # Retention may have dropped a segment since; reading each partition raises that, or the damage.
             return []
 
     def _read_segments(
         self, partition: int, offset: int, stop: int, end: int, bytes_max: int
     ) -> tuple[pa.RecordBatch, Int64s]:
-        """Stored rows up to `stop` with their times, about so many bytes, at least one row if `stop` allows it."""
+        """Stored rows up to `stop` with their times, about `bytes_max` bytes, at least one row if there is one."""
         segments = self._segments
         batches: list[pa.RecordBatch] = []
         times: list[Int64s] = []
@@ -208,7 +208,7 @@ class DiskLog:
         return join(batches), times[0] if len(times) == 1 else np.concatenate(times)
 
     def first_at(self, partition: int, time_us: int) -> int:
-        """The first offset of a partition at or after a time; its end offset if all is older."""
+        """The first offset of a partition at or after a time; its end offset if all messages are older."""
         end = int(self.offsets().end[partition])
         segments = self._segments
         for place, segment in enumerate(segments):
@@ -227,7 +227,7 @@ class DiskLog:
         return end
 
     def time_of(self, partition: int, offset: int) -> int | None:
-        """When the message with this offset was written; none if it is not there."""
+        """When the message with this offset was written, or None if it does not exist."""
         offsets = self.offsets()
         if not offsets.start[partition] <= offset < offsets.end[partition]:
             return None
@@ -249,13 +249,13 @@ class DiskLog:
         return time_us
 
     def add_partitions(self, partitions: int) -> None:
-        """Grow to so many partitions."""
+        """Grow to this number of partitions."""
         with self._write_lock:
             self._state.add_partitions(partitions)
             self._visible_end = self._state.end_offsets.copy()
 
     def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
-        """Drop the oldest segments that are past retention and not held; say how many."""
+        """Drop the oldest segments that are past retention and not held; returns how many."""
         with self._write_lock:
             if self._failure is not None:
                 raise LogFailed(self._topic.name, self._failure)
@@ -277,7 +277,7 @@ class DiskLog:
         return len(dropped)
 
     def _roll_for_retention(self) -> None:
-        """Begin a new segment; without room for it the older ones can go all the same, and it is tried again later."""
+        """Start a new segment; if the disk is full, older ones are dropped anyway, and it is retried later."""
         try:
             self._roll()
         except OSError as error:
@@ -285,10 +285,10 @@ class DiskLog:
                 raise
 
     def _write_snapshot_in_need(self, doomed: Sequence[Segment]) -> None:
-        """Write the snapshot that lets segments go, on a full disk too.
+        """Write the snapshot that allows segments to be dropped, even on a full disk.
 
-        What can be done without goes first: the indexes of those segments, room for more frames, and all snapshots but
-        the newest, the last of which takes about as much as the one to be written.
+        First deletes what is dispensable: the indexes of those segments, preallocated space, and all snapshots but the
+        newest, which together are about as large as the snapshot to be written.
         """
         try:
             self._write_snapshot()
@@ -303,7 +303,7 @@ class DiskLog:
             self._write_snapshot()
 
     def _drop(self, oldest: Segment) -> None:
-        """Remove the oldest segment, durably: none must be there, now or after a crash, while a later one is gone."""
+        """Delete the oldest segment, durably: none may remain, even after a crash, if a later one was deleted."""
         before, self._segments = self._segments, self._segments[1:]
         try:
             self._files.remove(oldest.index_path)
@@ -315,7 +315,7 @@ class DiskLog:
         self._files.sync_directory(self._directory)
 
     def seal(self) -> int:
-        """Seal complete segments that are not; say how many were sealed since this was last asked."""
+        """Seal complete segments that are not sealed; returns how many were sealed since the last call."""
         with self._write_lock:
             for segment in self._segments[:-1]:
                 if segment.growing is not None and self._failure is None:
@@ -325,12 +325,12 @@ class DiskLog:
 
     def bytes_stored(self) -> int:
         """The bytes of all segments."""
-        # Under the lock, so that retention removes no file that is being asked for.
+        # Under the lock, so that retention does not delete a file whose size is read.
         with self._write_lock:
             return self._end + sum(self._files.size(segment.path) for segment in self._segments[:-1])
 
     def close(self) -> None:
-        """Write what makes the next opening quick, and let go of the files."""
+        """Write what makes the next opening quick, and release the files."""
         with self._write_lock:
             if self._failure == _CLOSED:
                 return
@@ -338,7 +338,7 @@ class DiskLog:
                 try:
                     self._room.cut(self._handle, self._end)
                     if self._options.durability == "os":
-                        # After a clean close all of it is on the device, although no publish waited for that.
+                        # After a clean close everything is on the device, even if no publish waited for that.
                         self._files.sync(self._handle)
                     self._segments[-1].seal()
                     if self._snapshot_number != self._state.next_number:
@@ -349,12 +349,12 @@ class DiskLog:
             self._failure = _CLOSED
             self._tail.clear()
             self._files.close(self._handle)
-            # Files that stay mapped keep their disk, even when they are deleted.
+            # Mapped files occupy disk space even after they are deleted.
             for segment in self._segments:
                 segment.release()
 
     def _write(self, commits: Iterable[Commit]) -> list[_Written]:
-        """Write the frames of a commit, each as it is planned; if that fails, nothing of them is left."""
+        """Write the frames of a commit, each as it is planned; a failure leaves nothing behind."""
         written: list[_Written] = []
         position = self._end
         try:
@@ -363,7 +363,7 @@ class DiskLog:
                     self._roll()
                     position = self._end
                 if written and not commit.continues:
-                    # The last frame makes the others count, so they are on the device before it.
+                    # The last frame makes the others valid, so they are synced before it.
                     self._sync()
                 header, buffers = frame.encode(commit, self._topic.id, position)
                 self._files.write(self._handle, position, buffers)
@@ -387,7 +387,7 @@ class DiskLog:
         return written
 
     def _take(self, written: Sequence[_Written]) -> None:
-        """Sync and apply; whatever breaks in between, an interrupt too, leaves file and state apart for good."""
+        """Sync and apply; if anything fails in between, even by an interrupt, file and state differ until reopening."""
         index = self._growing()
         try:
             self._sync()
@@ -411,7 +411,7 @@ class DiskLog:
             self.sync_seconds.observe(time.perf_counter() - began)
 
     def _undo(self, error: OSError) -> NoReturn:
-        """Cut off what a failed write may have left, and say what that failure means."""
+        """Truncate what a failed write may have left; returns the error to raise."""
         self._cut_off(f"write: {error}", error)
         if error.errno in _NO_ROOM:
             raise DiskFull(self._topic.name, str(error)) from error
@@ -422,11 +422,11 @@ class DiskLog:
         raise OutcomeUnknown(self._topic.name, self._failure) from error
 
     def _cut_off(self, reason: str, error: Exception) -> None:
-        """Cut off what stands behind the last commit; if that fails, the tail is unknown."""
+        """Truncate after the last commit; if that fails, the tail is unknown."""
         self._room.forget()
         try:
             self._files.truncate(self._handle, self._end)
-            # Once the log has rolled, nothing would tell a part that a power cut brings back from damage.
+            # Once the log has rolled, remains that a power cut brings back would look like damage.
             self._sync()
         except OSError as second:
             self._failure = f"{reason}; truncate: {second}"
@@ -442,13 +442,13 @@ class DiskLog:
         return frames > 0 and (self._end >= self._segment_bytes_max or frames >= self._options.segment_frames)
 
     def _roll(self) -> None:
-        """Begin a new segment, then seal the old one; a seal that fails is made up for when the index is needed."""
+        """Start a new segment, then seal the old one; if sealing fails, the index is built when it is needed."""
         state = self._state
         header = SegmentHeader(self._topic.id, state.next_number, state.last_time_us, state.end_offsets.copy())
-        # In a complete segment zeros would be damage.
+        # In a complete segment, zeros would count as damage.
         self._room.cut(self._handle, self._end)
         if self._options.durability == "os":
-            # So that a power cut takes messages of the newest segment only.
+            # So that a power cut can only affect the newest segment.
             self._files.sync(self._handle)
         try:
             segment, handle = create_segment(self._files, self._directory, header)
@@ -474,7 +474,7 @@ class DiskLog:
         self._sealed += 1
 
     def _write_mark(self, bytes_synced: int) -> None:
-        """Write down how far the log has come."""
+        """Write the watermark."""
         state = self._state
         ends, gaps = state.end_offsets.tolist(), watermark.as_lists(self.offsets().gaps)
         newest = self._segments[-1].header.first_number
@@ -509,11 +509,11 @@ class DiskLog:
 
     @staticmethod
     def _segment_of(segments: Sequence[Segment], partition: int, offset: int) -> int:
-        """The place of the newest segment that does not begin after the offset."""
+        """The index of the newest segment that does not start after the offset."""
         return max(0, bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset(partition)) - 1)
 
     def _touch(self, segment: Segment) -> None:
-        """Keep the segments that were read last mapped, and no more than that."""
+        """Keep only the most recently read segments mapped."""
         with self._mapped_lock:
             self._mapped[segment] = None
             self._mapped.move_to_end(segment)
@@ -522,9 +522,9 @@ class DiskLog:
 
 
 def create_segment(files: FileSystem, directory: Path, header: SegmentHeader) -> tuple[Segment, int]:
-    """Make the file of a new segment, durably, and open it; if that fails, there is none.
+    """Create the file of a new segment, durably, and open it; after a failure it does not exist.
 
-    One that cannot be taken back would hide what the segment before it gets: that is an error of its own.
+    If it cannot be deleted, it would hide later writes to the segment before it: that is an error of its own.
     """
     path = directory / file_name(header.first_number, "log")
     handle = files.open(path)

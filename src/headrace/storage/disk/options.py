@@ -20,11 +20,11 @@ class DiskOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Options of the disk engine.
 
     durability: `sync` answers a publish once it is on the device; `os` once the operating system has it, which
-        survives the death of the process and not that of the machine.
+        survives a crash of the process, but not of the machine.
     segment_bytes: a segment is complete above this size; retention drops whole segments.
-    segment_frames: or above so many commits; this bounds the time to open a store after a crash.
-    room_bytes: a segment that small commits go to is filled with zeros so far ahead of them, so that their syncs are
-        quicker; 0 for not at all. Room is disk that a topic takes beyond its messages.
+    segment_frames: or above this number of commits, which bounds the time to open a store after a crash.
+    room_bytes: how many bytes to preallocate at the end of a segment that gets small commits, so that their syncs are
+        quicker; 0 to turn it off. A topic takes this much disk beyond its messages.
     """
 
     durability: Literal["sync", "os"] = "sync"

@@ -1,6 +1,6 @@
-"""Planning ahead: the next frame of a large commit is planned by a thread while the last one is written.
+"""Plans the next frame of a large commit in a thread while the last one is written.
 
-Both are heavy work on whole columns outside of Python's lock, so they share two cores. One frame waits at most.
+Both work on whole columns without the GIL, so they use two cores. At most one planned frame waits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from headrace.core.publish.state import Commit
 
 
 def planned_ahead(commits: Iterable[Commit]) -> Iterator[Commit]:
-    """The same commits, each begun when the one before it is taken; whatever planning raises is raised here."""
+    """The same commits, each planned once the one before it was taken; raises what planning raises."""
     planning = iter(commits)
     with ThreadPoolExecutor(1, "headrace-planning") as planner:
         coming: Future[Commit | None] = planner.submit(next, planning, None)

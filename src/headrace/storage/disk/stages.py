@@ -1,7 +1,7 @@
 """Stages on disk: a file of frames per stage, published later in one commit or dropped.
 
-Stages are not synced: after a power cut a stage may be gone or short, which its reader notices by the number of rows
-and answers by staging again. They survive the death of the process.
+Stages are not synced: after a power cut a stage may be missing or incomplete, which its reader notices by the number of
+rows, and stages the rows again. They survive a crash of the process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Stage:
 
 
 class DiskStages:
-    """All stages of a store. Safe for threads; the pieces of one stage are written one after another."""
+    """All stages of a store. Thread-safe; the pieces of one stage are written one after another."""
 
     def __init__(self, files: FileSystem, directory: Path) -> None:
         self._files = files
@@ -54,7 +54,7 @@ class DiskStages:
                 self._find(directory / name)
 
     def write(self, topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int) -> int:
-        """Add rows to a stage; the rows it has now."""
+        """Add rows to a stage; returns its number of rows."""
         with self._lock:
             known = self._stages.get((topic_id, stage))
             if known is None:
@@ -69,7 +69,7 @@ class DiskStages:
             return known.rows
 
     def read(self, topic_id: int, stage: str) -> list[pa.RecordBatch] | None:
-        """The rows of a stage in the order written, or none if there is no such stage."""
+        """The rows of a stage in the order written, or None if it does not exist."""
         with self._lock:
             known = self._stages.get((topic_id, stage))
             if known is None:
@@ -82,7 +82,7 @@ class DiskStages:
         ]
 
     def drop(self, topic_id: int, stage: str) -> bool:
-        """Drop a stage; whether there was one."""
+        """Drop a stage; returns whether it existed."""
         with self._lock:
             known = self._stages.pop((topic_id, stage), None)
             if known is not None:
@@ -100,7 +100,7 @@ class DiskStages:
                 self.drop(topic_id, stage)
 
     def expire(self, idle_since_us: int) -> int:
-        """Drop the stages that nobody has written to since; say how many."""
+        """Drop the stages without a write since then; returns how many."""
         old = [key for key, stage in list(self._stages.items()) if stage.touched_us <= idle_since_us]
         return sum(self.drop(*key) for key in old)
 
@@ -117,14 +117,14 @@ class DiskStages:
             raise StoreUnavailable(str(stage.path), str(error)) from error
 
     def _remove(self, stage: _Stage) -> None:
-        """Remove the file; if that fails it is a stage again after the next opening, and expires in its time."""
+        """Delete the file; if that fails it becomes a stage again at the next opening, and expires."""
         try:
             self._files.remove(stage.path)
         except OSError as error:
             logger.warning("cannot delete the stage %s, it stays until it expires: %s", stage.path, error)
 
     def _find(self, path: Path) -> None:
-        """Take in a stage that an earlier process left, or remove what is none."""
+        """Register a stage that an earlier process left, or delete an invalid file."""
         view = self._files.map(path)
         topic_id = int(path.name.split("-")[0])
         found = scan(view, 0, topic_id, str(path))

@@ -1,13 +1,13 @@
-"""The tail of a log in memory: its newest small commits, for those who follow the end.
+"""The tail cache of a log: its newest small commits in memory, for readers that follow the end.
 
-A follower would else map a file that has just grown, search its index and decode a frame for a handful of messages.
-The tail keeps the record batches of the last small commits as they were written, found by partition and offset, and
-decodes each once for all followers. It is bounded in commits and in bytes. A large commit empties it: whoever reads
-large commits gains nothing here. A new segment does too: what retention may drop is never here.
+Without it, a follower would map a file that has grown, search its index and decode a frame for a handful of messages.
+The cache has the record batches of the last small commits as they were written, by partition and offset, and decodes
+each once for all followers. It is bounded in commits and in bytes. A large commit clears it, because readers of large
+commits gain nothing from it. So does a new segment: nothing here can be dropped by retention.
 
-It holds only what is on the device, and never decides what may be read: the caller knows the end of each partition.
-What it does not have, or has in too many pieces to be quicker, is read from the segments. Safe for threads; its lock
-is held for moments and calls nothing.
+It holds only what is on the device, and does not decide what may be read: the caller knows the end of each partition.
+What it does not have, or has in too many pieces to be quicker, is read from the segments. Thread-safe; its lock is held
+briefly, and nothing is called under it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from headrace.storage.disk.files import frame
 
 COMMITS_MAX: Final = 128
 BYTES_MAX: Final = 128 << 10
-# A commit of more bytes than this is not kept: mapping its frame costs little beside its rows.
+# A larger commit is not cached: mapping its frame is cheap compared with its rows.
 TAIL_COMMIT_BYTES_MAX: Final = 16 << 10
-# From more commits than this, decoding the frames of a segment together is quicker.
+# For more commits than this, decoding the frames of a segment together is quicker.
 PIECES_MAX: Final = 16
 
 
 @dataclass(slots=True, eq=False)
 class _Commit:
-    """A small commit: its record batch as written, and as rows once someone has read it."""
+    """A small commit: its record batch as written, and decoded after the first read."""
 
     body: Any
     columns: int
@@ -46,7 +46,7 @@ class _Commit:
     def decoded(self) -> pa.RecordBatch:
         rows = self.rows
         if rows is None:
-            # Two readers may do this at once; both get the same.
+            # Two readers may do this at once, with the same result.
             rows = self.rows = frame.decode_rows(self.body, self.columns)
         return rows
 
@@ -70,7 +70,7 @@ class TailCache:
         self._bytes = 0
 
     def append(self, header: frame.Header, directory: Directory, body: Any) -> None:
-        """Take in a frame that is on the device; a large one, which needs no body, empties the tail."""
+        """Add a frame that is on the device; a large one, which needs no body, clears the cache."""
         if header.body_bytes > TAIL_COMMIT_BYTES_MAX:
             self.clear()
             return
@@ -90,7 +90,7 @@ class TailCache:
                 self._forget_oldest()
 
     def read(self, partition: int, offset: int, stop: int) -> tuple[pa.RecordBatch, Int64s] | None:
-        """Stored rows from `offset` up to `stop` with their times; none if they are not all here in few pieces."""
+        """Stored rows from `offset` up to `stop` with their times, or None unless all are cached, in few pieces."""
         pieces = self._find(partition, offset, stop)
         if pieces is None:
             return None
@@ -104,7 +104,7 @@ class TailCache:
         return join(parts), np.repeat(np.array(times, np.int64), counts)
 
     def time_of(self, partition: int, offset: int) -> int | None:
-        """When the message with this offset was written; none if it is not here."""
+        """When the message with this offset was written, or None if it is not cached."""
         pieces = self._find(partition, offset, offset + 1)
         return pieces[0].commit.time_us if pieces else None
 
@@ -122,7 +122,7 @@ class TailCache:
         return None
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Clear the cache."""
         with self._lock:
             self._commits.clear()
             self._pieces.clear()

@@ -1,1 +1,1 @@
-"""The memory engine: everything gone at close. It is the model that the other engines are compared with."""
+"""The memory engine: nothing survives a close. It is the model that the other engines are compared with."""

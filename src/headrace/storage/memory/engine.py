@@ -1,4 +1,4 @@
-"""The memory store: the same catalog on an SQLite that lives in memory, and logs that live in lists."""
+"""The memory store: the same catalog on an in-memory SQLite, and logs in lists."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class MemoryStore:
         self.signals: None = None
 
     def create_log(self, topic: TopicRecord, now_us: int) -> None:
-        """Nothing to make before it is opened."""
+        """Nothing to create before it is opened."""
 
     def open_log(self, topic: TopicRecord, now_us: int) -> MemoryLog:
-        """The empty log of a topic that was just made."""
+        """The empty log of a new topic."""
         return MemoryLog(topic)
 
     def delete_log(self, topic_id: int) -> None:
-        """Forget the stages; the log goes with its last user."""
+        """Drop the stages; the log is freed with its last user."""
         self.stages.drop_topic(topic_id)
 
     def disk_space(self) -> None:
-        """Nothing is on a disk."""
+        """The store is not on a disk."""
 
     def close(self) -> None:
         """Forget everything."""

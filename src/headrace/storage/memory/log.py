@@ -1,4 +1,4 @@
-"""The log of one topic in memory: a list of batches per partition, as plain as can be, since it says what is right."""
+"""The log of one topic in memory: a list of batches per partition. Simple, as other engines are tested against it."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class _Part:
 
 
 class MemoryLog:
-    """The messages of one topic in memory. Safe for threads."""
+    """The messages of one topic in memory. Thread-safe."""
 
     def __init__(self, topic: TopicRecord) -> None:
         self._topic = topic
-        # As on disk, where a segment knows when the topic was made: no message is older than its topic.
+        # As on disk, where a segment has the time of the topic's creation: no message is older than its topic.
         self._state = TopicState(np.zeros(topic.partitions, np.int64), last_time_us=topic.created_us)
         self._parts: list[list[_Part]] = [[] for _ in range(topic.partitions)]
         self._start = np.zeros(topic.partitions, np.int64)
@@ -60,11 +60,11 @@ class MemoryLog:
         return self._state
 
     def peek(self) -> TopicState:
-        """What planning knows; it is always at hand."""
+        """What planning knows; always available."""
         return self._state
 
     def window(self) -> PayloadWindow:
-        """The payloads written lately."""
+        """The recently written payloads."""
         return self._state.window
 
     def commit(self, decide: Decide, store_wide: bool = False) -> None:
@@ -113,14 +113,14 @@ class MemoryLog:
         return read_each(self, positions, messages_max, bytes_max)
 
     def first_at(self, partition: int, time_us: int) -> int:
-        """The first offset of a partition at or after a time; its end offset if all is older."""
+        """The first offset of a partition at or after a time; its end offset if all messages are older."""
         with self._lock:
             parts = self._parts[partition]
             place = bisect.bisect_left(parts, time_us, key=lambda part: part.time_us)
             return parts[place].first_offset if place < len(parts) else int(self._state.end_offsets[partition])
 
     def time_of(self, partition: int, offset: int) -> int | None:
-        """When the message with this offset was written; none if it is not there."""
+        """When the message with this offset was written, or None if it does not exist."""
         with self._lock:
             for part in self._parts[partition]:
                 if part.first_offset <= offset < part.end:
@@ -128,7 +128,7 @@ class MemoryLog:
         return None
 
     def add_partitions(self, partitions: int) -> None:
-        """Grow to so many partitions."""
+        """Grow to this number of partitions."""
         with self._lock:
             added = partitions - self._state.partitions
             self._state.add_partitions(partitions)
@@ -136,7 +136,7 @@ class MemoryLog:
             self._parts += [[] for _ in range(added)]
 
     def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
-        """Drop the oldest commits that are past retention and not held; say how many."""
+        """Drop the oldest commits that are past retention and not held; returns how many."""
         with self._lock:
             count = droppable(self._sightings.dated(self._pieces, now_us), settings, held, now_us)
             if count:
@@ -159,4 +159,4 @@ class MemoryLog:
         return sum(piece.bytes for piece in self._pieces)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""

@@ -8,14 +8,14 @@ import pyarrow as pa
 
 
 class MemoryStages:
-    """All stages of a store. Safe for threads."""
+    """All stages of a store. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stages: dict[tuple[int, str], tuple[int, list[pa.RecordBatch]]] = {}
 
     def write(self, topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int) -> int:
-        """Add rows to a stage; the rows it has now."""
+        """Add rows to a stage; returns its number of rows."""
         with self._lock:
             _, batches = self._stages.get((topic_id, stage), (now_us, []))
             batches = [*batches, rows]
@@ -23,12 +23,12 @@ class MemoryStages:
             return sum(int(batch.num_rows) for batch in batches)
 
     def read(self, topic_id: int, stage: str) -> list[pa.RecordBatch] | None:
-        """The rows of a stage in the order written, or none if there is no such stage."""
+        """The rows of a stage in the order written, or None if it does not exist."""
         known = self._stages.get((topic_id, stage))
         return None if known is None else known[1]
 
     def drop(self, topic_id: int, stage: str) -> bool:
-        """Drop a stage; whether there was one."""
+        """Drop a stage; returns whether it existed."""
         with self._lock:
             return self._stages.pop((topic_id, stage), None) is not None
 
@@ -38,7 +38,7 @@ class MemoryStages:
             self._stages = {key: stage for key, stage in self._stages.items() if key[0] != topic_id}
 
     def expire(self, idle_since_us: int) -> int:
-        """Drop the stages that nobody has written to since; say how many."""
+        """Drop the stages without a write since then; returns how many."""
         with self._lock:
             old = [key for key, (touched_us, _) in self._stages.items() if touched_us <= idle_since_us]
             for key in old:

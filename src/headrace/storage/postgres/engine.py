@@ -1,8 +1,7 @@
 """The PostgreSQL store: a schema of a database, used by any number of servers at once.
 
-Opening makes or upgrades the tables while no other server does, and drops what a deleted topic left behind. The
-catalog has connections of its own, through SQLAlchemy; what it does in a transaction and what the topics do there in
-the same thread is one transaction.
+Opening creates or upgrades the tables under a lock, and drops what a deleted topic left behind. The catalog has its own
+connections, through SQLAlchemy; within one thread, the catalog and the topics share a transaction.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ class PostgresStore:
             undo.pop_all()
 
     def create_log(self, topic: TopicRecord, now_us: int) -> None:
-        """Make the tables of a topic, in the transaction that puts it into the catalog."""
+        """Create the tables of a topic, in the transaction that adds it to the catalog."""
         self._connections.run(lambda connection: schema.make_topic(connection, topic.id, topic.key, now_us))
 
     def open_log(self, topic: TopicRecord, now_us: int) -> PostgresLog:
-        """The log of a topic; the database is asked when it is used."""
+        """The log of a topic; the database is queried when it is used."""
         return PostgresLog(self._connections, self.signals, topic)
 
     def delete_log(self, topic_id: int) -> None:
@@ -58,7 +57,7 @@ class PostgresStore:
         self._connections.run(lambda connection: schema.drop_topic(connection, topic_id))
 
     def _drop_stray(self, topic_id: int) -> None:
-        """Drop what a deleted topic left behind; what somebody reads goes at a later opening."""
+        """Drop what a deleted topic left behind; tables that are being read are dropped at a later opening."""
 
         def drop(connection: Connection) -> None:
             connection.execute(SHORT_WAIT)
@@ -70,7 +69,7 @@ class PostgresStore:
             logger.warning("cannot clean up the deleted topic %d now, will retry later: %s", topic_id, error)
 
     def disk_space(self) -> None:
-        """The disk of the database is not ours to look at."""
+        """The disk of the database is not visible from here."""
 
     def close(self) -> None:
         """Close every connection."""
@@ -80,7 +79,7 @@ class PostgresStore:
 
 
 def open_postgres_catalog(address: DatabaseAddress, options: PostgresOptions) -> Catalog:
-    """Open the catalog of a store that is there, whoever else has the store open or is making its tables."""
+    """Open the catalog of an existing store, even if servers have it open or are creating its tables."""
     connections = ConnectionPool(address, options)
     with _first_connection(connections):
         database = _engine(connections)
@@ -93,7 +92,7 @@ def open_postgres_catalog(address: DatabaseAddress, options: PostgresOptions) ->
 
 
 def _open_catalog(connections: ConnectionPool) -> Catalog:
-    """Make or upgrade all tables, and open the catalog."""
+    """Create or upgrade all tables, and open the catalog."""
     database = _engine(connections)
     with ExitStack() as undo:
         undo.callback(database.dispose)
@@ -111,14 +110,14 @@ def _open_catalog(connections: ConnectionPool) -> Catalog:
 
 
 def _warn_of_risks(connection: Connection, store: str) -> None:
-    """Say what nobody here can change: without fsync an acknowledged message may be lost with the machine."""
+    """Warn if fsync is off: acknowledged messages may be lost when the machine crashes."""
     if connection.execute("SHOW fsync").fetchone() == ("off",):
         logger.warning("%s runs with fsync off: a power failure may lose or damage acknowledged messages", store)
 
 
 @contextmanager
 def _first_connection(connections: ConnectionPool) -> Iterator[Connection]:
-    """A connection that shows at once what is wrong with the address."""
+    """A connection, to report a wrong address at once."""
     try:
         with connections.connect() as connection:
             yield connection
@@ -127,11 +126,11 @@ def _first_connection(connections: ConnectionPool) -> Iterator[Connection]:
 
 
 def _engine(connections: ConnectionPool) -> Engine:
-    """The catalog's own connections, lent to the topics while a transaction of the catalog runs in the same thread."""
+    """The connections of the catalog, shared with the topics during a transaction of the catalog in the same thread."""
 
     def connect() -> Connection:
         connection = connections.connect()
-        # SQLAlchemy says itself when a transaction ends.
+        # SQLAlchemy notifies when a transaction ends.
         connection.autocommit = False
         return connection
 
@@ -151,7 +150,7 @@ def _engine(connections: ConnectionPool) -> Engine:
     @event.listens_for(engine, "commit")
     @event.listens_for(engine, "rollback")
     def take_back(connection: Any) -> None:
-        # The connection may be broken by now, so it is not asked for.
+        # The connection may be broken by now, so it is not used.
         connections.take_back(engine)
 
     return engine

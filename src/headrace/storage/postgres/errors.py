@@ -1,7 +1,7 @@
-"""What goes wrong with the database, as the errors that the rest of Headrace knows.
+"""Translates errors of the database into those of Headrace.
 
-A connection that is lost is no failure yet: `is_lost` tells those errors apart, and whoever holds the work decides
-whether it may be done again. No text of an error has the password: it is taken out wherever it stands.
+A lost connection is not a failure yet: `is_lost` recognises it, and the caller decides whether to retry. The text of an
+error never has the password: it is removed wherever it occurs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from psycopg import errors
 from headrace.core.errors import DiskFull, HeadraceError, StoreUnavailable
 from headrace.storage.postgres.options import DatabaseAddress
 
-# The server says goodbye, or is not ready yet: another connection may work.
+# The server is stopping, or not ready yet: another connection may work.
 _GOODBYES = (
     errors.AdminShutdown,
     errors.CrashShutdown,
@@ -24,16 +24,16 @@ _GOODBYES = (
 
 
 def is_lost(error: psycopg.Error) -> bool:
-    """Whether the connection is gone, or was never there, and the database said nothing against the work itself."""
+    """Whether the connection was lost or could not be established, without an error of the statement itself."""
     if isinstance(error, _GOODBYES):
         return True
-    # What libpq says itself has no code of the server; class 08 is what poolers say in its place.
+    # Errors of libpq itself have no SQLSTATE; class 08 is what poolers use instead.
     code = error.sqlstate
     return isinstance(error, psycopg.OperationalError) and (code is None or code.startswith("08"))
 
 
 def has_ended_connection(error: psycopg.Error) -> bool:
-    """Whether the server ended the connection with this error, whatever it says: so a COMMIT may have been done."""
+    """Whether the server ended the connection with this error, so that a COMMIT may have been done."""
     return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
 
 
@@ -45,7 +45,7 @@ def failure_of(error: psycopg.Error, address: DatabaseAddress, topic: str = "") 
 
 
 def reason_of(error: BaseException, address: DatabaseAddress) -> str:
-    """Why, in one line, and what to do where that is known."""
+    """The reason in one line, and what to do if that is known."""
     if isinstance(error, errors.LockNotAvailable):
         return "a lock was held too long by another transaction: look for sessions that are idle in transaction"
     if isinstance(error, errors.QueryCanceled):

@@ -1,11 +1,10 @@
-"""Words between servers through LISTEN and NOTIFY, each on a thread and a connection of its own.
+"""Notifications between servers by LISTEN and NOTIFY, each on its own thread and connection.
 
-Announcing returns at once. The announcing thread sends what gathered since it last sent, each word once, after the
-commit and outside of it: NOTIFY inside a transaction takes a lock of the whole database until that transaction is on
-the device. Nothing of a word has to survive, so sending one does not wait for the device. Under load words go out a
-hundred times a second, however many commits there are. A word that is lost, because a connection broke or this process
-died before it was sent, only delays: whoever listens hears None after each new connection, which says that anything may
-have happened, and polls besides.
+Announcing returns at once. The announcing thread sends what was collected since it last sent, without duplicates, after
+the commit and outside of it: NOTIFY inside a transaction locks the whole database until the commit is on the device.
+Notifications need not be durable, so sending does not wait for the device. Under load they are sent a hundred times a
+second, for any number of commits. If one is lost, because a connection broke or this process died, it only delays: a
+listener gets None after each reconnection, which means that anything may have happened, and it polls too.
 """
 
 from __future__ import annotations
@@ -26,45 +25,45 @@ from headrace.storage.postgres.pool import Connection, ConnectionPool
 
 CHANNEL: Final = "'headrace_' || md5(current_schema())"
 RECONNECT_SECONDS: Final = 0.5
-# How long a listener waits before it looks whether its connection is still there.
+# How often a listener checks that its connection works.
 HEARING_SECONDS: Final = 0.5
-# How long words gather at least from one sending to the next.
+# The minimum time between two sendings.
 GATHERING_SECONDS: Final = 0.01
 
 logger = logging.getLogger(__name__)
 
 
 class PostgresSignals:
-    """The words of one store. Safe for threads; threads are started when they are first needed."""
+    """The notifications of one store. Thread-safe; threads are started when they are first needed."""
 
     def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections
         self._lock = threading.Condition()
-        self._words: dict[str, None] = {}
+        self._pending: dict[str, None] = {}
         self._threads: list[threading.Thread] = []
         self._closed = threading.Event()
-        # Closing one end makes the other readable: so a listener need not wait for its time to be over.
+        # Closing one end makes the other readable, which wakes the listener.
         self._end, self._ending = socket.socketpair()
         self._is_announcing = False
 
-    def announce(self, word: str) -> None:
-        """Say a word to all servers, this one included."""
+    def announce(self, notification: str) -> None:
+        """Notify all servers, including this one."""
         with self._lock:
             if self._closed.is_set():
                 return
-            self._words[word] = None
+            self._pending[notification] = None
             if not self._is_announcing:
                 self._is_announcing = True
                 self._start("headrace-announcer", self._announce)
             self._lock.notify()
 
     def listen(self, hear: Callable[[str | None], None]) -> None:
-        """Call `hear` with every word, and with None when words may have been missed."""
+        """Call `hear` with every notification, and with None when some may have been missed."""
         with self._lock:
             self._start("headrace-listener", lambda: self._listen(hear))
 
     def close(self) -> None:
-        """Say what is still to be said, and end the threads."""
+        """Send what is pending, and end the threads."""
         with self._lock:
             self._closed.set()
             self._end.close()
@@ -101,13 +100,13 @@ class PostgresSignals:
         return connection
 
     def _gathered(self) -> list[str] | None:
-        """The words to send; none once all is said and the store is closed."""
+        """The notifications to send; None once all are sent and the store is closed."""
         with self._lock:
-            while not self._words and not self._closed.is_set():
+            while not self._pending and not self._closed.is_set():
                 self._lock.wait()
-            words = list(self._words)
-            self._words.clear()
-            return words or None
+            notifications = list(self._pending)
+            self._pending.clear()
+            return notifications or None
 
     def _listen(self, hear: Callable[[str | None], None]) -> None:
         while not self._closed.is_set():
@@ -133,10 +132,10 @@ class PostgresSignals:
                     _tell(hear, notification.payload)
 
 
-def _tell(hear: Callable[[str | None], None], word: str | None) -> None:
-    """One who fails at a word must not keep the others from being heard."""
+def _tell(hear: Callable[[str | None], None], notification: str | None) -> None:
+    """An error in one listener must not affect the others."""
     try:
-        hear(word)
+        hear(notification)
     except Exception:
         logger.exception("cannot apply a notification from another server")
 

@@ -1,4 +1,4 @@
-"""How a PostgreSQL store is opened: what its URL says to us, what it says to the database, and what may be shown of it.
+"""How a PostgreSQL store is opened: options for Headrace, options for libpq, and what may be shown of the URL.
 
 A URL holds a password. Nothing here shows the URL: `DatabaseAddress.name` has host, port, database and schema only,
 and a URL that cannot be parsed is never quoted.
@@ -26,13 +26,13 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 class PostgresOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the PostgreSQL engine.
 
-    schema: where the tables are; made if it is not there.
+    schema: where the tables are; created if it does not exist.
     connections: how many connections topics may use at once; the catalog has some of its own.
-    segment_bytes: a topic's table is complete above so many bytes of messages; retention drops whole tables.
-    segment_commits: or above so many commits.
+    segment_bytes: a topic's table is complete above this many bytes of messages; retention drops whole tables.
+    segment_commits: or above this number of commits.
     lock_timeout_seconds: how long to wait for a lock that another client of the database holds.
     statement_timeout_seconds: how long one statement may take.
-    retry_seconds: how long to try to reach a database again that was lost.
+    retry_seconds: how long to try to reconnect to the database.
     """
 
     schema: str = "headrace"
@@ -46,14 +46,14 @@ class PostgresOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 @dataclass(frozen=True, slots=True)
 class DatabaseAddress:
-    """Where the database is. Safe to print: what libpq is told is left out."""
+    """Where the database is. Safe to print: the connection string is omitted."""
 
     name: str
     parameters: dict[str, Any] = field(repr=False)
 
 
 def parse(url: str) -> tuple[DatabaseAddress, PostgresOptions]:
-    """What a store URL says."""
+    """Parse a store URL."""
     # From the right: a password may hold a question mark that should have been written as %3F.
     location, mark, query = url.rpartition("?")
     if not mark:
@@ -66,7 +66,7 @@ def parse(url: str) -> tuple[DatabaseAddress, PostgresOptions]:
         parameters = conninfo_to_dict(make_conninfo(location, **theirs))
     except (ValueError, psycopg.Error):
         raise _refused(f"write it as {FORM}") from None
-    # What stands at a wrong place may be a part of the password, and places are shown.
+    # A misplaced part may belong to the password, and the name is shown.
     if any("@" in str(parameters.get(place, "")) for place in ("host", "port", "dbname")):
         raise _refused(f"write it as {FORM}, and in the password %40 for @, %2F for /, %3A for :, %3F for ?")
     if not str(parameters.get("port", "1")).isdecimal():

@@ -1,16 +1,16 @@
 """Connections to the database: a bounded set, one per thread at a time.
 
-A thread that has a connection and asks again gets the same one: nobody holds one connection and waits for another,
-so the set can be small and cannot lock itself up. The catalog lends its connection in the same way (`lend`), so that a
-topic's tables are made in the transaction that makes its row.
+A thread that already has a connection gets the same one again: no thread holds one and waits for another, so the pool
+can be small and cannot deadlock. The catalog lends its connection in the same way (`lend`), so that a topic's tables
+are created in the transaction that creates its row.
 
     run(work)    work(connection) in a transaction of its own, again on a new connection if the old one was lost
     read(work)   the same, each statement by itself
     transact()   a transaction without a second try
-    by_hand()    for one who sends BEGIN and COMMIT together with other statements
+    by_hand()    for callers that send BEGIN and COMMIT together with other statements
 
-Failure: errors of the database come out as those of `failures`. After a lost connection the idle ones are thrown
-away, since they went the same way. Safe for threads.
+Failure: errors of the database are translated by `errors`. After a lost connection the idle ones are closed, because
+they are lost too. Thread-safe.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ class ConnectionPool:
         self._closed = False
 
     def connect(self) -> Connection:
-        """A new connection that finds our tables and answers a commit only once it is on the device.
+        """A new connection with our search path and synchronous commits.
 
-        Each statement is a transaction of its own, but inside `transaction()`.
+        Each statement is its own transaction, except inside `transaction()`.
         """
         return psycopg.connect(**self._parameters, autocommit=True)
 
     def run(self, work: Callable[[Connection], Result]) -> Result:
-        """Do work that may be done twice in one transaction, on a new connection if the first was lost."""
+        """Do repeatable work in one transaction, again on a new connection if the first was lost."""
         return self._persist(self.transact, work)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
-        """Do work that only reads, statement by statement, on a new connection if the first was lost."""
+        """Do read-only work, statement by statement, again on a new connection if the first was lost."""
         return self._persist(self._using, work)
 
     def _persist(
@@ -72,35 +72,35 @@ class ConnectionPool:
                 with using() as connection:
                     return work(connection)
             except psycopg.Error as error:
-                # Whoever holds the connection has to begin again, and not only this part of its work.
+                # The outer transaction has to be repeated, not only this part of it.
                 if self._lent() or not is_lost(error) or time.monotonic() > deadline:
                     raise failure_of(error, self.address) from error
                 time.sleep(RETRY_PAUSE_SECONDS)
 
     @contextmanager
     def transact(self) -> Iterator[Connection]:
-        """A connection in a transaction; errors of the database come out as they are."""
+        """A connection in a transaction; errors of the database are not translated."""
         with self._using() as connection, connection.transaction():
             yield connection
 
     @contextmanager
     def by_hand(self) -> Iterator[Connection]:
-        """A connection whose user begins and commits; after an error what was begun is rolled back."""
+        """A connection whose user begins and commits; after an error the transaction is rolled back."""
         with self._using() as connection:
             try:
                 yield connection
             except BaseException:
-                # One that is lost by now has rolled back already.
+                # A lost one has been rolled back already.
                 with suppress(psycopg.Error):
                     connection.rollback()
                 raise
 
     def lend(self, connection: Connection, lender: object) -> None:
-        """Let this thread work on this connection until its lender takes it back."""
+        """Let this thread use this connection until it is taken back."""
         self._mine.lent = [*self._lent(), (lender, connection)]
 
     def take_back(self, lender: object) -> None:
-        """Let this thread work on what it had before; taking back twice does no harm."""
+        """Restore what this thread used before; calling it twice is harmless."""
         self._mine.lent = [(other, connection) for other, connection in self._lent() if other is not lender]
 
     def _lent(self) -> list[tuple[object, Connection]]:
@@ -108,7 +108,7 @@ class ConnectionPool:
         return lent
 
     def close(self) -> None:
-        """Close the idle ones now, and the others when they are given back."""
+        """Close idle connections now, and the others when they are returned."""
         with self._lock:
             self._closed = True
         self._drop_idle()
@@ -158,11 +158,11 @@ class ConnectionPool:
 
 
 def _parameters(address: DatabaseAddress, options: PostgresOptions) -> dict[str, Any]:
-    """What libpq is told: the URL first, and what every connection of ours needs."""
+    """The options for libpq: those of the URL, and what every connection needs."""
     settings = {
         "search_path": sql.Identifier(options.schema).as_string(),
         "synchronous_commit": "on",
-        # What others committed while a lock was waited for has to be seen.
+        # What others committed while we waited for a lock must be visible.
         "default_transaction_isolation": "read committed",
         "lock_timeout": f"{round(options.lock_timeout_seconds * 1000)}",
         "statement_timeout": f"{round(options.statement_timeout_seconds * 1000)}",
@@ -178,7 +178,7 @@ def _parameters(address: DatabaseAddress, options: PostgresOptions) -> dict[str,
     flags = [f"-c {name}={_escaped(value)}" for name, value in settings.items()]
     defaults = {
         "connect_timeout": "10",
-        # A peer that vanished without a word is noticed within a minute.
+        # A peer that vanished is noticed within a minute.
         "keepalives_idle": "30",
         "keepalives_interval": "10",
         "keepalives_count": "3",

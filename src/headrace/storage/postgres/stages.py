@@ -23,18 +23,18 @@ VALUES (%s, %s, %s, %s, %s, %b) ON CONFLICT DO NOTHING"""
 
 
 class PostgresStages:
-    """All stages of a store. Safe for threads and between servers."""
+    """All stages of a store. Thread-safe, and safe between servers."""
 
     def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections
 
     def write(self, topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int) -> int:
-        """Add rows to a stage; the rows it has now."""
+        """Add rows to a stage; returns its number of rows."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as stream:
             stream.write_batch(rows)
         messages = memoryview(sink.getvalue())
-        # Drawn once: if the answer to COMMIT is lost, the second try finds the piece by its number.
+        # Drawn once: if the answer to COMMIT is lost, the retry finds the piece by its number.
         piece = self._connections.read(_next_piece)
 
         def add(connection: Connection) -> int:
@@ -48,7 +48,7 @@ class PostgresStages:
         return self._connections.run(add)
 
     def read(self, topic_id: int, stage: str) -> list[pa.RecordBatch] | None:
-        """The rows of a stage in the order written, or none if there is no such stage."""
+        """The rows of a stage in the order written, or None if it does not exist."""
         query = "SELECT messages FROM topic_stages WHERE topicid = %s AND stage = %s ORDER BY piece"
 
         def pieces(connection: Connection) -> list[tuple[bytes]]:
@@ -58,7 +58,7 @@ class PostgresStages:
         return [pa.ipc.open_stream(messages).read_next_batch() for (messages,) in found] or None
 
     def drop(self, topic_id: int, stage: str) -> bool:
-        """Drop a stage; whether there was one."""
+        """Drop a stage; returns whether it existed."""
         query = "DELETE FROM topic_stages WHERE topicid = %s AND stage = %s"
         return self._connections.run(
             lambda connection: connection.execute(query, [topic_id, _digest(stage)]).rowcount > 0
@@ -70,7 +70,7 @@ class PostgresStages:
         self._connections.run(lambda connection: connection.execute(query, [topic_id]))
 
     def expire(self, idle_since_us: int) -> int:
-        """Drop the stages that nobody has written to since; say how many."""
+        """Drop the stages without a write since then; returns how many."""
 
         def expire(connection: Connection) -> int:
             count = connection.execute(_EXPIRE, [idle_since_us]).fetchone()

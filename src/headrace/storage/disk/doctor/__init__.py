@@ -1,1 +1,1 @@
-"""Checking a store that no server has open."""
+"""The doctor: checks a store that no server has open."""

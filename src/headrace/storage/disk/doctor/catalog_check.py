@@ -1,7 +1,7 @@
-"""Checking the catalog of a disk store row by row, without changing it.
+"""Checks the catalog of a disk store row by row, without changing it.
 
-The database is opened for reading only. What SQLite itself finds wrong ends the check of that table; a row that breaks
-a rule is named, and the others are checked all the same.
+The database is opened read-only. An error of SQLite ends the check of that table; a row that breaks a rule is reported,
+and the others are still checked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Row = Mapping[str, Any]
 
 @dataclass(slots=True)
 class CheckedCatalog:
-    """What the catalog says: partitions by topic, the highest id a topic ever had, committed offsets, complaints."""
+    """The content of the catalog: partitions by topic, the highest topic id ever, committed offsets, findings."""
 
     partitions: dict[int, int] = field(default_factory=dict)
     last_topic_id: int = 0
@@ -39,7 +39,7 @@ class CheckedCatalog:
     complaints: list[str] = field(default_factory=list)
 
     def offsets_past(self, ends: Mapping[int, Int64s]) -> Iterator[str]:
-        """Committed offsets that lie behind the last message of their partition."""
+        """Committed offsets beyond the end of their partition."""
         for row in self.offsets:
             known = ends.get(row["topicid"])
             if known is not None and not 0 <= row["queueoffset"] <= known[row["partition"]]:
@@ -49,9 +49,9 @@ class CheckedCatalog:
 
 
 def check_catalog(path: Path, is_closed: bool) -> CheckedCatalog:
-    """Check the file itself, then every row of every table; one that was closed cleanly has no log of its own."""
+    """Check the file itself, then every row of every table; after a clean close there is no write-ahead log."""
     checked = CheckedCatalog()
-    # Without a write-ahead log SQLite would make one, and leave it behind.
+    # Without a write-ahead log SQLite would create one, and leave it behind.
     mode = "immutable=1" if is_closed else "mode=ro"
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True)) as database:
@@ -88,7 +88,7 @@ def _check_rows(database: sqlite3.Connection, checked: CheckedCatalog) -> None:
 def _rows(
     database: sqlite3.Connection, table: Table, check: Callable[[Row], None], checked: CheckedCatalog
 ) -> Iterator[Row]:
-    """The rows of a table that keep the rules; the others are complained of."""
+    """The valid rows of a table; invalid ones are reported."""
     for found in database.execute(f"SELECT * FROM {table.name}"):
         row = dict(found)
         try:
@@ -101,7 +101,7 @@ def _rows(
 
 
 def _check_types(row: Row) -> None:
-    """SQLite takes any value in any column."""
+    """SQLite accepts any value in any column."""
     for name, value in row.items():
         is_text = name in ("topickey", "topicname", "settings", "groupname", "read_from", "tokenid", "name", "grants")
         wanted = str if is_text or name == "secret_hash" else int
@@ -128,6 +128,6 @@ def _check_token(row: Row) -> None:
 
 
 def _name(row: Row) -> str:
-    """What a row is about; of a token only its id."""
+    """What identifies a row; for a token only its id."""
     keys = ("topicid", "topicname", "groupname", "partition", "tokenid")
     return ", ".join(f"{key} {row[key]!r}" for key in keys if key in row)

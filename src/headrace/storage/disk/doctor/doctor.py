@@ -38,7 +38,7 @@ def examine(directory: Path, repair: bool = False, files: FileSystem | None = No
 
 
 class _Doctor:
-    """One examination."""
+    """One run of the doctor."""
 
     def __init__(self, files: FileSystem, directory: Path, repair: bool) -> None:
         self._files = files
@@ -76,13 +76,13 @@ class _Doctor:
         return check
 
     def _check_strays(self, catalog: CheckedCatalog) -> None:
-        """Logs that the catalog does not know: those of deleted topics go at the next opening, others must not."""
+        """Logs without a topic in the catalog; those of deleted topics are removed at the next opening, no others."""
         for name in self._files.list_directory(self._topics):
             if not DIRECTORY_NAME.fullmatch(name) or int(name) in catalog.partitions:
                 continue
             directory, topic_id = self._topics / name, int(name)
             if catalog.complaints:
-                # The catalog cannot say whether the topic was deleted.
+                # The catalog does not show whether the topic was deleted.
                 self._check_log(topic_id, None)
             elif topic_id <= catalog.last_topic_id or not self._has_messages(directory, topic_id):
                 what = "a topic that was being made or deleted when a process died; the next opening removes it"
@@ -96,7 +96,7 @@ class _Doctor:
         return any(scan(self._files.map(path), 0, topic_id, str(path)).frames for path in paths)
 
     def _check_stages(self, catalog: CheckedCatalog) -> None:
-        """Stages are not synced, so one that is not whole is no damage; the next opening removes it."""
+        """Stages are not synced, so an incomplete one is not damage; the next opening deletes it."""
         directory = self._directory / "stages"
         for name in self._files.list_directory(directory):
             if not FILE_NAME.fullmatch(name):

@@ -1,8 +1,8 @@
-"""Checking the log of one topic: every frame, index and snapshot of its directory.
+"""Checks the log of one topic: every frame, index and snapshot of its directory.
 
-A frame may have a right checksum and still not fit: then its content is checked against what it says of itself, and
-its offsets and commit number against the frames before it. Damage is never made worse: only what can be made again
-from the frames, or was never acknowledged, is touched, and only if that was asked for.
+A frame may have a correct checksum and still be wrong: its content is compared with its header, and its offsets and
+commit number with the frames before it. Damage is never made worse: a repair touches only what can be rebuilt from the
+frames, or was never acknowledged.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Reached:
 
 
 class LogCheck:
-    """One topic's directory under examination. `ends` is known once all of it was read without damage."""
+    """The check of one topic's directory. `ends` is set if all of it was read without damage."""
 
     def __init__(
         self, files: FileSystem, directory: Path, topic_id: int, partitions: int | None, repair: bool, report: Report
@@ -100,7 +100,7 @@ class LogCheck:
             self._find(path, 0, "gap", what)
 
     def _check_newest(self, newest: Path) -> None:
-        """The log must have come as far as the watermark says."""
+        """The log must reach the watermark."""
         mark = self._mark
         if mark is None or self._reached is None:
             return
@@ -155,7 +155,7 @@ class LogCheck:
         return is_empty(self._files, path, self._topic_id, self._partitions)
 
     def _check_start(self, path: Path, header: SegmentHeader | None) -> None:
-        """A segment begins where the one before it ended."""
+        """A segment must start where the one before it ended."""
         if header is None:
             return
         if header.first_number != int(path.stem):
@@ -218,7 +218,7 @@ class LogCheck:
         self._find(path, position, "damage", missing if first > expected else twice)
 
     def _check_tail(self, path: Path, end: int, length: int) -> None:
-        """What was being written when a process died, and never acknowledged; left alone where damage is near."""
+        """A torn tail, which was never acknowledged; not touched if there is damage."""
         what = f"{length - end} bytes of a commit that was being written when a process died"
         if self._is_damaged or not self._repair:
             self._find(path, end, "leftover", what, "none" if self._is_damaged else "possible")
@@ -246,7 +246,7 @@ class LogCheck:
             repair = self._removed(index_path) if is_newest else self._indexed(index_path, view, scanned)
             self._find(index_path, 0, "damage", "the index's checksum is wrong", repair)
             return
-        # With a hole in the segment the index knows more than the frames do, and is not to be lost.
+        # If the segment has a hole, the index has information that the frames lack, and must be kept.
         if scanned.holes or sealed.covered_bytes > len(view):
             return
         anew = _index(view, scanned, sealed.covered_bytes)
@@ -264,7 +264,7 @@ class LogCheck:
     # Snapshots
 
     def _check_snapshots(self, first_number: int) -> None:
-        """A snapshot must be intact, and some intact one must cover what came before the oldest segment."""
+        """Snapshots must be intact, and one must cover everything before the oldest segment."""
         covered = 0
         for name in snapshot.names(self._files, self._directory):
             path = self._directory / name
@@ -299,7 +299,7 @@ class LogCheck:
 
 
 def _checked_content(view: memoryview, position: int, header: frame.Header) -> Directory:
-    """The directory of a frame, once everything in it is known to fit together."""
+    """The directory of a frame, after its content was checked."""
     directory = frame.decode_directory(view, position, header)
     frame.decode_keys(view, position, header)
     frame.decode_resets(view, position, header)
@@ -323,13 +323,13 @@ def _index(view: memoryview, scanned: Scanned, covered_bytes: int) -> GrowingInd
 
 
 def _beginning(directory: Directory) -> Int64s:
-    """Where partitions stood before a frame that nothing is known before."""
+    """The offsets before a frame, if nothing else is known."""
     ends = np.zeros(int(directory.partition.max(initial=-1)) + 1, np.int64)
     ends[directory.partition] = directory.first_offset
     return ends
 
 
 def _alike(one: Int64s, other: Int64s) -> tuple[Int64s, Int64s]:
-    """Two sets of offsets with as many partitions each; one that is new begins at 0."""
+    """Two arrays of offsets, padded to the same number of partitions with 0."""
     length = max(len(one), len(other))
     return np.pad(one, (0, length - len(one))), np.pad(other, (0, length - len(other)))

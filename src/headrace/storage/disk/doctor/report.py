@@ -1,4 +1,4 @@
-"""What a doctor finds: damage, which costs something, leftovers, which cost nothing, and gaps, which cost it before."""
+"""The findings of the doctor: damage, harmless leftovers of crashes, and gaps of earlier losses."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Repair = Literal["none", "possible", "done"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something in a file that is not as it should be.
+    """Something wrong in a file.
 
     kind: `damage` if bytes are not what was written, or are missing; `leftover` if a crash left something that opening
-        the store puts in order by itself; `gap` if messages were lost before and their offsets are skipped.
+        the store cleans up; `gap` if messages were lost before and their offsets are skipped.
     repair: whether it can be repaired without the loss of anything readable, or was.
     """
 
@@ -26,7 +26,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct):
-    """What was looked at, and what was found."""
+    """What was checked, and what was found."""
 
     topics: int = 0
     segments: int = 0

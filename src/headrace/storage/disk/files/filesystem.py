@@ -1,7 +1,7 @@
-"""The operating system as the disk engine sees it, and the only module of the engine that touches it.
+"""The operating system for the disk engine; the only module of the engine that calls it.
 
-Tests put a failing one in its place. A handle is an open file; writes go to explicit positions, and nothing is on
-the device before `sync`. Names made or removed in a directory are durable after `sync_directory`.
+Tests replace it by a failing one. A handle is an open file; writes have explicit positions, and nothing is on the
+device before `sync`. Files created in or deleted from a directory are durable after `sync_directory`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _sync_data = getattr(os, "fdatasync", os.fsync)
-# What Linux takes in one call.
+# The maximum of Linux in one call.
 _BUFFERS_MAX = 1024
 _COPY_BYTES = 1 << 20
 
@@ -25,30 +25,30 @@ class FileSystem:
     """Plain calls to the operating system; errors are OSError."""
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and those above it, durably; one that is there already is fine."""
+        """Create a directory and its parents, durably; it may exist."""
         missing = [each for each in (path, *path.parents) if not each.exists()]
         for made in reversed(missing):
-            # Only the owner may look at messages.
+            # Only the owner may read messages.
             made.mkdir(0o700, exist_ok=True)
             self.sync_directory(made.parent)
         path.mkdir(exist_ok=True)
 
     def list_directory(self, path: Path) -> list[str]:
-        """The names in a directory, sorted; none if it is not there."""
+        """The names in a directory, sorted; empty if it does not exist."""
         return sorted(os.listdir(path)) if path.is_dir() else []
 
     def space(self, path: Path) -> tuple[int, int]:
-        """The size of the file system that holds a path, and what this user may still write, in bytes."""
+        """The size of the file system of a path, and the space available to this user, in bytes."""
         found = os.statvfs(path)
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
     def remove_directory(self, path: Path) -> None:
-        """Remove an empty directory; one that is gone already is fine."""
+        """Delete an empty directory; it may be missing."""
         with contextlib.suppress(FileNotFoundError):
             path.rmdir()
 
     def open(self, path: Path) -> int:
-        """Open a file for writing, making it if it is missing, for its owner only."""
+        """Open a file for writing; it is created if missing, for its owner only."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def write(self, handle: int, position: int, parts: Sequence[Any]) -> None:
@@ -67,7 +67,7 @@ class FileSystem:
         _sync_data(handle)
 
     def truncate(self, handle: int, length: int) -> None:
-        """Cut a file."""
+        """Truncate a file."""
         os.ftruncate(handle, length)
 
     def close(self, handle: int) -> None:
@@ -79,7 +79,7 @@ class FileSystem:
         return os.stat(path).st_size
 
     def map(self, path: Path) -> memoryview:
-        """The present content of a file as memory; the pages are read when they are touched."""
+        """The current content of a file, mapped into memory."""
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             length = os.fstat(handle).st_size
@@ -93,23 +93,23 @@ class FileSystem:
             return file.read(length)
 
     def copy(self, source: Path, target: Path) -> None:
-        """Copy the present content of a file to another, durably but for its name; what the other held is gone."""
+        """Copy the current content of a file to another, which is overwritten; durable except for its name."""
         with source.open("rb") as before, target.open("wb") as after:
             shutil.copyfileobj(before, after, _COPY_BYTES)
             after.flush()
             os.fsync(after.fileno())
 
     def replace(self, source: Path, target: Path) -> None:
-        """Give a file the name of another, which is gone then."""
+        """Rename a file, replacing the other."""
         os.replace(source, target)
 
     def remove(self, path: Path) -> None:
-        """Remove a file; one that is gone already is fine."""
+        """Delete a file; it may be missing."""
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
 
     def sync_directory(self, path: Path) -> None:
-        """Wait until the names in a directory are on the device."""
+        """Sync a directory: its names are on the device."""
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
@@ -117,7 +117,7 @@ class FileSystem:
             os.close(handle)
 
     def lock(self, path: Path) -> int | None:
-        """Take a file's lock and write this process's number into it; none if another process holds it."""
+        """Lock a file and write this process's id into it; None if another process holds the lock."""
         handle = self.open(path)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -132,13 +132,13 @@ class FileSystem:
 
 
 def write_whole(files: FileSystem, path: Path, parts: Sequence[Any], durable: bool) -> None:
-    """Make a file appear with all its content or not at all; if not durable, a power cut may leave rubbish in it."""
+    """Write a file atomically; if not durable, a power cut may leave garbage in it."""
     temporary = path.with_name(path.name + ".tmp")
     try:
         _write_anew(files, temporary, parts, durable)
         files.replace(temporary, path)
     except OSError:
-        # A half of it would take the room that was missing.
+        # A partial file would use the space that was missing.
         with contextlib.suppress(OSError):
             files.remove(temporary)
         raise

@@ -2,7 +2,7 @@
 
     header 64 | directory 16 per partition | keys | padding | Arrow IPC record batch | padding
 
-Frames begin at multiples of 64. The checksum covers everything after itself and is seeded with the topic's id and
+Frames start at multiples of 64. The checksum covers everything after itself and is seeded with the topic's id and
 the frame's position, so that a copy of a frame inside a message, or bytes of another file, never pass for a frame.
 """
 
@@ -25,7 +25,7 @@ from headrace.core.publish.state import Commit, CommitKey, Directory
 
 ALIGNMENT: Final = 64
 MAGIC: Final = b"HRfr"
-# A frame says the version that its reader must know: those that reset sources came later than the others.
+# The version that a reader must support: frames that reset sources have a later one.
 VERSION: Final = 2
 _PLAIN_VERSION: Final = 1
 CONTINUES: Final = 1
@@ -40,15 +40,15 @@ _SEED: Final = struct.Struct("<QQ")
 _KEYS_ENCODER: Final = msgspec.msgpack.Encoder()
 _KEYS_DECODER: Final = msgspec.msgpack.Decoder(list[tuple[str, int]])
 _RESETS_DECODER: Final = msgspec.msgpack.Decoder(tuple[list[tuple[str, int]], list[tuple[str, str]]])
-# The frames of a log have no partition column, their directory says it; those of a stage may have one.
-# Frames that are decoded together are small: handing their columns to threads would cost more than decoding them.
+# Frames of a log have no partition column, because the directory has it; those of a stage may have one.
+# Frames that are decoded together are small: threads would cost more than the decoding.
 _ONE_THREAD: Final = pa.ipc.IpcReadOptions(use_threads=False)
 _COLUMN_BITS: Final = {name: 1 << bit for bit, name in enumerate(PUBLISH_SCHEMA.names)}
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a frame says of itself."""
+    """The header of a frame."""
 
     checksum: int
     version: int
@@ -62,7 +62,7 @@ class Header:
     entries: int
     key_bytes: int
     body_bytes: int
-    # Where the record batch begins, counted from the frame's first byte.
+    # Where the record batch starts in the frame.
     body: int
 
     @property
@@ -72,7 +72,7 @@ class Header:
 
     @property
     def remembered(self) -> bool:
-        """Whether the values went into the payload window; the topic's settings of now do not say."""
+        """Whether the values were added to the payload window; the topic's settings may have changed since."""
         return bool(self.flags & REMEMBERED)
 
 
@@ -109,7 +109,7 @@ def encode(commit: Commit, topic_id: int, position: int) -> tuple[Header, list[A
 
 
 def _keys_of(commit: Commit) -> bytes:
-    """What a commit has beside its rows."""
+    """The parts of a commit other than its rows."""
     keys = [(key.writer, key.number) for key in commit.keys]
     if commit.resets:
         return _KEYS_ENCODER.encode((keys, commit.resets))
@@ -117,7 +117,7 @@ def _keys_of(commit: Commit) -> bytes:
 
 
 def read_intact(view: memoryview, position: int, topic_id: int, file: str) -> Header | None:
-    """The header at a position, or none if no whole frame with a right checksum stands there."""
+    """The header at a position, or None if there is no complete frame with a correct checksum."""
     header = _decode_header(view, position)
     if header is None:
         return None
@@ -141,7 +141,7 @@ def _decode_header(view: memoryview, position: int) -> Header | None:
 
 
 def decode_directory(view: memoryview, position: int, header: Header) -> Directory:
-    """Where the partitions stand in a frame."""
+    """The partition directory of a frame."""
     entries = np.frombuffer(view, _ENTRY, header.entries, position + _HEADER.size)
     return Directory(
         entries["partition"].astype(np.int32),
@@ -160,7 +160,7 @@ def decode_keys(view: memoryview, position: int, header: Header) -> tuple[Commit
 
 
 def decode_resets(view: memoryview, position: int, header: Header) -> tuple[Source, ...]:
-    """The sources whose highest seqno a frame lets be forgotten."""
+    """The sources that a frame resets."""
     if not header.flags & RESETS:
         return ()
     return tuple(_RESETS_DECODER.decode(_stored_keys(view, position, header))[1])
@@ -177,7 +177,7 @@ def decode_rows(body: Any, columns: int) -> pa.RecordBatch:
 
 
 def decode_many(bodies: list[memoryview], columns: int) -> pa.RecordBatch:
-    """The rows of many small frames with the same columns, in one go."""
+    """The rows of many small frames with the same columns, decoded together."""
     stream = b"".join([_schema_message(columns), *bodies])
     reader = pa.ipc.open_stream(pa.py_buffer(stream), options=_ONE_THREAD)
     return reader.read_all().combine_chunks().to_batches()[0]

@@ -43,7 +43,7 @@ ENTRY_COLUMNS: Final = {"first_offset": "<i8", "partition": "<u4", "frame": "<u4
 # magic, checksum, version, unused, frames, entries, bytes of the log that are covered
 _HEADER: Final = struct.Struct("<4sIIIQQQ")
 _CHECKED_FROM: Final = 8
-# A growing index is searched from its end in steps of so many entries: who follows the tail looks at one step.
+# A growing index is searched backwards in steps of this many entries: a follower of the tail needs one step.
 _STEP: Final = 8192
 
 
@@ -64,7 +64,7 @@ class FrameRun:
         return FrameRun(self.first_offset[:count], self.frame[:count], self.first_row[:count], self.rows[:count])
 
     def begins_with(self, offset: int) -> bool:
-        """Whether its first entry holds this offset: damage may have taken the entry that did."""
+        """Whether its first entry holds this offset; the entry may be lost to damage."""
         return len(self) > 0 and bool(self.first_offset[0] <= offset < self.first_offset[0] + self.rows[0])
 
 
@@ -98,7 +98,7 @@ class GrowingIndex:
     def append(self, position: int, header: Header, directory: Directory) -> None:
         """Add a frame that was written."""
         frame, entries = self.frame_count, len(directory.partition)
-        # The frame comes first: a reader that sees an entry must find its frame.
+        # The frame is added first: a reader that sees an entry must find its frame.
         self._frames.append(
             1,
             position=position,
@@ -167,7 +167,7 @@ class SealedIndex:
 
     @classmethod
     def decode(cls, view: memoryview) -> SealedIndex | None:
-        """The index in these bytes, or none if they are not one."""
+        """The index in these bytes, or None if they are not one."""
         if len(view) < _HEADER.size:
             return None
         magic, checksum, version, _, frames, entries, covered = _HEADER.unpack_from(view)
@@ -191,7 +191,7 @@ class SealedIndex:
         return _run(self.entries, slice(start + skip, end))
 
     def _bounds(self, partition: int) -> tuple[int, int]:
-        # Looked up as the type they have: for any other, numpy would convert the whole column first.
+        # Searched with the column's own type: for any other, numpy would convert the whole column first.
         start, end = np.searchsorted(self.entries["partition"], np.array([partition, partition + 1], np.uint32))
         return int(start), int(end)
 

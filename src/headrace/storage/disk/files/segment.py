@@ -1,11 +1,11 @@
-"""A segment: one file of frames after a header that says where each partition stood when it began.
+"""A segment: one file of frames after a header with the end offset of each partition at its start.
 
-The header makes a segment stand alone: what lies before it may be dropped. One thread writes the newest segment;
-any number read. A frame's checksum is verified when a process reads the frame for the first time; the frames of a
+The header makes a segment self-contained: older ones may be dropped. One thread writes the newest segment; any number
+read. A frame's checksum is verified when a process reads the frame for the first time; the frames of a
 growing index were written or scanned by this process and count as verified.
 
-A damaged frame costs only itself: what stands before and after it can be read, and the error of a read that meets it
-says where to go on.
+A damaged frame affects only itself: everything before and after it can be read, and the error of a read that reaches it
+says where to continue.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ VERSION: Final = 1
 _HEADER: Final = struct.Struct("<4sIIIQQq")
 _CHECKED_FROM: Final = 8
 
-# Frames of at most so many rows on average are decoded together: the cost of one by one would be theirs, not the rows'.
+# Frames with at most this number of rows on average are decoded together: one by one, the overhead would dominate.
 _SMALL_FRAME_ROWS: Final = 64
-# So many bytes of frames are joined in one go: of a frame that is joined a partition may want one row.
+# At most this many bytes of frames are joined at once: a partition may need only one row of a joined frame.
 _JOINED_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
-    """Where a segment begins; `created_us` is the time of the newest message before it, or of the topic's making."""
+    """Where a segment starts; `created_us` is the time of the newest message before it, or of the topic's creation."""
 
     topic_id: int
     first_number: int
@@ -63,7 +63,7 @@ class SegmentHeader:
 
     @classmethod
     def read(cls, files: FileSystem, path: Path) -> SegmentHeader | None:
-        """The header of a file, or none if the file does not begin with one."""
+        """The header of a file, or None if the file does not start with one."""
         start = files.read(path, _HEADER.size)
         if len(start) < _HEADER.size:
             return None
@@ -85,7 +85,7 @@ def header_bytes(partitions: int) -> int:
 
 
 def header_partitions(length: int) -> int:
-    """The most partitions that a segment header of this length has room for."""
+    """The maximum number of partitions in a segment header of this length."""
     return (length - _HEADER.size) // 8
 
 
@@ -95,7 +95,7 @@ def file_name(first_number: int, ending: str) -> str:
 
 
 def file_names(names: Iterable[str], ending: str) -> list[str]:
-    """Those of some names that are of this module, in order; what people put beside them is left alone."""
+    """The names of this module's files, in order; others are ignored."""
     return sorted(name for name in names if re.fullmatch(rf"[0-9]{{20}}\.{ending}", name))
 
 
@@ -108,26 +108,26 @@ class Segment:
         self.growing = index
         self._files = files
         self._sealed: SealedIndex | None = None
-        # The file as it was mapped last, and how much of it was written by then; what follows may be room.
+        # The last mapping of the file, and how much of it was written by then; zeros may follow.
         self._mapping: tuple[memoryview, int] = (memoryview(b""), 0)
         self._verified: npt.NDArray[np.bool_] = np.zeros(0, bool)
 
     @property
     def index(self) -> Index:
-        """The growing index, the sealed one, or one made anew from the log."""
+        """The growing index, the sealed one, or one rebuilt from the log."""
         growing = self.growing
-        # An index without frames is false, and one made anew would hide what the writer adds to its own.
+        # An index without frames is falsy, and a rebuilt one would hide what the writer adds to its own.
         return growing if growing is not None else self._sealed or self._load_index()
 
     def base_offset(self, partition: int) -> int:
-        """The first offset of a partition that may stand here."""
+        """The first offset of a partition that may be in this segment."""
         return int(self.header.base_offsets[partition]) if partition < len(self.header.base_offsets) else 0
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> tuple[pa.RecordBatch, Int64s]:
         """Stored rows from `offset` on with their times: at least one, at most `messages_max`, about `bytes_max`."""
         index = self.index
         run = index.run(partition, offset)
-        # After the entries: every entry that can be seen has its frame by then.
+        # After the entries: every visible entry has its frame by then.
         frames = index.frames
         skip = self._check_start(run, partition, offset)
         run = _within_limits(run, frames, skip, messages_max, bytes_max)
@@ -145,34 +145,34 @@ class Segment:
         return self._decode(numbers, np.zeros(len(numbers), np.int64), rows, frames)
 
     def damaged(self, numbers: Int64s) -> list[int]:
-        """Those of some frames whose checksum is wrong; each is verified the first time only."""
+        """The damaged ones of some frames; each is verified only the first time."""
         if self.growing is not None:
             return []
         frames = self.index.frames
         return [number for number in numbers.tolist() if not self._is_intact(number, frames)]
 
     def first_at(self, partition: int, time_us: int) -> int | None:
-        """The first offset of a partition at or after a time, or none if all is older."""
+        """The first offset of a partition at or after a time, or None if all messages are older."""
         index = self.index
         frame_number = int(np.searchsorted(index.frames["time_us"], time_us))
         run = index.run_from_frame(partition, frame_number)
         return int(run.first_offset[0]) if len(run) else None
 
     def time_of(self, partition: int, offset: int) -> int | None:
-        """When the message with this offset was written, or none if it is not here."""
+        """When the message with this offset was written, or None if it is not in this segment."""
         index = self.index
         run = index.run(partition, offset)
         return int(index.frames["time_us"][run.frame[0]]) if run.begins_with(offset) else None
 
     def seal(self) -> None:
-        """Write the index beside the segment, and let go of the growing one."""
+        """Write the index beside the segment, and release the growing one."""
         if self.growing is not None:
             write_whole(self._files, self.index_path, self.growing.encode(), durable=False)
             self._verified = np.ones(len(self.growing.frames["rows"]), bool)
             self.growing = None
 
     def release(self) -> None:
-        """Let go of the mapped files; readers that are at it keep them until they are done."""
+        """Release the mapped files; running readers keep them until they are done."""
         self._sealed = None
         self._mapping = memoryview(b""), 0
 
@@ -199,7 +199,7 @@ class Segment:
             raise Damaged(str(self.path), 0, "the file is gone") from None
 
     def _check_start(self, run: FrameRun, partition: int, offset: int) -> int:
-        """How far into the first entry the offset is; an offset that no entry holds was in a damaged frame."""
+        """The row of the offset in the first entry; an offset without an entry was in a damaged frame."""
         if run.begins_with(offset):
             return offset - int(run.first_offset[0])
         after = run.first_offset[run.first_offset > offset]
@@ -207,7 +207,7 @@ class Segment:
         raise Damaged(str(self.path), 0, f"offset {offset} of partition {partition} is missing; {resume}")
 
     def _verified_part(self, run: FrameRun, frames: Mapping[str, Any], partition: int) -> FrameRun:
-        """The run up to the first damaged frame, which is an error only if the run begins with it."""
+        """The run up to the first damaged frame; it is an error only if the run starts with it."""
         if self.growing is not None:
             return run
         for place in np.flatnonzero(~self._verified[run.frame]).tolist():
@@ -222,7 +222,7 @@ class Segment:
         return run
 
     def _is_intact(self, number: int, frames: Mapping[str, Any]) -> bool:
-        """Whether a frame's checksum is right, which is looked at the first time only."""
+        """Whether a frame is intact; verified only the first time."""
         if not self._verified[number]:
             position = int(frames["position"][number])
             view = self._mapped(position + int(frames["bytes"][number]))
@@ -234,7 +234,7 @@ class Segment:
         view, written = self._mapping
         if written < length:
             growing = self.growing
-            # Asked before the file is mapped: what is written meanwhile may be in it or not.
+            # Read before the file is mapped: what is written meanwhile may or may not be in it.
             covered = growing.covered_bytes if growing is not None else None
             view = self._map()
             self._mapping = view, len(view) if covered is None else covered
@@ -260,7 +260,7 @@ class Segment:
 
 
 def index_anew(view: memoryview, header: SegmentHeader, file: str, complete_bytes: int) -> tuple[GrowingIndex, Scanned]:
-    """The index of a segment made from its frames, and what the walk through them found."""
+    """The index of a segment, rebuilt from its frames, and the result of the scan."""
     scanned = scan(view, header_bytes(len(header.base_offsets)), header.topic_id, file, complete_bytes)
     index = GrowingIndex()
     for position, frame_header in scanned.frames:
@@ -269,7 +269,7 @@ def index_anew(view: memoryview, header: SegmentHeader, file: str, complete_byte
 
 
 def load_index(files: FileSystem, path: Path) -> SealedIndex | None:
-    """The sealed index in a file, or none if it is missing or damaged."""
+    """The sealed index in a file, or None if it is missing or damaged."""
     try:
         return SealedIndex.decode(files.map(path))
     except FileNotFoundError:
@@ -291,7 +291,7 @@ def _within_limits(run: FrameRun, frames: Mapping[str, Any], skip: int, messages
 
 
 def _pick_rows(batch: pa.RecordBatch, frame_rows: Int64s, first_row: Int64s, rows: Int64s) -> pa.RecordBatch:
-    """Of frames joined into one batch, some consecutive rows of each."""
+    """Some consecutive rows of each of the frames in a joined batch."""
     if np.array_equal(frame_rows, rows):
         return batch
     starts = np.cumsum(frame_rows) - frame_rows + first_row

@@ -3,7 +3,7 @@
     header | a msgpack struct | Arrow IPC of the sources | Arrow IPC of the payload window
 
 Recovery takes the newest snapshot that is intact and replays the frames after it. The checksum covers everything
-after itself; the two newest snapshots are kept, so that a damaged one costs time and not knowledge.
+after itself; the two newest snapshots are kept, so that a damaged one costs time but loses nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Content(msgspec.Struct, array_like=True):
 
 
 def write(files: FileSystem, directory: Path, state: TopicState) -> None:
-    """Write a snapshot of the state, durably, and remove those that are older than the ones to keep."""
+    """Write a snapshot of the state, durably, and delete older ones."""
     content = _Content(state.next_number, state.last_time_us, state.round_robin, list(state.writers.items()))
     parts = [
         msgspec.msgpack.encode(content),
@@ -62,7 +62,7 @@ def write(files: FileSystem, directory: Path, state: TopicState) -> None:
 
 
 def remove_older(files: FileSystem, directory: Path, kept: int) -> None:
-    """Remove all snapshots but so many of the newest."""
+    """Delete all snapshots but the given number of newest ones."""
     for name in names(files, directory)[:-kept]:
         files.remove(directory / name)
 
@@ -73,13 +73,13 @@ def names(files: FileSystem, directory: Path) -> list[str]:
 
 
 def next_number(files: FileSystem, path: Path) -> int | None:
-    """The commit number that a snapshot was made before, or none if it is damaged."""
+    """The next commit number at the time of a snapshot, or None if it is damaged."""
     restored = _decode(files.map(path), str(path), WINDOW_MESSAGES_MAX)
     return None if restored is None else restored[0].next_number
 
 
 def restore_newest(files: FileSystem, directory: Path, state: TopicState) -> tuple[TopicState, list[str]]:
-    """The state with what the newest intact snapshot knows, and the names of the damaged ones passed over."""
+    """The state restored from the newest intact snapshot, and the names of damaged ones that were skipped."""
     damaged: list[str] = []
     for name in reversed(names(files, directory)):
         if restored := _decode(files.map(directory / name), str(directory / name), state.window.messages_max):

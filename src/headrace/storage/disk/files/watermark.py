@@ -1,13 +1,13 @@
-"""The watermark: how far the log of a topic had come when that was last written down, and which offsets it skips.
+"""The watermark: a lower bound of where the log of a topic ends, and the offsets it skips.
 
     header | a msgpack struct
 
-It is written when a segment is begun, with every snapshot, at a clean close, and when opening finds that the log ends
-before an offset that is known to have been given. So a newest segment that is missing, emptied or cut is told from one
-that was just being begun, and an offset that was acknowledged once is never given to another message.
+It is written when a segment is started, with every snapshot, at a clean close, and when recovery finds that the log
+ends before an offset that was given. So a newest segment that is missing, emptied or truncated can be distinguished
+from a new one, and an offset that was acknowledged is never given to another message.
 
-A gap is a range of offsets that were given, or may have been, and whose messages are lost: they stay absent. The file
-is replaced as a whole, durably. A damaged or missing one costs what it knew and nothing else.
+A gap is a range of offsets that were given, or may have been, and whose messages are lost. The file is replaced
+atomically and durably. If it is damaged or missing, only this information is lost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CHECKED_FROM: Final = 8
 
 
 class Watermark(msgspec.Struct, frozen=True, array_like=True):
-    """What was written down.
+    """The content of the file.
 
     segment: the first commit number of the newest segment; bytes: how long its file was.
     next_number, ends: the next commit number, and the next offset of every partition.
@@ -67,7 +67,7 @@ def write(files: FileSystem, directory: Path, mark: Watermark) -> None:
 
 
 def read(files: FileSystem, directory: Path) -> Watermark | None:
-    """The watermark of a topic, none if there is none; one that is damaged is an error."""
+    """The watermark of a topic, or None; raises if it is damaged."""
     path = directory / NAME
     if NAME not in files.list_directory(directory):
         return None
@@ -88,7 +88,7 @@ def gaps_between(found: Int64s, raised: Int64s) -> list[Gap]:
 
 
 def merged(gaps: Iterable[Gap], start: Int64s) -> tuple[Gap, ...]:
-    """Gaps in order, those that touch made one, without what lies below the start of its partition."""
+    """Gaps in order, adjacent ones merged, without those below the start of their partition."""
     result: list[Gap] = []
     for gap in sorted(gaps):
         if gap.partition < len(start) and gap.end <= start[gap.partition]:
@@ -102,5 +102,5 @@ def merged(gaps: Iterable[Gap], start: Int64s) -> tuple[Gap, ...]:
 
 
 def as_lists(gaps: Sequence[Gap]) -> list[tuple[int, int, int]]:
-    """Gaps as they are written down."""
+    """Gaps as they are stored."""
     return [(gap.partition, gap.first, gap.end) for gap in gaps]

@@ -1,7 +1,7 @@
 """What is in a topic's directory, found out without changing anything.
 
 Recovery makes a directory ready for writing and reads as little as it can; the doctor reads all of it and touches only
-what it is told to. What a file is worth is decided here for both.
+what it may repair. What a file is worth is decided here for both.
 """
 
 from __future__ import annotations

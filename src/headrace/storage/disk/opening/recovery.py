@@ -1,11 +1,12 @@
-"""Opening a topic's directory: after a clean close, after a crash, and with damage in it.
+"""Recovery: opens a topic's directory after a clean close, after a crash, or with damage.
 
-Only the newest segment is read. Its torn tail, which was never acknowledged, is cut. What planning knows comes from
-the newest intact snapshot and the frames after it. Damage is collected and reported; everything else stays readable.
+Only the newest segment is read. Its torn tail, which was never acknowledged, is truncated. The state of planning is
+restored from the newest intact snapshot and the frames after it. Damage is collected and reported; everything else
+stays readable.
 
-Then the log is compared with everything else that knows how far it had come: indexes, the watermark and the offsets
-that groups have committed. Where one of them knows of more, the end of the partition is raised to it, the offsets
-between are a gap, and that is written down before anything is published.
+Then the end of the log is compared with all other evidence of it: indexes, the watermark and the committed offsets of
+groups. Where one of them is beyond the end, the end of the partition is raised to it, the offsets between are a gap,
+and that is stored before anything is published.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ from headrace.storage.ranges import Gap
 
 @dataclass(slots=True)
 class Recovered:
-    """A topic's files as they were found and repaired; the newest segment comes last and ends at `end`.
+    """A topic's files after recovery; the newest segment is last and ends at `end`.
 
-    gaps: the offsets that are absent. mark: the watermark as it is on the disk. notes: what was found out at this
-    opening.
+    gaps: the offsets that are absent. mark: the watermark as it is on the disk. notes: what this recovery
+    found.
     """
 
     segments: list[Segment]
@@ -74,10 +75,10 @@ class Recovered:
 
 @dataclass(slots=True)
 class _Found:
-    """The segments that can be used, and what is known of a newest one that cannot.
+    """The usable segments, and what is known of a newest one that is not.
 
-    indexes: those of newest segments that are missing or empty. doomed: what is to be removed once that is written
-    down. missing: the newest segment, if it has an index and no file. is_lost: whether the newest segment is missing,
+    indexes: those of newest segments that are missing or empty. doomed: files to delete once that is
+    stored. missing: the newest segment, if it has an index and no file. is_lost: whether the newest segment is missing,
     empty, or shorter than it was.
     """
 
@@ -110,11 +111,11 @@ def recover(
     if complete > (length := files.size(newest.path)):
         damage.append(Damaged(str(newest.path), length, shortened(complete)))
         found.is_lost, complete = True, 0
-        # It would say so again at every opening.
+        # It would be reported again at every opening.
         found.doomed.append(newest.index_path)
     index, scanned = _cut_torn_tail(files, newest, complete, damage)
     newest.growing = index
-    # The names of a segment and of a snapshot count from here on too, and may never have been synced.
+    # Segments and snapshots are relied on from here, and their names may never have been synced.
     files.sync_directory(directory)
     ends = _end_offsets(newest, index, sealed if complete else None, topic)
     raise_past_holes(ends, scanned, index, sealed)
@@ -156,7 +157,7 @@ def _raise_ends(
     lost_bytes: int,
     number_found: int,
 ) -> None:
-    """Let the partitions end where anything knows that they did, and find the gaps that this leaves."""
+    """Raise the ends of partitions to the highest known ones, and find the gaps that this leaves."""
     partitions = len(ends)
     known = _within(end_offsets(ends, indexes) if indexes else ends, partitions, recovered.segments[-1].path)
     if mark is not None:
@@ -169,7 +170,7 @@ def _raise_ends(
         recovered.notes.append(what)
     known = np.maximum(known, highest)
     if lost_bytes:
-        # Nothing says how much more there was: as many offsets are skipped as the bytes of a segment can hold rows.
+        # The loss is unknown: skip as many offsets as a segment could hold rows.
         known = known + lost_bytes // ROW_BYTES_MIN
     if number_found < recovered.state.next_number:
         numbers = (number_found, recovered.state.next_number)
@@ -189,7 +190,7 @@ def _raise_ends(
 def _write_down(
     files: FileSystem, directory: Path, recovered: Recovered, mark: Watermark | None, doomed: Sequence[Path]
 ) -> None:
-    """Make the gaps durable, and only then remove what knew of them."""
+    """Make the gaps durable, and only then delete the evidence of them."""
     before = ((), []) if mark is None else (mark.skipped, mark.missing_numbers)
     recovered.mark = mark
     if before != (recovered.gaps, recovered.missing_numbers):
@@ -202,7 +203,7 @@ def _write_down(
 
 
 def _marked(recovered: Recovered) -> Watermark:
-    """What is known right after opening."""
+    """The watermark right after recovery."""
     newest, state = recovered.segments[-1], recovered.state
     return Watermark(
         newest.header.first_number,
@@ -231,7 +232,7 @@ def _find_segments(
         if header is not None:
             segments.append(Segment(files, path, header))
         elif path == logs[-1]:
-            # To go on without it would give its offsets and its name away again.
+            # Continuing without it would reuse its offsets and its name.
             raise Damaged(str(path), 0, "the newest segment's header is wrong: restore the file, or move it away")
     if not segments:
         raise Damaged(str(directory), 0, NO_SEGMENT)
@@ -262,10 +263,10 @@ def _wrong_header(path: Path, repaired: SegmentHeader | None) -> Damaged:
 
 
 def _swept_logs(files: FileSystem, directory: Path, found: _Found) -> list[Path]:
-    """The files of the segments in order, once what belongs to none is removed.
+    """The files of the segments in order; unfinished files are deleted.
 
-    The index of a log that was moved away must not meet another log of the same name: it goes too, once what it knows
-    is written down.
+    The index of a log that was moved away must not be used with another log of the same name: it is deleted too, once
+    its information is stored.
     """
     listed = list_files(files, directory)
     for path in listed.unfinished:
@@ -283,7 +284,7 @@ def _swept_logs(files: FileSystem, directory: Path, found: _Found) -> list[Path]
 def _cut_torn_tail(
     files: FileSystem, segment: Segment, complete: int, damage: list[Damaged]
 ) -> tuple[GrowingIndex, Scanned]:
-    """Index the newest segment, of which so many bytes are known to have been complete, and cut its torn tail."""
+    """Index the newest segment, whose first `complete` bytes were written completely, and truncate its torn tail."""
     view = files.map(segment.path)
     index, scanned = index_anew(view, segment.header, str(segment.path), complete)
     damage += damage_of(segment.path, scanned)
@@ -291,8 +292,8 @@ def _cut_torn_tail(
     try:
         if scanned.end < len(view):
             files.truncate(handle, scanned.end)
-        # What is found here counts as published, and the process that wrote it may have died before its sync. If that
-        # sync failed, the system takes the bytes for written though they are not: only writing them again helps.
+        # What is found here counts as published, but its writer may have died before the sync. If that sync failed, the
+        # kernel believes that the pages are clean although they are not on the device: only writing them again helps.
         last = max(complete, scanned.last_commit)
         if last < scanned.end:
             files.write(handle, last, [bytes(view[last : scanned.end])])
@@ -303,13 +304,13 @@ def _cut_torn_tail(
 
 
 def _end_offsets(newest: Segment, index: GrowingIndex, sealed: SealedIndex | None, topic: TopicRecord) -> Int64s:
-    """Where the partitions end; a sealed index also knows of messages that are lost, whose offsets stay taken."""
+    """The end offsets; a sealed index also has lost messages, whose offsets are not reused."""
     known = end_offsets(newest.header.base_offsets, [index] if sealed is None else [index, sealed])
     return _within(known, topic.partitions, newest.path)
 
 
 def _within(offsets: Int64s, partitions: int, path: Path) -> Int64s:
-    """Offsets of as many partitions as the catalog has; those of more are an error."""
+    """Offsets for all partitions of the catalog; more partitions are an error."""
     if len(offsets) > partitions:
         reason = f"it has {len(offsets)} partitions, the catalog {partitions}: the catalog is older than the log"
         raise Damaged(str(path), 0, reason)
@@ -319,7 +320,7 @@ def _within(offsets: Int64s, partitions: int, path: Path) -> Int64s:
 def _replay(
     position: int, header: frame.Header, view: memoryview, state: TopicState, topic: TopicRecord, now_us: int
 ) -> None:
-    """Take a frame after the snapshot in; rows that planning would not remember are not decoded."""
+    """Apply a frame after the snapshot; rows that do not affect the state are not decoded."""
     window_us = topic.settings.deduplication_window_seconds * MICROSECONDS
     remember = header.remembered and header.time_us > now_us - window_us
     if remember or header.key_bytes or frame.has_sources(header.columns):

@@ -1,8 +1,8 @@
-"""Making up for damage: what a segment's header said, and which offsets a damaged frame may have held.
+"""Repair: reconstructs a segment's header, and bounds the offsets that a damaged frame may have held.
 
-A header says where the partitions stood when its segment began; frames and neighbouring segments say it too. What a
-damaged frame of the newest segment held, its index says if there is one. Else only a bound is known, and the offsets
-up to it stay taken: an offset that was acknowledged once must never be given to another message.
+A header has the end offsets at the start of its segment, which frames and neighbouring segments imply too. The content
+of a damaged frame of the newest segment is known from its index, if it has one. Otherwise only a bound is known, and
+the offsets up to it are skipped: an offset that was acknowledged must never be given to another message.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _UNKNOWN: Final = -1
 def repaired_header(
     files: FileSystem, path: Path, topic: TopicRecord, before: Segment | None, after: SegmentHeader | None
 ) -> SegmentHeader | None:
-    """The header of a segment with a damaged one, or none if too little is left to know what it said.
+    """The reconstructed header of a segment, or None if there is too little information.
 
-    Its time is that of the first frame, which is a little late: nothing is dropped or passed over too early by it.
+    Its time is that of the first frame, which is slightly late, so nothing is dropped too early.
     """
     view = files.map(path)
     frames = scan(view, frame.ALIGNMENT, topic.id, str(path)).frames
@@ -54,7 +54,7 @@ def repaired_header(
 
 
 def _first_offsets(directories: Sequence[Directory], after: SegmentHeader | None, partitions: int) -> Int64s:
-    """Where the partitions stood before these frames; of those without messages in them the next segment knows."""
+    """The offsets before these frames; for partitions without messages in them, those of the next segment."""
     partitions = max(partitions, *(int(directory.partition.max(initial=0)) + 1 for directory in directories))
     base = np.full(partitions, _UNKNOWN, np.int64) if after is None else _widened(after.base_offsets, partitions)
     for directory in reversed(directories):
@@ -77,7 +77,7 @@ def raise_past_holes(ends: Int64s, scanned: Scanned, index: GrowingIndex, sealed
 
 
 def _is_known(hole: Hole, sealed: SealedIndex | None) -> bool:
-    """Whether an index was written while the frames that stood in a hole were intact."""
+    """Whether the index has the frames that were in a hole."""
     if sealed is None or hole.end > sealed.covered_bytes:
         return False
     return hole.position in sealed.frames["position"]

@@ -1,9 +1,8 @@
-"""Walking through the frames of a segment without an index, and telling a torn tail from damage.
+"""Scans the frames of a segment without an index, and distinguishes a torn tail from damage.
 
-A frame that cannot be read with nothing intact behind it is a torn tail: it was being written when the process or
-the machine died, was never acknowledged, and is cut. One with intact frames behind it, or in a part of the file that
-is known to have been complete, is damage: it is reported, never passed over in silence. Zeros up to the end are room
-that was made for more frames.
+An unreadable frame with nothing intact after it is a torn tail: it was being written when the process or the machine
+died, was never acknowledged, and is truncated. One with intact frames after it, or in a part of the file that is known
+to have been complete, is damage: it is reported, never skipped silently. Zeros up to the end are preallocated space.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from headrace.storage.disk.files.frame import ALIGNMENT, MAGIC, Header
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Bytes between intact frames that are no frame."""
+    """Bytes between intact frames that are not a frame."""
 
     position: int
     end: int
@@ -44,7 +43,7 @@ class Scanned:
 
 
 def scan(view: memoryview, start: int, topic_id: int, file: str, complete_bytes: int = 0) -> Scanned:
-    """Walk from `start`; the first `complete_bytes` of the file are known to have been written whole."""
+    """Scan from `start`; the first `complete_bytes` of the file were written completely."""
     result = Scanned(start)
     position = start
     while position < len(view):
@@ -69,7 +68,7 @@ def scan(view: memoryview, start: int, topic_id: int, file: str, complete_bytes:
 
 
 def is_room(view: memoryview, position: int) -> bool:
-    """Whether nothing but zeros follows: room for more frames, or nothing."""
+    """Whether only zeros follow: preallocated space, or nothing."""
     return not np.frombuffer(view, np.uint8, offset=position).any()
 
 
@@ -81,7 +80,7 @@ def _next_intact(view: memoryview, position: int, topic_id: int, file: str) -> i
 
 
 def _cut_unfinished_commit(result: Scanned, start: int, complete_bytes: int) -> None:
-    """A commit of several frames whose last one is missing was never acknowledged, nor what is torn among them."""
+    """Drop a commit of several frames whose last one is missing: it was never acknowledged."""
     while result.frames and result.frames[-1][1].continues and result.frames[-1][0] >= complete_bytes:
         result.frames.pop()
     if result.frames:

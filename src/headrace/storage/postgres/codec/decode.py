@@ -1,11 +1,11 @@
-"""Messages read as columns: the database joins each column of a range into one value, and numpy cuts it up again.
+"""Reads messages as columns: the database joins each column of a range into one value, and numpy splits it again.
 
 A result row per message would cost a Python object per field. So the rows of a range are aggregated: the bytes of all
 values one after another, and their lengths as four bytes each. Key, value and time are read at once, with a count of
 what the other columns hold; those that hold anything are read by a second statement, since rows never change.
 
 The range is bounded by offsets and by `bytes_before`, which says how many bytes come before each message in its
-partition: the database gives no more than was asked for, however large messages are.
+partition: the database returns no more than requested, regardless of the size of messages.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def read_columns(
 ) -> tuple[pa.RecordBatch, Int64s]:
     """Stored rows from `offset` on, before `stop`, and their times.
 
-    One message more than fits may come, since its beginning is within the bytes.
+    It may return one message more than fits, because it starts within the limit.
     """
     place = {"partition": partition, "offset": offset, "stop": stop, "bytes": bytes_max}
     with connection.cursor(binary=True) as cursor:

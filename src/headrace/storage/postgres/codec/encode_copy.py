@@ -1,10 +1,10 @@
-"""Messages as binary COPY: whole Arrow columns laid out as rows, without a Python loop over messages.
+"""Encodes messages for binary COPY: Arrow columns are laid out as rows, without a Python loop over messages.
 
 A row of binary COPY is the number of its fields, then each field as four bytes of length and its bytes; all numbers
 are big-endian. The fixed front of all rows is one numpy array of records. It is joined with the variable columns and
-their lengths row by row in Arrow, and the data of the joined column is what goes over the wire.
+their lengths row by row in Arrow, and the data of the joined column is sent as it is.
 
-Columns that are all null are left out, and the COPY does not name them. Attributes become an array of names and
+Columns that are all null are omitted from the COPY. Attributes become an array of names and
 values in turn.
 """
 
@@ -45,12 +45,12 @@ _FRONT: Final = np.dtype(
 )
 _NUMBER: Final = np.dtype([("bytes", ">i4"), ("number", ">i8")])
 _ARRAY_FRONT: Final = np.dtype([(name, ">i4") for name in ("dimensions", "flags", "type", "size", "first")])
-# An array without elements has no dimension, and so neither size nor first place.
+# An empty array has no dimension, so neither size nor lower bound.
 _EMPTY_ARRAY_BYTES: Final = 12
 
 
 def sizes_of(rows: pa.RecordBatch) -> Int64s:
-    """What each message counts."""
+    """The size of each message."""
     names = rows.schema.names
     key = rows.column("key") if "key" in names else None
     attributes = rows.column("attributes") if "attributes" in names else None

@@ -1,7 +1,6 @@
-"""The rows of a small commit as one INSERT statement, which goes to the database together with others.
+"""Encodes the rows of a small commit as one INSERT statement, which is sent together with others.
 
-Every column is an array, written out as PostgreSQL reads it. Only digits and hexadecimal digits come into the text, so
-there is nothing in it to be quoted.
+Every column is an array literal. The text has only decimal and hexadecimal digits, so nothing needs to be quoted.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _NUMBERS: Final = frozenset({"created_at", "seqno"})
 
 
 def insert_statement(table: str, commit: Commit, bytes_before: Int64s) -> str:
-    """The statement that puts the rows of a commit into a table, whose name is quoted where it must be."""
+    """The statement that inserts the rows of a commit into a table, given by its quoted name."""
     rows, directory = commit.rows, commit.directory
     offsets = np.arange(rows.num_rows) + np.repeat(directory.first_offset - directory.first_row, directory.rows)
     names = [name for name in rows.schema.names if name != "value"]

@@ -1,12 +1,12 @@
-"""One commit on its way into the database: written as often as it takes to know that it is there.
+"""One commit to the database: retried until it is known to be written, and in doubt in between.
 
-The connection may be lost at any moment. Before COMMIT nothing was written, and the commit is decided anew: a producer
-that was opened meanwhile may have fenced its own. During COMMIT it may have been written or not. The next attempt waits
-for the row, which the old transaction holds until its end, and then looks: a row that did not move says no; else the
-first message of the commit is there, with this time and from this very transaction, or it is not.
+The connection may be lost at any moment. Before COMMIT nothing was written, and the commit is decided again: a producer
+that was opened meanwhile may have fenced its own. During COMMIT the outcome is unknown. The next attempt waits for the
+row, which the old transaction holds until its end, and then checks: if the row did not move, it was not written;
+otherwise it was, if the first message of the commit exists with this time and from this transaction.
 
-A small commit takes two messages to the database and back: one begins the transaction and locks the row, the other has
-everything that is written, COMMIT included. Larger ones, and those with attributes, send their rows by COPY between.
+A small commit takes two round trips: one begins the transaction and locks the row, the other has everything that is
+written, including COMMIT. Larger commits, and those with attributes, send their rows by COPY in between.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INSERT_BYTES_MAX: Final = 1 << 16
 
 @dataclass(slots=True)
 class CommitWriter:
-    """A commit, what is decided of it, and how far it has come."""
+    """A commit: what was decided, and its progress."""
 
     decide: Decide
     store_wide: bool
@@ -46,17 +46,17 @@ class CommitWriter:
     is_committing: bool = False
     is_doubtful: bool = False
     is_written: bool = False
-    # Until when it is tried again, counted from the first time that the connection was lost.
+    # When to stop retrying, counted from the first loss of the connection.
     deadline: float | None = None
 
     @property
     def may_be_there(self) -> bool:
-        """Whether nobody may say that nothing was written."""
+        """Whether the outcome is in doubt."""
         return self.is_doubtful or self.is_written
 
 
 def persist(connection: Connection, topic: TopicRecord, head: TopicRow, commits: Sequence[Commit]) -> list[str]:
-    """Copy what is large, and give the statements that write the rest and move the row on."""
+    """Copy large commits, and return the statements that write the rest and update the row."""
     statements: list[str] = []
     messages = 0
     for commit in commits:
@@ -71,7 +71,7 @@ def persist(connection: Connection, topic: TopicRecord, head: TopicRow, commits:
 
 
 def resolve_lost_commit(connection: Connection, topic: TopicRecord, head: TopicRow, writing: CommitWriter) -> bool:
-    """Whether a commit whose COMMIT got no answer is there; the caller holds the row."""
+    """Whether a commit in doubt was written; the caller holds the row."""
     assert writing.commits
     if head.commits == writing.base:
         return False
@@ -81,13 +81,13 @@ def resolve_lost_commit(connection: Connection, topic: TopicRecord, head: TopicR
     query = 'SELECT 1 FROM {} WHERE partition = %s AND "offset" = %s AND time_us = %s AND xmin::text = %s'
     time_us = next(commit.time_us for commit in writing.commits if commit.rows.num_rows)
     place = [int(written[0].partition[0]), int(written[0].first_offset[0]), time_us]
-    # A row names its transaction by the lower half of the number.
+    # A row has the lower half of its transaction's number.
     transaction = str(int(writing.transaction) % (1 << 32))
     return connection.execute(sql.SQL(query).format(table_of(topic.id)), [*place, transaction]).fetchone() is not None
 
 
 def _put_rows(connection: Connection, topic_id: int, head: TopicRow, commit: Commit) -> list[str]:
-    """Copy the rows of a commit, or give the statement that inserts them."""
+    """Copy the rows of a commit, or return the statement that inserts them."""
     directory = commit.directory
     sizes = rows.sizes_of(commit.rows)
     places = rows.places_of(commit, sizes, head.byte_ends)
@@ -107,6 +107,6 @@ def _put_rows(connection: Connection, topic_id: int, head: TopicRow, commit: Com
 
 
 def _is_small(commit: Commit, size: int) -> bool:
-    """Whether rows cost less inside a statement than by COPY; attributes are arrays, which arrays cannot hold."""
+    """Whether an INSERT is cheaper than COPY; attributes are arrays, which arrays cannot contain."""
     rows = commit.rows
     return rows.num_rows <= INSERT_ROWS_MAX and size <= INSERT_BYTES_MAX and "attributes" not in rows.schema.names

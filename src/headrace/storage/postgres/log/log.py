@@ -2,26 +2,26 @@
 
     commit(decide)
       transaction on a connection
-        begin, and lock the topic's row             head.begin      commits of all servers one after another
-        take in what others committed since         knowledge.refresh
-        decide                                      core.planning   anew in every attempt
-        begin a new segment if the last is full     segments
-        COPY the rows if they are many              rows
-        in one message to the database              writing
-          INSERT them if they are few               inserting
-          store sources, keys, hashes               knowledge
-          move the row                              head.moving
+        begin, and lock the topic's row             topic_row       commits of all servers one after another
+        apply what others committed since           topic_state
+        decide                                      core.publish    again in every attempt
+        start a new segment if the last is full     segments
+        COPY the rows if they are many              encode_copy
+        in one message to the database              commit
+          INSERT them if they are few               encode_insert
+          store sources, keys, hashes               topic_state
+          update the row                            topic_row
           COMMIT                                    durable, and visible to every server
       apply to the state, announce
 
-Reading takes no lock. A server knows the row as it last saw it; a read at or beyond the end that it knows looks at the
-row again, and so does one that finds a segment gone: retention dropped it. If the row still names the segment, or
-after so many looks, its table was dropped by someone else, and that is what the read says.
+Reading takes no lock. A server caches the row; a read at or beyond the cached end reads the row again, and so does one
+that finds a segment missing: retention dropped it. If the row still has the segment, or after a few attempts, its table
+was dropped outside Headrace, and the read raises that.
 
-Failure: an error before COMMIT leaves nothing behind. A connection that is lost before it is replaced, and the commit
-is decided anew: others may have committed meanwhile, or opened a producer, which moves no commit. If COMMIT itself gets
-no answer, the fate of the transaction is read from what it would have written, once its row lock is free; if that
-cannot be found out in time, the outcome is unknown. Thread-safe: the write lock orders the commits of this process and
+Failure: an error before COMMIT leaves nothing behind. A connection that is lost before COMMIT is replaced, and the
+commit is decided again: others may have committed meanwhile, or opened a producer, which does not change the row. If
+COMMIT itself gets no answer, the outcome is found out from what it would have written, once its row lock is free; if
+that takes too long, the outcome is unknown. Thread-safe: the write lock orders the commits of this process and
 protects the state.
 """
 
@@ -68,7 +68,7 @@ from headrace.storage.ranges import check_range
 from headrace.storage.shares import read_each
 
 _CLOSED: Final = "the log is closed"
-# What one statement reads at most; a read of more takes several.
+# The maximum that one statement reads; larger reads take several.
 READ_MESSAGES: Final = 1 << 16
 
 Result = TypeVar("Result")
@@ -76,7 +76,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A topic as this server last saw it; replaced and never changed."""
+    """A topic as this server last saw it; replaced, never changed."""
 
     head: TopicRow
     segments: Segments
@@ -87,7 +87,7 @@ class Sight:
         return 0 <= partition < head.partitions and bool(head.starts[partition] <= offset < head.ends[partition])
 
     def place_of(self, partition: int, offset: int) -> int:
-        """The place of the segment that a message is in."""
+        """The index of the segment of a message."""
         return max(0, bisect.bisect_right(self.segments, offset, key=lambda each: each.base(partition)) - 1)
 
     def end_of(self, place: int, partition: int) -> int:
@@ -97,7 +97,7 @@ class Sight:
 
 
 class PostgresLog:
-    """The messages of one topic in a database. Safe for threads."""
+    """The messages of one topic in a database. Thread-safe."""
 
     def __init__(self, connections: ConnectionPool, signals: PostgresSignals, topic: TopicRecord) -> None:
         self._connections = connections
@@ -122,11 +122,11 @@ class PostgresLog:
         return self._state
 
     def window(self) -> PayloadWindow:
-        """The payloads written lately, through any server."""
+        """The recently written payloads, through any server."""
         return self._refreshed().window
 
     def commit(self, decide: Decide, store_wide: bool = False) -> None:
-        """Decide, persist, apply: the frames that `decide` gives become visible together, or not at all."""
+        """Decide, persist, apply: the frames that `decide` returns become visible together, or not at all."""
         with self._write_lock:
             if self.failure is not None:
                 raise LogFailed(self._topic.name, self.failure)
@@ -138,7 +138,7 @@ class PostgresLog:
             self._signals.announce(f"topic:{self._topic.id}")
 
     def _apply(self, commits: Sequence[Commit]) -> None:
-        """Take in what is in the database; if that breaks half-way, the state is loaded anew."""
+        """Refresh the state from the database; if that fails halfway, it is reloaded."""
         state, self._state = self._state, None
         assert state is not None, "it was brought up to date for the decision"
         try:
@@ -163,7 +163,7 @@ class PostgresLog:
     def _read_at(
         self, partition: int, offset: int, messages_max: int, bytes_max: int, sight: Sight
     ) -> pa.RecordBatch | None:
-        """What a read gives, of the topic as it was seen; none if retention dropped a segment under it."""
+        """The result of a read of the topic as last seen; None if retention dropped a segment meanwhile."""
         head = sight.head
         end = check_range(self._topic.name, OffsetRange(head.starts, head.ends), partition, offset)
         stop = min(end, offset + messages_max)
@@ -177,7 +177,7 @@ class PostgresLog:
         return read_each(self, positions, messages_max, bytes_max)
 
     def first_at(self, partition: int, time_us: int) -> int:
-        """The first offset of a partition at or after a time; its end offset if all is older."""
+        """The first offset of a partition at or after a time; its end offset if all messages are older."""
 
         def first(sight: Sight) -> int | None:
             return self._unless_dropped(partial(self._first_at, sight, partition, time_us))
@@ -185,7 +185,7 @@ class PostgresLog:
         return self._unless_missing(self._look(), first)
 
     def _unless_missing(self, sight: Sight, work: Callable[[Sight], Result | None]) -> Result:
-        """What work gives of the topic as it is seen; it is looked at again as long as retention drops segments."""
+        """The result of work on the topic as last seen; repeated with a fresh view if retention dropped a segment."""
         for _ in range(LOOKS_MAX):
             found = work(sight)
             if found is not None:
@@ -194,7 +194,7 @@ class PostgresLog:
         raise self._missing(sight)
 
     def _look_after(self, before: Sight) -> Sight:
-        """The topic as it is now, after a table of it was missing; an error if that is not because of retention."""
+        """The topic as it is now, after a table was missing; raises if retention was not the reason."""
         sight = self._look()
         if sight.head.first_segment == before.head.first_segment:
             raise self._missing(sight)
@@ -205,7 +205,7 @@ class PostgresLog:
         return TableMissing(self._topic.name, f"one of the tables topic_{self._topic.id}_{first} to _{last}")
 
     def time_of(self, partition: int, offset: int) -> int | None:
-        """When the message with this offset was written; none if it is not there."""
+        """When the message with this offset was written, or None if it does not exist."""
         sight = self._sight
         if sight is None or not sight.covers(partition, offset):
             sight = self._look()
@@ -217,14 +217,14 @@ class PostgresLog:
         return None if found is None else int(found[0])
 
     def add_partitions(self, partitions: int) -> None:
-        """Grow to so many partitions; the row of the topic says so already."""
+        """Grow to this number of partitions; the row of the topic already has it."""
         with self._write_lock:
             self._sight = None
             if self._state is not None and self._state.partitions < partitions:
                 self._state.add_partitions(partitions)
 
     def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
-        """Drop the oldest segments that are past retention and not held; say how many."""
+        """Drop the oldest segments that are past retention and not held; returns how many."""
         with self._retention_lock:
             dropped = Retention(self._connections, self._topic, settings, held, now_us, self._sightings).run()
         if dropped:
@@ -236,7 +236,7 @@ class PostgresLog:
         return 0
 
     def bytes_stored(self) -> int:
-        """About what the messages take, as the database has them now."""
+        """The approximate size of the messages in the database now."""
         return self._look().head.bytes_stored
 
     def close(self) -> None:
@@ -245,7 +245,7 @@ class PostgresLog:
             self.failure = _CLOSED
 
     def _attempt(self, writing: CommitWriter) -> bool:
-        """Try to write; whether it is done. What is worth another try is not raised before the time is up."""
+        """Try to write; returns whether it is done. Retryable errors are raised only after the deadline."""
         try:
             with self._connections.by_hand() as connection:
                 sight, statements = self._write(connection, writing)
@@ -260,7 +260,7 @@ class PostgresLog:
                 return False
             raise self._failed(writing, error) from error
         except StoreUnavailable as error:
-            # No connection is free; whether the last attempt was written is as open as before.
+            # No connection is free; the outcome of the last attempt is still unknown.
             if writing.may_be_there:
                 raise OutcomeUnknown(self._topic.name, error.reason) from error
             raise
@@ -282,11 +282,11 @@ class PostgresLog:
         return failure_of(error, address, self._topic.name)
 
     def _write(self, connection: Connection, writing: CommitWriter) -> tuple[Sight, list[str]]:
-        """Everything before COMMIT; the topic as it will be seen after it, and the statements to commit with."""
+        """Everything before COMMIT; returns the topic as it will be after it, and the statements to commit with."""
         topic = self._topic
         head, transaction = heads.begin(connection, topic, writing.store_wide)
         if writing.is_doubtful:
-            # What wrote no commit is decided anew.
+            # Nothing was written: decide again.
             writing.is_written = bool(writing.commits) and resolve_lost_commit(connection, topic, head, writing)
             writing.is_doubtful = False
         sight = Sight(head, segments_of(connection, topic.id, head, self._segments()))
@@ -307,7 +307,7 @@ class PostgresLog:
         return sight, statements
 
     def _known(self, connection: Connection, head: TopicRow) -> TopicState:
-        """The state brought up to the row; the caller has the write lock."""
+        """The state, refreshed from the row; the caller has the write lock."""
         if self._state is None:
             self._state = knowledge.load(connection, self._topic.id, head)
         else:
@@ -316,8 +316,8 @@ class PostgresLog:
 
     def _refreshed(self) -> TopicState:
         with self._write_lock:
-            # Without the row's lock a commit may come between two statements; what is known of it early is taken in
-            # once more later, which changes nothing.
+            # Without the row's lock there may be a commit between two statements; what is seen of it early is applied
+            # again later, which changes nothing.
             return self._connections.read(self._load)
 
     def _load(self, connection: Connection) -> TopicState:
@@ -368,7 +368,7 @@ class PostgresLog:
         return int(head.ends[partition])
 
     def _unless_dropped(self, work: Callable[[Connection], Result]) -> Result | None:
-        """What work gives; none if retention dropped a segment under it."""
+        """The result of work; None if retention dropped a segment meanwhile."""
         try:
             return self._connections.read(work)
         except StoreUnavailable as error:

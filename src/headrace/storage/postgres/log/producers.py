@@ -1,6 +1,6 @@
 """The epochs of producers: of several that were opened for one source only the newest may write, through any server.
 
-They are read and written inside a commit of their topic, under its row: none is opened while another writes.
+They are read and written inside a commit of their topic, under its row lock: none is opened while another writes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TransactionFences:
         return find_epochs(self._connection, self._topic_id, sources)
 
     def put(self, source: Source, epoch: int) -> None:
-        """Let only producers of this epoch or newer ones write, once the transaction commits."""
+        """Fence producers with older epochs, once the transaction commits."""
         self._changed[source] = epoch
 
     def save(self) -> None:
@@ -48,12 +48,12 @@ def find_epochs(connection: Connection, topic_id: int, sources: Sequence[Source]
 
 
 def put_epochs(connection: Connection, topic_id: int, epochs: Mapping[Source, int]) -> None:
-    """Store epochs; none goes back."""
+    """Store epochs; they never decrease."""
     if epochs:
         connection.execute(_PUT, [topic_id, [_hash(source) for source in epochs], list(epochs.values())])
 
 
 def _hash(source: Source) -> bytes:
-    """The two ids as one key of fixed length, whatever is in them."""
+    """The two ids as one key of fixed length."""
     producer, group = (part.encode(errors="surrogatepass") for part in source)
     return hashlib.sha256(b"%d:%b%b" % (len(producer), producer, group)).digest()

@@ -1,8 +1,8 @@
-"""Dropping what a topic need not keep.
+"""Retention: drops the oldest segments of a topic.
 
-First without a lock: most runs find nothing to drop. Then under the topic's row, for moments and with a short wait:
-what important groups have yet to read is looked up there, so that no group can go back behind the new start meanwhile.
-The tables themselves are dropped after that, without the row.
+First without a lock: most runs find nothing to drop. Then briefly under the topic's row lock, with a short lock
+timeout: the positions of important groups are read there, so that no group can move back below the new start meanwhile.
+The tables themselves are dropped after that, without the row lock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from headrace.storage.postgres.log.segments import (
 from headrace.storage.postgres.log.topic_row import TopicRow, widened
 from headrace.storage.postgres.pool import Connection, ConnectionPool
 
-# Publishers wait while the row is held, and readers queue behind one who waits to drop a table.
+# Publishers wait while the row is locked, and readers queue behind a pending DROP TABLE.
 SHORT_WAIT: Final = "SET LOCAL lock_timeout = '1s'"
 _HELD: Final = """
 SELECT place, min(coalesce(queueoffset, 0))
@@ -59,7 +59,7 @@ class Retention:
     sightings: Sightings
 
     def run(self) -> int:
-        """Drop what may go; say how many segments."""
+        """Drop what may be dropped; returns the number of segments."""
         worth_it, left = self.connections.read(self._look)
         dropped = self.connections.run(self._cut) if worth_it else 0
         if dropped or left:
@@ -67,7 +67,7 @@ class Retention:
         return dropped
 
     def _look(self, connection: Connection) -> tuple[bool, bool]:
-        """Whether anything may go, as far as can be seen without a lock, and whether tables are left from before."""
+        """Whether anything may be dropped, as seen without a lock, and whether tables are left from earlier runs."""
         head, found = look(connection, self.topic)
         worth_it = self._should_begin(head, found, self.held) or self._droppable(found, head, self.held) > 0
         return worth_it, bool(left_to_drop(connection, self.topic.id))
@@ -91,7 +91,7 @@ class Retention:
         return count
 
     def _should_begin(self, head: TopicRow, found: Sequence[SegmentTable], held: Int64s | None) -> bool:
-        """Whether the last segment could go, or is full or old, and so has to be complete."""
+        """Whether the last segment must be completed: it could be dropped, or is full or old."""
         last = found[-1]
         if int(head.ends.sum()) <= int(last.ends.sum()):
             return False
@@ -104,7 +104,7 @@ class Retention:
         return min(droppable(pieces, self.settings, held, self.now_us), len(pieces) - 1)
 
     def _held(self, connection: Connection, head: TopicRow) -> Int64s | None:
-        """What important groups have yet to read; none if there is no such group."""
+        """The positions of important groups; None if there is no such group."""
         found = connection.execute(_HELD, [head.partitions, self.topic.id]).fetchall()
         if not found:
             return None

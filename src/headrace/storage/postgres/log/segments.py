@@ -1,9 +1,10 @@
-"""The segments of a topic: one table each, in the order they were begun.
+"""The segments of a topic: one table each, in the order of creation.
 
-A segment begins with the commit that finds the one before it complete, under the topic's row. Dropping has two steps.
-The first, under the row, moves the start of the topic: from then on nobody reads there. The second drops the tables,
-without the row and one by one, since it waits for whoever reads them with SQL; what it cannot drop in time it leaves
-to the next run. A row of `topic_segments` below the first segment says that its table is still to go.
+A segment is created by the commit that finds the last one complete, under the topic's row lock. Dropping has two steps.
+The first, under the row lock, moves the start of the topic: no reader uses older segments from then on. The second
+drops the tables one by one, without the row lock, because it waits for SQL queries that read them; what it cannot drop
+in time is left to the next run. A row of `topic_segments` below the first segment means that its table is still to be
+dropped.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _LEFT: Final = """SELECT topic_segments.segment FROM topic_segments JOIN all_top
 
 @dataclass(frozen=True, slots=True)
 class SegmentTable:
-    """Where a segment begins: the first commit in it, and each partition's end offset and end of bytes before it."""
+    """Where a segment starts: its first commit, and each partition's end offset and end of bytes before it."""
 
     number: int
     first_commit: int
@@ -52,18 +53,18 @@ Segments = tuple[SegmentTable, ...]
 
 
 def look(connection: Connection, topic: TopicRecord, known: Segments = ()) -> tuple[TopicRow, Segments]:
-    """The row of a topic and the segments of the same moment, without a lock."""
+    """The row of a topic and its segments, consistent, without a lock."""
     for _ in range(LOOKS_MAX):
         head = heads.look(connection, topic)
         found = segments_of(connection, topic.id, head, known)
-        # Between the two statements retention may have gone on.
+        # Retention may have run between the two statements.
         if _belong(found, head):
             return head, found
     raise TableMissing(topic.name, f"a row of topic_segments for topic {topic.id}")
 
 
 def segments_of(connection: Connection, topic_id: int, head: TopicRow, known: Segments = ()) -> Segments:
-    """The segments that can be read; those that are known need not be asked for."""
+    """The readable segments; known ones are not queried again."""
     if _belong(known, head):
         return known
     found = connection.execute(_FIND, [topic_id, head.first_segment, head.segment])
@@ -78,7 +79,7 @@ def _belong(found: Segments, head: TopicRow) -> bool:
 
 
 def begin_segment(connection: Connection, topic_id: int, head: TopicRow) -> SegmentTable:
-    """Begin a new segment after all that is there."""
+    """Start a new segment after the existing ones."""
     head.segment += 1
     segment = SegmentTable(head.segment, head.commits, head.last_time_us, head.ends.copy(), head.byte_ends.copy())
     make_segment(connection, topic_id, segment.number)
@@ -88,7 +89,7 @@ def begin_segment(connection: Connection, topic_id: int, head: TopicRow) -> Segm
 
 
 def is_full(segment: SegmentTable, head: TopicRow, options: PostgresOptions) -> bool:
-    """Whether the next commit has to begin a new segment."""
+    """Whether the next commit must start a new segment."""
     if head.commits == segment.first_commit:
         return False
     size = int(head.byte_ends.sum()) - int(segment.byte_ends.sum())
@@ -108,7 +109,7 @@ def pieces_of(segments: Sequence[SegmentTable], head: TopicRow) -> list[Piece]:
 
 
 def left_to_drop(connection: Connection, topic_id: int) -> list[int]:
-    """The segments whose tables are still there although nobody may read them."""
+    """The segments that were dropped but whose tables still exist."""
     return [segment for (segment,) in connection.execute(_LEFT, [topic_id])]
 
 

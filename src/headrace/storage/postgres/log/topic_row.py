@@ -1,8 +1,8 @@
-"""The row of a topic: what every commit moves, and what every server looks at to see whether others committed.
+"""The row of a topic: every commit updates it, and servers read it to see whether others committed.
 
-Whoever commits locks it (FOR NO KEY UPDATE, so that rows which refer to the topic do not wait). Whoever only looks
-reads one row and gets one consistent moment. Arrays are shorter than the topic has partitions until the later ones are
-written to: what is missing is zero. A row that is gone means that this very topic was deleted.
+A commit locks it (FOR NO KEY UPDATE, so that rows which refer to the topic do not wait). A reader reads one row, which
+is consistent. Arrays may be shorter than the number of partitions: missing elements are zero. If the row does not
+exist, this topic was deleted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.pool import Connection
 from headrace.storage.postgres.sql.schema import STORE_WIDE_SPACE
 
-# What a message takes beside its own bytes: the row's header and fixed columns, and its place in the index.
+# The overhead of a message: the row's header, the fixed columns and the index entry.
 ROW_BYTES: Final = 80
 
 _COLUMNS: Final = (
@@ -39,7 +39,7 @@ WHERE topicid = %s"""
 
 @dataclass(slots=True)
 class TopicRow:
-    """The row at one moment. `…_commit` is the number after the last commit that changed the table of that name."""
+    """A snapshot of the row. `…_commit` is the number after the last commit that changed the table of that name."""
 
     partitions: int
     settings: TopicSettings
@@ -58,7 +58,7 @@ class TopicRow:
 
     @property
     def bytes_stored(self) -> int:
-        """About what the messages take in the database."""
+        """The approximate size of the messages in the database."""
         messages = int((self.ends - self.starts).sum())
         return int((self.byte_ends - self.byte_starts).sum()) + ROW_BYTES * messages
 
@@ -69,12 +69,12 @@ def look(connection: Connection, topic: TopicRecord) -> TopicRow:
 
 
 def lock(connection: Connection, topic: TopicRecord) -> TopicRow:
-    """The row, held until the end of the transaction."""
+    """The row, locked until the end of the transaction."""
     return _found(connection, _LOCK, topic)
 
 
 def begin(connection: Connection, topic: TopicRecord, store_wide: bool) -> tuple[TopicRow, str]:
-    """Begin a transaction that holds the row, in one message; the row and the number of the transaction."""
+    """Begin a transaction and lock the row, in one message; returns the row and the number of the transaction."""
     steps = ["BEGIN", _LOCK_STORE] if store_wide else ["BEGIN"]
     cursor = connection.execute("; ".join([*steps, _BEGIN % topic.id]))
     while cursor.nextset():
@@ -86,7 +86,7 @@ def begin(connection: Connection, topic: TopicRecord, store_wide: bool) -> tuple
 
 
 def moving(topic: TopicRecord, head: TopicRow, messages: int) -> str:
-    """The statement that stores what a commit of so many messages moved."""
+    """The statement that updates the row after a commit."""
     return (
         f"UPDATE all_topics SET tailid = tailid + {messages}, last_time_us = {head.last_time_us}, "
         f"commits = {head.commits}, round_robin = {head.round_robin}, ends = '{array(head.ends)}', "
@@ -96,13 +96,13 @@ def moving(topic: TopicRecord, head: TopicRow, messages: int) -> str:
 
 
 def cut(connection: Connection, topic: TopicRecord, head: TopicRow) -> None:
-    """Store where the topic begins now, and which segment is the last."""
+    """Store the start of the topic, and its last segment."""
     parameters = [head.first_segment, head.segment, array(head.starts), array(head.byte_starts), topic.id]
     connection.execute(_CUT, parameters)
 
 
 def array(values: Int64s) -> str:
-    """An array as PostgreSQL reads it: much quicker than value by value."""
+    """An array literal: much quicker than value by value."""
     return "{" + ",".join(map(str, values.tolist())) + "}"
 
 

@@ -1,11 +1,11 @@
-"""What planning remembers of a topic beside its row: sources, writers of commit keys, the payload window.
+"""The state of planning beside the row of a topic: sources, writers of commit keys, the payload window.
 
-Each is a table that is written in the transaction of the commit, under the topic's row. A server loads them when it
-first commits to a topic; later it reads only what commits of others changed, which the number of the commit in each
-row tells, and only if the topic's row says that there is anything.
+Each is a table that is written in the transaction of the commit, under the topic's row lock. A server loads them at its
+first commit to a topic; later it reads only the rows that commits of others changed, by the commit number in each row,
+and only if the topic's row shows that there are any.
 
-Every so many commits one trims the tables: some of the payloads that have expired, and above the limits of the memory
-the oldest writers, and the oldest sources if they are idle too. Until then the tables may hold more than the memory.
+Every N commits, one of them trims the tables: some expired payloads, and beyond the limits of the memory the oldest
+writers, and the oldest sources if they are idle too. Until then the tables may hold more than the memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from headrace.core.publish.state import Commit, TopicState
 from headrace.storage.postgres.log.topic_row import TopicRow, array
 from headrace.storage.postgres.pool import Connection
 
-# Every so many commits the tables are trimmed; so many expired rows of the window may go then.
+# The tables are trimmed every N commits; at most this many expired rows of the window are deleted then.
 TRIM_COMMITS: Final = 256
 TRIM_ROWS: Final = 1024
 
@@ -54,7 +54,7 @@ ON CONFLICT (topicid, source) DO UPDATE SET
     digest_seqno = CASE WHEN excluded.seqno >= topic_sources.seqno
         THEN excluded.digest_seqno ELSE topic_sources.digest_seqno END,
     digest = CASE WHEN excluded.seqno >= topic_sources.seqno THEN excluded.digest ELSE topic_sources.digest END"""
-# A server of an earlier version moves `seqno` on and leaves the digest: what belongs to another seqno says nothing.
+# A server of an earlier version updates `seqno` but not the digest: a digest of another seqno is ignored.
 _DIGEST: Final = f"CASE WHEN digest_seqno = seqno THEN digest ELSE {NO_DIGEST} END"
 _RESET_SOURCES: Final = """
 UPDATE topic_sources SET seqno = %s, commit = %s WHERE topicid = %s AND source = ANY(%s::bytea[])"""
@@ -78,7 +78,7 @@ DELETE FROM topic_sources WHERE topicid = %(topic)s AND used_us <= %(idle)s AND 
 
 
 def refresh(connection: Connection, topic_id: int, head: TopicRow, state: TopicState) -> None:
-    """Bring a state up to the row: take in what commits from the state's next number on changed."""
+    """Refresh a state: apply what commits from the state's next number on changed."""
     known = state.next_number
     state.window.messages_max = head.settings.deduplication_window_messages
     if head.partitions > state.partitions:
@@ -116,9 +116,9 @@ def load(connection: Connection, topic_id: int, head: TopicRow) -> TopicState:
 
 
 def saving(connection: Connection, topic_id: int, commit: Commit, head: TopicRow) -> list[str]:
-    """The statements that store what a commit changes; the row notes which tables those are."""
+    """The statements that store what a commit changes; the row records which tables those are."""
     statements: list[str] = []
-    # Parameters are put into the text here, as it goes to the database together with others.
+    # Parameters are part of the text, because it is sent together with other statements.
     cursor = psycopg.ClientCursor(connection)
     if commit.resets:
         digests = [_source_digest(source) for source in commit.resets]
@@ -136,7 +136,7 @@ def saving(connection: Connection, topic_id: int, commit: Commit, head: TopicRow
     payloads = commit.payloads
     if len(payloads):
         hashes = [hashes.astype("<u8").tobytes() for hashes in (payloads.first, payloads.second)]
-        # When they were written, which broker time may be ahead of; the same for all of a commit.
+        # The time of writing, which the broker time may be ahead of; the same for the whole commit.
         written_us = int(payloads.time_us[0])
         statements.append(cursor.mogrify(_PUT_PAYLOADS, [topic_id, commit.number, written_us, *hashes]))
         head.payloads_commit = commit.number + 1
@@ -146,7 +146,7 @@ def saving(connection: Connection, topic_id: int, commit: Commit, head: TopicRow
 def trimming(
     connection: Connection, topic_id: int, head: TopicRow, state: TopicState, commits: Sequence[Commit]
 ) -> list[str]:
-    """The statements that let the tables forget what the memory forgets, after some commits."""
+    """The statements that trim the tables to the limits of the memory."""
     cursor = psycopg.ClientCursor(connection)
     statements: list[str] = []
     present_us = [int(commit.payloads.time_us[0]) for commit in commits if len(commit.payloads)]
@@ -174,7 +174,7 @@ def _load_sources(connection: Connection, topic_id: int) -> SourceTable:
 
 
 def _take_sources(connection: Connection, topic_id: int, known: int, table: SourceTable) -> None:
-    """Take in what others wrote of sources, commit by commit, by the rule that their own memory followed."""
+    """Apply what others wrote of sources, commit by commit, in the same way as they did."""
     query = f"""SELECT used_us, array_agg(producer_id ORDER BY slot), array_agg(message_group_id ORDER BY slot),
             array_agg(seqno ORDER BY slot), array_agg(link ORDER BY slot), array_agg({_DIGEST} ORDER BY slot)
         FROM topic_sources WHERE topicid = %s AND commit >= %s GROUP BY commit, used_us ORDER BY commit"""
@@ -194,7 +194,7 @@ def _source_rows(topic_id: int, commit: Commit) -> list[Any]:
 
 
 def _source_digest(source: Source) -> bytes:
-    """A name of fixed size: an id may be longer than an index takes."""
+    """A name of fixed size: an id may be too long for an index."""
     producer, group = source[0].encode(), source[1].encode()
     return _digest(len(producer).to_bytes(4, "big") + producer + group)
 

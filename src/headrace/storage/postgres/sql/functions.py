@@ -1,14 +1,14 @@
 """Functions in the database: publishing inside a user's own transaction, and columns that people can read.
 
 `headrace_publish(topic, key, value)` does in SQL what planning does for one message without a source: it takes the
-topic's row, routes by key (FNV-1a 64, bit for bit) or by turn, gives the next offset, and moves the row on. It commits
-and rolls back with the transaction it is called in, and holds the topic's row until then: publishers wait for it.
+topic's row lock, routes by key (FNV-1a 64, bit for bit) or round-robin, gives the next offset, and updates the row. It
+commits and rolls back with the calling transaction, and holds the topic's row until then: publishers wait for it.
 What only a server can decide is refused: a topic that drops repeated payloads, or takes no raw values.
 
 It runs with the rights of its owner (SECURITY DEFINER), so that a role that publishes needs no right on any table.
 Which role may publish to which topics is in `headrace_grants`; `headrace_grant` and `headrace_revoke` are for the owner
-of the schema. Whoever makes these functions sets `search_path` to the schema and then `pg_temp`, which they keep: left
-out, `pg_temp` would come first, and a caller's temporary table would be taken for ours. PUBLIC may use none of this.
+of the schema. The functions have the `search_path` schema, `pg_temp`: without it, `pg_temp` would be searched first,
+and a caller's temporary table could shadow ours. PUBLIC may use none of this.
 """
 
 from __future__ import annotations

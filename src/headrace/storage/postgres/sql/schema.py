@@ -1,18 +1,18 @@
-"""The tables beside those of the catalog: made and upgraded by the program, one version for all of them.
+"""The tables beside those of the catalog: created and upgraded by the program, one version for all of them.
 
-    all_topics            the catalog's row of a topic, and in it what every commit moves: the row that commits lock
+    all_topics            the catalog's row of a topic, with what every commit updates: the row that commits lock
     topic_<id>            the parent of a topic's messages; empty itself
     topic_<id>_<segment>  its children by inheritance, which hold the rows; retention drops whole children
-    topic_segments        which children a topic has, and where each begins
+    topic_segments        the children of a topic, and where each starts
     topic_sources         highest seqno and link of each source, and the digest of the message with that seqno
     topic_writers         the last commit key of each writer
-    topic_payloads        the hashes of payloads written lately, a row per commit
+    topic_payloads        the hashes of recently written payloads, a row per commit
     topic_stages          rows that wait to be published together
     headrace_grants       which database role may publish to which topics by `headrace_publish`
 
-Inheritance and not declarative partitions: attaching and dropping a child locks nothing that publishers or readers of
-the parent hold. Names of topics are never names of tables: identifiers are cut at 63 bytes. Text is kept as bytes,
-since text cannot hold NUL. Several servers may start at once: whoever makes tables holds an advisory lock.
+Inheritance instead of declarative partitions: attaching and dropping a child does not conflict with publishers or
+readers of the parent. Topic names are not used as table names: identifiers are truncated at 63 bytes. Text is stored as
+bytes, because text cannot hold NUL. Several servers may start at once: creating tables takes an advisory lock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headrace.storage.postgres.sql.functions import FUNCTIONS
 # 2: publishing in SQL runs with the rights of the owner and asks for a grant. 3: sources have digests.
 VERSION: Final = 3
 
-# Two numbers of our own, so that nobody else's advisory locks are met; the second is the hash of the schema.
+# Two numbers, so that other advisory locks do not conflict; the second is the hash of the schema.
 LOCK_SPACE: Final = 0x48454144
 STORE_WIDE_SPACE: Final = 0x48454145
 
@@ -160,13 +160,13 @@ CREATE VIEW {view} AS SELECT
     value
 FROM {table}"""
 
-# Tables of ours begin so, now and later: a view of this name could stand in the way of one.
+# Prefixes of our tables, now and later: a view of such a name could conflict with one.
 _RESERVED: Final = ("all_", "headrace_", "topic_", "pg_")
 _IDENTIFIER_BYTES_MAX: Final = 63
 
 
 def make_schema(connection: Connection, schema: str) -> None:
-    """Make the schema if it is not there: making it needs a right that using it does not."""
+    """Create the schema if it does not exist: creating it needs a right that using it does not."""
     found = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema]).fetchone()
     if found is None:
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
@@ -174,11 +174,11 @@ def make_schema(connection: Connection, schema: str) -> None:
 
 @contextmanager
 def making_tables(connection: Connection, schema: str) -> Iterator[None]:
-    """While no other server makes tables in this schema, which may not be there yet.
+    """Exclude other servers from creating tables in this schema, which may not exist yet.
 
     `connection` commits each statement.
     """
-    # Many may start at once: only the time of a whole statement bounds how long one waits for its turn.
+    # Many may start at once: only the statement timeout bounds the wait.
     connection.execute("SET lock_timeout = 0")
     connection.execute("SELECT pg_advisory_lock(%s::integer, hashtext(%s))", [LOCK_SPACE, schema])
     try:
@@ -202,7 +202,7 @@ def _version(connection: Connection) -> int | None:
 
 
 def make_tables(connection: Connection) -> None:
-    """Make what is not there, once the catalog has made its tables; replace what an earlier version made."""
+    """Create what is missing, after the catalog created its tables; replace what an earlier version created."""
     version = _version(connection)
     if version == VERSION:
         return
@@ -222,12 +222,12 @@ def table_of(topic_id: int, segment: int | None = None) -> sql.Identifier:
 
 
 def make_topic(connection: Connection, topic_id: int, key: str, created_us: int) -> None:
-    """Make the tables of a topic, and the view that people read."""
+    """Create the tables of a topic, and the view for people."""
     connection.execute(sql.SQL(_MESSAGES).format(table=table_of(topic_id)))
     make_segment(connection, topic_id, 0)
     insert = "INSERT INTO topic_segments VALUES (%s, 0, 0, %s, '{}', '{}')"
     connection.execute(insert, [topic_id, created_us])
-    # Looked for first: what fails inside a transaction would have to be undone by a savepoint.
+    # Checked first: a failure inside a transaction would need a savepoint.
     taken = connection.execute("SELECT to_regclass(quote_ident(%s))", [key]).fetchone()
     if is_viewable(key) and taken == (None,):
         view = sql.SQL(_VIEW).format(view=sql.Identifier(key), table=table_of(topic_id))
@@ -240,7 +240,7 @@ def is_viewable(key: str) -> bool:
 
 
 def make_segment(connection: Connection, topic_id: int, segment: int) -> None:
-    """Make the table that the next messages of a topic go to."""
+    """Create the table for the next messages of a topic."""
     statement = 'CREATE TABLE {child} (PRIMARY KEY (partition, "offset")) INHERITS ({parent})'
     connection.execute(sql.SQL(statement).format(child=table_of(topic_id, segment), parent=table_of(topic_id)))
 
@@ -253,9 +253,9 @@ def drop_topic(connection: Connection, topic_id: int) -> None:
 
 
 def stray_topics(connection: Connection) -> list[int]:
-    """The topics that have tables here and are out of the catalog: whoever deleted them died before the tables went.
+    """The topics that have tables but are not in the catalog: a server died between the two steps of deleting them.
 
-    A topic's tables are made in the transaction that puts it into the catalog, so none is just being made.
+    A topic's tables are created in the transaction that adds it to the catalog, so none is being created now.
     """
     query = "SELECT DISTINCT topicid FROM topic_segments WHERE topicid NOT IN (SELECT topicid FROM all_topics)"
     return [topic_id for (topic_id,) in connection.execute(query)]
