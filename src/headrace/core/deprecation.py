@@ -1,4 +1,4 @@
-"""Old names of the public API: they work for one more release, with a warning that says the new one."""
+"""Old names of the public API: they work for one more release, with a warning that names the new one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import warnings
 
 
 def warn_renamed(old: str, new: str) -> None:
-    """Tell whoever called the caller of this that what they used has another name now."""
+    """Warn the caller of the calling function that the name it used is deprecated."""
     line = f"{old} is now {new}; the old form works until the next release"
     warnings.warn(line, DeprecationWarning, stacklevel=3)

@@ -33,14 +33,14 @@ _MASK: Final = (1 << 64) - 1
 
 # With fewer rows than this, finishing them one after another is faster than a numpy step per byte.
 _ROWS_PER_STEP_MIN: Final = 48
-# A rest of at most so many bytes is finished by a plain loop: numpy's call overhead would cost more.
+# A remainder of up to this many bytes is processed by a plain loop: numpy's call overhead would cost more.
 _PLAIN_BYTES_MAX: Final = 1024
-# Up to so many rows of up to so many bytes, filling them up costs less than sorting them by length.
+# Up to this many rows of up to this many bytes, padding is cheaper than sorting by length.
 _PADDED_ROWS_MAX: Final = 2048
 _PADDED_BYTES_MAX: Final = 64
 _INVERSE: Final = pow(FNV_PRIME, -1, 1 << 64)
 _INVERSE_POWERS: Final = np.array([pow(_INVERSE, n, 1 << 64) for n in range(_PADDED_BYTES_MAX + 1)], dtype=np.uint64)
-# Longer data is worked on in chunks of so many bytes: they fit a processor's cache, and memory stays bounded.
+# Longer data is processed in chunks of this size: they fit a processor's cache, and memory stays bounded.
 _CHUNK_BYTES: Final = 1 << 18
 
 
@@ -98,7 +98,7 @@ def _padded(data: Bytes, starts: Int64s, lengths: Int64s, width: int) -> UInt64s
 
 
 def _advance_together(data: Bytes, starts: Int64s, lengths: Int64s, hashes: UInt64s) -> int:
-    """Advance all rows that are long enough by one byte at a time; say at which byte too few were left."""
+    """Advance all rows that are long enough, byte by byte; returns the byte at which too few were left."""
     prime = np.uint64(FNV_PRIME)
     ascending = lengths[::-1]
     position = 0

@@ -19,7 +19,7 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Count a value, or so many of the same."""
+        """Count a value, once or several times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.sum += value * times
 

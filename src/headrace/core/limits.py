@@ -96,7 +96,7 @@ STOP_SECONDS = 30.0
 # The wall clock was changed if it moved this much against the monotonic clock.
 CLOCK_JUMP_SECONDS = 2.0
 
-# A server of a shared store says this often that it runs, and is no longer listed after so long without a word.
+# The heartbeat of servers of a shared store, and the time without one after which a server is no longer listed.
 SERVER_HEARTBEAT_SECONDS = 5.0
 SERVER_EXPIRY_SECONDS = 30.0
 

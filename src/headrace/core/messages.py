@@ -65,14 +65,14 @@ _ACCEPTED: Final = {
     pa.string(): _TEXT_TYPES.__contains__,
     pa.int64(): pa.types.is_integer,
     pa.int32(): pa.types.is_integer,
-    # Without a zone nobody can know which time it is.
+    # Without a zone the time is ambiguous.
     TIMESTAMP: lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None,
     ATTRIBUTES: pa.types.is_map,
 }
 
 
 def accept(batch: pa.RecordBatch, settings: TopicSettings, partitions: int) -> pa.RecordBatch:
-    """The batch in canonical form with its all-null columns left out, or an error naming field, value and rule."""
+    """The batch in canonical form, without all-null columns; raises an error that names field, value and rule."""
     if not isinstance(batch, pa.RecordBatch):
         raise InvalidInput("batch", type(batch).__name__, "it must be a pyarrow RecordBatch")
     if batch.num_rows > BATCH_ROWS_MAX:
@@ -200,7 +200,7 @@ def read_rows(
 
 
 def _shown_times(column: pa.Array) -> pa.Array:
-    """Times that readers can show; others, which older versions accepted, become null."""
+    """Times that readers can represent; others, which older versions accepted, become null."""
     times = column.cast(pa.int64())
     if _is_within(times, CREATED_AT_US_MIN, CREATED_AT_US_MAX):
         return column
@@ -314,7 +314,7 @@ def _check_column_bytes(name: str, count: int) -> None:
 
 
 def _first_misfit(column: pa.Array, kind: pa.DataType) -> int:
-    """The first row that cannot be cast, found by halving: Arrow says only that there is one."""
+    """The first row that cannot be cast, by binary search: Arrow only says that there is one."""
     first, end = 0, len(column)
     while end - first > 1:
         middle = (first + end) // 2
@@ -375,7 +375,7 @@ def _not_allowed(wrong: pa.Array, value: str, allowed: Sequence[str]) -> CodecNo
 
 
 def _check_id_lengths(name: str, ids: pa.Array) -> None:
-    # Only a text of many bytes can be one of many characters, so the cheap test comes first.
+    # A text of many characters has many bytes, so the cheap test is first.
     if _lengths(ids).max() > ID_CHARACTERS_MAX:
         lengths = pc.utf8_length(ids)
         wrong = pc.fill_null(pc.greater(lengths, ID_CHARACTERS_MAX), False)
@@ -465,7 +465,7 @@ def _map_sizes(column: pa.Array) -> Int64s:
 
 
 def _map_bounds(column: pa.Array) -> Int64s:
-    """Where each row's entries begin and end in `_map_keys` and `_map_items`."""
+    """Where each row's entries start and end in `_map_keys` and `_map_items`."""
     offsets: npt.NDArray[np.int32] = np.asarray(column.offsets)
     return offsets.astype(np.int64) - int(offsets[0])
 

@@ -174,7 +174,7 @@ def unique(field: str, pairs: list[tuple[int, int]]) -> dict[int, int]:
 
 
 def microseconds(time: datetime, field: str = "time") -> int:
-    """A time as microseconds since 1970; one without a zone is refused, since nobody can know what it means.
+    """A time as microseconds since 1970; one without a zone is refused, because it is ambiguous.
 
     >>> microseconds(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
     1000000

@@ -4,7 +4,7 @@ Segments are deleted whole. So that a slowly written topic loses its old message
 it is old or large compared with what the topic keeps: a message can be read at most `lateness_seconds` after it
 expired, as long as retention runs every `RETENTION_CHECK_SECONDS`.
 
-Segments are dated by broker time, which never goes back: after a clock was ahead for a while, all later segments are
+Segments are dated by broker time, which never decreases: after a clock was ahead for a while, all later segments are
 dated in the future until the present has caught up. Their age counts from when they were first seen (`Sightings`).
 """
 

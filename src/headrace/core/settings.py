@@ -28,7 +28,7 @@ KeyHash = Literal["fnv1a", "murmur2"]
 
 
 class TopicOptions(TypedDict, total=False):
-    """The settings of a topic as keywords, for those who create or change one; `TopicSettings` says what each means."""
+    """The settings of a topic as keywords, to create or change one; `TopicSettings` describes each."""
 
     retention_seconds: int | None
     retention_bytes: int | None

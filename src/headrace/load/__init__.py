@@ -4,5 +4,5 @@
                                         │            each message says who sent it, which it is, and when
                               Outcome ──┘     Ledger: once and in order?  Histogram: how late?
 
-It stands on the client and is one of its users; it knows nothing of the broker's inside.
+It uses only the client; it knows nothing of the broker's inside.
 """

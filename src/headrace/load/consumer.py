@@ -1,6 +1,6 @@
-"""A consumer of a load: a member of a group that counts what comes and how late it was.
+"""A consumer of a load: a member of a group that counts messages and their delay.
 
-It reads until it is told to stop. The load begins only when the partitions are divided among all members, so that a
+It reads until it is stopped. The load starts only when the partitions are divided among all members, so that a
 rebalance, after which a group may get messages again, does not look like a fault.
 """
 
@@ -58,7 +58,7 @@ class Consuming:
         self.latencies.add((now_ns - heads.sent_ns).astype(np.float64) / 1e9)
 
     def summary(self) -> dict[str, Any]:
-        """What is left to tell at the end."""
+        """The final report."""
         return {
             "arrived": self._ledger.arrived,
             "began_ns": self.began_ns,

@@ -1,4 +1,4 @@
-"""Times in bins of two per cent, so that those of many processes add up and percentiles can be told from them."""
+"""Times in bins of two per cent, so that those of many processes can be added and give percentiles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LatencyHistogram:
         self._counts += other._counts
 
     def counts(self) -> list[int]:
-        """What another process can go on with."""
+        """A form that another process can load."""
         return list(map(int, self._counts))
 
     @property
@@ -40,7 +40,7 @@ class LatencyHistogram:
         return int(self._counts.sum())
 
     def percentile(self, percent: float) -> float:
-        """The seconds within which so many per cent were, to two per cent; 0 if none was counted."""
+        """A percentile in seconds, within two per cent; 0 if nothing was counted."""
         if not self.total:
             return 0.0
         wanted = max(1, int(np.ceil(self.total * percent / 100)))

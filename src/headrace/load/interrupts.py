@@ -1,5 +1,5 @@
 """Ending by a signal without leaving anything behind: SIGTERM and Ctrl-C interrupt a load, but not in the middle of
-starting a process, which nobody would know of yet, and not a second time while everything is being ended.
+starting a process, which would be leaked, and not a second time during cleanup.
 
 Signals belong to the whole process, and so does this state. Handlers run in the main thread.
 """
@@ -18,7 +18,7 @@ class _State:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise `KeyboardInterrupt` once in the block when a signal comes."""
+    """Raise `KeyboardInterrupt` once in the block when a signal arrives."""
     _State.is_pending = False
     before = {number: signal.signal(number, _take) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -30,7 +30,7 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Put off what comes within the block until its end."""
+    """Defer signals within the block until its end."""
     _State.undisturbed += 1
     try:
         yield

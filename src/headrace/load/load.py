@@ -1,4 +1,4 @@
-"""What a load is made of, each number with its bounds."""
+"""The parameters of a load, with their bounds."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     producers: processes that publish.
     consumers: processes that read, as members of one group.
     groups: how many such groups read everything.
-    partitions: of the topic that is made for it.
+    partitions: of the topic that is created for it.
     rate: messages a second in all, or 0 for as fast as it goes.
     linger_seconds: how long a producer that sends one by one collects while a batch is under way.
-    timeout_seconds: how long nothing may arrive before the load is given up.
+    timeout_seconds: how long without any message until the load is aborted.
     """
 
     messages: int = 1_000_000

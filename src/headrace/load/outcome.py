@@ -1,4 +1,4 @@
-"""What a load came to: rates, times, and whether everything arrived once and in order."""
+"""The result of a load: rates, times, and whether everything arrived once and in order."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _HEAD: Final = VALUE_BYTES_MIN // 8
 
 
 class Heads(NamedTuple):
-    """What the messages of a batch say of themselves."""
+    """The fields in the values of a batch."""
 
     producers: Numbers
     numbers: Numbers
@@ -60,7 +60,7 @@ def have_heads(values: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def heads_of(values: pa.Array) -> Heads:
-    """What the values say of themselves; all of them must be long enough."""
+    """The fields in the values, which must be long enough."""
     data, starts, _ = byte_rows(values)
     heads = data[starts[:, None] + np.arange(VALUE_BYTES_MIN)].view(np.int64)
     return Heads(heads[:, 0], heads[:, 1], heads[:, 2])

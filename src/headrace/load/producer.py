@@ -22,7 +22,7 @@ from headrace.load.payload import Payload
 _BATCHES_UNDER_WAY: Final = 8
 _SINGLES_UNDER_WAY: Final = 10_000
 _TELL_SECONDS: Final = 0.5
-# Single messages are made so many at a time.
+# Single messages are created in batches of this size.
 _MADE_TOGETHER: Final = 100
 
 
@@ -46,7 +46,7 @@ class Producing:
         self.ended_ns = 0
 
     def run(self, tell: Callable[[int], None]) -> None:
-        """Publish everything, and wait for the last answer; tells now and then how many were sent."""
+        """Publish everything, and wait for the last answer; reports progress."""
         self.began_ns = time.monotonic_ns()
         told, sent = time.monotonic(), 0
         under_way: deque[Future[Any]] = deque()

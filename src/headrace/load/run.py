@@ -1,4 +1,4 @@
-"""Running a load: a topic of its own, consumers that have divided it, then the producers, then the sums.
+"""Runs a load: its own topic, consumers with assigned partitions, then the producers, then the totals.
 
     start consumers ── each group has divided the partitions ── start producers ── all ready ── go
          ── producers are done ── every group has everything ── stop ── add up
@@ -27,7 +27,7 @@ from headrace.load.workers import Worker, Workers
 _CONNECT_SECONDS: Final = 5.0
 # A process has to load its libraries, and a group to notice its members.
 _START_SECONDS: Final = 120.0
-# Messages that should not come are waited for so long, once all that should have come are there.
+# How long to wait for unexpected messages after all expected ones arrived.
 _MORE_SECONDS: Final = 0.3
 
 
@@ -38,7 +38,7 @@ def run(
     root_certificates: str | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> LoadOutcome:
-    """Put a load on the server at a URL; what came of it. `advance` is told of messages as they are read."""
+    """Run a load on the server at a URL; returns its result. `advance` is called with the number of messages read."""
     load.check()
     topic = f"bench-{uuid.uuid4().hex[:12]}"
     patience = min(_CONNECT_SECONDS, load.timeout_seconds)

@@ -1,4 +1,4 @@
-"""A server of one's own for a while: `headrace serve` as a process, on loopback and free ports."""
+"""A temporary server: `headrace serve` as a process, on loopback and free ports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def serving(store: str, options: Sequence[str] = ()) -> Iterator[ServerProcess]:
     process: subprocess.Popen[str] | None = None
     try:
         with undisturbed():
-            # In a session of its own, so that Ctrl-C reaches only the one who ends it.
+            # In its own session, so that Ctrl-C reaches only the parent.
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
             )

@@ -1,6 +1,7 @@
-"""The ledger of one consumer: which messages came, and whether each partition kept the order of each producer.
+"""The ledger of one consumer: which messages arrived, and whether partitions kept the order of each producer.
 
-Ledgers of the members of a group add up: then every message of every producer is there once. Used by one thread.
+The ledgers of a group's members are added up: then every message of every producer must be in it once. Not
+thread-safe.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ class Verification:
             return heads
         places = self._firsts[heads.producers] + heads.numbers
         np.add.at(self.seen, places, 1)
-        # One that came before is not counted again.
+        # A repeated one is not counted again.
         self.arrived += int((self.seen[places] == 1).sum())
         self._check_order(np.asarray(batch.column("partition")), heads)
         return heads
 
     def save(self, path: Path) -> None:
-        """Keep the counts for whoever adds them up."""
+        """The counts, to be added up."""
         np.save(path, self.seen)
 
     def _are_ours(self, heads: Heads) -> npt.NDArray[np.bool_]:
@@ -86,7 +87,7 @@ class Verification:
 
 
 def findings(ledgers: list[Path], messages: int, out_of_order: int, foreign: int) -> Findings:
-    """What the ledgers of one group say together."""
+    """The total of the ledgers of one group."""
     seen = np.zeros(messages, np.uint32)
     for path in ledgers:
         seen += np.load(path)

@@ -53,7 +53,7 @@ class Orders:
 
 
 def tell(**message: Any) -> None:
-    """A line to whoever started this."""
+    """Write a line to the parent process."""
     sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
     sys.stdout.buffer.flush()
 

@@ -35,14 +35,14 @@ class Worker:
         self._rest = b""
         self._errors: IO[bytes] = TemporaryFile()  # noqa: SIM115
         command = [sys.executable, "-m", "headrace.load.worker"]
-        # In a session of its own, so that Ctrl-C reaches only the one who ends all the others.
+        # In its own session, so that Ctrl-C reaches only the parent.
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True
         )
         self.order(msgspec.json.encode(job))
 
     def order(self, line: bytes) -> None:
-        """Say something to it; one that has ended is met when its output is read."""
+        """Send it a message; if it has ended, reading its output raises that."""
         assert self.process.stdin is not None
         try:
             os.write(self.process.stdin.fileno(), line + b"\n")
@@ -50,7 +50,7 @@ class Worker:
             return
 
     def read(self) -> bool:
-        """Take in what it has said, whether it was a whole line; fails if it has ended before it was done."""
+        """Read what it wrote; returns whether there was a complete line. Raises if it ended early."""
         assert self.process.stdout is not None
         chunk = os.read(self.process.stdout.fileno(), _READ_BYTES)
         if not chunk:
@@ -99,7 +99,7 @@ class Workers:
         return worker
 
     def listen(self, timeout_seconds: float) -> bool:
-        """Take in what any of them says, waiting so long for it; whether one said something."""
+        """Read what any of them wrote, with a timeout; returns whether there was anything."""
         deadline = time.monotonic() + timeout_seconds
         is_news = False
         while not is_news and (left := deadline - time.monotonic()) > 0:

@@ -12,7 +12,7 @@ from headrace.testing.transport import EmbeddedTransport
 
 @contextmanager
 def embedded(store: str = "memory:") -> Iterator[Client]:
-    """A client of a broker of its own, in memory unless told otherwise; both end with the block.
+    """A client of its own broker, in memory by default; both are closed with the block.
 
     >>> with embedded() as client:
     ...     client.list_topics()

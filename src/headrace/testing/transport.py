@@ -1,7 +1,6 @@
-"""The way to a broker in the same process: what Flight does between two, without anything in between.
+"""The transport to a broker in the same process: what Flight does, without a network.
 
-The same operations, tickets and answers go through the same functions that serve Flight, so a test meets the same
-rules and errors.
+Operations, tickets and answers pass through the functions that serve Flight, so tests get the same rules and errors.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from headrace.wire import operations, tickets
 
 
 class EmbeddedTransport:
-    """Calls and streams to a broker, which whoever made it closes. Safe for threads."""
+    """Calls and streams to a broker, which its creator closes. Thread-safe."""
 
     def __init__(self, broker: Broker, caller: Caller = ANYONE) -> None:
         self._broker = broker
@@ -36,7 +35,7 @@ class EmbeddedTransport:
         return "a broker in this process" + (" (closed)" if self._closed.is_set() else "")
 
     def call(self, operation: operations.Operation[operations.Answer]) -> operations.Answer:
-        """Do an operation and give its answer, both by way of bytes as everywhere."""
+        """Perform an operation and return its answer, both encoded as over the network."""
         self._check_open()
         received = operations.decode_operation(operations.name_of(operation), operations.encode(operation))
         assert received is not None, "the operation is known"
@@ -44,7 +43,7 @@ class EmbeddedTransport:
         return operations.decode_answer(operation, operations.encode(answer))
 
     def upload(self, command: tickets.Upload, schema: pa.Schema) -> EmbeddedUpload:
-        """Begin to publish or to stage."""
+        """Start to publish or to stage."""
         self._check_open()
         principal, operation = self._principal(), tickets.name_of(command)
         for producer in tickets.producers_of(command):
@@ -52,7 +51,7 @@ class EmbeddedTransport:
         return EmbeddedUpload(self._broker, command, self._closed, principal)
 
     def read(self, ticket: tickets.Reading) -> EmbeddedReading:
-        """Begin to read."""
+        """Start to read."""
         self._check_open()
         self._principal().require(tickets.name_of(ticket), ticket.topic)
         schema_of(ticket)
@@ -71,7 +70,7 @@ class EmbeddedTransport:
 
 
 class EmbeddedUpload:
-    """An upload that a thread of its own takes in."""
+    """An upload, processed by its own thread."""
 
     def __init__(self, broker: Broker, command: tickets.Upload, closed: threading.Event, principal: Principal) -> None:
         self._broker = broker
@@ -89,11 +88,11 @@ class EmbeddedUpload:
         self._written.put(batch)
 
     def finish(self) -> None:
-        """Nothing more will be written."""
+        """Signal that nothing more will be written."""
         self._written.put(None)
 
     def read(self) -> pa.Buffer | None:
-        """Wait for the next answer; none at the end."""
+        """Wait for the next answer; None at the end."""
         answer = self._answers.get()
         if isinstance(answer, HeadraceError):
             raise again(answer)
@@ -125,7 +124,7 @@ class EmbeddedReading:
         self._batches = batches_of(broker, ticket, lambda: closed.is_set() or self._cancelled.is_set())
 
     def read(self) -> pa.RecordBatch | None:
-        """Wait for the next batch; none at the end."""
+        """Wait for the next batch; None at the end."""
         return next(self._batches, None)
 
     def cancel(self) -> None:

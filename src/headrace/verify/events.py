@@ -33,9 +33,9 @@ class Began(_Event, frozen=True):
 class PublishStarted(_Event, frozen=True, tag="publish"):
     """A call that publishes messages.
 
-    source: the producer id, or none; then only what was acknowledged has an order.
-    is_one_commit: whether the messages were sent in one call, which is there whole or not at all.
-    keys: one for each message, or none at all.
+    source: the producer id, or None; without one only acknowledged messages have an order.
+    is_one_commit: whether the messages were sent in one call, which is atomic.
+    keys: one for each message, or empty.
     """
 
     number: int
@@ -48,7 +48,7 @@ class PublishStarted(_Event, frozen=True, tag="publish"):
 
 
 class PublishEnded(_Event, frozen=True, tag="published"):
-    """The end of such a call: for each message partition and offset, or none if the server named no place."""
+    """The end of such a call: for each message partition and offset, or None if the server returned none."""
 
     number: int
     outcome: Outcome
@@ -112,21 +112,21 @@ class GroupSeen(_Event, frozen=True):
 
 
 class OffsetsSeen(_Event, frozen=True):
-    """Start and end of each partition as a server told them."""
+    """Start and end of each partition as a server reported them."""
 
     offsets: dict[int, tuple[int, int]]
     at_ns: int
 
 
 class Grown(_Event, frozen=True):
-    """The topic was asked to have so many partitions."""
+    """A request to raise the number of partitions."""
 
     partitions: int
     at_ns: int
 
 
 class LogRead(_Event, frozen=True):
-    """A part of a partition, read at the end: what stands from `offset` on."""
+    """A part of a partition, read at the end: the messages from `offset` on."""
 
     partition: int
     offset: int
@@ -151,7 +151,7 @@ class GapReported(_Event, frozen=True, tag="gap"):
 
 
 class Stalled(_Event, frozen=True):
-    """A group did not come to the end of the topic although nothing was published any more."""
+    """A group did not reach the end of the topic although publishing had stopped."""
 
     group: str
     lag: int

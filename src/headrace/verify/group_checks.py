@@ -78,7 +78,7 @@ def _lines(history: HistoryIndex) -> _Lines:
             lines.sightings[seen.group, partition].append(sighting)
     for commit in history.commits:
         for partition, offset in commit.offsets.items():
-            # After a seek a member may learn with its commit that it stands elsewhere, and commit nothing.
+            # After a seek a member may learn from its commit that it was moved, and commit nothing.
             first_seek = min((window.called_ns for window in lines.seeks[commit.group, partition]), default=math.inf)
             if commit.outcome == "ok" and commit.at_ns < first_seek:
                 sighting = _Sighting(commit.called_ns, commit.at_ns, offset, commit.member)
@@ -150,7 +150,7 @@ def _nothing_passed_over(line: Line, lines: _Lines, history: HistoryIndex, is_im
 
 
 def _beginning(history: HistoryIndex, line: Line, is_important: bool, target: int) -> Intervals:
-    """What nobody has to be given: passed by a seek, dropped by retention, or reported as unreadable by the server."""
+    """What need not be delivered: passed by a seek, dropped by retention, or reported as unreadable by the server."""
     covered = Intervals()
     covered.add(0, max(target, 0 if is_important else history.starts[line[1]]))
     for gap in history.gaps:

@@ -1,6 +1,6 @@
 """A history as a file: JSON lines, only ever appended to.
 
-The recorder is safe for threads. Each event is written to the operating system before the call returns, so that a
+The recorder is thread-safe. Each event is written to the operating system before the call returns, so that a
 history ends cleanly wherever its process was killed. A last line without an end is ignored when a history is read.
 """
 

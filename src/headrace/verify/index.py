@@ -50,7 +50,7 @@ class HistoryIndex:
         self.ends: dict[int, LogEnd] = {}
         self.stalled: list[Stalled] = []
         self.failures: list[ClientFailed] = []
-        # What was seen at each place, by readers and at the end; and what stands in the log at the end.
+        # What was seen at each place, by readers and at the end; and the content of the log at the end.
         self.seen: dict[Place, set[str]] = defaultdict(set)
         self.log: dict[int, list[tuple[int, str]]] = defaultdict(list)
 

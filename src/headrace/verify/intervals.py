@@ -1,4 +1,4 @@
-"""A set of whole numbers as intervals that do not touch, for offsets. Not safe for threads."""
+"""A set of integers as disjoint intervals, for offsets. Not thread-safe."""
 
 from __future__ import annotations
 

@@ -41,12 +41,12 @@ class Members:
         self._joined = 0
 
     def run(self, connect: Connect, stop: threading.Event, settle: threading.Event) -> None:
-        """Read until told to stop; once it is time to settle, nobody leaves any more."""
+        """Read until stopped; in the final phase no member leaves any more."""
         with connect() as client:
             while not stop.is_set():
                 self._joined += 1
                 member = f"{self._group}-{self._place}-{self._joined}"
-                # The next offset behind what was given and not committed. What is assigned anew begins at the group.
+                # The next offset after what was delivered and not committed; newly assigned ones start at the group's.
                 given: dict[int, int] = {}
                 try:
                     consumer = client.consumer(
@@ -114,7 +114,7 @@ class _Membership:
 
     def _commit(self) -> None:
         positions = self._consumer.positions()
-        # A partition that stands elsewhere was lost or moved since: nothing of it is committed.
+        # A partition with another position was revoked or moved since: nothing of it is committed.
         offsets = {partition: offset for partition, offset in self._given.items() if positions.get(partition) == offset}
         called_ns = time.monotonic_ns()
         outcome: Outcome = "ok"

@@ -1,6 +1,6 @@
 """The promises about messages, each as a function from a history to the violations found in it. All of them are pure.
 
-A message exists if it stands in the log at the end, or if a member was given it before retention dropped it. A message
+A message exists if it is in the log at the end, or was delivered before retention dropped it. A message
 below the start of its partition that nobody was given has expired: nothing can be said about it, unless an important
 group has to have been given it, which `group_checks` looks at.
 """
@@ -125,13 +125,13 @@ def _dense(history: HistoryIndex) -> Iterator[Violation]:
 
 
 def _ordered(history: HistoryIndex, existing: _Existing) -> Iterator[Violation]:
-    """Within a partition the messages of one source and key stand in the order sent."""
+    """Within a partition the messages of one source and key are in the order sent."""
     last: dict[tuple[int, str, str], int] = {}
     for place in sorted(history.seen):
         for message in history.seen[place]:
             call = existing.calls.get(message)
             if call is None or (call.source is None and history.outcome_of(call) != "ok"):
-                # Without a source, what is written after its answer was lost may come behind what was sent later.
+                # Without a source, a message whose answer was lost may be written after those sent later.
                 continue
             number = int(message.rpartition(":")[2])
             line = place[0], call.client, _key_of(call, message)

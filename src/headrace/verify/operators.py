@@ -20,7 +20,7 @@ _REFUSED: Final = (InvalidInput, NotFound, Conflict, OffsetOutOfRange)
 
 
 class Operator:
-    """Moves groups while their members read, and makes the topic grow."""
+    """Moves groups while their members read, and adds partitions."""
 
     def __init__(self, topic: str, workload: Workload, recorder: Recorder) -> None:
         self._topic = topic
@@ -29,7 +29,7 @@ class Operator:
         self._random = random.Random(f"{workload.seed}-operator")
 
     def run(self, connect: Connect, stop: threading.Event) -> None:
-        """Work until told to stop."""
+        """Work until stopped."""
         added = 0
         with connect() as client:
             while not stop.wait(self._random.uniform(*_SEEK_SECONDS)):
@@ -73,7 +73,7 @@ class Observer:
         self._recorder = recorder
 
     def run(self, connect: Connect, stop: threading.Event) -> None:
-        """Look until told to stop."""
+        """Poll until stopped."""
         with connect() as client:
             while not stop.wait(_LOOK_SECONDS):
                 try:
@@ -82,7 +82,7 @@ class Observer:
                     continue
 
     def look(self, client: Client) -> int:
-        """Look once; how many messages the groups have yet to commit."""
+        """Poll once; returns how many messages the groups have not committed."""
         lag = 0
         self._recorder.record(OffsetsSeen(client.offsets(self._topic), time.monotonic_ns()))
         for group in self._groups:

@@ -1,7 +1,7 @@
 """Clients that publish: batches of a source, single messages without one, and commits put together from stages.
 
-Each runs in a thread of its own until it is told to stop, and goes on through every error: what became of the call is
-recorded as ok, failed or unknown. Messages are numbered in the order sent; their values begin with their id.
+Each runs in its own thread until it is stopped, and continues after every error: the outcome of the call is recorded
+as ok, failed or unknown. Messages are numbered in the order sent; their values begin with their id.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Sender:
         return [f"{self.name}:{number}" for number in range(first, first + count)]
 
     def keys(self, count: int) -> list[str]:
-        """Keys of this client for so many messages."""
+        """Keys of this client for a number of messages."""
         return [f"{self.name}-key-{self.random.randrange(KEYS)}" for _ in range(count)]
 
     def value(self, message: str) -> bytes:
@@ -93,7 +93,7 @@ class _Sender:
         return number
 
     def end(self, number: int, outcome: Outcome, places: list[tuple[int, int] | None], error: str = "") -> None:
-        """Record what became of them."""
+        """Record their outcome."""
         self.recorder.record(PublishEnded(number, outcome, time.monotonic_ns(), places, error[:200]))
 
 
@@ -108,11 +108,11 @@ class BatchPublisher(_Sender):
         self._has_keys = has_keys
 
     def run(self, connect: Connect, stop: threading.Event, patience_seconds: float) -> None:
-        """Publish until told to stop; a producer that failed is replaced by one that takes its source over."""
+        """Publish until stopped; a producer that failed is replaced by one that takes over its source."""
         _produce(connect, stop, self.topic, self._source, patience_seconds, self._send)
 
     def _send(self, producer: Producer) -> bool:
-        """Send one batch; whether the producer is still good."""
+        """Send one batch; returns whether the producer is still usable."""
         messages = self.messages()
         keys = self.keys(len(messages)) if self._has_keys else []
         number = self.call(self._source, messages, keys)
@@ -134,7 +134,7 @@ class MessagePublisher(_Sender):
     """Sends messages one by one, several under way, as a producer with an id."""
 
     def run(self, connect: Connect, stop: threading.Event, patience_seconds: float) -> None:
-        """Publish until told to stop."""
+        """Publish until stopped."""
         _produce(connect, stop, self.topic, self.name, patience_seconds, self._send)
 
     def _send(self, producer: Producer) -> bool:
@@ -168,7 +168,7 @@ class StagePublisher(_Sender):
     """Puts rows aside and publishes them in one commit with a commit key; asks again until it is answered."""
 
     def run(self, connect: Connect, stop: threading.Event, patience_seconds: float) -> None:
-        """Publish until told to stop. A commit without an answer is asked for again, under the same key."""
+        """Publish until stopped. A commit without an answer is repeated with the same key."""
         with connect() as client:
             commit = 0
             while not stop.is_set():
@@ -183,7 +183,7 @@ class StagePublisher(_Sender):
         while True:
             attempt += 1
             try:
-                # In two stages, each under a name of its own: a half that an earlier attempt staged must not count.
+                # In two stages with unique names: what an earlier attempt staged must not count.
                 half = batch.num_rows // 2
                 parts = [part for part in (batch.slice(0, half), batch.slice(half)) if part.num_rows]
                 stages = [
@@ -209,7 +209,7 @@ def _produce(
     patience_seconds: float,
     send: Callable[[Producer], bool],
 ) -> None:
-    """Send by a producer until told to stop; one that is no good any more is replaced."""
+    """Send by a producer until stopped; one that failed is replaced."""
     with connect() as client:
         while not stop.is_set():
             try:

@@ -1,4 +1,4 @@
-"""One verification from beginning to end: a topic of its own, clients in threads, the rest read, the log read.
+"""One verification: its own topic, clients in threads, then the groups catch up and the log is read.
 
 Every client has a connection of its own; with several servers each begins with another one. After the clients stopped
 publishing the groups have to catch up, and then the whole topic is read and recorded. Only a server that cannot be
@@ -50,7 +50,7 @@ class VerifyRun:
         self.history = history
         self._connect = _connections(url, token, root_certificates, workload.patience_seconds)
         self._recorder: Recorder | None = None
-        # Set while clients publish: whoever injects faults does so only then.
+        # Set while clients publish: faults are injected only then.
         self.is_publishing = threading.Event()
 
     def note(self, text: str) -> None:
@@ -124,7 +124,7 @@ class VerifyRun:
         return made
 
     def _started(self, name: str, target: Callable[..., None], *arguments: Any) -> threading.Thread:
-        """A client in a thread of its own; one that ends by an unexpected error is part of the history."""
+        """A client in its own thread; an unexpected error of it becomes part of the history."""
 
         def top() -> None:
             try:
@@ -194,7 +194,7 @@ def read_log(client: Client, topic: str, recorder: Recorder) -> None:
 
 
 def _connections(url: str, token: str | None, root_certificates: str | None, patience_seconds: float) -> Connect:
-    """Connections that begin with the servers in turn."""
+    """Connections that start with the servers in turn."""
     addresses = url.split(",")
     scheme = addresses[0].partition("://")[0]
     addresses = [address if "://" in address else f"{scheme}://{address.strip()}" for address in addresses]

@@ -17,7 +17,7 @@ from headrace.verify.violation import Violation
 class Verdict(msgspec.Struct, frozen=True):
     """What the checks say. A history that proves nothing is no success: `is_conclusive` says whether it does.
 
-    acknowledged, unknown: messages by the outcome of their call. read: messages given to members, each time counted.
+    acknowledged, unknown: messages by the outcome of their call. read: messages delivered to members, with repeats.
     dropped: messages that retention dropped. faults: what was noted beside the operations.
     """
 

@@ -22,9 +22,9 @@ class Workload:
     rate: messages a second of each producer at most.
     partitions, partitions_added: of the topic at first, and added one by one while it runs.
     seeks: whether an operator moves groups while their members read.
-    retention_bytes: what the topic keeps beyond what the important group has yet to read; none keeps everything.
+    retention_bytes: what the topic keeps beyond what the important group has not read; None keeps everything.
     patience_seconds: how long a client tries to reach a server.
-    stall_seconds: a group that has to catch up and does not move for so long has stalled.
+    stall_seconds: a group that has to catch up and makes no progress for this long has stalled.
     seed: from what all random choices are made.
     """
 

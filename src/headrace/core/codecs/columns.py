@@ -97,7 +97,7 @@ class Decoded:
 
     @property
     def rows(self) -> int:
-        """How many rows were looked at: all, unless they grow too large together, or only those before a fault."""
+        """How many rows were decoded: all, or those before an undecodable one or before they grow too large."""
         return len(self.values)
 
 

@@ -28,14 +28,14 @@ Checksum = Callable[[bytes], int]
 MAGIC: Final = bytes.fromhex("894c5a4f000d0a1a0a")
 # The lzop tool writes blocks of this size and no larger ones. Nothing larger is read either: lzallright grows its
 # output for as long as a block goes on, whatever length the block claims. The worst block of this size takes 128 MiB
-# for a moment before the lie is found out; a larger one could take 512 times its own bytes.
+# briefly before the wrong length is detected; a larger one could take 512 times its own bytes.
 BLOCK_BYTES_MAX: Final = 1 << 18
 
 _VERSION: Final = 0x1040
 _VERSION_LEAST: Final = 0x0940
 _VERSION_OF_CRC32: Final = 0x1001
 _LZO_VERSION: Final = 0x20A0
-# All three are LZO1X to a reader; the tool writes the first, and calls it level 5, unless told otherwise.
+# All three are LZO1X to a reader; the tool writes the first by default, as level 5.
 _METHODS: Final = (1, 2, 3)
 _METHOD: Final = 1
 _LEVEL: Final = 5

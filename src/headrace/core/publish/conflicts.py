@@ -1,8 +1,8 @@
-"""Conflicts: a seqno that comes again with another message than before.
+"""Conflicts: a seqno that is sent again with another message than before.
 
 A repeated seqno is normally a retry, and its message is dropped as a duplicate. If its message differs from the one
 written with that seqno, it is no retry: two producers share an id, or one counts again from the start. It is not
-written either, but its receipt says `conflict`, so that data is never dropped in silence.
+written either, but its receipt says `conflict`, so that data is never dropped silently.
 
 What is known: of each source a 64-bit digest of the message with its highest seqno, kept beside that seqno, and all
 messages of the batch that is being planned. An older message is not looked up in the log: its repetition counts as a
@@ -28,7 +28,7 @@ def digests_of(batch: pa.RecordBatch, rows: Int64s) -> Int64s:
     """The digest of some rows: of key and value. Attributes may differ in a retry (traces do), so they do not count."""
     values, keys = _slices(batch, "value", rows), _slices(batch, "key", rows)
     digests = b"".join(_digest(value, key) for value, key in zip(values, keys, strict=True))
-    # Zero says that nothing is known.
+    # Zero means unknown.
     return np.where((found := np.frombuffer(digests, "<i8")) == NO_DIGEST, 1, found)
 
 
@@ -45,7 +45,7 @@ def _slices(batch: pa.RecordBatch, name: str, rows: Int64s) -> list[memoryview]:
 def _digest(value: memoryview, key: memoryview) -> bytes:
     digest = hashlib.blake2b(value, digest_size=_DIGEST_BYTES)
     digest.update(key)
-    # The length says where the key begins.
+    # The length separates the key from what follows.
     digest.update(len(key).to_bytes(4, "little"))
     return digest.digest()
 

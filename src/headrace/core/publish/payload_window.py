@@ -109,7 +109,7 @@ class PayloadWindow:
             self.forgotten_early += self._forget_oldest(excess + self.messages_max // 10)
 
     def clean(self, after_us: int) -> int:
-        """Drop what was written at or before `after_us`; say how many."""
+        """Drop what was written at or before `after_us`; returns how many."""
         before = len(self)
         kept = (run.pick(run.time_us > after_us) for run in self._runs)
         self._runs = [run for run in kept if len(run)]

@@ -100,7 +100,7 @@ def plan(
 
 
 def plan_reset(state: TopicState, sources: Sequence[Source], now_us: int) -> Commit:
-    """The commit that forgets the highest seqnos of some sources: a record in the log, as what it forgets is."""
+    """The commit that resets the highest seqnos of some sources: it is logged like the messages were."""
     time_us = max(now_us, state.last_time_us + 1)
     nothing = Directory(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
     number, round_robin = state.next_number, state.round_robin
@@ -119,7 +119,7 @@ def replay(
     remember_payloads: bool,
     resets: tuple[Source, ...] = (),
 ) -> Commit:
-    """The commit that a stored frame came from, so that recovery applies what live traffic applied."""
+    """The commit of a stored frame, so that recovery applies what live traffic applied."""
     sources = row_sources(rows)
     updates = NO_UPDATES
     if sources is not None:
@@ -164,7 +164,7 @@ def _not_rising(code: Int64s, number: Int64s) -> Bools:
     """Rows that are at or below an earlier row of the same source.
 
     Seqnos become ranks, so that source and rank fit one integer; sorted by source, a running maximum over that
-    integer starts anew with each source.
+    integer restarts with each source.
     """
     _, rank = np.unique(number, return_inverse=True)
     order = np.argsort(code, kind="stable")

@@ -78,7 +78,7 @@ def _statuses() -> pa.Array:
 
 
 def all_duplicates(rows: int, outcome: int) -> Receipts:
-    """Receipts that say that nothing of it was written."""
+    """Receipts for messages of which none was written."""
     return Receipts(
         np.full(rows, NOWHERE, np.int32), np.full(rows, NOWHERE, np.int64), np.full(rows, outcome, np.uint8)
     )

@@ -79,7 +79,7 @@ class SourceTable:
         return len(self._slots)
 
     def last_seqno(self, source: Source) -> int | None:
-        """The highest seqno written, or none."""
+        """The highest seqno written, or None."""
         slot = self._slots.get(source)
         return None if slot is None or self._seqno[slot] == NOTHING_WRITTEN else int(self._seqno[slot])
 
@@ -105,13 +105,13 @@ class SourceTable:
         return np.fromiter(map(self._slots.get, sources, [-1] * len(sources)), np.int64, len(sources))
 
     def reset(self, source: Source) -> None:
-        """Forget the highest seqno of a source, so that its next message may have any; its link stays."""
+        """Reset the highest seqno of a source, so that its next message may have any; its link is kept."""
         slot = self._slots.get(source)
         if slot is not None:
             self._seqno[slot], self._digest[slot] = NOTHING_WRITTEN, NO_DIGEST
 
     def put(self, updates: SourceUpdates, now_us: int) -> None:
-        """Take in what another server stored: as it is, since a seqno may have been reset."""
+        """Apply what another server stored: as it is, because a seqno may have been reset."""
         self.apply(updates, now_us)
         slots = self._known_slots(updates.sources)
         self._seqno[slots], self._digest[slots] = updates.seqno, updates.digest
@@ -120,7 +120,7 @@ class SourceTable:
         return source in self._slots
 
     def described(self, now_us: int, producer_id: str | None, sources_max: int) -> list[SourceDescription]:
-        """The sources of a producer, or of all, that were used last, newest first, at most so many."""
+        """The most recently used sources of a producer, or of all, newest first, up to a limit."""
         used = self._used_us[: len(self)]
         chosen = np.arange(len(self))
         if producer_id is not None:
@@ -138,7 +138,7 @@ class SourceTable:
         return described
 
     def apply(self, updates: SourceUpdates, now_us: int) -> None:
-        """Take a commit's changes in."""
+        """Apply the changes of a commit."""
         slots = np.fromiter(map(self._slot, updates.sources), np.int64, len(updates.sources))
         if len(slots):
             _, living_link = self.lookup(updates.sources, now_us)
@@ -158,14 +158,14 @@ class SourceTable:
         return slot
 
     def expire_links(self, now_us: int) -> int:
-        """Forget the links of sources that were silent too long; say how many."""
+        """Remove the links of sources that were idle too long; returns how many."""
         used = self._used_us[: len(self)]
         idle = (used <= now_us - LINK_IDLE_SECONDS * MICROSECONDS) & (self._link[: len(self)] != NO_LINK)
         self._link[: len(self)][idle] = NO_LINK
         return int(idle.sum())
 
     def forget_idle(self, sources_max: int) -> int:
-        """Above `sources_max`, forget the longest idle sources without a link; say how many."""
+        """Above `sources_max`, remove the longest idle sources without a link; returns how many."""
         excess = len(self) - sources_max
         if excess <= 0:
             return 0
@@ -219,7 +219,7 @@ class SourceTable:
 
 
 def row_sources(batch: pa.RecordBatch) -> RowSources | None:
-    """The source of each row, sources in the order of their first row; none if no row has one."""
+    """The source of each row, sources in the order of their first row; None if no row has one."""
     names = batch.schema.names
     if "producer_id" not in names:
         return None
@@ -250,10 +250,10 @@ def _without_gaps(codes: Int64s, sources: list[Source]) -> RowSources:
 
 
 def first_jump(rows: RowSources, seqno: Int64s, highest: Int64s) -> tuple[int, int] | None:
-    """The first row whose seqno is too far above the one before it of its source, and that one; none if there is none.
+    """The first row whose seqno is too far above the previous one of its source, and that one; None if there is none.
 
     The one before it is the next lower seqno of the batch or, below all of them, the highest written; a source that
-    has neither may begin anywhere. `highest` is by source.
+    has neither may start anywhere. `highest` is by source.
     """
     numbered = np.flatnonzero((rows.code != NO_SOURCE) & (seqno != NOTHING_WRITTEN))
     order = numbered[np.lexsort((seqno[numbered], rows.code[numbered]))]
@@ -279,7 +279,7 @@ def updates_of(
     sourced = np.flatnonzero(rows.code != NO_SOURCE)
     highest = np.full(count, NOTHING_WRITTEN, np.int64)
     np.maximum.at(highest, rows.code[sourced], seqno[sourced])
-    # Of several assignments to one element the last one stays, so the first row comes last.
+    # Of several assignments to one element the last one counts, so the first row is assigned last.
     first_row = np.full(count, len(rows.code), np.int64)
     first_row[rows.code[sourced[::-1]]] = sourced[::-1]
     seen = np.argsort(first_row)[: np.count_nonzero(first_row < len(rows.code))]
@@ -301,7 +301,7 @@ def links_of(rows: RowSources, seqno: Int64s, partition: Int32s, linking: Bools)
     """
     link = np.full(len(rows.sources), NO_LINK, np.int32)
     bound = np.flatnonzero(linking & (rows.code != NO_SOURCE))
-    # As above, the one that is to stay comes last.
+    # As above, the one that counts is last.
     lowest_last = bound[np.lexsort((partition[bound], seqno[bound]))[::-1]]
     link[rows.code[lowest_last]] = partition[lowest_last]
     return link

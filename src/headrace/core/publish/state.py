@@ -27,8 +27,8 @@ _FINGERPRINT_MARK: Final = "\x1f"
 class CommitKey:
     """Makes a whole commit idempotent: a number at or below the last one of its writer publishes nothing.
 
-    fingerprint: 32 bits that say what the commit is. A known number with another fingerprint is a conflict, and so is
-        a number below the last one; without a fingerprint both count as repeated.
+    fingerprint: 32 bits that identify the content of the commit. A known number with another fingerprint is a conflict,
+        and so is a number below the last one; without a fingerprint both count as repeated.
     """
 
     writer: str
@@ -36,7 +36,7 @@ class CommitKey:
     fingerprint: int | None = None
 
     def conflicts_with(self, last: CommitKey) -> bool:
-        """Whether the writer's last commit shows that this one is of somebody else."""
+        """Whether the writer's last commit shows that another program uses the same writer."""
         if self.fingerprint is None or self.number > last.number:
             return False
         return self.number < last.number or last.fingerprint not in (None, self.fingerprint)
@@ -55,7 +55,7 @@ class CommitKey:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """Where each partition's rows stand in a sorted batch; partitions ascend."""
+    """The partition directory: where the rows of each partition are in a sorted batch; partitions ascend."""
 
     partition: Int32s
     first_offset: Int64s
@@ -71,7 +71,7 @@ class Directory:
 class Commit:
     """One frame to be written: the stored rows sorted by partition, and everything that follows from them.
 
-    `continues` says that the next frame belongs to the same commit: the two become visible together.
+    `continues`: the next frame belongs to the same commit, and they become visible together.
     """
 
     number: int
@@ -87,7 +87,7 @@ class Commit:
     resets: tuple[Source, ...] = ()
 
     def bare(self) -> Commit:
-        """The same without its rows, which nobody needs once they are written."""
+        """The same without its rows, which are not needed once they are written."""
         return replace(self, rows=NO_MESSAGES)
 
 
@@ -109,7 +109,7 @@ class TopicState:
         return len(self.end_offsets)
 
     def apply(self, commit: Commit) -> None:
-        """Take a persisted commit in."""
+        """Apply a persisted commit."""
         directory = commit.directory
         self.end_offsets[directory.partition] = directory.first_offset + directory.rows
         self.last_time_us = commit.time_us
@@ -121,11 +121,11 @@ class TopicState:
         if commit.payloads is not NO_PAYLOADS:
             self.window.add(commit.payloads)
         for key in commit.keys:
-            # Taken out and put in again, so that the dictionary's order is that of last use.
+            # Removed and inserted again, so that the dictionary's order is that of last use.
             self.writers[key.writer] = max(key.number, self.writers.pop(key.writer, key.number))
             if len(self.writers) > WRITERS_MAX:
                 del self.writers[next(iter(self.writers))]
-        # Last: it says that all of the commit was taken in.
+        # Last: it means that all of the commit was applied.
         self.next_number = commit.number + 1
 
     def is_repeated(self, key: CommitKey) -> bool:
@@ -141,7 +141,7 @@ class TopicState:
         return CommitKey(writer, number, fingerprint if of == number else None)
 
     def add_partitions(self, partitions: int) -> None:
-        """Grow to so many partitions; the new ones are empty."""
+        """Grow to this number of partitions; the new ones are empty."""
         self.end_offsets = np.concatenate([self.end_offsets, np.zeros(partitions - self.partitions, np.int64)])
 
     def copy(self) -> TopicState:

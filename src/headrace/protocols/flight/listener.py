@@ -2,11 +2,11 @@
 
 gRPC servers of pyarrow keep the certificate they were made with, and two of them cannot share a port. So a new one is
 made: the old one stops to listen, which takes milliseconds, the new one takes the port, and calls that run on the old
-one go on there. Those that have not ended after a grace period, such as followers, are ended as they are when a server
-stops: clients come back to the new one by themselves. The files are read once, and a pair that gRPC does not take is
-found out on another port first: then nothing changes.
+one continue there. Those that have not ended after a grace period, such as followers, are ended as they are when a
+server stops: clients come back to the new one by themselves. The files are read once, and a pair that gRPC does not
+take is found out on another port first: then nothing changes.
 
-`reload` returns at once, for signal handlers; a thread does the work. Safe for threads.
+`reload` returns at once, for signal handlers; a thread does the work. Thread-safe.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Certificates = list[tuple[bytes, bytes]]
 _TRIAL: Final = "grpc+tls://127.0.0.1:0"
 _TRIAL_SECONDS: Final = 5.0
 _AGAIN_SECONDS: Final = 0.02
-# After so many failures it is logged that somebody else has the port.
+# After this many failures it is logged that another process has the port.
 _FAILURES_TOLD: Final = 50
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 class FlightListener:
     """A Flight server that can be replaced while it runs.
 
-    `load` reads certificates with their keys, `make` makes a server with them at a location.
+    `load` reads certificates with their keys, `make` creates a server with them at a location.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class FlightListener:
         self._retired: list[FlightServer] = []
 
     def reload(self) -> None:
-        """Begin to replace the server."""
+        """Start to replace the server."""
         threading.Thread(target=self._replace, name="headrace-flight-reload", daemon=True).start()
 
     def stop(self, timeout_seconds: float) -> bool:
-        """End all streams and stop; whether all ended in time."""
+        """End all streams and stop; returns whether all ended in time."""
         self._is_stopping.set()
         with self._lock:
             servers = [*self._retired, *([] if self._server is None else [self._server])]
@@ -93,7 +93,7 @@ class FlightListener:
         return certificates
 
     def _bound(self, certificates: Certificates) -> FlightServer | None:
-        """A server on the port that the old one is leaving; none if everything stops."""
+        """A server on the port that the old one releases; None if everything stops."""
         failures = 0
         while not self._is_stopping.is_set():
             try:

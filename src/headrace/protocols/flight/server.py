@@ -1,7 +1,7 @@
 """The Flight server: publish by DoPut, read by DoGet, everything else by DoAction.
 
 Every call holds a thread of the server while it lives. pyarrow offers no way to bound those threads, so calls are
-bounded here, for each caller and in total, with room of its own for reading, for uploads and for everything else
+bounded here, for each caller and in total, separately for reading, for uploads and for everything else
 (`edge.limits`): one more is refused at once, and its thread is free again. A follower that is cancelled or vanished is
 noticed within a second. Batches of the store go out as they are.
 """
@@ -130,13 +130,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return self.wait_for_calls(timeout_seconds)
 
     def retire(self) -> None:
-        """Give up the port and take no more calls; those under way go on."""
+        """Release the port and accept no more calls; running ones continue."""
         if self._ending is None:
             self._ending = threading.Thread(target=self.shutdown, name="headrace-flight-stop", daemon=True)
             self._ending.start()
 
     def wait_for_calls(self, timeout_seconds: float) -> bool:
-        """Wait for the calls of a server that was retired; whether all have ended."""
+        """Wait for the calls of a retired server; returns whether all have ended."""
         assert self._ending is not None
         self._ending.join(timeout_seconds)
         return not self._ending.is_alive()

@@ -11,7 +11,7 @@ The rest of such a stream is read and dropped.
 A caller that has too many bytes under way, or publishes too fast, is not refused: its stream is read on later, and the
 connection holds the sender back (`Pace`).
 
-Batches come validated from the edge (`edge.arrow`). One that is not valid Arrow ends the stream there: what came before
+Batches were validated by the edge (`edge.arrow`). One that is not valid Arrow ends the stream there: what came before
 it is published and answered, and its error is the last answer.
 """
 
@@ -54,7 +54,7 @@ class Pace:
         self._is_over = is_over
 
     def take(self, size: int, is_over: Callable[[], bool | None]) -> bool:
-        """Wait until so many bytes may be taken in; whether that is so, rather than that nobody wants them."""
+        """Wait until this many bytes may be read; returns False if the stream ended before."""
 
         def is_enough() -> bool:
             return self._is_over() or bool(is_over())
@@ -66,7 +66,7 @@ class Pace:
         return True
 
     def give_back(self, size: int) -> None:
-        """So many bytes were dealt with."""
+        """This many bytes were processed."""
         if size:
             self._limits.bodies.give_back(self._name, size)
 
@@ -235,7 +235,7 @@ class _Ahead:
         if not self._pace.take(size, lambda: self._refused):
             if self._refused:
                 return
-            # What comes after a batch that was dropped must not be written: a retry would take it for a duplicate.
+            # Nothing after a dropped batch may be written: its retry would count as a duplicate.
             self.refuse()
             raise Closed("the server")
         with self._changed:

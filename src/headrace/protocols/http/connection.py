@@ -6,7 +6,7 @@ it on (trailers, chunk extensions). What is too much is answered with 431, too s
 the connection is closed once the client has seen that. If another answer is under way on the connection, it is closed
 at once instead: two answers must not be mixed. Too many connections are refused with 503. Runs on the event loop.
 
-The name of a client's certificate, which TLS has verified by now, is found once and goes along with every request.
+The name of a client's certificate, which TLS has verified, is found once and added to every request.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class HttpConnection(HttpToolsProtocol):
         self._settings = settings
         self._served_app = self.app
         self._certificate_name: str | None = None
-        # What came since the parser last gave something on, and the part of a head that it has given on.
+        # Bytes since the last callback of the parser, and the part of a head that it has passed on.
         self._swallowed_bytes = 0
         self._head_bytes = 0
         self._is_in_head = False

@@ -1,4 +1,4 @@
-"""Ends the work for clients that disconnect or lose their right: what nobody waits for holds nothing."""
+"""Ends the work for clients that disconnect or lose their right: nothing is held for a client that does not wait."""
 
 from __future__ import annotations
 

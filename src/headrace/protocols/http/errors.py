@@ -146,7 +146,7 @@ def internal_problem() -> Problem:
 
 
 def retry_after_seconds(problem: Problem) -> int:
-    """When to come back after a problem that passes, in whole seconds."""
+    """When to retry after a temporary problem, in whole seconds."""
     seconds = float(problem.fields.get("retry_after_seconds", 0.0))
     return max(RETRY_AFTER_SECONDS, math.ceil(min(seconds, RETRY_AFTER_SECONDS_MAX)))
 

@@ -32,7 +32,7 @@ JSON: Final = "application/json"
 # The attribute that says what a value is, if the server knows.
 CONTENT_TYPE_ATTRIBUTE: Final = "content-type"
 
-# So many messages are decoded or encoded in one go: a few milliseconds. Their structs hold no cycles, and there may be
+# How many messages are decoded or encoded at once: a few milliseconds. Their structs hold no cycles, and there may be
 # a million of them: the garbage collector, for which everyone waits, need not look at them.
 PIECE_MESSAGES: Final = 1_000
 

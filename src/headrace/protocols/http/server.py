@@ -5,8 +5,8 @@
 
 `serve` runs until SIGTERM or SIGINT. Then it takes no more connections, lets long polls and subscriptions go, waits for
 the requests under way, at most `stop_seconds`, and returns; a second signal ends the waiting. It owns neither broker
-nor store: whoever opened them closes them afterwards. SIGHUP loads the certificate again, here and by `on_reload`
-elsewhere, not the authority of clients: a context can learn whom to trust and not forget it.
+nor store: their owner closes them afterwards. SIGHUP loads the certificate again, here and by `on_reload`
+elsewhere, but not the authority of clients: a context can add trusted ones, and not remove any.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class _Server(uvicorn.Server):
 
 
 def _reload(context: ssl.SSLContext | None, tls: TlsFiles | None) -> bool:
-    """Take a renewed certificate for the connections to come; whether it was good. A bad one changes nothing."""
+    """Use a renewed certificate for new connections; returns whether it was valid. An invalid one changes nothing."""
     if context is None or tls is None:
         logger.info("SIGHUP ignored: TLS is not configured, there is no certificate to reload")
         return False

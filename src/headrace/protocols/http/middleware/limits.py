@@ -1,12 +1,12 @@
 """Limits on running requests: how many there may be, and how long each may take.
 
-Too many are refused at once, with 503. A request has so many seconds until its answer begins; long polls ask for the
-seconds they wait on top. Once it has begun, every part of it must be taken by the client in time. Large answers go
-out in parts, so that no more than one of them waits for a client that does not read. Bodies are read once there is
-room for them (`body_budget`), and if their sender's own limits allow it (`edge.limits`). What is given up before the
-answer began is answered with 408 if the body was not here yet, with 503 if the request changes nothing, and otherwise
-with 504: whether it was carried out is unknown, so nobody is told to send it again. Whatever goes wrong in the
-application ends here, as an answer without a trace of it.
+Too many are refused at once, with 503. A request has a timeout until its answer starts; long polls add the seconds they
+wait. After that, the client must read every part of it in time. Large answers are sent in parts, so that at most one
+part waits for a client that does not read. Bodies are read once there is space for them (`body_budget`), and if the
+limits of their sender allow it (`edge.limits`). A request that times out before its answer started is answered with 408
+if the body had not arrived, with 503 if it changes nothing, and otherwise with 504: whether it was carried out is
+unknown, so the answer does not suggest a retry. Unexpected errors of the application end here, as an answer without
+details.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class _Exchange:
                 self._sender.limits.bodies.give_back(self._sender.name, self._shared_bytes)
 
     def _know_sender(self) -> None:
-        """Refuse whoever publishes too fast before any of the body is read."""
+        """Refuse a caller over its publish rate before any of the body is read."""
         self._sender = self._scope.get(PRINCIPAL)  # type: ignore[assignment]
         handler = self._scope.get("route_handler")
         self._is_publishing = handler is not None and handler.opt.get("operation") in _PUBLISHING

@@ -22,7 +22,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Body = TypeVar("Body", bound=msgspec.Struct)
 
-# Threads of its own for each event loop: large bodies must not hold up the look-up of tokens, which runs in the default
+# Separate threads for each event loop: large bodies must not delay the query of tokens, which runs in the default
 # threads of the loop. `close_decoders` ends them with the server.
 _DECODERS: Final[dict[asyncio.AbstractEventLoop, ThreadPoolExecutor]] = {}
 _DECODER_THREADS: Final = 4

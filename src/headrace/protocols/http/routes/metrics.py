@@ -2,7 +2,7 @@
 
 The number of series is bounded (`Bounds`): of more topics only the busiest have series, of more groups those that lag
 most, and above a number of partitions none has series. Totals of the server count everything. Consumers of the queue
-API are counted, not listed. Histograms of what never happened are left out.
+API are counted, not listed. Empty histograms are omitted.
 
 The text is built in a thread, at most once a second for all callers. It is built here and not by a library, which took
 seconds for thousands of topics or groups.
@@ -182,7 +182,7 @@ def _pipelines(pipelines: Sequence[PipelineDescription]) -> Iterator[str]:
 
 
 def _busiest(topics: Sequence[TopicMetrics], topics_max: int | None) -> Sequence[TopicMetrics]:
-    """At most so many topics: those with most messages in and out since the server started."""
+    """The busiest topics, up to a limit: those with most messages in and out since the server started."""
     if topics_max is None or len(topics) <= topics_max:
         return topics
     counted = [topic.counters.get("messages_written", 0) + topic.counters.get("messages_read", 0) for topic in topics]
