@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import headrace
 from headrace import Client, tracing
+from headrace.aio import AsyncClient
 from headrace.core.errors import HeadraceError
 from headrace.core.messages import ATTRIBUTES
 from headrace.protocols.flight.server import FlightServer
@@ -113,6 +115,20 @@ def test_the_span_of_the_program_is_the_parent(client: Client, topic: str, spans
     assert [trace_of(span) for span in named(spans, "send", 2)] == [order.get_span_context().trace_id] * 2
     contexts = [dict(row["attributes"])["traceparent"] for row in client.read(topic).to_pylist()]
     assert len(contexts) == 3 and len(set(contexts)) == 2, "those of a batch share one"
+
+
+def test_the_span_of_a_coroutine_is_the_parent_too(client: Client, topic: str, spans: InMemorySpanExporter) -> None:
+    tracer = TracerProvider().get_tracer("program")
+
+    async def send() -> int:
+        async with AsyncClient(client).producer(topic) as producer:
+            with tracer.start_as_current_span("order") as order:
+                await producer.send(b"a")
+                await producer.send_batch(pa.record_batch({"value": [b"b"]}))
+                return int(order.get_span_context().trace_id)
+
+    trace_id = asyncio.run(send())
+    assert [trace_of(span) for span in named(spans, "send", 2)] == [trace_id] * 2
 
 
 def test_a_context_of_the_program_itself_is_kept(client: Client, topic: str, spans: InMemorySpanExporter) -> None:

@@ -157,3 +157,10 @@ def test_patterns_that_no_name_could_have_are_refused() -> None:
         with pytest.raises(InvalidInput) as caught:
             check_grants([("orders", ["read"])], **limits)
         assert caught.value.field == field
+
+
+def test_any_right_on_a_topic_is_enough_where_that_is_asked_for() -> None:
+    ann = caller(("orders", ["publish"]))
+    ann.require_any("Orders")
+    with pytest.raises(Forbidden, match="no right to use 'other'"):
+        ann.require_any("other")

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
 
+from headrace import tracing
 from headrace.core.errors import Closed
 
 _THREADS: Final = 4
@@ -47,6 +49,9 @@ class ThreadBridge(Generic[Wrapped]):
     def _submit(self, function: Callable[[], Result]) -> asyncio.Future[Result]:
         if self._is_over:
             raise Closed(f"the {type(self._wrapped).__name__.lower()}")
+        if tracing.active is not None:
+            # The span of the caller is the parent, in a thread too.
+            function = partial(copy_context().run, function)
         return asyncio.get_running_loop().run_in_executor(self._threads, function)
 
     async def _run(self, function: Callable[[], Result]) -> Result:

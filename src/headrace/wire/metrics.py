@@ -68,8 +68,8 @@ _ALL: Final = (
     ),
     # The store
     _of_store("topics", _NONE, "Topics in the store"),
-    _of_store("disk_size_bytes", _NONE, "Size of the file system of the store; missing for PostgreSQL"),
-    _of_store("disk_free_bytes", _NONE, "Free space of the file system of the store; missing for PostgreSQL"),
+    _of_store("disk_size_bytes", _NONE, "Size of the file system of the store; missing if it is not on one"),
+    _of_store("disk_free_bytes", _NONE, "Free space of the file system of the store; missing if it is not on one"),
     _of_store("tokens", _NONE, "Valid tokens"),
     _of_store(
         "tokens_expiring", _NONE, "Valid tokens in the last tenth of their life, at most 7 days, without a successor"
@@ -91,8 +91,8 @@ _ALL: Final = (
     _gauge("window_payloads", _TOPIC, "Payloads in the deduplication window"),
     _gauge("sources", _TOPIC, "Sources (producer id and message group id) remembered"),
     _of_store("queue_consumers", _TOPIC, "Consumers of the PgQueue HTTP API"),
-    _of_store("store_bytes", _TOPIC, "Bytes stored"),
-    _of_store("topic_partitions", _TOPIC, "Partitions"),
+    _of_store("store_bytes", _TOPIC, "Bytes that the topic takes in the store"),
+    _of_store("topic_partitions", _TOPIC, "Partitions of the topic"),
     _of_store("topic_retention_seconds", _TOPIC, "Age at which messages are deleted; missing if there is no limit"),
     _of_store("topic_retention_bytes", _TOPIC, "Size above which messages are deleted; missing if there is no limit"),
     _of_store("partition_start_offset", _PARTITION, "Offset of the oldest message"),
@@ -121,7 +121,7 @@ _ALL: Final = (
     _of_store("pipeline_dead_letters", _PIPELINE, "Messages that the last run of the pipeline could not process"),
     # Maintenance
     _counter("segments_dropped", _NONE, "Segments deleted by retention"),
-    _counter("segments_sealed", _NONE, "Complete segments whose index was written later than usual"),
+    _counter("segments_sealed", _NONE, "Segments completed and indexed"),
     _counter("members_expired", _NONE, "Members whose session expired"),
     _counter("clock_jumps", _NONE, "Detected jumps of the system clock"),
     _counter("links_expired", _NONE, "Links of idle sources to partitions that expired"),
