@@ -1,4 +1,4 @@
-.PHONY: help install release demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark test-oldest-spark bench-postgres bench-peers kafka-jars campaign docs clean
+.PHONY: help install release demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark test-oldest-spark bench-postgres bench-peers bench-kafka kafka-jars campaign docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -37,8 +37,8 @@ demo: install  ## a server on a temporary store, account transactions, two group
 demo-postgres: install  ## two servers on one PostgreSQL, one group, one kill: about twenty seconds
 	$(BIN)/python examples/demo_postgres.py
 
-run: install  ## run a server on ./headrace-data and 127.0.0.1:7070 with a console on 127.0.0.1:7072 until Ctrl-C
-	$(BIN)/headrace serve --console
+run: install  ## run a server on ./headrace-data and 127.0.0.1:7070, Kafka on 9092, a console on 7072, until Ctrl-C
+	$(BIN)/headrace serve --console --kafka 127.0.0.1:9092
 
 test: check  ## check the code, then run all tests; core and storage must be covered to the last branch by their own
 	@echo '== 1 of 4: core'
@@ -84,6 +84,9 @@ bench-spark: install  ## measure the data source beside Spark's own Parquet and 
 bench-peers: install  ## Headrace beside Redis Streams, NATS JetStream and Apache Kafka, where they are installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m bench.peers $(BENCH_PEERS)
+
+bench-kafka: install  ## measure the record codec and Kafka clients beside the native one; --messages N in BENCH_KAFKA
+	$(BIN)/python -m bench.kafka $(BENCH_KAFKA)
 
 kafka-jars:  ## fetch Apache Kafka for bench-peers, with Maven
 	mvn -q -B -f bench/peers/kafka_jars/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=target

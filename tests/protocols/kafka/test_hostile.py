@@ -5,9 +5,14 @@ from __future__ import annotations
 import logging
 import struct
 
+import pyarrow as pa
 import pytest
 
+from headrace.broker import Broker
+from headrace.protocols.http import server as sockets
 from headrace.protocols.kafka.connection import UNKNOWN_BYTES_MAX
+from headrace.protocols.kafka.server import KafkaServer
+from headrace.protocols.kafka.settings import KafkaSettings
 from tests.protocols.kafka.conftest import Site
 from tests.protocols.kafka.raw import RawClient
 from tests.protocols.kafka.records.test_codec import NOW_MS, Record, built
@@ -170,6 +175,26 @@ def test_fetches_wait_and_are_bounded(site: Site) -> None:
         assert 1000 < len(client.answer().responses[0].partitions[0].records) < 1200
         fetch(wanted, session_id=7)
         assert client.answer().error_code == 70
+
+
+def test_who_does_not_receive_its_answers_holds_up_others_only_while_it_is_there() -> None:
+    listeners = sockets.bind("127.0.0.1", 0)
+    port, limit = sockets.port_of(listeners), 8 << 20
+    settings = KafkaSettings(fetch_bytes_max=limit, answers_bytes_max=limit, room_seconds_max=60.0)
+    wanted = [{"topic": "large", "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": limit}]}]
+    asked = {"max_wait": 0, "min_bytes": 1, "max_bytes": limit, "topics": wanted}
+    with Broker.open("memory:") as broker, KafkaServer(broker, broker.access, settings, listeners):
+        broker.create_topic("large")
+        broker.publish("large", pa.RecordBatch.from_pydict({"value": pa.array([bytes(1 << 20)] * 7)}))
+        with RawClient(port) as other:
+            with RawClient(port) as greedy:
+                for _ in range(12):
+                    greedy.request(FETCH, 12, **asked)
+                other.request(FETCH, 12, **asked)
+            for _ in range(5):
+                (found,) = other.answer().responses[0].partitions
+                assert len(found.records) > 6 << 20
+                other.request(FETCH, 12, **asked)
 
 
 def test_an_unknown_caller_may_not_announce_much(site: Site) -> None:

@@ -16,6 +16,7 @@ import logging
 import struct
 from collections.abc import Awaitable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -26,7 +27,7 @@ from headrace.edge.access import Principal
 from headrace.edge.certificates import certificate_name
 from headrace.edge.draining import Draining
 from headrace.protocols.kafka.apis import sasl
-from headrace.protocols.kafka.apis.call import Call, Parts
+from headrace.protocols.kafka.apis.call import Call, Held, Parts
 from headrace.protocols.kafka.apis.produce import begin_produce
 from headrace.protocols.kafka.apis.table import API_VERSIONS, APIS, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from headrace.protocols.kafka.apis.versions import api_versions
@@ -51,6 +52,14 @@ class _End(Exception):
     """Ends the connection, with the reason."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """An answer that is awaited, and the memory that it holds until it is written."""
+
+    task: asyncio.Task[bytes | None]
+    held: Held
+
+
 class Connection:
     """One connection of a client. Belongs to the event loop."""
 
@@ -65,9 +74,11 @@ class Connection:
         self._advertised = _advertised(parts.settings.advertised, local)
         self._certificate_name = certificate_name(writer.get_extra_info("peercert"))
         self._is_known = False
-        # Answers that are not written yet, oldest first; the last one is done when all are.
-        self._answers: asyncio.Queue[asyncio.Task[bytes | None] | None] = asyncio.Queue(PIPELINED_MAX)
-        self._last: asyncio.Task[bytes | None] | None = None
+        # Answers that are not written yet, oldest first, and how many there are.
+        self._answers: asyncio.Queue[_Answer | None] = asyncio.Queue(PIPELINED_MAX)
+        self._unwritten = 0
+        self._all_written = asyncio.Event()
+        self._all_written.set()
 
     async def run(self) -> None:
         """Serve until the client leaves, sends what is not a request, or the server stops."""
@@ -86,6 +97,7 @@ class Connection:
             self._gone.begin()
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
+            await self._abandon_answers()
             self._writer.close()
             with suppress(Exception):
                 await self._writer.wait_closed()
@@ -99,17 +111,35 @@ class Connection:
                 return
             size = len(frame)
             try:
-                task = await self._begin(memoryview(frame))
+                answer = await self._begin(memoryview(frame))
             except BaseException:
                 self._parts.budget.give_back(size)
                 raise
             del frame
-            task.add_done_callback(partial(self._give_back, size))
-            self._last = task
-            await self._answers.put(task)
+            answer.task.add_done_callback(partial(self._give_back, size))
+            self._unwritten += 1
+            self._all_written.clear()
+            await self._answers.put(answer)
 
     def _give_back(self, size: int, _: asyncio.Task[bytes | None]) -> None:
         self._parts.budget.give_back(size)
+
+    async def _abandon_answers(self) -> None:
+        """Wait for what nobody will be answered; long polls end, and what is being written is written."""
+        while not self._answers.empty():
+            answer = self._answers.get_nowait()
+            if answer is not None:
+                await asyncio.gather(answer.task, return_exceptions=True)
+                self._done_with(answer)
+
+    def _done_with(self, answer: _Answer) -> None:
+        """An answer takes no memory any more."""
+        if answer.held.bytes:
+            self._parts.answers.give_back(answer.held.bytes)
+            answer.held.bytes = 0
+        self._unwritten -= 1
+        if not self._unwritten:
+            self._all_written.set()
 
     async def _unless_stopping(self, work: Awaitable[bytes | None]) -> bytes | None:
         """The next frame; none once the server stops, the client left or a write failed."""
@@ -152,7 +182,7 @@ class Connection:
 
     # Requests
 
-    async def _begin(self, frame: memoryview) -> asyncio.Task[bytes | None]:
+    async def _begin(self, frame: memoryview) -> _Answer:
         """Start a request, in its turn; what it answers comes later."""
         api_key, version, correlation_id = _HEAD.unpack_from(frame)
         api = APIS.get(api_key)
@@ -164,8 +194,8 @@ class Connection:
                     f"it sent version {version} of {api.name}: {api.versions[0]} to {api.versions[-1]} are served"
                 )
             # Answered in the oldest version, so that every client understands it.
-            answer = api_versions(ErrorCode.unsupported_version)
-            return asyncio.create_task(self._encoded(API_VERSIONS, 0, correlation_id, _ready(answer)))
+            refused = _ready(api_versions(ErrorCode.unsupported_version))
+            return _Answer(asyncio.create_task(self._encoded(API_VERSIONS, 0, correlation_id, refused)), Held())
         schema = request_schema(api_key, version)
         reader = Reader(frame)
         reader.bytes(_HEAD.size)
@@ -175,10 +205,9 @@ class Connection:
         # What is left over is ignored, as Kafka does: librdkafka sends three bytes too many when it wants all topics.
         request = reader.struct(schema.struct)
         if api_key in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE):
-            await self._wait_for_answers()
-            return asyncio.create_task(
-                self._encoded(api_key, version, correlation_id, self._log_in(api_key, version, request))
-            )
+            await self._all_written.wait()
+            logging_in = self._log_in(api_key, version, request)
+            return _Answer(asyncio.create_task(self._encoded(api_key, version, correlation_id, logging_in)), Held())
         call = Call(
             self._parts,
             await self._principal(api.name),
@@ -188,19 +217,16 @@ class Connection:
             self._host,
             self._advertised,
             self._gone,
+            Held(),
         )
         work: Awaitable[Answer]
         if api_key == PRODUCE:
             await self._hold_back(call.principal, len(frame))
             work = await begin_produce(call, request)
         else:
-            await self._wait_for_answers()
+            await self._all_written.wait()
             work = api.handler(call, request)
-        return asyncio.create_task(self._encoded(api_key, version, correlation_id, work))
-
-    async def _wait_for_answers(self) -> None:
-        if self._last is not None and not self._last.done():
-            await asyncio.wait([self._last])
+        return _Answer(asyncio.create_task(self._encoded(api_key, version, correlation_id, work)), call.held)
 
     async def _encoded(self, api_key: int, version: int, correlation_id: int, work: Awaitable[Answer]) -> bytes | None:
         """The bytes of an answer; none if the client wants none."""
@@ -219,22 +245,29 @@ class Connection:
     async def _write_answers(self) -> None:
         """Write answers in the order of requests, each once it is there."""
         try:
-            while (task := await self._answers.get()) is not None:
-                answer = await task
-                if answer is not None:
-                    self._writer.write(answer)
-                    async with asyncio.timeout(self._parts.settings.send_seconds_max):
-                        await self._writer.drain()
+            while (answer := await self._answers.get()) is not None:
+                try:
+                    await self._write(await answer.task)
+                finally:
+                    self._done_with(answer)
         except TimeoutError:
             logger.warning("the Kafka connection of %s was closed: it did not receive its answer in time", self._host)
         except (ConnectionError, asyncio.CancelledError):
             raise
-        except (_End, AccessDenied) as error:
+        except (_End, HeadraceError) as error:
             logger.warning("the Kafka connection of %s was closed: %s", self._host, error)
         except Exception:
             logger.exception("a Kafka request of %s failed", self._host)
         finally:
             self._gone.begin()
+            # Nobody may wait for answers that will not be written.
+            self._all_written.set()
+
+    async def _write(self, answer: bytes | None) -> None:
+        if answer is not None:
+            self._writer.write(answer)
+            async with asyncio.timeout(self._parts.settings.send_seconds_max):
+                await self._writer.drain()
 
     # Access
 

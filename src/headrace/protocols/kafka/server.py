@@ -111,6 +111,7 @@ class KafkaServer:
             Leases(self._gate),
             LoopWakeups(bridge),
             budget,
+            BodyBudget(settings.answers_bytes_max, settings.room_seconds_max, "kafka.answers_bytes_max"),
             coordinator,
             Sequences(bridge),
         )

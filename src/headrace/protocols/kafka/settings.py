@@ -26,6 +26,8 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     room_seconds_max: how long a request waits for that; then its connection is closed.
     records_bytes_max: a record batch that would be larger when decompressed is refused.
     fetch_bytes_max: what one fetch returns at most, whatever the client asks for; at least one message.
+    answers_bytes_max: total size of what fetches have read and clients have not received; above it a fetch waits, at
+        most room_seconds_max. At least fetch_bytes_max.
     request_seconds_max: a request that takes longer to arrive closes its connection.
     send_seconds_max: a client that does not receive the next answer in this time is disconnected.
     idle_seconds_max: a connection without a request for this time is closed.
@@ -41,6 +43,7 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     room_seconds_max: Seconds = 30.0
     records_bytes_max: Size = 64 << 20
     fetch_bytes_max: Size = 16 << 20
+    answers_bytes_max: Annotated[int, msgspec.Meta(ge=1 << 10, le=1 << 40)] = 512 << 20
     request_seconds_max: Seconds = 60.0
     send_seconds_max: Seconds = 60.0
     idle_seconds_max: Seconds = 600.0
@@ -52,6 +55,9 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if self.requests_bytes_max < self.request_bytes_max:
             rule = f"it must be at least request_bytes_max, which is {self.request_bytes_max}"
             raise InvalidInput("requests_bytes_max", str(self.requests_bytes_max), rule)
+        if self.answers_bytes_max < self.fetch_bytes_max:
+            rule = f"it must be at least fetch_bytes_max, which is {self.fetch_bytes_max}"
+            raise InvalidInput("answers_bytes_max", str(self.answers_bytes_max), rule)
         host, _, port = self.advertised.rpartition(":")
         if self.advertised and not (host and port.isdecimal() and 0 < int(port) <= 65535):
             raise InvalidInput("advertised", repr(self.advertised[:100]), "write it as HOST:PORT, or leave it empty")

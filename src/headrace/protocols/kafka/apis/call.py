@@ -31,8 +31,17 @@ class Parts:
     leases: Leases
     wakeups: LoopWakeups
     budget: BodyBudget
+    # For what fetches have read and clients have not received.
+    answers: BodyBudget
     coordinator: Coordinator
     sequences: Sequences
+
+
+@dataclass(slots=True)
+class Held:
+    """How much of the budget for answers a call holds until its answer is written."""
+
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,7 @@ class Call:
     host: str
     advertised: tuple[str, int]
     gone: Draining
+    held: Held
 
     async def unless_gone(self, future: asyncio.Future[dict[str, object]]) -> dict[str, object] | None:
         """What a future will hold; none if the client disconnects or the server stops before."""

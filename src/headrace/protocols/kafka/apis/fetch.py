@@ -81,12 +81,12 @@ async def _opened(call: Call, topic: Any) -> _Topic:
 
 async def _awaited(call: Call, topics: list[_Topic], request: Any, bytes_max: int) -> _Found:
     parts, loop = call.parts, asyncio.get_running_loop()
-    broker, draining = parts.bridge.broker, parts.bridge.draining
+    draining = parts.bridge.draining
     wait_seconds = min(max(0, request.max_wait) / _MILLISECONDS, FETCH_WAIT_SECONDS_MAX)
     deadline = loop.time() + wait_seconds
     leases = [call.principal.lease("read", topic.name) for topic in topics if topic.reader is not None]
     if wait_seconds == 0 or not leases:
-        return await parts.bridge.call(_read, broker, topics, bytes_max)
+        return await _bounded(call, topics, bytes_max)
     with ExitStack() as watching:
         watching.enter_context(call.principal.stream())
         event = asyncio.Event()
@@ -99,12 +99,35 @@ async def _awaited(call: Call, topics: list[_Topic], request: Any, bytes_max: in
             event.clear()
             is_over = draining.has_begun or call.gone.has_begun or loop.time() >= deadline
             if is_over or _may_have_news(topics):
-                found = await parts.bridge.call(_read, broker, topics, bytes_max)
+                found = await _bounded(call, topics, bytes_max)
                 if is_over or found.has_error or found.bytes >= request.min_bytes:
                     return found
+                _let_go(call)
             await wait(event, max(0.0, deadline - loop.time()))
             for lease in leases:
                 lease.check()
+
+
+async def _bounded(call: Call, topics: list[_Topic], bytes_max: int) -> _Found:
+    """Read once, with room for what is read until it is written to the client."""
+    bridge, budget = call.parts.bridge, call.parts.answers
+    await budget.take(bytes_max)
+    call.held.bytes = bytes_max
+    try:
+        found = await bridge.call(_read, bridge.broker, topics, bytes_max)
+    except BaseException:
+        _let_go(call)
+        raise
+    # One message may be larger than the limit.
+    kept = min(found.bytes, bytes_max)
+    budget.give_back(bytes_max - kept)
+    call.held.bytes = kept
+    return found
+
+
+def _let_go(call: Call) -> None:
+    call.parts.answers.give_back(call.held.bytes)
+    call.held.bytes = 0
 
 
 def _may_have_news(topics: list[_Topic]) -> bool:
