@@ -72,6 +72,7 @@ def test_most_of_a_client_is_of_the_broker() -> None:
         "producer",
         "read",
         "scan",
+        "scan_ranges",
         "table",
         "to_arrow",
         "whoami",

@@ -18,6 +18,7 @@ from bench.spark.site import Site, best_seconds, open_site, to_nowhere, watching
 LITTLE = 100
 IDLE_SECONDS = 10.0
 PAIR = "key,value"
+SCATTERED = (1, 1_000, 10_000)
 
 
 def writing(report: Report, site: Site, rows: DataFrame, count: int) -> None:
@@ -70,6 +71,19 @@ def reading(report: Report, site: Site, count: int) -> None:
     report.line("  of Parquet", own / stream, "times", least=0.4)
     report.line("  its micro-batch alone, at best", min(batch_ms) / 1000, "s")
     report.line("  the whole query, at best", stream, "s")
+
+
+def scattered(report: Report, site: Site, count: int) -> None:
+    """The same messages in one, in a thousand and in ten thousand partitions."""
+    rows = site.rows(count)
+    topics = [site.topic(f"scattered-{partitions}", partitions) for partitions in SCATTERED]
+    for topic in topics:
+        site.write(rows.repartition(10), topic)
+    rows.unpersist()
+    one, *many = best_seconds(*(lambda topic=topic: to_nowhere(site.read(topic)) for topic in topics))
+    report.line(f"read {count:,} messages in one partition", count / one, "rows/s")
+    for partitions, seconds, most in zip(SCATTERED[1:], many, (1.5, 3.0), strict=True):
+        report.line(f"  in {partitions:,}: its time beside that", seconds / one, "times", most=most)
 
 
 def _available_now(site: Site) -> float:
@@ -159,6 +173,7 @@ def main() -> None:
         site.write(rows, site.topic("full"))
         rows.unpersist()
         reading(report, site, count)
+        scattered(report, site, 100_000)
         idle(report, site)
         little(report, site, 6 if arguments.quick else 12)
     report.end()

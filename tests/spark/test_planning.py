@@ -51,7 +51,7 @@ def test_a_skewed_partition_is_cut_into_more_tasks() -> None:
 
 
 def test_partitions_with_few_messages_share_a_task() -> None:
-    few = dict(zip(PLACES, [(0, 900), (5, 905), (0, 900), (0, 5_000), (0, 1)], strict=False))
+    few = dict(zip(PLACES, [(0, 20_000), (5, 20_005), (0, 20_000), (0, 100_000), (0, 1)], strict=False))
     found = [[part.of.partition for part in made.ranges] for made in split(few, 1_000_000, 1)]
     assert found == [[0, 1], [2], [3], [4]]
     # Unless more tasks are asked for.

@@ -17,6 +17,7 @@ from headrace.broker import Broker
 from headrace.client import Client
 from headrace.core.errors import InvalidInput, MessagesLost
 from headrace.spark.options import read_options
+from headrace.spark.reader import split_reader as split_reading
 from headrace.spark.reader.splits import Range, Split, TopicPartition
 from headrace.spark.reader.stream_reader import StreamReader
 from headrace.spark.schema import read_schema
@@ -470,6 +471,62 @@ def test_rows_are_read_as_spark_wants_them(client: Client, url: str, topic: str)
     assert raw.column("value").to_pylist() != [b"packed"]
     (named,) = reader_of(url, topic, columns="topic").read(one(client, topic, 0, 1))
     assert named.to_pylist() == [{"topic": topic}]
+
+
+def test_many_partitions_are_read_in_one_request(
+    outlive: Callable[[str], None], client: Client, url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_topic(topic, partitions=40)
+    publish(client, topic, numbers(0, 400))
+    publish(client, topic, numbers(400, 800))
+    monkeypatch.setattr(split_reading, "_BATCH_MESSAGES", 100)
+    asked: list[object] = []
+    scan_ranges = Client.scan_ranges
+
+    def counted(*args: Any, **given: Any) -> Any:
+        asked.append(args)
+        return scan_ranges(*args, **given)
+
+    monkeypatch.setattr(Client, "scan_ranges", counted)
+    topic_id = client.describe_topic(topic).id
+    places = [TopicPartition(topic_id, topic, partition) for partition in range(40)]
+    split = Split((*(Range(place, 5, 15) for place in places), Range(places[-1], 15, 18)))
+    rows = [
+        (row["partition"], row["offset"])
+        for batch in reader_of(url, topic, columns="partition,offset").read(split)
+        for row in batch.to_pylist()
+    ]
+    expected = [(place.partition, offset) for place in places for offset in range(5, 15)] + [
+        (39, offset) for offset in range(15, 18)
+    ]
+    assert sorted(rows) == expected and len(asked) == 1
+    assert [offset for partition, offset in rows if partition == 7] == list(range(5, 15)), "each in its order"
+    (values,) = zip(
+        *((row["value"],) for batch in reader_of(url, topic, columns="value").read(split) for row in batch.to_pylist()),
+        strict=True,
+    )
+    assert len(values) == 403
+    outlive(topic)
+    publish(client, topic, numbers(0, 40))
+    with pytest.raises(MessagesLost, match="partition 39: 13 messages, offsets 5 to 17"):
+        list(reader_of(url, topic).read(split))
+    left = Split(tuple(Range(place, 5, 21) for place in places))
+    lenient = reader_of(url, topic, failOnDataLoss="false", columns="offset")
+    assert [row["offset"] for batch in lenient.read(left) for row in batch.to_pylist()] == [20] * 40
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_task_reads_no_other_topic_of_the_same_name(client: Client, url: str, topic: str, partitions: int) -> None:
+    client.create_topic(topic, partitions=partitions)
+    publish(client, topic, numbers(0, 30))
+    reader = reader_of(url, topic)
+    start = reader.initialOffset()
+    (split,) = reader.partitions(start, latest(reader, start))
+    client.delete_topic(topic)
+    client.create_topic(topic, partitions=partitions)
+    publish(client, topic, numbers(100, 130))
+    with pytest.raises(MessagesLost):
+        list(reader.read(split))
 
 
 def test_a_task_that_wants_no_more_lets_go(client: Client, url: str, topic: str) -> None:

@@ -52,6 +52,7 @@ class AsyncClient(ThreadBridge[Client]):
     table = awaited(Client.table)
     to_arrow = awaited(Client.to_arrow)
     scan = streamed(Client.scan)
+    scan_ranges = streamed(Client.scan_ranges)
     follow = opening(Client.follow, AsyncFollowing)
     stage = awaited(Client.stage)
     publish_staged = awaited(Client.publish_staged)

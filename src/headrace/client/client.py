@@ -358,14 +358,49 @@ class Client:
         max_messages: int = FETCH_MESSAGES_MAX,
         max_bytes: int = FETCH_BYTES_DEFAULT,
         timeout_seconds: float | None = None,
+        topic_id: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The messages of a partition from an offset up to an end, batch by batch as they are stored.
 
-        It continues after a broken connection, and ends early at the end of the partition.
+        It continues after a broken connection, and ends early at the end of the partition. With `topic_id`, a topic
+        that was deleted and created again is an error.
         """
         patience = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         wanted = None if columns is None else list(columns)
-        ticket = Read(topic, partition, offset, end, False, max_messages, max_bytes, wanted, sparse=True)
+        ticket = Read(
+            topic, partition, offset, end, False, max_messages, max_bytes, wanted, sparse=True, topic_id=topic_id
+        )
+        return scan(self._transport, ticket, patience)
+
+    def scan_ranges(
+        self,
+        topic: str,
+        ranges: Mapping[int, tuple[int, int]],
+        *,
+        columns: Iterable[str] | None = None,
+        max_messages: int = FETCH_MESSAGES_MAX,
+        max_bytes: int = FETCH_BYTES_DEFAULT,
+        timeout_seconds: float | None = None,
+        topic_id: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The messages of many partitions, each from an offset up to an end, in one request and few batches.
+
+        The column `partition` always comes; the rows of one partition are in order. Otherwise as `scan`.
+        """
+        patience = self._timeout_seconds if timeout_seconds is None else timeout_seconds
+        wanted = None if columns is None else list(dict.fromkeys(["partition", *columns]))
+        named = dict(ranges)
+        ticket = Read(
+            topic,
+            0,
+            0,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            columns=wanted,
+            sparse=True,
+            ranges=named,
+            topic_id=topic_id,
+        )
         return scan(self._transport, ticket, patience)
 
     def follow(

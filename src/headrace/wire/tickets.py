@@ -8,8 +8,11 @@ from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_DEFAULT
 from headrace.core.names import composed
 
 
-class Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="read"):
+class Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="read"):
     """Messages of one partition from an offset on, up to an end; with `follow`, also future ones.
+
+    With `ranges`, of several partitions, each from an offset up to an end, in place of one: a batch has rows of many of
+    them, those of one partition in their order. With `topic_id`, only of that topic and not of another of its name.
 
     A batch has at most `max_messages` messages and about `max_bytes` bytes. `columns` selects columns. With `sparse`
     the stream omits columns that are all null in its first batch, and ends before a batch that needs one of them:
@@ -25,6 +28,8 @@ class Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="read"):
     max_bytes: int = FETCH_BYTES_DEFAULT
     columns: list[str] | None = None
     sparse: bool = False
+    ranges: dict[int, tuple[int, int]] | None = None
+    topic_id: int | None = None
 
 
 class Follow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="follow"):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
@@ -94,11 +95,11 @@ def scan(transport: Transport, ticket: Read, patience_seconds: float) -> Iterato
     """
     backoff, streams = Backoff(patience_seconds), 0
     schema = READ_SCHEMA if ticket.columns is None else _schema_of(ticket.columns)
-    while ticket.end is None or ticket.offset < ticket.end:
+    while not _is_complete(ticket):
         try:
             stream, is_whole = transport.read(ticket), True
             while (batch := stream.read()) is not None:
-                ticket = structs.replace(ticket, offset=ticket.offset + batch.num_rows)
+                ticket = _after(ticket, batch)
                 backoff = Backoff(patience_seconds)
                 is_whole = batch.num_columns == len(schema)
                 yield batch if is_whole else _with_nulls(batch, schema)
@@ -109,6 +110,30 @@ def scan(transport: Transport, ticket: Read, patience_seconds: float) -> Iterato
         except HeadraceError as error:
             if not is_transient(error) or not backoff.wait(error):
                 raise
+
+
+def _is_complete(ticket: Read) -> bool:
+    if ticket.ranges is not None:
+        return not ticket.ranges
+    return ticket.end is not None and ticket.offset >= ticket.end
+
+
+def _after(ticket: Read, batch: pa.RecordBatch) -> Read:
+    """The ticket for what is left."""
+    if ticket.ranges is None:
+        return structs.replace(ticket, offset=ticket.offset + batch.num_rows)
+    return structs.replace(ticket, ranges=remaining(ticket.ranges, batch))
+
+
+def remaining(ranges: Mapping[int, tuple[int, int]], batch: pa.RecordBatch) -> dict[int, tuple[int, int]]:
+    """What is left of ranges by partition after a batch of their rows."""
+    left = dict(ranges)
+    partitions, counts = np.unique(batch.column("partition").to_numpy(), return_counts=True)
+    for partition, count in zip(partitions.tolist(), counts.tolist(), strict=True):
+        start, end = left.pop(partition)
+        if start + count < end:
+            left[partition] = (start + count, end)
+    return left
 
 
 def _with_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.broker import Broker
-from headrace.core.errors import Closed, InvalidInput
+from headrace.broker.read.topic_reader import TopicReader
+from headrace.core.errors import Closed, InvalidInput, TopicDeleted
 from headrace.core.limits import FETCH_MESSAGES_MAX
 from headrace.core.messages import READ_SCHEMA
 from headrace.wire.tickets import Follow, Read, Reading
@@ -36,7 +38,9 @@ def schema_of(ticket: Reading) -> pa.Schema:
 
 def batches_of(broker: Broker, ticket: Reading, is_over: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
     """The batches, to the end of the range, or without end until the client disconnects."""
-    return _followed(broker, ticket, is_over) if isinstance(ticket, Follow) else _read(broker, ticket, is_over)
+    if isinstance(ticket, Follow):
+        return _followed(broker, ticket, is_over)
+    return _read(broker, ticket, is_over) if ticket.ranges is None else _read_ranges(broker, ticket, is_over)
 
 
 def without_nulls(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -63,6 +67,7 @@ def _has_any(batch: pa.RecordBatch, name: str) -> bool:
 
 def _read(broker: Broker, read: Read, is_over: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
     offset, end = read.offset, read.end
+    _check_id(broker.reader(read.topic), read)
     if end is None and not read.follow:
         end = broker.offsets(read.topic).get(read.partition, (0, offset + 1))[1]
         # A range that does not exist is an error, not an empty answer.
@@ -79,6 +84,41 @@ def _read(broker: Broker, read: Read, is_over: Callable[[], bool]) -> Iterator[p
             yield batch if read.columns is None else batch.select(read.columns)
         elif not read.follow:
             return
+
+
+def _read_ranges(broker: Broker, read: Read, is_over: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
+    """Rows of many partitions in few batches, each read in one pass over the log; ends early at the end of them."""
+    reader, columns = broker.reader(read.topic), read.columns or READ_SCHEMA.names
+    _check_id(reader, read)
+    ranges = {partition: bounds for partition, bounds in (read.ranges or {}).items() if bounds[0] < bounds[1]}
+    positions = {partition: start for partition, (start, _) in ranges.items()}
+    reader.check_reached(positions)
+    ends = np.zeros(max(ranges, default=0) + 1, np.int64)
+    ends[list(ranges)] = [end for _, end in ranges.values()]
+    while positions:
+        found = reader.read(positions, read.max_messages, read.max_bytes)
+        if is_over():
+            raise Closed("the server")
+        if not found:
+            return
+        (batch,) = _joined(found)
+        partition, offset = batch.column("partition").to_numpy(), batch.column("offset").to_numpy()
+        is_within = offset < ends[partition]
+        batch = batch.select(columns)
+        yield batch if is_within.all() else batch.filter(pa.array(is_within))
+        # Rows of one partition are in order: the last one that was found counts.
+        reached = np.zeros(len(ends), np.int64)
+        reached[partition] = np.minimum(offset + 1, ends[partition])
+        for each in np.unique(partition).tolist():
+            positions[each] = int(reached[each])
+            if reached[each] == ends[each]:
+                del positions[each]
+
+
+def _check_id(reader: TopicReader, read: Read) -> None:
+    """Raise if another topic has the name of the one to be read."""
+    if read.topic_id is not None and reader.topic_id != read.topic_id:
+        raise TopicDeleted(reader.name)
 
 
 def _followed(broker: Broker, follow: Follow, is_over: Callable[[], bool]) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ import functools
 import queue
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -25,8 +25,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.client.consumer.decode import Broken, Decoder, OnUndecodable, Packed, Piece, is_packed
+from headrace.client.consumer.scan import remaining
 from headrace.client.retry import Backoff
-from headrace.core.errors import OffsetOutOfRange, ServerFailed
+from headrace.core.errors import OffsetOutOfRange, ServerFailed, TopicDeleted
 from headrace.spark.connection import Connection
 from headrace.spark.reader.data_loss import DataLoss, kept_of
 from headrace.spark.reader.splits import Range, Split, TopicPartition
@@ -61,10 +62,59 @@ class SplitReader:
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The batches of a split."""
         settle()
-        with _Prefetch(stored for part in split.ranges for stored in self._stored(part)) as batches:
+        with _Prefetch(self._of_split(split)) as batches:
             for stored in batches:
                 for batch in self._decoded(stored):
                     yield self._as_spark_wants(stored.of.topic, batch)
+
+    def _of_split(self, split: Split) -> Iterator[_Stored]:
+        """The ranges of a topic in one request if there are several."""
+        topics: dict[int, list[Range]] = {}
+        for part in split.ranges:
+            topics.setdefault(part.of.topic_id, []).append(part)
+        for parts in topics.values():
+            yield from self._stored(parts[0]) if len(parts) == 1 else self._stored_together(parts)
+
+    def _stored_together(self, parts: list[Range]) -> Iterator[_Stored]:
+        """The batches of many partitions of a topic, each of rows of many of them, past what is lost."""
+        topic_id, topic, _ = parts[0].of
+        left: dict[int, tuple[int, int]] = {}
+        for part in parts:
+            # Neighbours that are of one partition are one range.
+            start = left.get(part.of.partition, (part.start, 0))[0]
+            left[part.of.partition] = (start, part.end)
+        columns = list(dict.fromkeys([*self._wire_columns(), "partition", "offset"]))
+        client, patience = self.connection.client(), self.connection.timeout_seconds
+        backoff = Backoff(patience)
+        while left:
+            try:
+                for batch in client.scan_ranges(
+                    topic,
+                    left,
+                    columns=columns,
+                    max_messages=_BATCH_MESSAGES,
+                    max_bytes=_BATCH_BYTES,
+                    timeout_seconds=patience,
+                    topic_id=topic_id,
+                ):
+                    left = remaining(left, batch)
+                    backoff = Backoff(patience)
+                    yield _Stored(parts[0].of, 0, batch)
+            except (OffsetOutOfRange, TopicDeleted):
+                # What is lost is found below.
+                pass
+            if left:
+                kept = self._kept(topic_id, topic, left)
+                if kept == left and not backoff.wait():
+                    raise ServerFailed(f"it returned nothing for {len(left)} partitions of topic {topic!r}")
+                left = kept
+
+    def _kept(self, topic_id: int, topic: str, left: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+        """What is still there of ranges that a server did not give."""
+        ranges = {TopicPartition(topic_id, topic, partition): bounds for partition, bounds in left.items()}
+        kept, losses = kept_of(ranges, Subscription(self.connection, (topic,)).look())
+        losses.face(self.fail_on_data_loss)
+        return {place.partition: bounds for place, bounds in kept.items()}
 
     def _stored(self, part: Range) -> Iterator[_Stored]:
         """The batches as the broker has them, past what is lost."""
@@ -82,6 +132,7 @@ class SplitReader:
                     max_messages=_BATCH_MESSAGES,
                     max_bytes=_BATCH_BYTES,
                     timeout_seconds=patience,
+                    topic_id=part.of.topic_id,
                 ):
                     stored = _Stored(part.of, offset, batch)
                     offset += batch.num_rows
@@ -89,6 +140,9 @@ class SplitReader:
                     yield stored
             except OffsetOutOfRange as late:
                 gap_end = min(late.start, part.end) if late.offset == offset else offset
+            except TopicDeleted:
+                # Whether another topic has its name is found below.
+                pass
             if offset < gap_end:
                 DataLoss({part.of: (offset, gap_end)}).face(self.fail_on_data_loss)
                 offset = gap_end
@@ -99,9 +153,8 @@ class SplitReader:
 
     def _resumed(self, of: TopicPartition, offset: int, end: int) -> int:
         """Where reading goes on that ended early: right there if the server was about to stop, or past what is lost."""
-        kept, losses = kept_of({of: (offset, end)}, Subscription(self.connection, (of.topic,)).look())
-        losses.face(self.fail_on_data_loss)
-        return kept[of][0] if of in kept else end
+        kept = self._kept(of.topic_id, of.topic, {of.partition: (offset, end)})
+        return kept[of.partition][0] if of.partition in kept else end
 
     def _wire_columns(self) -> list[str]:
         names = [name for name in self.schema.names if name != "topic"]

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 # A task gets more partitions as long as it has at most this number of messages.
-SHARED_MESSAGES: Final = 2_000
+SHARED_MESSAGES: Final = 50_000
 
 
 class TopicPartition(NamedTuple):
@@ -66,7 +66,7 @@ def split(ranges: Ranges, messages_max: int, splits_min: int) -> list[Split]:
     share = max(1, -(-total // splits_min))
     size = min(messages_max, share) if splits_min > len(ranges) else messages_max
     parts = [part for partition, (start, end) in ranges.items() for part in _cut(partition, start, end, size)]
-    return _packed(parts, min(messages_max, SHARED_MESSAGES), splits_min)
+    return _packed(parts, min(messages_max, SHARED_MESSAGES, share), splits_min)
 
 
 def _cut(partition: TopicPartition, start: int, end: int, size: int) -> list[Range]:
