@@ -25,6 +25,7 @@ from headrace.wire import operations as wire
 COMFORT = {
     # A client gives a time as a datetime, below it is microseconds.
     ("offset_at", "time"): "time_us",
+    ("trim_topic", "before"): "before_us",
     # A client says where to go in any way, and looks up the offsets.
     ("seek", "to"): "offsets",
     # A client stages a stream of batches, the broker one at a time.
@@ -38,7 +39,7 @@ ONLY_IN_BROKER = {("close", "stop_seconds"), ("publish_staged", "timeout_seconds
 # How the wire spells a parameter of the broker: a topic is always `topic` there, and a commit key is two fields.
 ON_THE_WIRE = {"name": ["topic"], "commit_key": ["writer", "number", "fingerprint"]}
 # An operation of the wire that is no method of the broker: who calls is known to servers alone.
-ONLY_ON_THE_WIRE = {"whoami"}
+ONLY_ON_THE_WIRE = {"whoami", "list_tokens", "create_token", "rotate_token", "revoke_token"}
 # Rights are checked on a topic, so that also listing all has one.
 IGNORED_FIELDS = {("list_topics", "topic"), ("list_servers", "topic"), ("list_pipelines", "topic")}
 
@@ -68,9 +69,13 @@ def test_most_of_a_client_is_of_the_broker() -> None:
     # It reads by streams, and makes what sends and receives.
     assert methods_of(Client) - methods_of(Broker) == {
         "consumer",
+        "create_token",
         "follow",
+        "list_tokens",
         "producer",
         "read",
+        "revoke_token",
+        "rotate_token",
         "scan",
         "scan_ranges",
         "table",

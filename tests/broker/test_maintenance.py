@@ -12,7 +12,7 @@ import pytest
 from headrace.broker import Broker, BrokerSettings
 from headrace.broker.counters import Counters
 from headrace.broker.maintenance import Maintenance
-from headrace.core.errors import LogFailed, MemberNotFound, StageNotFound
+from headrace.core.errors import InvalidInput, LogFailed, MemberNotFound, StageNotFound
 from tests.broker.background import PATIENCE_SECONDS, eventually, open_gated
 from tests.broker.clock import SettableClock
 from tests.broker.messages import batch, content, statuses
@@ -39,6 +39,34 @@ def test_messages_past_their_age_are_dropped(broker: Broker, clock: SettableCloc
     assert content(broker, "kept") == {0: [b"old", b"old"]}
     # Offsets are never used again.
     assert broker.publish("orders", batch(b"next")).offset.tolist() == [2]
+
+
+def test_a_topic_is_trimmed_once(broker: Broker, clock: SettableClock) -> None:
+    broker.create_topic("orders", partitions=2)
+    broker.publish("orders", batch(b"old", b"old"))
+    clock.step(100)
+    begun_us = clock.now_us()
+    broker.publish("orders", batch(b"new", b"new"))
+    clock.step(1)
+    # Whole segments: the old messages may be in one with the new ones.
+    assert broker.trim_topic("orders", begun_us) in (0, 2)
+    assert [end for _, end in broker.offsets("orders").values()] == [2, 2]
+    left = sum(end - start for start, end in broker.offsets("orders").values())
+    assert broker.trim_topic("orders", clock.now_us()) == left
+    assert broker.offsets("orders") == {0: (2, 2), 1: (2, 2)}
+    assert broker.describe_topic("orders").settings.retention_seconds is None, "it stays as it was"
+    with pytest.raises(InvalidInput, match="before_us"):
+        broker.trim_topic("orders", -1)
+
+
+def test_trimming_leaves_what_an_important_group_has_not_read(broker: Broker, clock: SettableClock) -> None:
+    broker.create_topic("orders")
+    broker.register_group("orders", "billing", important=True)
+    broker.publish("orders", batch(b"a", b"b"))
+    clock.step(1)
+    assert broker.trim_topic("orders", clock.now_us()) == 0
+    broker.commit_offsets("orders", "billing", {0: 2})
+    assert broker.trim_topic("orders", clock.now_us()) == 2
 
 
 def test_the_oldest_messages_are_dropped_while_there_are_too_many_bytes(broker: Broker) -> None:

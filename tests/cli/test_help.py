@@ -35,7 +35,8 @@ def test_the_commands_of_the_design() -> None:
         "pipeline pipeline/check pipeline/list pipeline/run produce "
         "profile profile/add profile/list profile/remove profile/use "
         "serve source source/list source/reset status token token/create token/list token/revoke token/rotate "
-        "top topic topic/alter topic/create topic/delete topic/describe topic/list "
+        "top topic topic/alter topic/copy topic/create topic/delete topic/describe topic/export topic/import "
+        "topic/list topic/purge topic/trim "
         "verify verify/check version whoami"
     )
     assert sorted("/".join(each) for each in commands()[1:]) == expected.split()

@@ -157,3 +157,30 @@ def test_refusals(tmp_path: Path) -> None:
     assert "name" in headrace("token", "create", "", *store).refused(2)
     assert "characters" in headrace("token", "create", "x", "--read", "", *store).refused(2)
     assert "file:" in headrace("token", "list", "--store", "memory:").refused(2)
+
+
+def test_tokens_of_a_running_server(tmp_path: Path) -> None:
+    audit = tmp_path / "audit.jsonl"
+    with Server(tmp_path / "store", "--audit-log", str(audit)) as server:
+        url = ("--url", server.flight_url)
+        # Without any tokens everyone on this machine may do everything, and so make the first one.
+        admin = headrace("token", "create", "admin", *url, "--json").json()
+        assert headrace("token", "list", *url).code == 4
+        as_admin = {"HEADRACE_TOKEN": admin["token"]}
+        till = headrace("token", "create", "till", "--publish", "orders", *url, "--json", **as_admin).json()
+        assert "full access" not in till and till["rights"] == {"publish": ["orders"]}
+        for command in (["list"], ["create", "mine"], ["rotate", "admin"], ["revoke", admin["id"]]):
+            assert "no right to administer" in headrace("token", *command, *url, HEADRACE_TOKEN=till["token"]).refused(4), command
+        rotated = headrace("token", "rotate", "till", "--keep", "0s", *url, "--json", **as_admin).json()
+        names = [each["name"] for each in headrace("token", "list", *url, "--json", **as_admin).json()]
+        assert sorted(names) == ["admin", "till", "till"]
+        assert headrace("token", "revoke", rotated["id"], *url, **as_admin).code == 0
+        assert "does not exist" in headrace("token", "revoke", rotated["id"], *url, **as_admin).refused(1)
+        done = [json.loads(line) for line in audit.read_text().splitlines() if '"done"' in line]
+        assert [(line["operation"], line.get("principal")) for line in done][:2] == [
+            ("create_token", "anyone"),
+            ("create_token", "admin"),
+        ]
+        assert done[1]["name"] == "till" and done[1]["token"] == till["id"]
+        assert admin["token"].split("_", 2)[2] not in audit.read_text()
+        assert server.stop() == 0

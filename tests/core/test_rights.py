@@ -164,3 +164,17 @@ def test_any_right_on_a_topic_is_enough_where_that_is_asked_for() -> None:
     ann.require_any("Orders")
     with pytest.raises(Forbidden, match="no right to use 'other'"):
         ann.require_any("other")
+
+
+def test_full_access_is_every_right_everywhere_without_limits() -> None:
+    ANYONE.require_full_access()
+    caller(("*", ["publish"]), ("*", ["read", "manage"])).require_full_access()
+    everything = [("*", [right.value for right in Right])]
+    for limited in (
+        caller(("*", ["read", "manage"])),
+        caller(("orders*", ["publish", "read", "manage"])),
+        Caller("ann", check_grants(everything, groups=["billing"])),
+        Caller("ann", check_grants(everything, producers=["till-7"])),
+    ):
+        with pytest.raises(Forbidden):
+            limited.require_full_access()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from headrace.edge.operations import OPERATIONS
 from headrace.protocols.flight.server import FlightServer
 from tests.protocols.http.site import Site, path_of
 
+ONLY_FLIGHT = {"trim_topic", "create_token", "rotate_token", "revoke_token"}
 CHANGES = {name for name, need in OPERATIONS.items() if need.is_audited}
 
 
@@ -99,12 +101,28 @@ def test_changes_are_written_down(place: Place, make_changes: Callable[[Place], 
         "delete_group",
         "delete_topic",
     ]
-    assert {line["operation"] for line in lines} == CHANGES, "and there are no other changes"
+    assert {line["operation"] for line in lines} == CHANGES - ONLY_FLIGHT, "and there are no other changes"
     told = {(line["event"], line["principal"], line["address"], line["topic"]) for line in lines}
     assert told == {("done", "root", "127.0.0.1", "t")}
     assert all(line["time"].endswith("+00:00") for line in lines)
     assert [line.get("group") for line in lines] == [None, None, None, "g", "g", "g", "g", None]
     assert [line.get("producer_id") for line in lines if line["operation"] == "reset_source"] == ["till-7"]
+
+
+def test_changes_that_only_flight_has_are_written_down(place: Place) -> None:
+    with connect(place.url, place.root) as client:
+        client.create_topic("t")
+        client.trim_topic("t", datetime.now(UTC))
+        made = client.create_token("till", [("t", ["publish"])])
+        rotated = client.rotate_token("till", 0.0)
+        assert rotated.replaced == [made.token.id] and client.revoke_token(rotated.token.id)
+    lines = place.lines()[1:]
+    assert {line["operation"] for line in lines} == ONLY_FLIGHT
+    tokens = [line.get("token") for line in lines]
+    assert tokens == [None, made.token.id, rotated.token.id, rotated.token.id]
+    assert lines[2]["replaced"] == [made.token.id]
+    told = place.file.read_text()
+    assert made.text not in told and rotated.text not in told
 
 
 def test_the_queue_api_makes_topics_too(place: Place) -> None:

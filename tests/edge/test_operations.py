@@ -62,6 +62,9 @@ class Token:
             return "unauthenticated"
         if need.any_right:
             return "admitted" if self.topics in ("*", "mine-*") else "forbidden"
+        if need.full_access:
+            is_unlimited = self.groups == self.producers == ("*",)
+            return "admitted" if self.topics == "*" and self.rights == _ALL and is_unlimited else "forbidden"
         if need.right is None:
             return "admitted"
         is_mine = self.topics in ("*", "mine-*") if is_on_topic else self.topics == "*"
@@ -272,6 +275,11 @@ _FIELDS: Final[dict[str, Any]] = {
     "stages": [],
     "pipeline": "land",
     "report": PipelineReport(run_id="1", state="running", started_us=0),
+    "before_us": 0,
+    "name": "nobody",
+    "grants": [],
+    "keep_seconds": 0.0,
+    "token_id": "none",
 }
 
 
@@ -394,6 +402,7 @@ def test_the_documentation_has_every_operation() -> None:
     assert rows.keys() == OPERATIONS.keys()
     for name, need in OPERATIONS.items():
         assert ("any right on the topic" in rows[name]) == need.any_right, name
+        assert ("full access" in rows[name]) == need.full_access, name
         right, group, producer = f"`{need.right}`", "for the group", "for the producer ids"
         said = (right in rows[name], group in rows[name], producer in rows[name], rows[name].endswith("| yes |"))
         assert said == (need.right is not None, need.for_group, need.for_producer, need.is_audited), name

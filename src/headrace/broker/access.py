@@ -25,6 +25,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headrace.broker.clock import Clock, SystemClock
+from headrace.core.descriptions import TokenDescription
 from headrace.core.errors import HeadraceError, InvalidInput, Unauthenticated
 from headrace.core.limits import MICROSECONDS
 from headrace.core.names import check_id
@@ -217,6 +218,11 @@ class Access:
     def forget(self) -> None:
         """Query the tokens at the next call."""
         self._fresh_until = 0.0
+
+
+def described(record: TokenRecord) -> TokenDescription:
+    """A token without the hash of its secret."""
+    return TokenDescription(record.id, record.name, record.created_us, record.expires_us, record.used_us, record.grants)
 
 
 def _has_ended(token: TokenRecord, now_us: int) -> bool:

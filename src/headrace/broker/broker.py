@@ -17,6 +17,7 @@ from functools import partial
 from types import TracebackType
 from typing import TypeVar, Unpack
 
+import msgspec
 import pyarrow as pa
 
 from headrace.broker.access import Access
@@ -67,6 +68,7 @@ from headrace.core.limits import (
     FETCH_MESSAGES_DEFAULT,
     FETCH_MESSAGES_MAX,
     FETCH_WAIT_SECONDS_MAX,
+    MICROSECONDS,
     SERVER_HEARTBEAT_SECONDS,
     SESSION_TIMEOUT_SECONDS,
     SOURCES_LISTED,
@@ -182,6 +184,20 @@ class Broker:
     def delete_topic(self, name: str) -> None:
         """Delete a topic and free its disk space; waiting readers and publishers get `TopicDeleted`."""
         self._topics.delete(name)
+
+    def trim_topic(self, name: str, before_us: int) -> int:
+        """Delete the messages written before a time, once; returns how many.
+
+        Whole segments are deleted, so some older messages may stay, and nothing that an important group has not read.
+        """
+        check_whole("before_us", before_us, 0, TIME_US_MAX)
+        opened, now_us = self._topics.find(name), self._clock.now_us()
+        age_seconds = max(0, -((before_us - now_us) // MICROSECONDS))
+        settings = msgspec.structs.replace(opened.record.settings, retention_seconds=age_seconds)
+        before = opened.topic.offsets().start
+        opened.groups.drop_outlived(now_us, settings)
+        after = opened.topic.offsets().start
+        return int(after.sum() - before.sum())
 
     def list_topics(self) -> list[str]:
         """The names of all topics, in the order of creation."""

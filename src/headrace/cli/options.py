@@ -53,6 +53,13 @@ class Server:
         ),
     ] = None
 
+    @property
+    def is_named(self) -> bool:
+        """Whether the command line itself names a server, by --url or --profile."""
+        from headrace.cli.remote.address import asked_profile
+
+        return self.url is not None or asked_profile() is not None
+
     def address(self) -> ServerAddress:
         """The server that the options, the environment or a profile name."""
         from headrace.cli.remote.address import ServerAddress

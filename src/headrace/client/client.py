@@ -33,9 +33,11 @@ from headrace.core.deprecation import warn_renamed
 from headrace.core.descriptions import (
     GroupDescription,
     Identity,
+    NewToken,
     ServerDescription,
     SourceDescription,
     Staged,
+    TokenDescription,
     TopicDescription,
 )
 from headrace.core.groups.group import ReadFrom
@@ -83,6 +85,35 @@ class Client:
         """The running servers of the store, in the order they started, with their addresses."""
         return self._calls(wire.ListServers())
 
+    # Tokens
+
+    def list_tokens(self) -> list[TokenDescription]:
+        """All tokens, without their secrets. Needs full access, as all operations on tokens do."""
+        return self._calls(wire.ListTokens())
+
+    def create_token(
+        self,
+        name: str,
+        grants: Iterable[tuple[str, Iterable[str]]],
+        groups: Iterable[str] = ("*",),
+        producers: Iterable[str] = ("*",),
+        life_seconds: float | None = None,
+    ) -> NewToken:
+        """Make a token with rights on topics, both as patterns: `[("orders*", ["publish", "read"])]`.
+
+        Its text is told only now. `groups` and `producers` limit it to some groups and producer ids.
+        """
+        given = [(pattern, list(rights)) for pattern, rights in grants]
+        return self._calls(wire.CreateToken("*", name, given, tuple(groups), tuple(producers), life_seconds))
+
+    def rotate_token(self, name: str, keep_seconds: float, life_seconds: float | None = None) -> NewToken:
+        """Replace the tokens of a name, or one by its id; the old ones stay valid for a while."""
+        return self._calls(wire.RotateToken("*", name, keep_seconds, life_seconds))
+
+    def revoke_token(self, token_id: str) -> bool:
+        """Revoke a token; returns whether it existed."""
+        return self._calls(wire.RevokeToken("*", token_id))
+
     # Topics
 
     def create_topic(
@@ -100,6 +131,13 @@ class Client:
     def delete_topic(self, name: str) -> None:
         """Delete a topic and free its disk space."""
         self._calls(wire.DeleteTopic(name))
+
+    def trim_topic(self, name: str, before: datetime) -> int:
+        """Delete the messages written before a time, once; returns how many.
+
+        Whole segments are deleted, so some older messages may stay, and nothing that an important group has not read.
+        """
+        return self._calls(wire.TrimTopic(name, microseconds(before)))
 
     def describe_topic(self, name: str) -> TopicDescription:
         """Describe a topic."""

@@ -113,6 +113,27 @@ class ServerDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenDescription:
+    """A token without its secret: when it was made, ends (None: never) and was last used, and its grants."""
+
+    id: str
+    name: str
+    created_us: int
+    expires_us: int | None
+    used_us: int | None
+    grants: tuple[Grant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token that was made: its text, which is told only now, and the ids of the tokens that it replaces."""
+
+    token: TokenDescription
+    text: str
+    replaced: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     """A stage and its number of rows; both are needed to publish it."""
 

@@ -43,6 +43,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     for_group: the right must hold for the group that is named.
     for_producer: the right must hold for the producer id, or the writer of commit keys, that is named.
     any_right: any right on its topic is enough.
+    full_access: every right on all topics, for all groups and producer ids.
     is_public: no authentication.
     is_audited: recorded in the audit log when done.
     """
@@ -51,6 +52,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     for_group: bool = False
     for_producer: bool = False
     any_right: bool = False
+    full_access: bool = False
     is_public: bool = False
     is_audited: bool = False
 
@@ -96,6 +98,12 @@ class Caller(msgspec.Struct, frozen=True):
         """Raise `Forbidden` without any right on the topic."""
         if not self.may_see(topic):
             raise Forbidden(self.name, "use", topic)
+
+    def require_full_access(self) -> None:
+        """Raise `Forbidden` if anything is denied to the caller: whoever makes tokens could give it to themselves."""
+        unlimited = [grant for grant in self.grants if "*" in grant.groups and "*" in grant.producers]
+        if not all(any(grant.gives(right, "*", None, None) for grant in unlimited) for right in Right):
+            raise Forbidden(self.name, "administer", "*")
 
     def may_publish_as_anyone(self, topic: str) -> bool:
         """Whether the caller may use every producer id, so that batches need no check."""

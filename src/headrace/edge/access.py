@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -70,6 +70,7 @@ class Principal:
         self._identify = identify or (lambda: caller)
         self._version = version
         self._changes: dict[tuple[str, str | None, str | None], str] = {}
+        self._named: dict[str, Any] = {}
 
     def require(self, operation: str, topic: str = "*", group: str | None = None, producer: str | None = None) -> None:
         """Raise without the right that the operation needs."""
@@ -110,12 +111,17 @@ class Principal:
         """Count that a setting refused the caller."""
         self.limits.tell(self.name, setting)
 
+    def name_change(self, **named: Any) -> None:
+        """Say for the audit log what is changed, beside topic, group and producer."""
+        self._named.update(named)
+
     def record_changes(self) -> None:
         """Record in the audit log the changes that were required and are done now."""
         for (topic, group, producer), operation in self._changes.items():
-            named = {"topic": topic, "group": group, "producer_id": producer}
+            named = {"topic": topic, "group": group, "producer_id": producer, **self._named}
             audit.record("done", operation, self.caller.name, self.address, **named)
         self._changes.clear()
+        self._named.clear()
 
     @contextmanager
     def _refusals(self, operation: str) -> Iterator[None]:

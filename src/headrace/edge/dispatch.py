@@ -9,8 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from headrace.broker import Broker
+from headrace.broker.access import described
 from headrace.core.checks import check_seconds
-from headrace.core.descriptions import Identity, Staged, TopicDescription
+from headrace.core.descriptions import Identity, NewToken, Staged, TokenDescription, TopicDescription
 from headrace.core.errors import InvalidInput, QuotaExceeded, StageNotFound
 from headrace.core.limits import FETCH_WAIT_SECONDS_MAX
 from headrace.core.names import composed
@@ -58,6 +59,29 @@ def _list_pipelines(_: wire.ListPipelines, broker: Broker, principal: Principal)
 
 def _whoami(_: wire.Whoami, broker: Broker, principal: Principal) -> Identity:
     return principal.identity
+
+
+def _list_tokens(_: wire.ListTokens, broker: Broker, principal: Principal) -> list[TokenDescription]:
+    return [described(each) for each in broker.access.list()]
+
+
+def _create_token(operation: wire.CreateToken, broker: Broker, principal: Principal) -> NewToken:
+    name, grants, life_seconds = operation.name, operation.grants, operation.life_seconds
+    record, text = broker.access.create(name, grants, operation.groups, operation.producers, life_seconds)
+    principal.name_change(token=record.id, name=record.name)
+    return NewToken(described(record), text, [])
+
+
+def _rotate_token(operation: wire.RotateToken, broker: Broker, principal: Principal) -> NewToken:
+    record, text, old = broker.access.rotate(operation.name, operation.keep_seconds, operation.life_seconds)
+    replaced = [each.id for each in old]
+    principal.name_change(token=record.id, name=record.name, replaced=replaced)
+    return NewToken(described(record), text, replaced)
+
+
+def _revoke_token(operation: wire.RevokeToken, broker: Broker, principal: Principal) -> bool:
+    principal.name_change(token=operation.token_id)
+    return broker.access.revoke(operation.token_id)
 
 
 def _create_topic(operation: wire.CreateTopic, broker: Broker, _: Principal) -> TopicDescription:
@@ -110,6 +134,10 @@ _PERFORMERS: Final[dict[type[wire.Operation[Any]], Performer]] = {
     wire.ListTopics: _list_topics,
     wire.ListPipelines: _list_pipelines,
     wire.Whoami: _whoami,
+    wire.ListTokens: _list_tokens,
+    wire.CreateToken: _create_token,
+    wire.RotateToken: _rotate_token,
+    wire.RevokeToken: _revoke_token,
     wire.CreateTopic: _create_topic,
     wire.AlterTopic: _alter_topic,
     wire.AwaitOffsets: _await_offsets,

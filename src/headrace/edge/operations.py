@@ -67,6 +67,8 @@ def check(
         caller.require(need.right, topic, named, producer if need.for_producer else None)
     if need.any_right:
         caller.require_any(topic)
+    if need.full_access:
+        caller.require_full_access()
 
 
 def check_producers(caller: Caller, topic: str, batch: pa.RecordBatch) -> None:

@@ -18,9 +18,11 @@ from headrace.core.descriptions import (
     GroupDescription,
     Identity,
     Membership,
+    NewToken,
     ProducerOpening,
     ServerDescription,
     SourceDescription,
+    TokenDescription,
     TopicDescription,
 )
 from headrace.core.groups.group import ReadFrom
@@ -37,6 +39,7 @@ _READ_AS_GROUP: Final = Need(right=Right.READ, for_group=True)
 _PUBLISH: Final = Need(right=Right.PUBLISH)
 _PUBLISH_AS_PRODUCER: Final = Need(right=Right.PUBLISH, for_producer=True)
 _MANAGE: Final = Need(right=Right.MANAGE, is_audited=True)
+_ADMINISTER: Final = Need(full_access=True, is_audited=True)
 _MANAGE_GROUP: Final = Need(right=Right.MANAGE, for_group=True, is_audited=True)
 
 
@@ -89,6 +92,13 @@ class DeleteTopic(Operation[None], tag="delete_topic"):
     def is_repeatable(self) -> bool:
         """No: the second call would not find the topic, or delete a new one."""
         return False
+
+
+class TrimTopic(Operation[int], tag="trim_topic"):
+    """Delete the messages written before a time that no important group holds, in whole segments; how many."""
+
+    need: ClassVar = _MANAGE
+    before_us: int
 
 
 class DescribeTopic(Operation[TopicDescription], tag="describe_topic"):
@@ -312,6 +322,53 @@ class ListPipelines(Operation[list[PipelineDescription]], tag="list_pipelines"):
     need: ClassVar = _AUTHENTICATED
     on_topic: ClassVar = False
     topic: str = "*"
+
+
+class ListTokens(Operation[list[TokenDescription]], tag="list_tokens"):
+    """All tokens, without their secrets; `topic` is ignored."""
+
+    need: ClassVar = Need(full_access=True)
+    topic: str = "*"
+
+
+class CreateToken(Operation[NewToken], tag="create_token"):
+    """Make a token with rights on the topics that match patterns; `topic` is ignored.
+
+    Without a lifetime it never expires. `groups` and `producers` are patterns that limit all its grants.
+    """
+
+    need: ClassVar = _ADMINISTER
+    name: str
+    grants: list[tuple[str, list[str]]]
+    groups: tuple[str, ...] = ("*",)
+    producers: tuple[str, ...] = ("*",)
+    life_seconds: float | None = None
+
+    @property
+    def is_repeatable(self) -> bool:
+        """No: each call makes a token."""
+        return False
+
+
+class RotateToken(Operation[NewToken], tag="rotate_token"):
+    """Replace the tokens of a name, or one by its id; the old ones stay valid for a while. `topic` is ignored."""
+
+    need: ClassVar = _ADMINISTER
+    name: str
+    keep_seconds: float
+    life_seconds: float | None = None
+
+    @property
+    def is_repeatable(self) -> bool:
+        """No: each call makes a token."""
+        return False
+
+
+class RevokeToken(Operation[bool], tag="revoke_token"):
+    """Revoke a token by its id; whether there was one. `topic` is ignored."""
+
+    need: ClassVar = _ADMINISTER
+    token_id: str
 
 
 def name_of(operation: Operation[Any] | type[Operation[Any]]) -> str:

@@ -25,6 +25,7 @@ from headrace.core.errors import (
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, ReadFrom
 from headrace.core.hashing import Int64s
+from headrace.core.settings import TopicSettings
 from headrace.storage.group_row import Reach
 from headrace.storage.ranges import OffsetRange
 
@@ -290,9 +291,9 @@ class Groups:
                 start, end = int(range_.start[partition]), int(range_.end[partition])
                 raise OffsetOutOfRange(name, partition, offset, start, end)
 
-    def drop_outlived(self, now_us: int) -> int:
-        """Delete messages past retention that all important groups have read."""
-        return self._book.drop_outlived(now_us)
+    def drop_outlived(self, now_us: int, settings: TopicSettings | None = None) -> int:
+        """Delete messages past retention, by default that of the topic, that all important groups have read."""
+        return self._book.drop_outlived(now_us, settings)
 
 
 def positions_of(offsets: OffsetRange, committed: Mapping[int, int]) -> Int64s:

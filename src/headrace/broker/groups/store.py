@@ -26,6 +26,7 @@ from headrace.broker.groups.offset_commits import OffsetCommit, OffsetCommits
 from headrace.broker.topics.topic import Topic
 from headrace.core.groups.group import Group
 from headrace.core.hashing import Int64s
+from headrace.core.settings import TopicSettings
 from headrace.storage.catalog import Catalog
 from headrace.storage.group_row import Reach
 
@@ -76,7 +77,7 @@ class GroupStore(Protocol):
 
     def raise_offsets(self, name: str, offsets: Mapping[int, int], check: CommitCheck) -> None: ...
 
-    def drop_outlived(self, now_us: int) -> int: ...
+    def drop_outlived(self, now_us: int, settings: TopicSettings | None = None) -> int: ...
 
     def forget(self) -> None: ...
 
@@ -186,10 +187,10 @@ class LocalGroupStore:
         del self._groups[name]
         self._offsets.pop(name, None)
 
-    def drop_outlived(self, now_us: int) -> int:
+    def drop_outlived(self, now_us: int, settings: TopicSettings | None = None) -> int:
         """Delete messages past retention that all important groups have read; no group moves back meanwhile."""
         with self._lock, self._topic.using() as log:
-            return log.drop_outlived(self._topic.record.settings, self._held(), now_us)
+            return log.drop_outlived(settings or self._topic.record.settings, self._held(), now_us)
 
     def _held(self) -> Int64s | None:
         """The lowest offset per partition that an important group has not read; None without such groups."""
@@ -301,10 +302,10 @@ class SharedGroupStore:
         if not self._commits.commit(OffsetCommit(name, offsets, check)):
             self.change(name, "offsets", partial(_raise, offsets, check))
 
-    def drop_outlived(self, now_us: int) -> int:
+    def drop_outlived(self, now_us: int, settings: TopicSettings | None = None) -> int:
         """Delete messages past retention; the log itself checks the groups, while none of them can move back."""
         with self._topic.using() as log:
-            return log.drop_outlived(self._topic.record.settings, None, now_us)
+            return log.drop_outlived(settings or self._topic.record.settings, None, now_us)
 
     def forget(self) -> None:
         """Another server changed something: invalidate the cache."""

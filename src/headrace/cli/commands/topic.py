@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from headrace.cli.commands import topic_messages
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.option_groups import with_option_groups
 from headrace.cli.options import Json, Server, Topic, Yes, confirm
@@ -150,3 +151,6 @@ def _print_topic(topic: TopicDescription) -> None:
 def messages(topic: TopicDescription) -> int:
     """How many messages a topic has."""
     return sum(end - start for start, end in topic.offsets.values())
+
+
+topic_messages.add_to(app)

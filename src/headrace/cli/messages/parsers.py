@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.messages.lines import split_keys
-from headrace.core.messages import ATTRIBUTES, PUBLISH_SCHEMA
+from headrace.core.messages import ATTRIBUTES, PUBLISH_SCHEMA, READ_SCHEMA
 from headrace.wire.json import Encoding
 
 Columns = dict[str, pa.Array]
@@ -86,16 +86,18 @@ class _JsonMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class JsonParser:
-    """JSON lines, each a message."""
+    """JSON lines, each a message; with its partition, and its offset, if they are to be kept."""
 
     keeps_partitions: bool = False
+    keeps_places: bool = False
 
     def columns(self, lines: pa.Array, first: int) -> Columns:
         """The columns of some lines; those that no message has are left out."""
         rows = [self._row(line, first + row) for row, line in enumerate(lines.to_pylist())]
+        fields = [*PUBLISH_SCHEMA, READ_SCHEMA.field("offset")]
         return {
             field.name: pa.array([row.get(field.name) for row in rows], field.type)
-            for field in PUBLISH_SCHEMA
+            for field in fields
             if any(row.get(field.name) is not None for row in rows)
         }
 
@@ -112,8 +114,10 @@ class JsonParser:
         except (msgspec.DecodeError, UnicodeError, binascii.Error) as error:
             rule = 'each line must be a message such as {"value": "text", "key": "k"}'
             raise Failure(Exit.REFUSED, f"line {number} is {line[:60]!r}: {rule}: {error}") from None
-        if self.keeps_partitions:
+        if self.keeps_partitions or self.keeps_places:
             row["partition"] = message.partition
+        if self.keeps_places:
+            row["offset"] = message.offset
         return row
 
 

@@ -34,7 +34,7 @@ class ServerAddress:
         token, ca_file = token or token_named or None, ca or (Path(ca_named) if ca_named else None)
         if url is not None:
             return cls(url, token, ca_file, "--url")
-        profile = _profile_asked()
+        profile = asked_profile()
         if profile is None and (named := os.environ.get("HEADRACE_URL")):
             return cls(named, token, ca_file, "HEADRACE_URL")
         profile = profile or os.environ.get("HEADRACE_PROFILE") or Profiles.load().active
@@ -73,5 +73,6 @@ def ask_profile(name: str | None) -> None:
     _asked = name
 
 
-def _profile_asked() -> str | None:
+def asked_profile() -> str | None:
+    """The profile that `headrace --profile NAME` asked for."""
     return _asked
