@@ -170,7 +170,8 @@ def test_tokens_of_a_running_server(tmp_path: Path) -> None:
         till = headrace("token", "create", "till", "--publish", "orders", *url, "--json", **as_admin).json()
         assert "full access" not in till and till["rights"] == {"publish": ["orders"]}
         for command in (["list"], ["create", "mine"], ["rotate", "admin"], ["revoke", admin["id"]]):
-            assert "no right to administer" in headrace("token", *command, *url, HEADRACE_TOKEN=till["token"]).refused(4), command
+            denied = headrace("token", *command, *url, HEADRACE_TOKEN=till["token"]).refused(4)
+            assert "no right to administer" in denied, command
         rotated = headrace("token", "rotate", "till", "--keep", "0s", *url, "--json", **as_admin).json()
         names = [each["name"] for each in headrace("token", "list", *url, "--json", **as_admin).json()]
         assert sorted(names) == ["admin", "till", "till"]
