@@ -17,6 +17,7 @@ from headrace.core.errors import (
     MemberNotFound,
     OffsetOutOfRange,
     OutcomeUnknown,
+    PartitionNotOwned,
     PartitionsCannotShrink,
     ProducerFenced,
     StaleGeneration,
@@ -270,10 +271,14 @@ def test_a_member_heartbeats_at_one_and_commits_at_the_other(two: tuple[Broker, 
     first.publish("orders", batch(b"a", b"b", b"c", b"d"))
     ann = first.join_group("orders", "g", "ann")
     second.commit_offsets("orders", "g", {0: 1, 1: 2}, "ann", ann.generation)
-    bob = second.join_group("orders", "g", "bob")
-    assert first.heartbeat("orders", "g", "ann").partitions == [0]
-    assert bob.partitions == [1]
-    with pytest.raises(StaleGeneration):
+    second.join_group("orders", "g", "bob")
+    told = first.heartbeat("orders", "g", "ann")
+    assert (told.partitions, told.revoking) == ([0], [1])
+    second.commit_offsets("orders", "g", {1: 2}, "ann", ann.generation)
+    assert second.heartbeat("orders", "g", "ann", told.generation, [0]).revoking == []
+    assert first.heartbeat("orders", "g", "bob").partitions == [1]
+    assert first.commit_offsets("orders", "g", {0: 1, 1: 1}, "ann", ann.generation, partial=True).refused == [1]
+    with pytest.raises(PartitionNotOwned):
         first.commit_offsets("orders", "g", {1: 1}, "ann", ann.generation)
     first.leave_group("orders", "g", "bob")
     assert second.heartbeat("orders", "g", "ann").partitions == [0, 1]

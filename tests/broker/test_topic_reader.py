@@ -11,7 +11,6 @@ from headrace.core.errors import (
     MemberNotFound,
     OffsetOutOfRange,
     PartitionNotFound,
-    PartitionNotOwned,
     StaleGeneration,
     TopicDeleted,
 )
@@ -130,8 +129,17 @@ def test_a_member_reads_its_own_and_stays_by_reading(broker: Broker, clock: Sett
     broker.join_group("t", "g", "other", 10)
     with pytest.raises(StaleGeneration):
         reader.read_as_member("g", "me", found.generation, {}, 10, 1 << 20)
-    with pytest.raises(PartitionNotOwned):
-        reader.read_as_member("g", "me", None, {1: 0}, 10, 1 << 20)
+    assert broker.heartbeat("t", "g", "me").revoking == [1], "nothing was let go by what was refused"
+    assert broker.commit_offsets("t", "g", {0: 2, 1: 1}, "me", found.generation).refused == []
+    publish(broker, 0, "d")
+    publish(broker, 1, "e")
+    after = reader.read_as_member("g", "me", None, {0: 2, 1: 1}, 10, 1 << 20)
+    assert (values(after.batches), after.positions) == (["d"], {0: 3})
+    other = reader.read_as_member("g", "other", None, {}, 10, 1 << 20)
+    assert (values(other.batches), other.positions) == (["e"], {1: 2})
+    with pytest.raises(StaleGeneration):
+        broker.seek("t", "g", {0: 0})
+        reader.read_as_member("g", "me", after.generation, {0: 3}, 10, 1 << 20)
     clock.step(11)
     with pytest.raises(MemberNotFound):
         reader.read_as_member("g", "me", None, {}, 10, 1 << 20)

@@ -33,7 +33,7 @@ def take(consumer: Consumer, count: int) -> list[bytes]:
 
 def until_read_ahead(consumer: Consumer, count: int) -> None:
     """Wait until so many messages are here before they are asked for."""
-    prefetch = consumer._prefetch
+    prefetch = consumer._intake._prefetch
     assert prefetch is not None
     eventually(lambda: sum(batch.num_rows for batch in list(prefetch._batches)) == count)
 
@@ -209,6 +209,7 @@ def test_members_share_the_partitions_and_hand_them_over(client: Client) -> None
         assert first.assignment == [0, 1, 2, 3]
         with client.consumer("orders", group="billing", session_timeout_seconds=600) as second:
             until_assigned(first, 2)
+            until_assigned(second, 2)
             assert sorted(first.assignment + second.assignment) == [0, 1, 2, 3]
             fill(client, "orders", 100)
             values = take(first, 1)
@@ -228,12 +229,15 @@ def test_members_share_the_partitions_and_hand_them_over(client: Client) -> None
     assert events[1][1] == events[2][1]
 
 
-def test_commit_reports_partitions_that_others_have_now_and_commits_the_rest(client: Client) -> None:
+def test_commit_reports_partitions_that_others_have_now_and_commits_the_rest(client: Client, broker: Broker) -> None:
     client.create_topic("orders", partitions=2)
     fill(client, "orders", 20)
     with client.consumer("orders", group="billing", member_id="a", session_timeout_seconds=60) as first:
         take(first, 20)
         with client.consumer("orders", group="billing", member_id="b", session_timeout_seconds=60) as second:
+            # As if it had not let go in time.
+            present = broker.heartbeat("orders", "billing", "a")
+            broker.heartbeat("orders", "billing", "a", present.generation, [0])
             assert first.commit() == [1]
             assert list(client.committed("orders", "billing")) == [0]
             assert len(take(second, 1)) == client.offsets("orders")[1][1]

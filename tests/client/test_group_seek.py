@@ -92,7 +92,7 @@ def test_seek_forward_passes_over_what_lies_between(client: Client) -> None:
 
 
 def test_every_member_continues_at_the_new_position(client: Client) -> None:
-    fill(client, 20, partitions=2)
+    client.create_topic(TOPIC, partitions=2)
     with (
         client.consumer(TOPIC, GROUP, member_id="a", session_timeout_seconds=600) as first,
         client.consumer(TOPIC, GROUP, member_id="b", session_timeout_seconds=600) as second,
@@ -101,11 +101,11 @@ def test_every_member_continues_at_the_new_position(client: Client) -> None:
 
         def are_sharing() -> bool:
             for member in members:
-                member.poll(1, timeout=0.1)
-                member.commit()
+                member.poll(1, timeout=0.0)
             return sorted(len(member.assignment) for member in members) == [1, 1]
 
         eventually(are_sharing)
+        fill(client, 20, partitions=2)
         for member in members:
             take(member, 1)
         client.seek(TOPIC, GROUP, {0: 12, 1: 12})

@@ -137,8 +137,8 @@ def test_slow_consumer_holds_little_memory_and_stops_nobody(client: Client) -> N
             got = quick.poll(timeout=PATIENCE_SECONDS).num_rows
             assert got
             rows += got
-        assert slow._prefetch is not None
-        assert slow._prefetch._bytes < 4 << 20
+        assert slow._intake._prefetch is not None
+        assert slow._intake._prefetch._bytes < 4 << 20
         rows = 0
         while rows < 4_000:
             got = slow.poll(timeout=PATIENCE_SECONDS).num_rows

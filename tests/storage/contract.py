@@ -20,7 +20,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Closed, OffsetOutOfRange, PartitionNotFound, StorageError, TopicDeleted, TopicExists
-from headrace.core.groups.group import Group, Member
+from headrace.core.groups.group import Group
+from headrace.core.groups.member import Member
 from headrace.core.ids import Kind
 from headrace.core.limits import PIPELINES_PER_TOPIC_MAX
 from headrace.core.messages import READ_SCHEMA, STORED_SCHEMA, message_sizes

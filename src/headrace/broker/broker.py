@@ -51,6 +51,7 @@ from headrace.broker.topics.topic import Topic
 from headrace.core.checks import check_index, check_seconds, check_whole
 from headrace.core.deprecation import warn_renamed
 from headrace.core.descriptions import (
+    CommitOutcome,
     GroupDescription,
     Membership,
     ProducerOpening,
@@ -59,16 +60,18 @@ from headrace.core.descriptions import (
     Staged,
     TopicDescription,
 )
-from headrace.core.errors import CommitConflict, HeadraceError, StageNotFound
+from headrace.core.errors import CommitConflict, HeadraceError, InvalidInput, StageNotFound
 from headrace.core.groups import group as rules
-from headrace.core.groups.group import Group, ReadFrom
+from headrace.core.groups.group import Group, Held, ReadFrom
 from headrace.core.limits import (
     FETCH_BYTES_DEFAULT,
     FETCH_BYTES_MAX,
     FETCH_MESSAGES_DEFAULT,
     FETCH_MESSAGES_MAX,
     FETCH_WAIT_SECONDS_MAX,
+    MAX_POLL_SECONDS,
     MICROSECONDS,
+    SEQNO_MAX,
     SERVER_HEARTBEAT_SECONDS,
     SESSION_TIMEOUT_SECONDS,
     SOURCES_LISTED,
@@ -468,19 +471,37 @@ class Broker:
         return describe_group(found, name, self._clock.now_us())
 
     def join_group(
-        self, topic: str, group: str, member: str, session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS
+        self,
+        topic: str,
+        group: str,
+        member: str,
+        session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS,
+        max_poll_seconds: float = MAX_POLL_SECONDS,
     ) -> Membership:
-        """Join a group, or renew the membership; the group is created if it does not exist."""
+        """Join a group, or renew the membership; the group is created if it does not exist.
+
+        `max_poll_seconds` is how long the member may take to let a partition go; with 0 it is taken at once.
+        """
         found = self._topics.find(topic)
         name, member = check_group_name(group), check_id("member", member)
-        joined = found.groups.join(name, member, session_timeout_seconds)
+        joined = found.groups.join(name, member, session_timeout_seconds, max_poll_seconds)
         return self._membership(found, joined, member)
 
-    def heartbeat(self, topic: str, group: str, member: str) -> Membership:
-        """Renew the membership and return the current assignment."""
+    def heartbeat(
+        self,
+        topic: str,
+        group: str,
+        member: str,
+        generation: int | None = None,
+        partitions: Sequence[int] | None = None,
+    ) -> Membership:
+        """Renew the membership and return the current assignment.
+
+        With `partitions` the member acknowledges which ones it holds, as of `generation`: the others are let go.
+        """
         found = self._topics.find(topic)
         name, member = check_group_name(group), check_id("member", member)
-        present = found.groups.heartbeat(name, member)
+        present = found.groups.heartbeat(name, member, _held(generation, partitions))
         return self._membership(found, present, member)
 
     def leave_group(self, topic: str, group: str, member: str) -> None:
@@ -495,14 +516,17 @@ class Broker:
         offsets: Mapping[int, int],
         member: int | str | None = None,
         generation: int | None = None,
-    ) -> None:
+        partial: bool = False,
+    ) -> CommitOutcome:
         """Store the next offset to read of each partition; a commit never moves back, use `seek` for that.
 
-        A member gives its name, a consumer of a fixed group its index; without either the group itself commits.
+        A member gives its name, a consumer of a fixed group its index; without either the group itself commits. If
+        `partial` is set, offsets of partitions that the member no longer owns are left out and reported; otherwise
+        they fail the whole commit.
         """
         found, name = self._topics.find(topic), check_group_name(group)
         consumer = None if member is None else _consumer_name(member)
-        found.groups.commit(name, check_offsets(offsets), consumer, generation)
+        return found.groups.commit(name, check_offsets(offsets), consumer, generation, partial)
 
     def commit(
         self,
@@ -555,7 +579,8 @@ class Broker:
 
     def _membership(self, found: OpenTopic, group: Group, member: str) -> Membership:
         assigned = rules.assigned(group, member, found.topic.record.partitions)
-        return Membership(group.name, member, group.generation, assigned, group.seek_generation)
+        revoking = rules.revoking(group, member)
+        return Membership(group.name, member, group.generation, assigned, group.seek_generation, revoking)
 
     def subscribe(
         self,
@@ -572,7 +597,7 @@ class Broker:
         found, name, reader = self._topics.find(topic), check_group_name(group), _consumer_name(consumer)
         limit = check_whole("buffer_messages", buffer_messages, 1, FETCH_MESSAGES_MAX)
         if isinstance(consumer, str):
-            found.groups.join(name, reader, session_timeout_seconds)
+            found.groups.join(name, reader, session_timeout_seconds, MAX_POLL_SECONDS)
         else:
             rules.assigned(found.groups.get(name), reader, found.record.partitions)
         return Subscription(found.topic, found.groups, name, reader, limit, self._clock, self._delivery)
@@ -581,6 +606,17 @@ class Broker:
 def _consumer_name(consumer: object) -> str:
     """The id of a member in a group: its name, or the index of a fixed consumer."""
     return check_id("member", consumer) if isinstance(consumer, str) else str(check_index("consumer", consumer))
+
+
+def _held(generation: object, partitions: Sequence[int] | None) -> Held | None:
+    """What a member acknowledges that it holds; both values are needed for it."""
+    if (generation is None) != (partitions is None):
+        given = "generation" if partitions is None else "partitions"
+        raise InvalidInput(given, "alone", "an acknowledgement needs generation and partitions")
+    if partitions is None:
+        return None
+    held = [check_index("partitions", partition) for partition in partitions]
+    return Held(check_whole("generation", generation, 0, SEQNO_MAX), held)
 
 
 def _unless_ended(opened: OpenTopic, look: Callable[[OpenTopic], Result]) -> Result | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from headrace.broker.topics.registry import OpenTopic
 from headrace.core.descriptions import GroupDescription, PartitionProgress, TopicDescription
-from headrace.core.groups.assignment import owner_of, partitions_of
 from headrace.core.groups.group import Group
 from headrace.core.limits import MICROSECONDS
 
@@ -32,7 +31,11 @@ def describe_topic(opened: OpenTopic) -> TopicDescription:
 def describe_group(opened: OpenTopic, name: str, now_us: int) -> GroupDescription:
     """Describe a group, with its lag."""
     group = opened.groups.get(name)
-    record, order = opened.record, group.order
+    record = opened.record
+    owners = group.owners(record.partitions)
+    members: dict[str, list[int]] = {consumer: [] for consumer in group.order}
+    for partition in sorted(owners):
+        members[owners[partition]].append(partition)
     return GroupDescription(
         topic=record.name,
         name=group.name,
@@ -40,15 +43,13 @@ def describe_group(opened: OpenTopic, name: str, now_us: int) -> GroupDescriptio
         important=group.important,
         read_from=group.read_from,
         generation=group.generation,
-        members={
-            consumer: list(partitions_of(place, len(order), record.partitions)) for place, consumer in enumerate(order)
-        },
-        progress=_progress(opened, group, order, now_us),
+        members=members,
+        progress=_progress(opened, group, owners, now_us),
         seek_generation=group.seek_generation,
     )
 
 
-def _progress(opened: OpenTopic, group: Group, order: Sequence[str], now_us: int) -> dict[int, PartitionProgress]:
+def _progress(opened: OpenTopic, group: Group, owners: Mapping[int, str], now_us: int) -> dict[int, PartitionProgress]:
     committed = opened.groups.committed(group.name)
     positions = opened.groups.positions(group.name).tolist()
     progress = {}
@@ -57,8 +58,7 @@ def _progress(opened: OpenTopic, group: Group, order: Sequence[str], now_us: int
         oldest = [log.time_of(partition, position) for partition, position in enumerate(positions)]
     for partition, (position, end, oldest_us) in enumerate(zip(positions, ends, oldest, strict=False)):
         lag_seconds = 0.0 if oldest_us is None else max(0, now_us - oldest_us) / MICROSECONDS
-        consumer = order[owner_of(partition, len(order))] if order else None
         progress[partition] = PartitionProgress(
-            committed.get(partition), position, end, max(0, end - position), lag_seconds, consumer
+            committed.get(partition), position, end, max(0, end - position), lag_seconds, owners.get(partition)
         )
     return progress

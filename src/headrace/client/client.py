@@ -31,6 +31,7 @@ from headrace.client.settings import ConsumerSettings, ProducerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.deprecation import warn_renamed
 from headrace.core.descriptions import (
+    CommitOutcome,
     GroupDescription,
     Identity,
     NewToken,
@@ -46,6 +47,7 @@ from headrace.core.limits import (
     FETCH_BYTES_DEFAULT,
     FETCH_MESSAGES_DEFAULT,
     FETCH_MESSAGES_MAX,
+    MAX_POLL_SECONDS,
     PRODUCER_BATCH_BYTES,
     PRODUCER_BUFFER_BYTES,
     SESSION_TIMEOUT_SECONDS,
@@ -213,14 +215,18 @@ class Client:
         offsets: Mapping[int, int],
         member: int | str | None = None,
         generation: int | None = None,
-    ) -> None:
+        partial: bool = False,
+    ) -> CommitOutcome | None:
         """Store the next offset to read by partition; it never moves back, that is what `seek` is for.
 
         For readers that divide the work by other means: a member says its name, a consumer of a fixed group its index;
         without either the group itself commits, which must have no members then. With a generation, which
-        `describe_group` tells, the commit is refused if the group was moved or changed since.
+        `describe_group` tells, the commit is refused if the group was moved or changed since. If `partial` is set,
+        partitions that the member no longer owns are left out and reported, instead of failing the commit.
         """
-        self._calls(wire.CommitOffsets(topic, group, dict(offsets), member, generation))
+        operation = wire.CommitOffsets(topic, group, dict(offsets), member, generation, partial)
+        outcome: CommitOutcome | None = self._calls(operation)
+        return outcome
 
     def commit(self, topic: str, group: str, offsets: Mapping[int, int], generation: int | None = None) -> None:
         """The old name of `commit_offsets`."""
@@ -307,6 +313,8 @@ class Client:
         key_serializer: Deserializer | None = None,
         value_type: object = None,
         key_type: object = None,
+        on_lost: PartitionsChanged | None = None,
+        max_poll_seconds: float = MAX_POLL_SECONDS,
     ) -> Consumer:
         """Open a consumer: of all partitions, or as a member of a group of its assigned partitions.
 
@@ -318,6 +326,10 @@ class Client:
         `serializer` and `key_serializer` make objects of the values and keys of single messages (not of batches):
         "text", "json", "msgspec" or "pydantic" with the `value_type` to read, or a callable. A message that does not
         fit is handled as `on_undecodable` says.
+
+        The callbacks get a list of partitions and run inside `poll`: `on_assigned` before the first message of a
+        partition, `on_revoked` while it is still owned, so that it may commit, `on_lost` (if omitted, `on_revoked`)
+        when the session ended and another member may have it already. See docs/GROUPS.md.
         """
         settings = ConsumerSettings(
             session_timeout_seconds,
@@ -330,10 +342,10 @@ class Client:
             key_serializer,
             value_type,
             key_type,
+            max_poll_seconds,
         )
-        return Consumer(
-            self._transport, topic, group, start, member_id, settings, on_assigned, on_revoked, consumer_index
-        )
+        callbacks = on_assigned, on_revoked
+        return Consumer(self._transport, topic, group, start, member_id, settings, *callbacks, consumer_index, on_lost)
 
     def read(
         self,

@@ -12,6 +12,8 @@ from headrace.core.limits import (
     BATCH_BYTES_MAX,
     CONSUMER_PREFETCH_BYTES,
     FETCH_BYTES_MAX,
+    MAX_POLL_SECONDS,
+    MAX_POLL_SECONDS_MAX,
     PRODUCER_BATCH_BYTES,
     PRODUCER_BUFFER_BYTES,
     SESSION_TIMEOUT_SECONDS,
@@ -67,6 +69,7 @@ class ConsumerSettings:
         message, return it "raw" as stored with its codec, or "skip" the message, which is counted and logged.
     serializer, key_serializer: what values and keys of single messages are made of; without one they are bytes.
     value_type, key_type: the types of the objects, for serializers that check them.
+    max_poll_seconds: a member that does not poll for this time leaves the group until it polls again.
     """
 
     session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS
@@ -79,8 +82,10 @@ class ConsumerSettings:
     key_serializer: Deserializer | None = None
     value_type: object = None
     key_type: object = None
+    max_poll_seconds: float = MAX_POLL_SECONDS
 
     def __post_init__(self) -> None:
+        check_number("max_poll_seconds", self.max_poll_seconds, 1, MAX_POLL_SECONDS_MAX)
         check_on_undecodable(self.on_undecodable)
         check_number("max_prefetch_bytes", self.max_prefetch_bytes, 1, FETCH_BYTES_MAX)
         check_number("timeout_seconds", self.timeout_seconds, 0, 24 * 3600)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.core.groups.group import ReadFrom
 from headrace.core.rights import Grant
@@ -75,9 +75,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The state of a member: the generation of the group, the member's partitions, and the last seek.
+    """The state of a member: the generation of the group, the partitions to read, and the last seek.
 
-    A member with a generation below `seek_generation` continues at the committed offsets.
+    `revoking` are partitions that it still owns and should let go: commit, stop reading them, and acknowledge with the
+    next heartbeat. A member with a generation below `seek_generation` continues at the committed offsets.
     """
 
     group: str
@@ -85,6 +86,15 @@ class Membership:
     generation: int
     partitions: list[int]
     seek_generation: int = 0
+    revoking: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOutcome:
+    """The answer to a commit of offsets: the partitions it left out, and the group's generation at that moment."""
+
+    refused: list[int]
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@
     │   ├── TopicExists
     │   ├── SettingsConflict
     │   ├── GroupSizeConflict
-    │   ├── StaleGeneration     the group was rebalanced: send a heartbeat, then continue
+    │   ├── StaleGeneration     the group was moved, or the partition was lost: send a heartbeat, then continue
     │   ├── PartitionNotOwned
     │   ├── CommitConflict      the writer has published another commit with this number; nothing was written
     │   └── ProducerFenced      a newer producer with the same id took over
@@ -302,7 +302,7 @@ class GroupSizeConflict(Conflict):
 
 @dataclass(eq=False)
 class StaleGeneration(Conflict):
-    """The group was rebalanced since the member's last heartbeat."""
+    """The group was moved since the generation given, or the partition had another owner since."""
 
     code: ClassVar[str] = "stale_generation"
     group: str

@@ -109,6 +109,9 @@ PIPELINE_ERROR_CHARACTERS_MAX = 2_000
 SESSION_TIMEOUT_SECONDS = 30.0
 SESSION_TIMEOUT_SECONDS_MIN = 0.1
 SESSION_TIMEOUT_SECONDS_MAX = 24 * 3600.0
+# How long a member may go without a poll; after it, partitions that it was to let go are taken from it.
+MAX_POLL_SECONDS = 300.0
+MAX_POLL_SECONDS_MAX = 7 * 24 * 3600.0
 STAGE_IDLE_SECONDS = 3600.0
 
 # What a client's producer collects into one batch, and what it may buffer, batches in flight included.

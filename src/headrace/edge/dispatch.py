@@ -11,7 +11,14 @@ import msgspec
 from headrace.broker import Broker
 from headrace.broker.access import described
 from headrace.core.checks import check_seconds
-from headrace.core.descriptions import Identity, NewToken, Staged, TokenDescription, TopicDescription
+from headrace.core.descriptions import (
+    CommitOutcome,
+    Identity,
+    NewToken,
+    Staged,
+    TokenDescription,
+    TopicDescription,
+)
 from headrace.core.errors import InvalidInput, QuotaExceeded, StageNotFound
 from headrace.core.limits import FETCH_WAIT_SECONDS_MAX
 from headrace.core.names import composed
@@ -119,6 +126,12 @@ def _drop_stages(operation: wire.DropStages, broker: Broker, principal: Principa
     return broker.drop_stages(operation.topic, [principal.stage_name(stage) for stage in operation.stages])
 
 
+def _commit_offsets(operation: wire.CommitOffsets, broker: Broker, _: Principal) -> CommitOutcome | None:
+    """A client that does not ask for a partial commit may be an older one, which expects no answer."""
+    outcome = broker.commit_offsets(*msgspec.structs.astuple(operation))
+    return outcome if operation.partial else None
+
+
 def _publish_staged(operation: wire.PublishStaged, broker: Broker, principal: Principal) -> tuple[int, int]:
     key = None if operation.writer is None else CommitKey(operation.writer, operation.number, operation.fingerprint)
     stages = [Staged(principal.stage_name(stage), rows) for stage, rows in operation.stages]
@@ -141,6 +154,7 @@ _PERFORMERS: Final[dict[type[wire.Operation[Any]], Performer]] = {
     wire.CreateTopic: _create_topic,
     wire.AlterTopic: _alter_topic,
     wire.AwaitOffsets: _await_offsets,
+    wire.CommitOffsets: _commit_offsets,
     wire.PublishStaged: _publish_staged,
     wire.DropStages: _drop_stages,
 }

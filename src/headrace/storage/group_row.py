@@ -16,7 +16,8 @@ import msgspec
 from sqlalchemy import Connection, delete, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from headrace.core.groups.group import Group, Member, ReadFrom
+from headrace.core.groups.group import Group, ReadFrom
+from headrace.core.groups.member import Member
 from headrace.storage.tables import all_consumers, all_groups, all_members, all_topics
 
 # What a change does to its group: commits offsets, concurrently with others; changes it; or may also move it back.
@@ -91,7 +92,7 @@ class GroupRow:
         if before is None or msgspec.structs.replace(before, members={}) != msgspec.structs.replace(group, members={}):
             self._upsert(all_groups, group_values(group))
         if before is None or before.members != group.members:
-            deadlines = [member.deadline_us for member in group.members.values()]
+            deadlines = [member.next_deadline_us for member in group.members.values()]
             members = msgspec.json.encode(group.members).decode()
             self._upsert(all_members, {"members": members, "first_deadline_us": min(deadlines, default=None)})
         self.put_offsets(offsets or {})

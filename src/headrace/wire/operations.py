@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
 import msgspec
 
 from headrace.core.descriptions import (
+    CommitOutcome,
     GroupDescription,
     Identity,
     Membership,
@@ -219,14 +220,18 @@ class JoinGroup(Operation[Membership], tag="join"):
     group: str
     member: str
     session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS
+    # A client from before acknowledgements does not send it: what it should give up is taken at once.
+    max_poll_seconds: float = 0.0
 
 
 class Heartbeat(Operation[Membership], tag="heartbeat"):
-    """Stay a member, and get the current assignment."""
+    """Stay a member, and get the current assignment; acknowledge the partitions that are held, as of a generation."""
 
     need: ClassVar = _READ_AS_GROUP
     group: str
     member: str
+    generation: int | None = None
+    partitions: list[int] | None = None
 
 
 class LeaveGroup(Operation[None], tag="leave"):
@@ -238,8 +243,8 @@ class LeaveGroup(Operation[None], tag="leave"):
     member: str
 
 
-class CommitOffsets(Operation[None], tag="commit"):
-    """Store the next offset to read by partition."""
+class CommitOffsets(Operation[CommitOutcome | None], tag="commit"):
+    """Store the next offset to read by partition; a partial commit answers which partitions it left out."""
 
     need: ClassVar = _READ_AS_GROUP
     method: ClassVar = "commit_offsets"
@@ -247,6 +252,7 @@ class CommitOffsets(Operation[None], tag="commit"):
     offsets: dict[int, int]
     member: int | str | None = None
     generation: int | None = None
+    partial: bool = False
 
 
 class Committed(Operation[dict[int, int]], tag="committed"):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.groups.assignment import owner_of, partitions_of
+from headrace.core.groups.assignment import deal, owner_of, partitions_of, shares
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,16 @@ def test_added_partitions_take_nothing_away(consumers: int, partitions: int, add
     for consumer in range(consumers):
         before = list(partitions_of(consumer, consumers, partitions))
         assert list(partitions_of(consumer, consumers, partitions + added))[: len(before)] == before
+
+
+def test_shares_are_even_and_the_larger_ones_go_to_those_who_own_most() -> None:
+    assert shares({"ann": 0, "bob": 3, "cem": 2}, 5) == {"bob": 2, "cem": 2, "ann": 1}
+    assert shares({"ann": 0, "bob": 0}, 3) == {"ann": 2, "bob": 1}
+
+
+def test_free_partitions_go_to_those_with_the_fewest() -> None:
+    assert deal([7, 3, 5], {"ann": 2, "bob": 0, "cem": 1}, {"ann": 2, "bob": 2, "cem": 2}) == {
+        3: "bob",
+        5: "bob",
+        7: "cem",
+    }

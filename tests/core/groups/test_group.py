@@ -1,4 +1,4 @@
-"""The rules of a group, one by one, and a random life of one in which they must hold together."""
+"""The rules of a group: what may be given, joining, staying, leaving. How partitions move is in test_rebalance."""
 
 from __future__ import annotations
 
@@ -6,42 +6,18 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from headrace.core.errors import (
-    GroupSizeConflict,
-    HeadraceError,
-    InvalidInput,
-    MemberNotFound,
-    PartitionNotOwned,
-    StaleGeneration,
-)
+from headrace.core.errors import GroupSizeConflict, InvalidInput, MemberNotFound
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group
 from headrace.core.limits import (
     GROUP_CONSUMERS_MAX,
-    MICROSECONDS,
+    MAX_POLL_SECONDS_MAX,
     SESSION_TIMEOUT_SECONDS_MAX,
     SESSION_TIMEOUT_SECONDS_MIN,
     TIME_US_MAX,
 )
-
-NOW_US = 1_700_000_000 * MICROSECONDS
-SECOND = MICROSECONDS
-
-
-def group_of(*members: str, timeout_seconds: float = 30.0, now_us: int = NOW_US) -> Group:
-    """An open group whose members joined in this order."""
-    group = Group("readers")
-    for member in members:
-        group = rules.join(group, member, timeout_seconds, now_us)
-    return group
-
-
-def fixed(consumers: int) -> Group:
-    return Group("readers", consumers)
-
+from tests.core.groups.lives import NOW_US, PARTITIONS, SECOND, fixed, group_of, settled
 
 # What may be given
 
@@ -90,8 +66,14 @@ def test_a_session_timeout_within_the_bounds_is_taken(seconds: float) -> None:
 @pytest.mark.parametrize("seconds", [0, -1, 0.09, SESSION_TIMEOUT_SECONDS_MAX + 1, math.nan, math.inf, "30", None])
 def test_any_other_session_timeout_is_refused_and_nobody_joins(seconds: Any) -> None:
     with pytest.raises(InvalidInput) as caught:
-        rules.join(Group("readers"), "ann", seconds, NOW_US)
+        rules.join(Group("readers"), "ann", seconds, NOW_US, PARTITIONS)
     assert (caught.value.field, caught.value.value) == ("session_timeout_seconds", repr(seconds))
+
+
+@pytest.mark.parametrize("seconds", [-1, MAX_POLL_SECONDS_MAX + 1, math.nan, "30", None])
+def test_a_poll_interval_out_of_bounds_is_refused(seconds: Any) -> None:
+    with pytest.raises(InvalidInput, match="max_poll_seconds"):
+        rules.join(Group("readers"), "ann", 30.0, NOW_US, PARTITIONS, seconds)
 
 
 # Order
@@ -103,11 +85,27 @@ def test_fixed_consumers_count_by_index_and_members_by_name() -> None:
     assert Group("readers").order == []
 
 
-def test_partitions_go_round_the_order() -> None:
-    group = group_of("bob", "ann")
-    assert rules.assigned(group, "ann", 5) == [0, 2, 4]
-    assert rules.assigned(group, "bob", 5) == [1, 3]
+def test_fixed_consumers_are_assigned_by_modulo() -> None:
     assert rules.assigned(fixed(3), "2", 6) == [2, 5]
+    assert rules.revoking(fixed(3), "2") == []
+    assert fixed(2).owners(3) == {0: "0", 1: "1", 2: "0"}
+
+
+def test_members_own_even_shares() -> None:
+    group = settled(group_of("bob", "ann"))
+    assert (rules.assigned(group, "bob", 4), rules.assigned(group, "ann", 4)) == ([0, 1], [2, 3])
+    assert group.owners(4) == {0: "bob", 1: "bob", 2: "ann", 3: "ann"}
+
+
+def test_partitions_that_were_just_added_have_no_owner_until_a_heartbeat() -> None:
+    group = group_of("ann")
+    assert rules.is_complete(group, PARTITIONS) and rules.is_complete(fixed(2), 9)
+    assert not rules.is_complete(group, PARTITIONS + 1)
+    grown = rules.heartbeat(group, "ann", NOW_US, PARTITIONS + 1)
+    assert rules.assigned(grown, "ann", PARTITIONS + 1) == [0, 1, 2, 3, 4]
+    assert grown.generation == group.generation + 1
+    # A server that does not know of it yet takes nothing away.
+    assert rules.heartbeat(grown, "ann", NOW_US, PARTITIONS).owners(PARTITIONS) == grown.owners(PARTITIONS + 1)
 
 
 @pytest.mark.parametrize(("group", "member"), [(fixed(2), "2"), (fixed(2), "ann"), (group_of("ann"), "bob")])
@@ -156,7 +154,7 @@ def test_importance_changes_alone_and_without_a_generation() -> None:
 def test_each_newcomer_starts_a_generation_and_a_renewal_none() -> None:
     group = group_of("ann", "bob")
     assert group.generation == 2
-    renewed = rules.join(group, "ann", 60.0, NOW_US + SECOND)
+    renewed = rules.join(group, "ann", 60.0, NOW_US + SECOND, PARTITIONS)
     assert renewed.generation == 2
     assert renewed.members["ann"].deadline_us == NOW_US + 61 * SECOND
     assert renewed.members["bob"] == group.members["bob"]
@@ -164,19 +162,20 @@ def test_each_newcomer_starts_a_generation_and_a_renewal_none() -> None:
 
 def test_nobody_joins_a_group_of_fixed_size() -> None:
     with pytest.raises(GroupSizeConflict, match="fixed size of 2"):
-        rules.join(fixed(2), "ann", 30.0, NOW_US)
+        rules.join(fixed(2), "ann", 30.0, NOW_US, PARTITIONS)
 
 
 def test_joining_takes_out_who_ran_out() -> None:
     later = NOW_US + 30 * SECOND
-    group = rules.join(group_of("ann"), "bob", 30.0, later)
+    group = rules.join(group_of("ann"), "bob", 30.0, later, PARTITIONS)
     assert list(group.members) == ["bob"]
-    assert group.generation == 3
+    assert rules.assigned(group, "bob", PARTITIONS) == [0, 1, 2, 3]
+    assert group.generation == 2
 
 
 def test_a_heartbeat_moves_only_the_own_deadline() -> None:
     group = group_of("ann", "bob")
-    beaten = rules.heartbeat(group, "ann", NOW_US + 10 * SECOND)
+    beaten = rules.heartbeat(group, "ann", NOW_US + 10 * SECOND, PARTITIONS)
     assert beaten.members["ann"].deadline_us == NOW_US + 40 * SECOND
     assert beaten.members["bob"] == group.members["bob"]
     assert beaten.generation == group.generation
@@ -184,152 +183,33 @@ def test_a_heartbeat_moves_only_the_own_deadline() -> None:
 
 def test_a_heartbeat_after_the_deadline_finds_no_member() -> None:
     with pytest.raises(MemberNotFound, match="join again"):
-        rules.heartbeat(group_of("ann"), "ann", NOW_US + 30 * SECOND)
+        rules.heartbeat(group_of("ann"), "ann", NOW_US + 30 * SECOND, PARTITIONS)
 
 
 def test_leaving_starts_a_generation_and_can_be_done_once() -> None:
-    left = rules.leave(group_of("ann", "bob"), "ann")
+    left = rules.leave(group_of("ann", "bob"), "ann", NOW_US, PARTITIONS)
     assert list(left.members) == ["bob"]
     assert left.generation == 3
     with pytest.raises(MemberNotFound):
-        rules.leave(left, "ann")
+        rules.leave(left, "ann", NOW_US, PARTITIONS)
 
 
 def test_a_silent_member_is_out_at_its_own_deadline() -> None:
-    group = rules.join(group_of("ann", timeout_seconds=10.0), "bob", 20.0, NOW_US)
-    assert rules.expire(group, NOW_US + 10 * SECOND - 1) is group
-    without_ann = rules.expire(group, NOW_US + 10 * SECOND)
+    group = rules.join(group_of("ann", timeout_seconds=10.0), "bob", 20.0, NOW_US, PARTITIONS)
+    assert rules.expire(group, NOW_US + 10 * SECOND - 1, PARTITIONS) is group
+    without_ann = rules.expire(group, NOW_US + 10 * SECOND, PARTITIONS)
     assert list(without_ann.members) == ["bob"]
     assert without_ann.generation == group.generation + 1
-    assert rules.expire(without_ann, NOW_US + 20 * SECOND).members == {}
-
-
-def test_a_fixed_group_has_nobody_to_expire() -> None:
-    group = fixed(2)
-    assert rules.expire(group, NOW_US) is group
-
-
-# Committing
-
-
-@pytest.mark.parametrize(
-    ("group", "member", "generation", "partitions"),
-    [
-        (Group("readers"), None, None, [0, 1]),
-        (Group("readers"), None, 0, [0, 1]),
-        (fixed(2), None, None, [0, 1]),
-        (fixed(2), "1", None, [1, 3]),
-        (fixed(2), "0", 0, [0, 2]),
-        (group_of("ann", "bob"), "bob", 2, [1]),
-        (group_of("ann", "bob"), "ann", None, []),
-    ],
-)
-def test_a_commit_to_ones_own_partitions_is_allowed(
-    group: Group, member: str | None, generation: int | None, partitions: list[int]
-) -> None:
-    rules.check_commit(group, member, generation, partitions, NOW_US)
-
-
-@pytest.mark.parametrize(
-    ("member", "generation", "partitions", "error"),
-    [
-        (None, None, [0], GroupSizeConflict),
-        ("eve", None, [0], MemberNotFound),
-        ("ann", 1, [0], StaleGeneration),
-        ("ann", 3, [0], StaleGeneration),
-        ("ann", 2, [0, 1], PartitionNotOwned),
-        ("bob", None, [2], PartitionNotOwned),
-    ],
-)
-def test_any_other_commit_is_refused(
-    member: str | None, generation: int | None, partitions: list[int], error: type[HeadraceError]
-) -> None:
-    with pytest.raises(error):
-        rules.check_commit(group_of("ann", "bob"), member, generation, partitions, NOW_US)
-
-
-def test_a_refused_commit_says_what_it_met() -> None:
-    with pytest.raises(StaleGeneration) as stale:
-        rules.check_commit(group_of("ann", "bob"), "ann", 1, [0], NOW_US)
-    assert (stale.value.generation, stale.value.current) == (1, 2)
-    with pytest.raises(PartitionNotOwned) as foreign:
-        rules.check_commit(group_of("ann", "bob"), "ann", 2, [0, 3], NOW_US)
-    assert (foreign.value.member, foreign.value.partition) == ("ann", 3)
+    assert rules.expire(without_ann, NOW_US + 20 * SECOND, PARTITIONS).members == {}
 
 
 def test_a_seek_is_remembered_by_the_generation_it_began() -> None:
     group = rules.seek(group_of("ann", "bob"))
     assert (group.generation, group.seek_generation) == (3, 3)
-    later = rules.leave(group, "bob")
+    later = rules.leave(group, "bob", NOW_US, PARTITIONS)
     assert (later.generation, later.seek_generation) == (4, 3)
 
 
-def test_what_was_read_before_a_seek_is_not_committed_after_it() -> None:
-    group = rules.seek(group_of("ann", "bob"))
-    for generation in (None, 2):
-        with pytest.raises(StaleGeneration):
-            rules.check_commit(group, "ann", generation, [0], NOW_US)
-    # A heartbeat is no reading.
-    with pytest.raises(StaleGeneration):
-        rules.check_commit(rules.heartbeat(group, "ann", NOW_US), "ann", None, [0], NOW_US)
-    for after in (rules.heartbeat(group, "ann", NOW_US, is_reading=True), rules.join(group, "ann", 30.0, NOW_US)):
-        rules.check_commit(after, "ann", None, [0], NOW_US)
-        rules.check_commit(after, "ann", 3, [0], NOW_US)
-
-
-def test_a_member_whose_session_ran_out_commits_no_more() -> None:
-    group = group_of("ann", "bob")
-    with pytest.raises(MemberNotFound):
-        rules.check_commit(group, "ann", 2, [0], NOW_US + 30 * SECOND)
-
-
-def test_once_all_members_ran_out_the_group_itself_may_commit() -> None:
-    rules.check_commit(group_of("ann"), None, None, [0], NOW_US + 30 * SECOND)
-
-
-def test_the_death_of_another_member_ends_the_generation_of_those_who_live() -> None:
-    group = rules.join(group_of("ann", timeout_seconds=10.0), "bob", 60.0, NOW_US)
-    with pytest.raises(StaleGeneration):
-        rules.check_commit(group, "bob", 2, [1], NOW_US + 11 * SECOND)
-    heard = rules.heartbeat(group, "bob", NOW_US + 11 * SECOND)
-    rules.check_commit(heard, "bob", heard.generation, [0, 1], NOW_US + 11 * SECOND)
-
-
-ACTIONS = st.tuples(
-    st.sampled_from(["join", "leave", "heartbeat", "expire"]), st.sampled_from(["ann", "bob", "cem"]), st.integers(0, 9)
-)
-
-
-@given(st.lists(ACTIONS, max_size=40), st.integers(1, 7))
-def test_in_any_life_of_a_group_owners_change_only_with_the_generation(
-    actions: list[tuple[str, str, int]], partitions: int
-) -> None:
-    group, now_us = Group("readers"), NOW_US
-    deadlines: dict[str, int] = {}
-    for action, member, seconds in actions:
-        now_us += seconds * SECOND
-        before = group
-        alive = {name for name, deadline in deadlines.items() if deadline > now_us}
-        try:
-            if action == "join":
-                group = rules.join(group, member, 10.0, now_us)
-            elif action == "heartbeat":
-                group = rules.heartbeat(group, member, now_us)
-            elif action == "leave":
-                group = rules.leave(group, member)
-            else:
-                group = rules.expire(group, now_us)
-        except MemberNotFound:
-            assert member not in (alive if action == "heartbeat" else before.members)
-            continue
-        if action in ("join", "heartbeat"):
-            deadlines[member] = now_us + 10 * SECOND
-        elif action == "leave":
-            deadlines.pop(member)
-        if action != "leave":
-            deadlines = {name: deadline for name, deadline in deadlines.items() if deadline > now_us}
-        assert {name: known.deadline_us for name, known in group.members.items()} == deadlines
-        is_quiet = action != "leave" and set(before.members) == set(group.members) == alive
-        assert group.generation == before.generation if is_quiet else group.generation > before.generation
-        owned = [partition for name in group.order for partition in rules.assigned(group, name, partitions)]
-        assert sorted(owned) == (list(range(partitions)) if group.order else [])
+def test_a_fixed_group_has_nobody_to_expire() -> None:
+    group = fixed(2)
+    assert rules.expire(group, NOW_US, PARTITIONS) is group

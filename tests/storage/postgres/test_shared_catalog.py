@@ -15,7 +15,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from headrace.core.errors import MemberNotFound, StoreUnavailable, TopicDeleted, TopicExists
 from headrace.core.groups import group as rules
-from headrace.core.groups.group import Group, Member
+from headrace.core.groups.group import Group
+from headrace.core.groups.member import Member
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import Catalog
 from headrace.storage.group_row import GroupRow
@@ -38,7 +39,7 @@ def put(group: Group, offsets: dict[int, int] | None = None) -> Callable[[GroupR
 
 
 def joined(row: GroupRow, member: str, now_us: int = 0) -> Group:
-    group = rules.join(row.group or Group("g"), member, 30, now_us)
+    group = rules.join(row.group or Group("g"), member, 30, now_us, 4)
     row.put(group)
     return group
 

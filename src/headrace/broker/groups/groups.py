@@ -14,6 +14,7 @@ from headrace.broker.clock import Clock, DatabaseTime
 from headrace.broker.groups.store import GroupDraft, GroupStore
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics.topic import Topic
+from headrace.core.descriptions import CommitOutcome
 from headrace.core.errors import (
     GroupNotFound,
     OffsetOutOfRange,
@@ -23,7 +24,8 @@ from headrace.core.errors import (
     StoreUnavailable,
 )
 from headrace.core.groups import group as rules
-from headrace.core.groups.group import Group, ReadFrom
+from headrace.core.groups.commits import check_commit, refusals
+from headrace.core.groups.group import Group, Held, ReadFrom
 from headrace.core.hashing import Int64s
 from headrace.core.settings import TopicSettings
 from headrace.storage.group_row import Reach
@@ -114,27 +116,35 @@ class Groups:
                 return dict(enumerate(ends))
             return {partition: log.first_at(partition, read_from) for partition in range(len(ends))}
 
-    def join(self, name: str, member: str, session_timeout_seconds: float) -> Group:
+    def join(self, name: str, member: str, session_timeout_seconds: float, max_poll_seconds: float) -> Group:
         """Let a member in, or renew it; a group that is not there is made, unless the member is refused."""
         self._check_groups(name)
         seconds, members_max = session_timeout_seconds, self._settings.members_per_group_max
 
         def step(draft: GroupDraft) -> _Step:
-            before = draft.group or Group(name)
-            after = rules.join(before, member, seconds, self._now_us(draft))
+            before, now_us = draft.group or Group(name), self._now_us(draft)
+            after = rules.join(before, member, seconds, now_us, self._partitions, max_poll_seconds)
             if member not in before.members and len(after.members) > members_max:
                 raise QuotaExceeded(f"members in group {name!r}", "broker.members_per_group_max", members_max)
             return _put(draft, after)
 
         return self._take(name, "group", step)
 
-    def heartbeat(self, name: str, member: str, is_reading: bool = False) -> Group:
-        """Renew a member's session."""
-        return self._change(name, lambda group, now_us: rules.heartbeat(group, member, now_us, is_reading))
+    def heartbeat(self, name: str, member: str, held: Held | None = None, is_reading: bool = False) -> Group:
+        """Renew a member's session; the member may say what it holds, or be reading and so hold what it owns."""
+
+        def rule(group: Group, now_us: int) -> Group:
+            return rules.heartbeat(group, member, now_us, self._partitions, held, is_reading)
+
+        return self._change(name, rule)
 
     def leave(self, name: str, member: str) -> Group:
         """Remove a member."""
-        return self._change(name, lambda group, _: rules.leave(group, member))
+        return self._change(name, lambda group, now_us: rules.leave(group, member, now_us, self._partitions))
+
+    @property
+    def _partitions(self) -> int:
+        return self._topic.record.partitions
 
     def _change(self, name: str, rule: Callable[[Group, int], Group]) -> Group:
         """Apply a rule to a group and the time; if its generation changes, all waiters of the topic are woken."""
@@ -170,7 +180,7 @@ class Groups:
 
         def rule(group: Group, now_us: int) -> Group:
             nonlocal expired
-            after = rules.expire(group, now_us)
+            after = rules.expire(group, now_us, self._partitions)
             expired = len(group.members) - len(after.members)
             return after
 
@@ -217,16 +227,36 @@ class Groups:
 
         return positions
 
-    def commit(self, name: str, offsets: Mapping[int, int], member: str | None, generation: int | None) -> None:
-        """Commit that everything below these offsets was read; a commit never moves a group back."""
+    def commit(
+        self,
+        name: str,
+        offsets: Mapping[int, int],
+        member: str | None,
+        generation: int | None,
+        is_partial: bool = False,
+    ) -> CommitOutcome:
+        """Commit that everything below these offsets was read; a commit never moves a group back.
+
+        A partial one leaves out what the member does not own; any other is refused as a whole.
+        """
         self._check_offsets(offsets)
+        refused: list[int] = []
+        current = 0
 
-        def check(group: Group | None, database_us: DatabaseTime | None) -> None:
+        def allowed(group: Group | None, database_us: DatabaseTime | None) -> Mapping[int, int]:
+            nonlocal current
             now_us = self._clock.session_us(database_us)
-            rules.check_commit(self._found(name, group), member, generation, offsets, now_us)
+            found = self._found(name, group)
+            current = found.generation
+            if not is_partial:
+                check_commit(found, member, generation, offsets, now_us)
+                return offsets
+            refused[:] = sorted(refusals(found, member, generation, offsets, now_us))
+            return {partition: offset for partition, offset in offsets.items() if partition not in refused}
 
-        self._book.raise_offsets(name, offsets, check)
+        self._book.raise_offsets(name, allowed)
         self._last_commits_us[name] = self._clock.now_us()
+        return CommitOutcome(refused, current)
 
     def last_commit_us(self, name: str) -> int | None:
         """When a group last committed at this server, if it did."""
@@ -242,7 +272,7 @@ class Groups:
         def raise_(draft: GroupDraft) -> None:
             beyond = {partition: offset + 1}
             now_us = self._now_us(draft)
-            rules.check_commit(self._found(name, draft.group), None, generation, beyond, now_us)
+            check_commit(self._found(name, draft.group), None, generation, beyond, now_us)
             moved.append(draft.raise_offsets(beyond))
 
         return self._certainly(moved, lambda: self._book.change(name, "offsets", raise_))

@@ -23,8 +23,7 @@ class OffsetCommit(Waiter):
     """One consumer's commit, its check, and its outcome."""
 
     group: str
-    offsets: Mapping[int, int]
-    check: Callable[[Group, DatabaseTime], None]
+    check: Callable[[Group, DatabaseTime], Mapping[int, int]]
     is_decided: bool = False
     error: HeadraceError | None = None
 
@@ -68,11 +67,11 @@ def _decide(commits: Sequence[OffsetCommit], groups: Mapping[str, Group], databa
     for commit in commits:
         commit.error = None
         try:
-            commit.check(groups[commit.group], lambda: database_us)
+            allowed = commit.check(groups[commit.group], lambda: database_us)
         except HeadraceError as error:
             commit.error = error
             continue
-        for partition, offset in commit.offsets.items():
+        for partition, offset in allowed.items():
             place = commit.group, partition
             offsets[place] = max(offset, offsets.get(place, 0))
     return offsets

@@ -33,8 +33,8 @@ from headrace.storage.group_row import Reach
 Result = TypeVar("Result")
 
 
-# Refuses a commit of offsets: given the group, and the time of the database if one is shared.
-CommitCheck = Callable[[Group | None, DatabaseTime | None], None]
+# Which offsets of a commit are stored, or raises: given the group, and the time of the database if one is shared.
+CommitCheck = Callable[[Group | None, DatabaseTime | None], Mapping[int, int]]
 
 
 class GroupDraft(Protocol):
@@ -75,7 +75,7 @@ class GroupStore(Protocol):
 
     def change(self, name: str, reach: Reach, work: Callable[[GroupDraft], Result]) -> Result: ...
 
-    def raise_offsets(self, name: str, offsets: Mapping[int, int], check: CommitCheck) -> None: ...
+    def raise_offsets(self, name: str, check: CommitCheck) -> None: ...
 
     def drop_outlived(self, now_us: int, settings: TopicSettings | None = None) -> int: ...
 
@@ -157,9 +157,9 @@ class LocalGroupStore:
             self._topic.check_alive()
             return work(_KeptGroup(self, name))
 
-    def raise_offsets(self, name: str, offsets: Mapping[int, int], check: CommitCheck) -> None:
-        """Store the offsets that are above the present ones, unless the check refuses."""
-        self.change(name, "offsets", partial(_raise, offsets, check))
+    def raise_offsets(self, name: str, check: CommitCheck) -> None:
+        """Store the offsets that the check allows, where they are above the present ones."""
+        self.change(name, "offsets", partial(_raise, check))
 
     def put(self, group: Group, offsets: Mapping[int, int] | None) -> None:
         """Persist a group, then apply it; the caller holds the lock."""
@@ -296,11 +296,11 @@ class SharedGroupStore:
         self._topic.check_alive()
         return self._catalog.change_group(self._topic.record, name, reach, work)
 
-    def raise_offsets(self, name: str, offsets: Mapping[int, int], check: CommitCheck) -> None:
-        """Store the offsets that are above the present ones, unless the check refuses; together with others."""
+    def raise_offsets(self, name: str, check: CommitCheck) -> None:
+        """Store the offsets that the check allows, where they are above the present ones; together with others."""
         self._topic.check_alive()
-        if not self._commits.commit(OffsetCommit(name, offsets, check)):
-            self.change(name, "offsets", partial(_raise, offsets, check))
+        if not self._commits.commit(OffsetCommit(name, check)):
+            self.change(name, "offsets", partial(_raise, check))
 
     def drop_outlived(self, now_us: int, settings: TopicSettings | None = None) -> int:
         """Delete messages past retention; the log itself checks the groups, while none of them can move back."""
@@ -315,6 +315,5 @@ class SharedGroupStore:
         """Does nothing: a change after the end of the topic finds no topic."""
 
 
-def _raise(offsets: Mapping[int, int], check: CommitCheck, draft: GroupDraft) -> None:
-    check(draft.group, draft.database_us)
-    draft.raise_offsets(offsets)
+def _raise(check: CommitCheck, draft: GroupDraft) -> None:
+    draft.raise_offsets(check(draft.group, draft.database_us))

@@ -25,6 +25,7 @@ from headrace.broker.topics.topic import Topic
 from headrace.core.checks import check_seconds, check_whole
 from headrace.core.errors import Closed, Gone, HeadraceError, NotFound, again
 from headrace.core.groups import group as rules
+from headrace.core.groups.group import Group
 from headrace.core.limits import (
     FETCH_BYTES_DEFAULT,
     FETCH_MESSAGES_MAX,
@@ -62,6 +63,7 @@ class Subscription:
         self._buffered = 0
         self._generation: int | None = None
         self._next: dict[int, int] = {}
+        # What `get` returned, until it is committed or another consumer's.
         self._taken: dict[int, int] = {}
         self._renewed_us = clock.monotonic_us()
         self._error: HeadraceError | None = None
@@ -114,12 +116,13 @@ class Subscription:
         self._taken[batch.column("partition")[0].as_py()] = batch.column("offset")[-1].as_py() + 1
         return batch
 
-    def commit(self) -> None:
-        """Commit everything that `get` returned."""
+    def commit(self) -> list[int]:
+        """Commit everything that `get` returned; returns the partitions that another consumer owns by now."""
         with self._lock:
             taken, generation = dict(self._taken), self._generation
-        if taken:
-            self._groups.commit(self.group, taken, self.consumer, generation)
+        if not taken:
+            return []
+        return self._groups.commit(self.group, taken, self.consumer, generation, is_partial=True).refused
 
     def heartbeat(self) -> None:
         """Renew the membership during long processing; `get` does so itself."""
@@ -159,7 +162,7 @@ class Subscription:
                 return
             try:
                 self._topic.check_alive()
-                self._follow_group()
+                self._follow_group(self._known())
                 self._fill_buffer()
             except (NotFound, Gone) as error:
                 # The buffered messages now belong to another member, or to none.
@@ -170,19 +173,32 @@ class Subscription:
             if self._buffer or self._error is not None:
                 self._filled.notify_all()
 
-    def _follow_group(self) -> None:
-        """After a rebalance or new partitions, deliver only what is assigned now."""
+    def _known(self) -> Group:
+        """The group; partitions that were just added are given to members first."""
         group = self._groups.known(self.group)
+        if rules.is_complete(group, self._topic.record.partitions):
+            return group
+        return self._groups.heartbeat(self.group, self.consumer)
+
+    def _follow_group(self, group: Group) -> None:
+        """Deliver what is assigned now: what was kept goes on, the rest of the buffer is another consumer's.
+
+        What `get` returned can be committed until the partition is let go. The caller holds the lock.
+        """
         assigned = rules.assigned(group, self.consumer, self._topic.record.partitions)
-        if group.generation == self._generation and len(assigned) == len(self._next):
+        before, self._generation = self._generation, group.generation
+        if before is None or _starts_over(group, before):
+            self._clear()
+            self._next, self._taken = {}, {}
+        held = {*assigned, *rules.revoking(group, self.consumer)}
+        self._taken = {partition: offset for partition, offset in self._taken.items() if partition in held}
+        if self._next.keys() == set(assigned):
             return
         positions = self._groups.positions(self.group)
-        if group.generation != self._generation:
-            self._clear()
-            self._next = {}
-            self._taken = {}
         self._next = {partition: self._next.get(partition, int(positions[partition])) for partition in assigned}
-        self._generation = group.generation
+        kept = [batch for batch in self._buffer if batch.column("partition")[0].as_py() in self._next]
+        self._buffer = deque(kept)
+        self._buffered = sum(batch.num_rows for batch in kept)
 
     def _clear(self) -> None:
         self._buffer.clear()
@@ -226,17 +242,32 @@ class Subscription:
             return FETCH_WAIT_SECONDS_MAX
         member = group.members.get(self.consumer)
         interval_us = member.session_timeout_us // 3 if member is not None else 0
-        if self._clock.monotonic_us() - self._renewed_us >= interval_us:
+        is_revoking = member is not None and bool(member.revoking)
+        if is_revoking or self._clock.monotonic_us() - self._renewed_us >= interval_us:
             try:
-                self.heartbeat()
+                self._let_go()
             except HeadraceError:
                 # A subscription closed meanwhile has left its group: report that it was closed.
                 if self._error is None:
                     raise
         return interval_us / MICROSECONDS
 
+    def _let_go(self) -> None:
+        """Renew the session of a consumer that asks for more: it is done with what is being revoked."""
+        self._groups.heartbeat(self.group, self.consumer, is_reading=True)
+        with self._lock:
+            if self._error is None:
+                self._follow_group(self._known())
+        self._renewed_us = self._clock.monotonic_us()
+
     def _mark(self) -> None:
         self._delivery.mark(self)
+
+
+def _starts_over(group: Group, before: int) -> bool:
+    """Whether positions of a generation are void: after a seek, in a group made anew, or one of another fixed size."""
+    is_moved = group.seek_generation > before or group.generation < before
+    return is_moved or (group.consumers is not None and group.generation != before)
 
 
 class Dispatcher:

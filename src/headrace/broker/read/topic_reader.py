@@ -19,7 +19,7 @@ from headrace.broker.read.wakeups import ALL_PARTITIONS
 from headrace.broker.topics.registry import OpenTopic
 from headrace.broker.topics.topic import Topic
 from headrace.core.checks import check_whole
-from headrace.core.errors import OffsetOutOfRange, PartitionNotFound, PartitionNotOwned, StaleGeneration
+from headrace.core.errors import OffsetOutOfRange, PartitionNotFound, StaleGeneration
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, ReadFrom
 from headrace.core.limits import FETCH_BYTES_MAX, FETCH_MESSAGES_MAX, MICROSECONDS, SESSION_TIMEOUT_SECONDS_MAX
@@ -139,11 +139,10 @@ class TopicReader:
     ) -> MemberRead:
         """Read the member's partitions, from the group's or the given positions.
 
-        Reading renews the session. An old generation, or a partition of another member, is an error.
+        Reading renews the session and lets go what is being revoked, so commit before. Given positions of partitions
+        that are not the member's are left out. An old generation is an error, and nothing is let go then.
         """
-        present = self._present(check_group_name(group), check_id("member", member))
-        if generation is not None and generation != present.generation:
-            raise StaleGeneration(present.name, generation, present.generation)
+        present = self._present(check_group_name(group), check_id("member", member), generation)
         positions = self._positions(present, member, given)
         batches = self.read(positions, messages_max, bytes_max)
         for batch in batches:
@@ -155,18 +154,19 @@ class TopicReader:
         self._topic.check_alive()
         return self._groups.has_moved(group, generation)
 
-    def _present(self, group: str, member: str) -> Group:
-        """The group, with the member's session renewed."""
-        found = self._groups.get(group)
-        if found.consumers is not None:
-            return found
-        return self._groups.heartbeat(group, member, is_reading=True)
+    def _present(self, group: str, member: str, generation: int | None) -> Group:
+        """The group, with the member's session renewed; raises if it is not in the generation given."""
+        present = self._groups.get(group)
+        is_current = generation is None or generation == present.generation
+        if present.consumers is None:
+            present = self._groups.heartbeat(group, member, is_reading=is_current)
+        # Another server may have moved the group in between.
+        if generation is not None and (not is_current or present.seek_generation > generation):
+            raise StaleGeneration(present.name, generation, present.generation)
+        return present
 
     def _positions(self, group: Group, member: str, given: Mapping[int, int]) -> dict[int, int]:
         assigned = rules.assigned(group, member, self._topic.record.partitions)
-        for partition in given:
-            if partition not in assigned:
-                raise PartitionNotOwned(group.name, member, partition)
         stored, offsets = self._groups.positions(group.name), self.offsets()
         wanted = {partition: given.get(partition, int(stored[partition])) for partition in assigned}
         return {partition: offsets.readable(partition, offset) for partition, offset in wanted.items()}

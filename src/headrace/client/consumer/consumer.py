@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Final
 
@@ -17,12 +16,10 @@ import pyarrow as pa
 
 from headrace import tracing
 from headrace.client import fork
-from headrace.client.consumer.decode import Broken, Decoder, Packed, Passed, Piece, is_packed
-from headrace.client.consumer.fixed_session import FixedSession
-from headrace.client.consumer.membership import GroupSession
-from headrace.client.consumer.prefetch import Prefetch
+from headrace.client.consumer.intake import Intake
 from headrace.client.consumer.progress import ReadProgress
 from headrace.client.consumer.scan import NO_ROWS
+from headrace.client.consumer.session import FixedSession, GroupSession, Session
 from headrace.client.consumer.start import Start, parse_start, positions_at
 from headrace.client.message import Message, messages_of
 from headrace.client.retry import Calls
@@ -31,12 +28,11 @@ from headrace.client.settings import ConsumerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.checks import check_whole
 from headrace.core.descriptions import GroupDescription, Membership
-from headrace.core.errors import Closed, InvalidInput, MemberNotFound, PartitionNotOwned, StaleGeneration, again
+from headrace.core.errors import Closed, InvalidInput
 from headrace.core.limits import FETCH_MESSAGES_DEFAULT, SEQNO_MAX
 from headrace.core.positions import AtTime, Earliest, Latest, read_from
 from headrace.wire.operations import CommitOffsets, Committed, DescribeGroup, RegisterGroup
 
-_TOGETHER_MESSAGES: Final = 4_096
 # How often a commit is retried while the group is rebalanced.
 _COMMIT_ATTEMPTS: Final = 5
 
@@ -69,6 +65,7 @@ class Consumer:
         on_assigned: PartitionsChanged | None = None,
         on_revoked: PartitionsChanged | None = None,
         consumer_index: int | None = None,
+        on_lost: PartitionsChanged | None = None,
     ) -> None:
         self._generation = fork.generation
         self._transport = transport
@@ -78,9 +75,10 @@ class Consumer:
         self._settings = settings
         self._on_assigned = on_assigned or _nothing
         self._on_revoked = on_revoked or _nothing
+        self._on_lost = on_lost or self._on_revoked
         self._calls = Calls(transport, settings.timeout_seconds)
         self._progress = ReadProgress(growing=group is None)
-        self._decoder = Decoder(topic, settings.on_undecodable) if settings.decode else None
+        self._intake = Intake(transport, topic, settings, self._progress, growing=group is None)
         self._reader = message_reader(
             topic,
             settings.serializer,
@@ -89,26 +87,21 @@ class Consumer:
             settings.key_type,
             settings.on_undecodable,
         )
-        # Batches taken from the prefetch that are returned first.
-        self._left: deque[Piece] = deque()
-        self._skipped = 0
         # Partitions whose commit was rejected, until the new assignment is known.
         self._refused: set[int] = set()
         self._closed = False
-        self._session: GroupSession | FixedSession | None = None
-        self._prefetch: Prefetch | None = None
+        self._session: Session | None = None
         if consumer_index is not None:
             _check_index(consumer_index, group, member_id)
         if group is not None:
             if consumer_index is not None:
-                self._session = FixedSession(self._calls, topic, group, consumer_index, self._wake)
+                self._session = FixedSession(self._calls, topic, group, consumer_index, self._intake.wake)
             else:
                 self._calls(RegisterGroup(topic, group, read_from=read_from(self._start)))
                 member = member_id or f"member-{uuid.uuid4().hex[:12]}"
-                seconds = settings.session_timeout_seconds
-                self._session = GroupSession(self._calls, topic, group, member, seconds, self._wake)
+                self._session = GroupSession(self._calls, topic, group, member, settings, self._intake.wake)
             try:
-                self._assign(self._session.known.partitions)
+                self._assign(self._session.known.partitions, [])
             except BaseException:
                 self._end()
                 raise
@@ -166,30 +159,37 @@ class Consumer:
             given = message if self._reader is None else self._reader.read(message)
             progress.rows_given = rows
             if given is None:
-                self._skipped += 1
+                self._intake.skipped += 1
                 continue
             yield given
             if not progress.is_iterating(batch):
                 # A seek or a poll in the loop's body: what is left of the batch is not what comes next here.
                 return
+            if self._session is not None:
+                self._session.polled()
+                if self._session.has_changed:
+                    # The rest is returned after the change, unless its partition is given up.
+                    return
 
     def take(self, max_messages: int = FETCH_MESSAGES_DEFAULT, timeout: float | None = 1.0) -> pa.RecordBatch:
         """As `poll`, for those who `give` the messages out themselves, or `one_by_one`."""
         fork.check(self._generation, "this consumer")
         if self._closed:
             raise Closed("the consumer")
-        if self._settings.auto_commit and self._session is not None:
-            self.commit()
+        if self._session is not None:
+            self._session.polled()
+            if self._settings.auto_commit:
+                self.commit()
         rest = self._progress.take_rest()
         if rest is not None:
-            self._left.appendleft(rest)
+            self._intake.put_back(rest)
         deadline = None if timeout is None else time.monotonic() + timeout
         started_ns = 0 if tracing.active is None else time.time_ns()
         while True:
             if self._session is not None and self._session.has_changed:
-                self._rebalance()
+                self._rebalance(self._session)
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            batch = self._gathered(max_messages, left)
+            batch = self._intake.gather(max_messages, left)
             if batch is not None:
                 if tracing.active is not None:
                     tracing.active.received(self._topic, self._group, batch, started_ns or time.time_ns())
@@ -197,54 +197,10 @@ class Consumer:
             if left == 0.0 or self._closed:
                 return NO_ROWS
 
-    def _gathered(self, max_messages: int, timeout: float | None) -> pa.RecordBatch | None:
-        """What is there, up to so many messages, waiting for the first. Small batches are put together, large ones are
-        given as they came, since putting together is copying."""
-        assert self._prefetch is not None, "the consumer is open"
-        parts: list[pa.RecordBatch] = []
-        rows = 0
-        while rows < min(max_messages, _TOGETHER_MESSAGES):
-            if not self._left:
-                taken = self._prefetch.take(0.0 if parts else timeout)
-                if taken is None:
-                    break
-                is_plain = self._decoder is None or not is_packed(taken)
-                self._left.append(taken if is_plain else Packed(taken))
-            piece = self._left[0]
-            if not isinstance(piece, pa.RecordBatch):
-                if parts:
-                    # Met once what is before it was given out.
-                    break
-                self._meet(piece)
-                continue
-            self._left.popleft()
-            room = max_messages - rows
-            if piece.num_rows > room:
-                self._left.appendleft(piece.slice(room))
-                piece = piece.slice(0, room)
-            parts.append(piece)
-            rows += piece.num_rows
-        if not parts:
-            return None
-        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-
-    def _meet(self, piece: Passed | Broken | Packed) -> None:
-        """The next message, which cannot be decoded; everything before it was returned."""
-        if isinstance(piece, Broken):
-            # It stays where it is, and is met again unless a seek leads past it.
-            raise again(piece.error)
-        self._left.popleft()
-        if isinstance(piece, Passed):
-            self._skipped += piece.count
-            self._progress.pass_over(piece.positions)
-            return
-        assert self._decoder is not None, "without a decoder nothing is packed"
-        self._left.extendleft(reversed(self._decoder.pieces(piece.batch)))
-
     @property
     def skipped(self) -> int:
         """The number of messages that were skipped because their values cannot be decoded."""
-        return self._skipped
+        return self._intake.skipped
 
     # Positions
 
@@ -284,56 +240,59 @@ class Consumer:
         """Commit the messages returned so far; in a loop over messages, up to the current one.
 
         Returns the partitions that could not be committed, usually none: they belong to another member now, or a seek
-        moved the group. Their messages since the last commit are delivered again, here or to the other member.
+        moved the group. Their messages since the last commit are delivered again, here or to the other member. A
+        rebalance is never an error.
         """
         fork.check(self._generation, "this consumer")
         if self._group is None or self._session is None:
             raise InvalidInput("group", "none", "only a consumer with a group can commit")
         offsets = self._progress.uncommitted()
-        present, kept = self._session.known, offsets
-        for _ in range(_COMMIT_ATTEMPTS):
-            try:
-                if kept:
-                    self._commit(kept, present.generation)
-                break
-            except (StaleGeneration, MemberNotFound, PartitionNotOwned):
-                present = self._session.renew()
-                kept = self._still_valid(offsets, present)
-        else:
-            # A group that changes this quickly: the next commit tries again.
-            return sorted(offsets)
-        refused = sorted(offsets.keys() - kept.keys())
-        self._progress.committed(refused)
+        refused = self._commit(offsets, self._session)
+        self._progress.committed(offsets)
         self._refused.update(refused)
         return refused
 
-    def _still_valid(self, offsets: dict[int, int], present: Membership) -> dict[int, int]:
-        """Of positions of the membership taken up last those that may be committed in the present one."""
-        assert self._session is not None, "only members commit"
-        if _was_moved(self._session.known, present):
-            return {}
-        return {partition: offset for partition, offset in offsets.items() if partition in present.partitions}
+    def _commit(self, offsets: dict[int, int], session: Session) -> list[int]:
+        """Commit what this consumer owns; returns the partitions that it does not.
 
-    def _commit(self, offsets: dict[int, int], generation: int) -> None:
-        assert self._session is not None and self._group is not None, "only members commit"
-        self._calls(CommitOffsets(self._topic, self._group, offsets, self._session.member, generation))
-        self._progress.committed(offsets)
+        What is refused is tried again by the present membership, which may own it since.
+        """
+        assert self._group is not None, "only members commit"
+        present, left, lost = session.known, offsets, list[int]()
+        for _ in range(_COMMIT_ATTEMPTS):
+            if not left:
+                break
+            operation = CommitOffsets(self._topic, self._group, left, session.member, present.generation, partial=True)
+            outcome = self._calls(operation)
+            assert outcome is not None, "a partial commit has an outcome"
+            refused = outcome.refused
+            if refused:
+                present = session.renew()
+            elif outcome.generation != present.generation:
+                session.look_soon()
+            owned = set() if _was_moved(session.known, present) else {*present.partitions, *present.revoking}
+            lost += [partition for partition in refused if partition not in owned]
+            left = {partition: left[partition] for partition in refused if partition in owned}
+        return sorted([*lost, *left])
 
     # Partitions
 
-    def _assign(self, partitions: Iterable[int]) -> None:
+    def _assign(self, partitions: Iterable[int], lost: Collection[int]) -> None:
         """Start reading the partitions of a new membership: kept ones continue, others start at the committed offsets.
 
-        So do those whose commit was rejected: what was returned from them does not count.
+        So do those whose commit was rejected: what was returned from them does not count. One that was lost and is
+        back continues behind whatever was committed meanwhile.
         """
         assert self._group is not None, "only members are assigned"
         present = self._progress.positions()
-        gained = [partition for partition in partitions if partition not in present]
-        kept = [partition for partition in partitions if partition in present and partition not in self._refused]
-        positions = {partition: present[partition] for partition in kept}
+        gained = [partition for partition in partitions if partition not in present or partition in lost]
+        kept = {partition: present[partition] for partition in partitions if partition in present}
+        kept = {partition: offset for partition, offset in kept.items() if partition not in self._refused}
+        positions = {partition: offset for partition, offset in kept.items() if partition not in lost}
         moved = [partition for partition in partitions if partition not in positions]
         if moved:
-            positions |= self._group_positions(moved)
+            committed = self._group_positions(moved)
+            positions |= {each: max(offset, kept.get(each, offset)) for each, offset in committed.items()}
         self._progress.committed(moved)
         self._refused.clear()
         self._follow(positions)
@@ -349,46 +308,36 @@ class Consumer:
             positions |= {partition: begins[partition] for partition in partitions if partition not in committed}
         return positions
 
-    def _rebalance(self) -> None:
-        assert self._session is not None, "only members are rebalanced"
+    def _rebalance(self, session: Session) -> None:
+        """Take up the present membership; called between polls, so that nothing changes during processing.
+
+        Partitions that are revoked are still owned here: the callback may commit. Then they are let go.
+        """
         if self._settings.auto_commit:
             self.commit()
-        before, present = self._session.known, self._session.take_up()
-        lost = [partition for partition in self.assignment if partition not in present.partitions]
+        view = session.present()
+        before, present = session.known, view.membership
+        is_rejoined, held = session.is_rejoined(view), self.assignment
+        owned = set() if is_rejoined else {*present.partitions, *present.revoking}
+        lost = [partition for partition in held if partition not in owned]
+        revoked = [partition for partition in held if partition in owned and partition in present.revoking]
+        if isinstance(session, FixedSession):
+            revoked, lost = lost, revoked
+        if revoked:
+            self._on_revoked(revoked)
         if lost:
-            self._on_revoked(lost)
+            self._on_lost(lost)
         if _was_moved(before, present):
             # What was read before counts no more.
             self._refused.update(present.partitions)
-        try:
-            self._assign(present.partitions)
-        except BaseException:
-            # Not taken up: the next poll finds the change again, instead of reading on with the partitions of before.
-            self._session.known = before
-            raise
+        if self._refused or lost or held != sorted(present.partitions):
+            # If it fails, the next poll finds the change again, instead of reading on with the partitions of before.
+            self._assign(present.partitions, lost)
+        session.hold(view)
 
     def _follow(self, positions: dict[int, int]) -> None:
-        if self._prefetch is not None:
-            self._prefetch.close()
-        self._left.clear()
         self._progress.begin(positions)
-        settings = self._settings
-        self._prefetch = Prefetch(
-            self._transport,
-            self._topic,
-            positions,
-            settings.max_prefetch_bytes,
-            settings.timeout_seconds,
-            mixed=True,
-            growing=self._group is None,
-        )
-        if self._closed:
-            # By another thread, which may have closed only the one before.
-            self._prefetch.close()
-
-    def _wake(self) -> None:
-        if self._prefetch is not None:
-            self._prefetch.wake()
+        self._intake.follow(positions)
 
     # Ending
 
@@ -405,8 +354,7 @@ class Consumer:
 
     def _end(self) -> None:
         self._closed = True
-        if self._prefetch is not None:
-            self._prefetch.close()
+        self._intake.close()
         if self._session is not None:
             self._session.close()
 

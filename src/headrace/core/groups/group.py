@@ -1,27 +1,34 @@
-"""The rules of a group: its members and generations, and who may commit which offsets.
+"""The rules of a group: its members and generations, and what each of them reads.
 
 A group is a value; every rule takes one and returns the next. Two kinds share one shape: a fixed group has a set
 number of consumers, known by their index; the members of an open group join and leave by themselves, and one that
-does not send heartbeats is removed after its session timeout. The generation grows whenever the owners of partitions
-may have changed, so that a former member cannot overwrite the commits of its successor.
+does not send heartbeats is removed after its session timeout. How their partitions change hands is in `rebalance`,
+which offsets they may commit in `commits`.
+
+The generation grows whenever a partition gets another owner or is revoked, a member joins or leaves, or an operator
+moves the group: a partition has one owner in a generation.
 
 A seek moves the group's offsets and starts a generation too, which the group remembers (`seek_generation`): positions
-of an earlier generation are invalid after it. Committing them is an error, and a
-member that learns of the seek continues at the committed offsets, in all of its partitions.
+of an earlier generation are invalid after it. Committing them is an error, and a member that learns of the seek
+continues at the committed offsets, in all of its partitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from headrace.core.checks import check_number, check_whole
-from headrace.core.errors import GroupSizeConflict, InvalidInput, MemberNotFound, PartitionNotOwned, StaleGeneration
+from headrace.core.errors import GroupSizeConflict, InvalidInput, MemberNotFound
 from headrace.core.groups.assignment import owner_of, partitions_of
+from headrace.core.groups.member import Member
+from headrace.core.groups.rebalance import is_settled, let_all_go, let_go, rebalance
 from headrace.core.limits import (
     GROUP_CONSUMERS_MAX,
+    MAX_POLL_SECONDS,
+    MAX_POLL_SECONDS_MAX,
     MICROSECONDS,
     SESSION_TIMEOUT_SECONDS_MAX,
     SESSION_TIMEOUT_SECONDS_MIN,
@@ -30,17 +37,6 @@ from headrace.core.limits import (
 
 # Where a group starts: at the oldest message, at the end, or at the first message at or after a time in microseconds.
 ReadFrom = Literal["earliest", "latest"] | int
-
-
-class Member(msgspec.Struct, frozen=True):
-    """A member of an open group, with its session timeout and the time when its session expires.
-
-    `read_generation` is the generation in which it joined or last fetched; commits without a generation use it.
-    """
-
-    session_timeout_us: int
-    deadline_us: int
-    read_generation: int = 0
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -63,6 +59,19 @@ class Group(msgspec.Struct, frozen=True):
         if self.consumers is not None:
             return [str(index) for index in range(self.consumers)]
         return sorted(self.members)
+
+    def owners(self, partitions: int) -> dict[int, str]:
+        """The consumer of each partition that has one."""
+        if self.consumers is not None:
+            return {partition: str(owner_of(partition, self.consumers)) for partition in range(partitions)}
+        return {partition: name for name, member in self.members.items() for partition in member.owned}
+
+
+class Held(NamedTuple):
+    """What a member says it reads: of the partitions given to it up to a generation, these."""
+
+    generation: int
+    partitions: Iterable[int]
 
 
 def check_consumers(consumers: object) -> int:
@@ -91,6 +100,11 @@ def check_session_timeout(seconds: object) -> float:
     return check_number("session_timeout_seconds", seconds, SESSION_TIMEOUT_SECONDS_MIN, SESSION_TIMEOUT_SECONDS_MAX)
 
 
+def check_max_poll(seconds: object) -> float:
+    """How long a member may go without a poll; 0 if it does not acknowledge what it lets go."""
+    return check_number("max_poll_seconds", seconds, 0, MAX_POLL_SECONDS_MAX)
+
+
 def register(group: Group, consumers: int | None, important: bool | None) -> Group:
     """Register a group again: what is given is changed, and another size starts a new generation."""
     if important is not None:
@@ -103,39 +117,58 @@ def register(group: Group, consumers: int | None, important: bool | None) -> Gro
     return msgspec.structs.replace(group, consumers=consumers, generation=group.generation + 1)
 
 
-def join(group: Group, member: str, session_timeout_seconds: float, now_us: int) -> Group:
+def join(
+    group: Group,
+    member: str,
+    session_timeout_seconds: float,
+    now_us: int,
+    partitions: int,
+    max_poll_seconds: float = MAX_POLL_SECONDS,
+) -> Group:
     """Let a member in, or renew it; a member that is in already does not disturb the others."""
     if group.consumers is not None:
         raise GroupSizeConflict(group.name, f"it has a fixed size of {group.consumers}: nobody can join it")
     timeout_us = int(check_session_timeout(session_timeout_seconds) * MICROSECONDS)
-    group = expire(group, now_us)
-    generation = group.generation + (0 if member in group.members else 1)
-    members = {**group.members, member: Member(timeout_us, now_us + timeout_us, generation)}
-    return msgspec.structs.replace(group, members=members, generation=generation)
+    release_us = int(check_max_poll(max_poll_seconds) * MICROSECONDS)
+    alive = _alive(group, now_us)
+    known = alive.get(member)
+    owned, revoking = ({}, {}) if known is None else (known.owned, known.revoking)
+    joined = Member(timeout_us, now_us + timeout_us, 0, owned, revoking, release_us)
+    group = _settle(group, {**alive, member: joined}, partitions, now_us)
+    return _renew(group, member, read_generation=group.generation)
 
 
-def heartbeat(group: Group, member: str, now_us: int, is_reading: bool = False) -> Group:
-    """Keep a member in; one that reads does so from positions of the present generation."""
-    group = expire(group, now_us)
-    known = _member(group, member)
-    read_generation = group.generation if is_reading else known.read_generation
-    renewed = Member(known.session_timeout_us, now_us + known.session_timeout_us, read_generation)
-    return msgspec.structs.replace(group, members={**group.members, member: renewed})
+def heartbeat(
+    group: Group, member: str, now_us: int, partitions: int, held: Held | None = None, is_reading: bool = False
+) -> Group:
+    """Keep a member in, which may acknowledge what it holds.
+
+    One that reads has let go all that is being revoked, and reads from positions of the present generation.
+    """
+    alive = _alive(group, now_us)
+    known = alive.get(member)
+    if known is None:
+        raise MemberNotFound(group.name, member)
+    if is_reading:
+        known = let_all_go(known)
+    elif held is not None:
+        known = let_go(known, held.generation, held.partitions)
+    renewed = msgspec.structs.replace(known, deadline_us=now_us + known.session_timeout_us)
+    group = _settle(group, {**alive, member: renewed}, partitions, now_us)
+    return _renew(group, member, read_generation=group.generation) if is_reading else group
 
 
-def leave(group: Group, member: str) -> Group:
-    """Let a member go."""
-    _member(group, member)
-    members = {name: other for name, other in group.members.items() if name != member}
-    return msgspec.structs.replace(group, members=members, generation=group.generation + 1)
+def leave(group: Group, member: str, now_us: int, partitions: int) -> Group:
+    """Let a member go: the others get its partitions."""
+    if member not in group.members:
+        raise MemberNotFound(group.name, member)
+    others = {name: other for name, other in group.members.items() if name != member}
+    return _settle(group, others, partitions, now_us)
 
 
-def expire(group: Group, now_us: int) -> Group:
-    """The group without the members whose session has run out."""
-    alive = {name: member for name, member in group.members.items() if member.deadline_us > now_us}
-    if len(alive) == len(group.members):
-        return group
-    return msgspec.structs.replace(group, members=alive, generation=group.generation + 1)
+def expire(group: Group, now_us: int, partitions: int) -> Group:
+    """The group without the members whose session has run out, and without what was not let go in time."""
+    return _settle(group, _alive(group, now_us), partitions, now_us)
 
 
 def seek(group: Group) -> Group:
@@ -145,38 +178,49 @@ def seek(group: Group) -> Group:
 
 
 def assigned(group: Group, member: str, partitions: int) -> list[int]:
-    """The partitions of one member or fixed consumer."""
-    order = group.order
-    if member not in order:
-        raise MemberNotFound(group.name, member)
-    return list(partitions_of(order.index(member), len(order), partitions))
+    """The partitions that one member or fixed consumer should read."""
+    if group.consumers is not None and member in group.order:
+        return list(partitions_of(int(member), group.consumers, partitions))
+    return _member(group, member).reads
 
 
-def check_commit(
-    group: Group, member: str | None, generation: int | None, partitions: Iterable[int], now_us: int
-) -> None:
-    """Refuse a commit of an old generation, of a stranger, or to a partition of another.
+def revoking(group: Group, member: str) -> list[int]:
+    """The partitions that one member should let go; a fixed consumer has none."""
+    return [] if group.consumers is not None else sorted(_member(group, member).revoking)
 
-    A member that does not say its generation is taken to commit what it fetched last: refused if a seek came since.
-    Without a member the group itself commits: that is for readers that divide the work by other means, and only as
-    long as no members are in it.
-    """
-    group = expire(group, now_us)
-    order = group.order
-    if member is None and group.members:
-        rule = f"it has {len(group.members)} members: commit as one of them"
-        raise GroupSizeConflict(group.name, rule)
-    if member is not None and member not in order:
-        raise MemberNotFound(group.name, member)
-    if generation is not None and generation != group.generation:
-        raise StaleGeneration(group.name, generation, group.generation)
-    known = group.members.get(member or "")
-    if generation is None and known is not None and known.read_generation < group.seek_generation:
-        raise StaleGeneration(group.name, known.read_generation, group.generation)
-    if member is not None:
-        for partition in partitions:
-            if order[owner_of(partition, len(order))] != member:
-                raise PartitionNotOwned(group.name, member, partition)
+
+def is_complete(group: Group, partitions: int) -> bool:
+    """Whether every partition has an owner; partitions that were just added have none until a heartbeat."""
+    return group.consumers is not None or is_settled(group.members, partitions, now_us=0)
+
+
+def is_alive(member: Member, now_us: int) -> bool:
+    """Whether the member's session has not run out."""
+    return member.deadline_us > now_us
+
+
+def _alive(group: Group, now_us: int) -> dict[str, Member]:
+    return {name: member for name, member in group.members.items() if is_alive(member, now_us)}
+
+
+def _settle(group: Group, members: Mapping[str, Member], partitions: int, now_us: int) -> Group:
+    """The group with these members and everything given and revoked: a new generation if it is not as before."""
+    is_same = {name: member.owned for name, member in members.items()} == _owned(group)
+    if is_same and is_settled(members, partitions, now_us):
+        unchanged = members == group.members
+        return group if unchanged else msgspec.structs.replace(group, members=dict(members))
+    generation = group.generation + 1
+    settled = rebalance(members, partitions, generation, now_us)
+    return msgspec.structs.replace(group, members=settled, generation=generation)
+
+
+def _owned(group: Group) -> dict[str, dict[int, int]]:
+    return {name: member.owned for name, member in group.members.items()}
+
+
+def _renew(group: Group, member: str, read_generation: int) -> Group:
+    renewed = msgspec.structs.replace(group.members[member], read_generation=read_generation)
+    return msgspec.structs.replace(group, members={**group.members, member: renewed})
 
 
 def _member(group: Group, member: str) -> Member:

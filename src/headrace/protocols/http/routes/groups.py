@@ -25,6 +25,10 @@ from headrace.wire.operations import RegisterGroup
 
 TimeMicroseconds = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX, description="microseconds since 1970, UTC")]
 Place = Literal["earliest", "latest"] | TimeMicroseconds
+# The partitions that a partial commit left out, separated by commas.
+REFUSED_HEADER = "headrace-refused"
+# The generation of the group when it was asked.
+GENERATION_HEADER = "headrace-generation"
 Positions = Annotated[list[Position], msgspec.Meta(max_length=PARTITIONS_MAX)]
 
 
@@ -57,13 +61,16 @@ class CommitIn(msgspec.Struct, forbid_unknown_fields=True):
     """Offsets to commit: everything below them was read.
 
     member: the committing member, or the index of a consumer of a fixed group; if omitted, the group itself commits.
-    generation: reject the commit if the group was rebalanced since; if a member omits it, the commit is rejected only
-        if a seek moved the group since the member last fetched or joined.
+    generation: reject the commit if a seek moved the group since, or a partition had another owner; if a member omits
+        it, the commit is rejected only if a seek moved the group since the member last fetched or joined.
+    partial: leave out partitions that the member no longer owns, instead of rejecting the commit; the header
+        `headrace-refused` of the answer lists them.
     """
 
     offsets: Positions
     member: Annotated[str, msgspec.Meta(min_length=1, max_length=ID_CHARACTERS_MAX)] | None = None
     generation: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    partial: bool = False
 
 
 class SeekIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -180,12 +187,16 @@ async def committed_offsets(
 )
 async def commit_offsets(
     request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
-) -> None:
+) -> Response[None]:
     """Store the next offset to read of each partition. A commit never moves back; use seek for that."""
     data = await read(request, CommitIn)
     offsets = mapped("offsets", data.offsets)
-    commit = bridge.broker.commit_offsets
-    await bridge.call(commit, unquoted(topic), unquoted(group), offsets, data.member, data.generation)
+    commit, by = bridge.broker.commit_offsets, (data.member, data.generation, data.partial)
+    outcome = await bridge.call(commit, unquoted(topic), unquoted(group), offsets, *by)
+    headers = {GENERATION_HEADER: str(outcome.generation)}
+    if outcome.refused:
+        headers[REFUSED_HEADER] = ",".join(map(str, outcome.refused))
+    return Response(None, headers=headers)
 
 
 @post(

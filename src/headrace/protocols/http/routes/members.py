@@ -15,6 +15,8 @@ from headrace.core.descriptions import Membership
 from headrace.core.limits import (
     FETCH_BYTES_DEFAULT,
     FETCH_MESSAGES_DEFAULT,
+    MAX_POLL_SECONDS,
+    MAX_POLL_SECONDS_MAX,
     SESSION_TIMEOUT_SECONDS,
     SESSION_TIMEOUT_SECONDS_MAX,
     SESSION_TIMEOUT_SECONDS_MIN,
@@ -34,22 +36,34 @@ from headrace.protocols.http.requests.parameters import EncodingParameter, MaxBy
 from headrace.protocols.http.requests.positions import Position, listed
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.requests.strict_json import read
+from headrace.protocols.http.routes.groups import GENERATION_HEADER
 from headrace.wire.json import Encoding, MessageOut
-
-GENERATION_HEADER = "headrace-generation"
 
 
 class JoinIn(msgspec.Struct, forbid_unknown_fields=True):
-    """How a member joins: one without a heartbeat for its session timeout is removed."""
+    """How a member joins: one without a heartbeat for its session timeout is removed.
+
+    max_poll_seconds: how long it may take to let go a partition that is being revoked; 0 takes it at once.
+    """
 
     session_timeout_seconds: Annotated[
         float, msgspec.Meta(ge=SESSION_TIMEOUT_SECONDS_MIN, le=SESSION_TIMEOUT_SECONDS_MAX)
     ] = SESSION_TIMEOUT_SECONDS
+    max_poll_seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_POLL_SECONDS_MAX)] = MAX_POLL_SECONDS
+
+
+class HeartbeatIn(msgspec.Struct, forbid_unknown_fields=True):
+    """What a member acknowledges, if anything: the partitions that it holds, as of a generation that it was told."""
+
+    generation: int | None = None
+    partitions: list[int] | None = None
 
 
 class MemberOut(msgspec.Struct):
-    """The state of a member: the group's generation and the member's partitions.
+    """The state of a member: the group's generation and the partitions to read.
 
+    revoking: partitions that the member still owns and should let go: commit, then fetch, or acknowledge with a
+        heartbeat that names only the others.
     seek_generation: the generation that the last seek started; a member with an earlier one drops its positions and
         continues at the committed offsets.
     """
@@ -59,12 +73,13 @@ class MemberOut(msgspec.Struct):
     generation: int
     partitions: list[int]
     seek_generation: int = 0
+    revoking: list[int] = []
 
     @classmethod
     def of(cls, membership: Membership) -> MemberOut:
         """A membership of the broker as JSON."""
         of = membership
-        return cls(of.group, of.member, of.generation, of.partitions, of.seek_generation)
+        return cls(of.group, of.member, of.generation, of.partitions, of.seek_generation, of.revoking)
 
 
 class MemberMessages(msgspec.Struct):
@@ -82,7 +97,7 @@ _MEMBER = MemberOut("billing", "worker-1", 3, [0, 2])
     "/topics/{topic:str}/groups/{group:str}/members/{member:str}",
     opt={
         "operation": "join",
-        "docs": Docs(body=JoinIn, given=JoinIn(30.0), answer=MemberOut, example=_MEMBER, errors=(404, 409)),
+        "docs": Docs(body=JoinIn, given=JoinIn(30.0, 300.0), answer=MemberOut, example=_MEMBER, errors=(404, 409)),
     },
     tags=["members"],
     summary="Join a group",
@@ -96,23 +111,34 @@ async def join_group(
 ) -> MemberOut:
     """Join a group, or renew the membership; the group is created if it does not exist."""
     data = await read(request, JoinIn)
-    join, seconds = bridge.broker.join_group, data.session_timeout_seconds
-    return MemberOut.of(await bridge.call(join, unquoted(topic), unquoted(group), unquoted(member), seconds))
+    join, seconds = bridge.broker.join_group, (data.session_timeout_seconds, data.max_poll_seconds)
+    return MemberOut.of(await bridge.call(join, unquoted(topic), unquoted(group), unquoted(member), *seconds))
 
 
 @post(
     "/topics/{topic:str}/groups/{group:str}/members/{member:str}/heartbeat",
     status_code=200,
-    opt={"operation": "heartbeat", "docs": Docs(answer=MemberOut, example=_MEMBER, errors=(404,))},
+    opt={
+        "operation": "heartbeat",
+        "docs": Docs(body=HeartbeatIn, given=HeartbeatIn(3, [0, 2]), answer=MemberOut, example=_MEMBER, errors=(404,)),
+    },
     tags=["members"],
     summary="Send a heartbeat",
 )
 async def heartbeat(
-    topic: FromPath[str], group: FromPath[str], member: FromPath[str], bridge: NamedDependency[Bridge]
+    request: Request[Any, Any, Any],
+    topic: FromPath[str],
+    group: FromPath[str],
+    member: FromPath[str],
+    bridge: NamedDependency[Bridge],
 ) -> MemberOut:
-    """Renew the membership and get the current assignment; fetching renews it too."""
-    beat = bridge.broker.heartbeat
-    return MemberOut.of(await bridge.call(beat, unquoted(topic), unquoted(group), unquoted(member)))
+    """Renew the membership and get the current assignment; fetching renews it too.
+
+    The body may be empty. With one, the member acknowledges which partitions it holds, and lets the others go.
+    """
+    data = await read(request, HeartbeatIn) if await request.body() else HeartbeatIn()
+    beat, held = bridge.broker.heartbeat, (data.generation, data.partitions)
+    return MemberOut.of(await bridge.call(beat, unquoted(topic), unquoted(group), unquoted(member), *held))
 
 
 @delete(
@@ -124,7 +150,7 @@ async def heartbeat(
 async def leave_group(
     topic: FromPath[str], group: FromPath[str], member: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> None:
-    """Leave a group; the other members get its partitions at once."""
+    """Leave a group; the other members get its partitions at once. Commit before."""
     await bridge.call(bridge.broker.leave_group, unquoted(topic), unquoted(group), unquoted(member))
 
 
@@ -151,7 +177,7 @@ async def fetch_as_member(
     wakes: NamedDependency[LoopWakeups],
     leases: NamedDependency[Leases],
     generation: Annotated[
-        int | None, QueryParameter(description="fail if the group was rebalanced since this generation", ge=0)
+        int | None, QueryParameter(description="fail if the group has another generation; nothing is let go then", ge=0)
     ] = None,
     positions: Annotated[
         str | None,
@@ -165,7 +191,11 @@ async def fetch_as_member(
     wait_seconds: WaitSeconds = 0.0,
     encoding: EncodingParameter = "text",
 ) -> Response[Any]:
-    """Read the member's partitions in turns. A consumer of a fixed group uses its index as its name."""
+    """Read the member's partitions in turns. A consumer of a fixed group uses its index as its name.
+
+    A fetch lets go the partitions that are being revoked, so commit what was fetched before. Positions of partitions
+    that are not the member's are left out, and the answer lists those that are.
+    """
     is_arrow = wants_arrow(request)
     reader = await bridge.reader(unquoted(topic))
     names = (unquoted(group), unquoted(member))

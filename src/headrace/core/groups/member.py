@@ -1,0 +1,33 @@
+"""A member of an open group, as a value: its session, and the partitions it owns."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Member(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A member of an open group.
+
+    deadline_us: when its session expires, `session_timeout_us` after its last heartbeat.
+    read_generation: the generation in which it joined or last fetched; commits without a generation use it.
+    owned: the partitions it may read and commit, each with the generation in which it was given.
+    revoking: those of them that it should let go, each with the time at which they are taken from it.
+    release_timeout_us: how long it may take to let a partition go; 0 if it does not acknowledge.
+    """
+
+    session_timeout_us: int
+    deadline_us: int
+    read_generation: int = 0
+    owned: dict[int, int] = {}
+    revoking: dict[int, int] = {}
+    release_timeout_us: int = 0
+
+    @property
+    def reads(self) -> list[int]:
+        """The partitions that it should read: those it owns and need not let go."""
+        return sorted(self.owned.keys() - self.revoking.keys())
+
+    @property
+    def next_deadline_us(self) -> int:
+        """When its session ends, or the time to let a partition go."""
+        return min([self.deadline_us, *self.revoking.values()])

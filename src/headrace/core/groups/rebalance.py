@@ -1,0 +1,97 @@
+"""Rebalancing in two phases: a partition is revoked, and given to another member once its owner has let it go.
+
+    free ──give──► owned ──revoke──► revoking ──let go, or out of time──► free
+                     ▲                   │
+                     └── needed here ────┘
+
+A partition has one owner at a time: the member in whose `owned` it is, also while it is being revoked, so that the
+owner can still commit. It becomes free when its owner names it no more in an acknowledgement, leaves, loses its
+session, or does not let go in time. In the same step a free partition is given to the next owner, so none stays
+without one as long as there are members.
+
+Each partition is owned since a generation. An acknowledgement names the generation it knows: it says nothing about
+partitions given later, so that one which arrives late or twice takes nothing from a member.
+
+A member with a release timeout of 0 does not acknowledge (a client from before this protocol): what it should give up
+is taken at once, and its commits to it are refused. That is safe, and may deliver messages twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from headrace.core.groups.assignment import deal, shares
+from headrace.core.groups.member import Member
+
+Members = Mapping[str, Member]
+
+
+def is_settled(members: Members, partitions: int, now_us: int) -> bool:
+    """Whether every partition has an owner and none that is being revoked is overdue: then nothing is to be done."""
+    if any(until_us <= now_us for member in members.values() for until_us in member.revoking.values()):
+        return False
+    return not members or sum(len(member.owned) for member in members.values()) >= partitions
+
+
+def let_go(member: Member, generation: int, held: Iterable[int]) -> Member:
+    """The member after it said which partitions it holds, of those given to it up to a generation."""
+    holds = set(held)
+    gone = {each for each, since in member.owned.items() if since <= generation and each not in holds}
+    return _without(member, gone) if gone else member
+
+
+def let_all_go(member: Member) -> Member:
+    """The member after it stopped reading all that was being revoked."""
+    return _without(member, set(member.revoking)) if member.revoking else member
+
+
+def rebalance(members: Members, partitions: int, generation: int, now_us: int) -> dict[str, Member]:
+    """The members after one step: what is above a share is revoked, and what is free is given, in this generation.
+
+    A partition that another server knows of, and this one does not yet, counts as soon as somebody owns it.
+    """
+    if not members:
+        return {}
+    held = {name: _without(member, _overdue(member, now_us)) for name, member in members.items()}
+    count = max(partitions, 1 + max((each for member in held.values() for each in member.owned), default=-1))
+    share = shares({name: len(member.owned) for name, member in held.items()}, count)
+    held = {name: _revoked(member, share[name], now_us) for name, member in held.items()}
+    free = set(range(count)).difference(*(member.owned for member in held.values()))
+    kept = {name: len(member.owned) - len(member.revoking) for name, member in held.items()}
+    given: dict[str, dict[int, int]] = {name: {} for name in held}
+    for partition, name in deal(free, kept, share).items():
+        given[name][partition] = generation
+    return {
+        name: msgspec.structs.replace(member, owned={**member.owned, **given[name]}) if given[name] else member
+        for name, member in held.items()
+    }
+
+
+def _overdue(member: Member, now_us: int) -> set[int]:
+    return {partition for partition, until_us in member.revoking.items() if until_us <= now_us}
+
+
+def _revoked(member: Member, share: int, now_us: int) -> Member:
+    """The member with what it owns above its share being revoked; what it no longer needs to give up it keeps.
+
+    What was asked for before is asked for again first: it may be on its way. Then goes what was given last.
+    """
+    above = len(member.owned) - share
+    if above <= 0:
+        return msgspec.structs.replace(member, revoking={}) if member.revoking else member
+    chosen = sorted(member.owned, key=lambda each: (each not in member.revoking, -member.owned[each], -each))[:above]
+    if member.release_timeout_us == 0:
+        return _without(member, set(chosen))
+    until_us = now_us + member.release_timeout_us
+    revoking = {partition: member.revoking.get(partition, until_us) for partition in chosen}
+    return member if revoking == member.revoking else msgspec.structs.replace(member, revoking=revoking)
+
+
+def _without(member: Member, partitions: set[int]) -> Member:
+    if not partitions:
+        return member
+    owned = {each: since for each, since in member.owned.items() if each not in partitions}
+    revoking = {each: until_us for each, until_us in member.revoking.items() if each not in partitions}
+    return msgspec.structs.replace(member, owned=owned, revoking=revoking)

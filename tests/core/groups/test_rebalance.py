@@ -1,0 +1,216 @@
+"""Rebalancing in two phases: case by case, and random lives in which no partition ever has two owners."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.errors import MemberNotFound
+from headrace.core.groups import group as rules
+from headrace.core.groups.group import Group, Held
+from tests.core.groups.lives import NOW_US, PARTITIONS, SECOND, acknowledged, group_of, settled
+
+
+def reads(group: Group) -> dict[str, list[int]]:
+    return {member: rules.assigned(group, member, PARTITIONS) for member in group.order}
+
+
+def test_a_partition_moves_only_once_its_owner_let_it_go() -> None:
+    group = group_of("ann", "bob")
+    assert reads(group) == {"ann": [0, 1], "bob": []}
+    assert rules.revoking(group, "ann") == [2, 3]
+    assert set(group.owners(PARTITIONS).values()) == {"ann"}, "the owner while it is being revoked"
+    waiting = rules.heartbeat(group, "ann", NOW_US, PARTITIONS)
+    assert waiting.owners(PARTITIONS) == group.owners(PARTITIONS), "a heartbeat alone lets nothing go"
+    half = rules.heartbeat(group, "ann", NOW_US, PARTITIONS, Held(group.generation, [0, 1, 3]))
+    assert reads(half) == {"ann": [0, 1], "bob": [2]}
+    done = acknowledged(half, "ann")
+    assert reads(done) == {"ann": [0, 1], "bob": [2, 3]}
+    assert rules.revoking(done, "ann") == []
+    assert done.generation == half.generation + 1 == group.generation + 2
+
+
+def test_a_member_that_reads_has_let_go() -> None:
+    group = rules.heartbeat(group_of("ann", "bob"), "ann", NOW_US, PARTITIONS, is_reading=True)
+    assert reads(group) == {"ann": [0, 1], "bob": [2, 3]}
+    assert group.members["ann"].read_generation == group.generation
+    again = rules.heartbeat(group, "ann", NOW_US, PARTITIONS, is_reading=True)
+    assert again.generation == group.generation
+
+
+def test_members_that_join_together_ask_for_each_partition_once() -> None:
+    group = group_of("ann", "bob", "cem", "dan")
+    assert rules.revoking(group, "ann") == [1, 2, 3]
+    assert reads(acknowledged(group, "ann")) == {"ann": [0], "bob": [1], "cem": [2], "dan": [3]}
+
+
+def test_what_is_needed_no_longer_is_kept() -> None:
+    group = rules.leave(group_of("ann", "bob"), "bob", NOW_US, PARTITIONS)
+    assert reads(group) == {"ann": [0, 1, 2, 3]}
+    assert rules.revoking(group, "ann") == []
+
+
+def test_what_was_asked_for_first_stays_asked_for() -> None:
+    group = group_of("ann", "bob", "cem")
+    assert rules.revoking(group, "ann") == [2, 3]
+    fewer = rules.leave(group, "cem", NOW_US, PARTITIONS)
+    assert rules.revoking(fewer, "ann") == [2, 3]
+    assert fewer.members["ann"] == group.members["ann"]
+
+
+def test_a_member_that_does_not_acknowledge_gives_up_at_once() -> None:
+    group = group_of("ann", "bob", max_poll_seconds=0)
+    assert reads(group) == {"ann": [0, 1], "bob": [2, 3]}
+    assert rules.revoking(group, "ann") == []
+
+
+def test_what_is_not_let_go_in_time_is_taken() -> None:
+    group = group_of("ann", "bob", timeout_seconds=600, max_poll_seconds=60)
+    due = NOW_US + 60 * SECOND
+    assert group.members["ann"].next_deadline_us == due
+    assert reads(rules.expire(group, due - 1, PARTITIONS)) == {"ann": [0, 1], "bob": []}
+    taken = rules.expire(group, due, PARTITIONS)
+    assert reads(taken) == {"ann": [0, 1], "bob": [2, 3]}
+    assert taken.members["ann"].next_deadline_us == NOW_US + 600 * SECOND
+
+
+def test_the_session_of_an_owner_that_ends_frees_its_partitions() -> None:
+    group = rules.join(group_of("ann", timeout_seconds=10), "bob", 60.0, NOW_US, PARTITIONS)
+    assert reads(rules.expire(group, NOW_US + 10 * SECOND, PARTITIONS)) == {"bob": [0, 1, 2, 3]}
+
+
+def test_a_late_acknowledgement_takes_nothing_from_a_member() -> None:
+    group = group_of("ann", "bob")
+    late = Held(group.generation, [0, 1])
+    group = acknowledged(group, "ann")
+    group = rules.leave(group, "bob", NOW_US, PARTITIONS)
+    assert reads(group) == {"ann": [0, 1, 2, 3]}
+    assert rules.heartbeat(group, "ann", NOW_US, PARTITIONS, late) == group
+    # Nor does one that claims what is another's.
+    assert rules.heartbeat(group, "ann", NOW_US, PARTITIONS, Held(group.generation, range(9))) == group
+
+
+def test_joining_again_keeps_what_is_owned() -> None:
+    group = settled(group_of("ann", "bob"))
+    again = rules.join(group, "ann", 30.0, NOW_US, PARTITIONS)
+    assert again.owners(PARTITIONS) == group.owners(PARTITIONS)
+    assert again.generation == group.generation
+
+
+def test_a_group_without_members_has_no_owners() -> None:
+    group = rules.leave(group_of("ann"), "ann", NOW_US, PARTITIONS)
+    assert group.owners(PARTITIONS) == {}
+    assert rules.expire(group, NOW_US, PARTITIONS) == group
+
+
+MEMBERS = ["ann", "bob", "cem", "dan", "eve"]
+ACTIONS = st.tuples(
+    st.sampled_from(["join", "join_old", "leave", "heartbeat", "read", "acknowledge", "late", "expire", "grow"]),
+    st.sampled_from(MEMBERS),
+    st.integers(0, 4),
+)
+
+
+@given(st.lists(ACTIONS, max_size=60), st.integers(1, 9))
+def test_in_any_life_of_a_group_a_partition_has_one_owner_in_a_generation(
+    actions: list[tuple[str, str, int]], partitions: int
+) -> None:
+    group, now_us = Group("readers"), NOW_US
+    owner_in: dict[tuple[int, int], str] = {}
+    told: dict[str, Held] = {}
+    for action, member, seconds in actions:
+        now_us += seconds * SECOND
+        before = group
+        partitions += action == "grow"
+        try:
+            group = apply(group, action, member, now_us, partitions, told)
+        except MemberNotFound:
+            assert member not in group.members or group.members[member].deadline_us <= now_us
+            continue
+        if member in group.members:
+            told[member] = Held(group.generation, rules.assigned(group, member, partitions))
+        owned = [partition for known in group.members.values() for partition in known.owned]
+        assert len(owned) == len(set(owned)), "two owners"
+        assert sorted(owned) == (list(range(partitions)) if group.members else []), "no partition is without an owner"
+        for partition, owner in group.owners(partitions).items():
+            assert owner_in.setdefault((group.generation, partition), owner) == owner
+        if group.generation == before.generation:
+            assert group.owners(partitions) == before.owners(partitions)
+        for name, known in group.members.items():
+            assert known.revoking.keys() <= known.owned.keys()
+            for partition in known.owned.keys() & before.owners(partitions).keys():
+                was = before.owners(partitions)[partition]
+                # It changed hands: its owner had let it go, left, or ran out of time.
+                if was != name:
+                    assert known.owned[partition] == group.generation
+                    assert may_lose(before, was, partition, action, member, now_us)
+    assert_balanced(converged(group, now_us, partitions), partitions)
+
+
+def apply(group: Group, action: str, member: str, now_us: int, partitions: int, told: dict[str, Held]) -> Group:
+    if action in ("join", "join_old"):
+        return rules.join(group, member, 10.0, now_us, partitions, 0 if action == "join_old" else 5.0)
+    if action == "leave":
+        return rules.leave(group, member, now_us, partitions)
+    if action in ("expire", "grow"):
+        return rules.expire(group, now_us, partitions)
+    held = {"acknowledge": Held(group.generation, []), "late": told.get(member)}.get(action)
+    if action == "acknowledge" and member in group.members:
+        held = Held(group.generation, rules.assigned(group, member, partitions))
+    return rules.heartbeat(group, member, now_us, partitions, held, is_reading=action == "read")
+
+
+def may_lose(before: Group, owner: str, partition: int, action: str, member: str, now_us: int) -> bool:
+    known = before.members[owner]
+    is_gone = known.deadline_us <= now_us or (action == "leave" and owner == member)
+    is_let_go = owner == member and action in ("read", "acknowledge", "late", "join_old")
+    is_overdue = known.revoking.get(partition, now_us + 1) <= now_us
+    return is_gone or is_let_go or is_overdue or known.release_timeout_us == 0
+
+
+def converged(group: Group, now_us: int, partitions: int) -> Group:
+    """The group once everybody did what they were asked; no matter in which order, two rounds are enough."""
+    group = rules.expire(group, now_us, partitions)
+    for _ in range(2):
+        group = settled(group, now_us, partitions)
+    return group
+
+
+def assert_balanced(group: Group, partitions: int) -> None:
+    counts = [len(member.owned) for member in group.members.values()]
+    assert not any(member.revoking for member in group.members.values())
+    assert sum(counts) == (partitions if counts else 0)
+    assert max(counts, default=0) - min(counts, default=0) <= 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_change_of_members_moves_as_few_partitions_as_possible(seed: int) -> None:
+    chance = random.Random(seed)
+    partitions = chance.randint(1, 40)
+    group = Group("readers")
+    for _ in range(30):
+        group = converged(group, NOW_US, partitions)
+        before = group.owners(partitions)
+        name = chance.choice(MEMBERS)
+        if name in group.members:
+            group = rules.leave(group, name, NOW_US, partitions)
+        else:
+            group = rules.join(group, name, 30.0, NOW_US, partitions)
+        group = converged(group, NOW_US, partitions)
+        assert_balanced(group, partitions)
+        after = group.owners(partitions)
+        moved = [each for each in before if after and before[each] in after.values() and after[each] != before[each]]
+        stayed = [list(before.values()).count(name) for name in group.members]
+        assert len(moved) <= surplus(stayed, partitions), (name, before, after)
+
+
+def surplus(owned: list[int], partitions: int) -> int:
+    """How many partitions those who stay must give up for even shares."""
+    if not owned:
+        return 0
+    least, larger = divmod(partitions, len(owned))
+    shares = [least + (place < larger) for place in range(len(owned))]
+    return sum(max(0, count - share) for count, share in zip(sorted(owned, reverse=True), shares, strict=True))
