@@ -99,6 +99,7 @@ test-oldest-spark:  ## the tests of the data source on the oldest Spark that is 
 
 campaign: install  ## headrace verify under faults, SECONDS=300 for each store, SEED=N to repeat; then the long tests
 	$(BIN)/python -m tests.campaign --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(CAMPAIGN)
+	$(BIN)/python -m tests.campaign.members --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 	$(PYTEST) -m campaign
 
 clean:  ## remove everything that can be made again

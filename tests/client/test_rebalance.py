@@ -1,15 +1,19 @@
-"""A rebalance that fails half-way: the member takes up its new partitions with the next poll, and reads all of them."""
+"""Rebalances as a member sees them: callbacks in time, nothing twice, and what happens when one fails half-way."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
+from headrace.aio import AsyncClient
+from headrace.aio.consumer import AsyncConsumer
 from headrace.broker import Broker
-from headrace.client import Client
+from headrace.client import Client, Consumer
 from headrace.core.errors import ServerFailed
 from headrace.testing import EmbeddedTransport
 from headrace.wire.operations import DescribeGroup, Operation
-from tests.broker.background import eventually
+from tests.broker.background import PATIENCE_SECONDS, eventually
 
 
 class FailsOnce(EmbeddedTransport):
@@ -54,3 +58,132 @@ def test_partitions_that_could_not_be_taken_up_are_taken_up_by_the_next_poll(bro
 
             eventually(has_both)
             assert sorted(seen) == [b"0", b"1"]
+
+
+def fill(client: Client, count: int, first: int = 0) -> None:
+    with client.producer("orders") as producer:
+        for number in range(first, first + count):
+            producer.send(b"%d" % number, partition=number % 2)
+
+
+def poll_until(members: list[Consumer], is_done: Callable[[], bool]) -> list[bytes]:
+    """Let members poll in turns until something is so; what they were given."""
+    values: list[bytes] = []
+
+    def looked() -> bool:
+        for member in members:
+            values.extend(member.poll(timeout=0.01).column("value").to_pylist())
+        return is_done()
+
+    eventually(looked)
+    return values
+
+
+def test_what_is_committed_when_partitions_are_revoked_comes_only_once(client: Client) -> None:
+    client.create_topic("orders", partitions=2)
+    fill(client, 20)
+    revoked: list[tuple[list[int], list[int]]] = []
+    with client.consumer(
+        "orders", "billing", on_revoked=lambda partitions: revoked.append((partitions, first.commit()))
+    ) as first:
+        values: list[bytes] = []
+        values += poll_until([first], lambda: sum(first.positions().values()) == 20)
+        assert client.committed("orders", "billing") == {}
+        with client.consumer("orders", "billing") as second:
+            values += poll_until([first, second], lambda: len(second.assignment) == 1)
+            assert revoked == [([1], [])], "it was still its own"
+            assert client.committed("orders", "billing") == {0: 10, 1: 10}
+            fill(client, 20, first=20)
+            values += poll_until([first, second], lambda: sum(second.positions().values()) == 20)
+            values += poll_until([first, second], lambda: sum(first.positions().values()) == 20)
+    assert sorted(values) == sorted(b"%d" % number for number in range(40))
+
+
+def test_partitions_that_are_kept_are_read_on_from_where_they_are(client: Client) -> None:
+    client.create_topic("orders", partitions=2)
+    fill(client, 20)
+    with client.consumer("orders", "billing") as first:
+        before = poll_until([first], lambda: sum(first.positions().values()) == 20)
+        with client.consumer("orders", "billing") as second:
+            poll_until([first, second], lambda: len(second.assignment) == 1)
+            fill(client, 2, first=20)
+            after = poll_until([first], lambda: first.positions() == {0: 11})
+            assert after == [b"20"], "not committed, and not read twice"
+            assert first.commit() == []
+            assert len(before) == 20
+
+
+def test_a_loop_over_messages_gives_up_partitions_between_two_of_them(client: Client) -> None:
+    client.create_topic("orders", partitions=2)
+    fill(client, 2_000)
+    with client.consumer("orders", "billing", on_revoked=lambda _: first.commit()) as first:
+        given = [next(iter(first.messages(idle_seconds=PATIENCE_SECONDS)))]
+        with client.consumer("orders", "billing", auto_commit=True) as second:
+            values: list[bytes] = []
+            for message in first.messages(idle_seconds=0.5):
+                given.append(message)
+                values += second.poll(timeout=0.0).column("value").to_pylist()
+            values += poll_until([second], lambda: sum(second.positions().values()) == 1_000)
+            assert first.commit() == []
+    values += [message.value for message in given]
+    assert sorted(values) == sorted(b"%d" % number for number in range(2_000))
+
+
+def test_partitions_that_were_lost_are_told_apart(client: Client, broker: Broker) -> None:
+    client.create_topic("orders", partitions=2)
+    fill(client, 10)
+    events: list[tuple[str, list[int]]] = []
+    with client.consumer(
+        "orders",
+        "billing",
+        member_id="me",
+        on_assigned=lambda partitions: events.append(("assigned", partitions)),
+        on_revoked=lambda partitions: events.append(("revoked", partitions)),
+        on_lost=lambda partitions: events.append(("lost", partitions)),
+    ) as consumer:
+        poll_until([consumer], lambda: sum(consumer.positions().values()) == 10)
+        # As if its session had run out.
+        broker.leave_group("orders", "billing", "me")
+        assert poll_until([consumer], lambda: len(events) == 3) == []
+        fill(client, 2, first=10)
+        values = poll_until([consumer], lambda: sum(consumer.positions().values()) == 12)
+        assert events == [("assigned", [0, 1]), ("lost", [0, 1]), ("assigned", [0, 1])]
+        assert sorted(values) == [b"10", b"11"], "it continues behind what it was given"
+        assert consumer.commit() == []
+    assert client.committed("orders", "billing") == {0: 6, 1: 6}
+
+
+def test_a_member_that_does_not_poll_leaves_until_it_does(client: Client) -> None:
+    client.create_topic("orders", partitions=2)
+    fill(client, 10)
+    with client.consumer("orders", "billing", max_poll_seconds=1) as consumer:
+        poll_until([consumer], lambda: sum(consumer.positions().values()) == 10)
+        eventually(lambda: client.describe_group("orders", "billing").members == {})
+        assert consumer.commit() == [], "it joined again, and nobody else had them"
+        assert client.committed("orders", "billing") == {0: 5, 1: 5}
+        eventually(lambda: client.describe_group("orders", "billing").members == {})
+        fill(client, 2, first=10)
+        assert sorted(poll_until([consumer], lambda: sum(consumer.positions().values()) == 12)) == [b"10", b"11"]
+
+
+def test_async_members_hand_over_what_they_committed(client: Client) -> None:
+    client.create_topic("orders", partitions=2)
+    fill(client, 20)
+
+    async def main() -> list[bytes]:
+        aio = AsyncClient(client)
+        values: list[bytes] = []
+
+        async def read(member: AsyncConsumer) -> None:
+            values.extend((await member.poll(timeout=0.05)).column("value").to_pylist())
+            assert await member.commit() == []
+
+        async with await aio.consumer("orders", group="billing") as first:
+            await read(first)
+            async with await aio.consumer("orders", group="billing") as second:
+                while not second.assignment or len(values) < 20:
+                    await read(first)
+                    await read(second)
+        return values
+
+    assert sorted(asyncio.run(main())) == sorted(b"%d" % number for number in range(20))

@@ -246,6 +246,7 @@ class Consumer:
         fork.check(self._generation, "this consumer")
         if self._group is None or self._session is None:
             raise InvalidInput("group", "none", "only a consumer with a group can commit")
+        self._session.polled()
         offsets = self._progress.uncommitted()
         refused = self._commit(offsets, self._session)
         self._progress.committed(offsets)
@@ -293,7 +294,7 @@ class Consumer:
         if moved:
             committed = self._group_positions(moved)
             positions |= {each: max(offset, kept.get(each, offset)) for each, offset in committed.items()}
-        self._progress.committed(moved)
+            self._progress.committed(each for each in moved if positions[each] == committed[each])
         self._refused.clear()
         self._follow(positions)
         if gained:
