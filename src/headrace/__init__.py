@@ -11,8 +11,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace import aio, errors, testing, tracing
     from headrace.broker import Broker, BrokerSettings, Subscription, TopicDefaults
-    from headrace.client import Client, Consumer, Following, Message, Producer, Receipt, Start, connect
+    from headrace.client import (
+        Client,
+        Consumer,
+        Following,
+        Message,
+        Producer,
+        Receipt,
+        Start,
+        TopicPartition,
+        TopicsConsumer,
+        connect,
+    )
     from headrace.core.descriptions import (
+        CommitOutcome,
         GroupDescription,
         Identity,
         PartitionProgress,
@@ -34,6 +46,7 @@ __all__ = [
     "BrokerSettings",
     "Client",
     "CommitKey",
+    "CommitOutcome",
     "Consumer",
     "Following",
     "GroupDescription",
@@ -54,7 +67,9 @@ __all__ = [
     "TopicDefaults",
     "TopicDescription",
     "TopicOptions",
+    "TopicPartition",
     "TopicSettings",
+    "TopicsConsumer",
     "__version__",
     "aio",
     "connect",
@@ -65,8 +80,20 @@ __all__ = [
 
 _MODULES = {
     "headrace.broker": ["Broker", "BrokerSettings", "Subscription", "TopicDefaults"],
-    "headrace.client": ["Client", "Consumer", "Following", "Message", "Producer", "Receipt", "Start", "connect"],
+    "headrace.client": [
+        "Client",
+        "Consumer",
+        "Following",
+        "Message",
+        "Producer",
+        "Receipt",
+        "Start",
+        "TopicPartition",
+        "TopicsConsumer",
+        "connect",
+    ],
     "headrace.core.descriptions": [
+        "CommitOutcome",
         "GroupDescription",
         "Identity",
         "PartitionProgress",

@@ -146,14 +146,15 @@ def test_following_some_partitions_up_to_a_count(server: Server, numbers: str) -
         assert consumer.out.read() == "a\nb\n"
 
 
-def test_following_as_a_group(server: Server, numbers: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_following_as_a_group(server: Server, numbers: str, number: signal.Signals) -> None:
     with consuming(server, numbers, "--follow", "--group", "live") as consumer:
         assert sorted(consumer.out.readline().strip() for _ in range(10)) == list("0123456789")
         server.run("produce", numbers, stdin="more\n")
         assert consumer.out.readline() == "more\n"
         # What was printed is committed, though not before it was printed.
         eventually(lambda: described(server, numbers, "live")["lag_messages"] == 0)
-        assert consumer.stop(signal.SIGINT) == 130
+        assert consumer.stop(number) == 130
     assert described(server, numbers, "live")["members"] == [], "it has left"
 
 

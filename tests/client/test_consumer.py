@@ -151,7 +151,7 @@ def test_iterating_ends_after_an_idle_time_and_when_closed(client: Client) -> No
 def test_reading_begins_where_it_should(client: Client, start: object, expected: int, group: str | None) -> None:
     client.create_topic("orders")
     fill(client, "orders", 10)
-    with client.consumer("orders", group=group, start=start) as consumer:  # type: ignore[arg-type]
+    with client.consumer("orders", group=group, start=start) as consumer:  # type: ignore[call-overload]
         assert consumer.positions() == {0: expected}
         fill(client, "orders", 1, first=10)
         assert take(consumer, 11 - expected) == [b"%d" % number for number in range(expected, 11)]

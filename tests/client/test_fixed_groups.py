@@ -90,4 +90,4 @@ def test_what_does_not_fit_is_refused(client: Client) -> None:
         client.consumer("orders", group="workers", consumer_index=2)
     for more in ({}, {"group": "workers", "member_id": "m"}):
         with pytest.raises(InvalidInput, match="consumer_index"):
-            client.consumer("orders", consumer_index=0, **more)  # type: ignore[arg-type]
+            client.consumer("orders", consumer_index=0, **more)  # type: ignore[call-overload]

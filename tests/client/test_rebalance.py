@@ -83,6 +83,7 @@ def test_what_is_committed_when_partitions_are_revoked_comes_only_once(client: C
     client.create_topic("orders", partitions=2)
     fill(client, 20)
     revoked: list[tuple[list[int], list[int]]] = []
+    first: Consumer
     with client.consumer(
         "orders", "billing", on_revoked=lambda partitions: revoked.append((partitions, first.commit()))
     ) as first:
@@ -116,6 +117,7 @@ def test_partitions_that_are_kept_are_read_on_from_where_they_are(client: Client
 def test_a_loop_over_messages_gives_up_partitions_between_two_of_them(client: Client) -> None:
     client.create_topic("orders", partitions=2)
     fill(client, 2_000)
+    first: Consumer
     with client.consumer("orders", "billing", on_revoked=lambda _: first.commit()) as first:
         given = [next(iter(first.messages(idle_seconds=PATIENCE_SECONDS)))]
         with client.consumer("orders", "billing", auto_commit=True) as second:

@@ -111,7 +111,7 @@ def test_client_process_that_is_killed_frees_its_streams_and_its_partitions(
         for _ in range(2):
             # The survivor goes on to beat, and the victim does not.
             clock.step(6)
-            member = survivor._session.member if survivor._session is not None else ""
+            member = survivor._session.known.member if survivor._session is not None else ""
             until_renewed(broker, member, clock)
         with client.producer("orders", producer_id="p") as producer:
             producer.send_batch(batch_of(0, 1_000))

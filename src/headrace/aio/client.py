@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any, Unpack
 
-from headrace.aio.bridge import ThreadBridge, awaited, opening, streamed
+from headrace.aio.bridge import Opening, ThreadBridge, awaited, opening, streamed
 from headrace.aio.consumer import AsyncConsumer
 from headrace.aio.follow import AsyncFollowing
 from headrace.aio.producer import AsyncProducer
 from headrace.client import connection as connecting
 from headrace.client.client import Client
+from headrace.client.consumer.base import BaseConsumer
+from headrace.client.consumer.options import ConsumerOptions
+from headrace.client.consumer.topics_consumer import SeveralTopics
 
 
 class AsyncClient(ThreadBridge[Client]):
@@ -64,7 +69,24 @@ class AsyncClient(ThreadBridge[Client]):
     drop_stages = awaited(Client.drop_stages)
     last_commit = awaited(Client.last_commit)
     producer = opening(Client.producer, AsyncProducer)
-    consumer = opening(Client.consumer, AsyncConsumer)
+
+    def consumer(
+        self,
+        topic: str | SeveralTopics = None,
+        group: str | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Opening[AsyncConsumer]:
+        """Open a consumer, as `Client.consumer`."""
+
+        async def opened() -> AsyncConsumer:
+            return AsyncConsumer(await self._run(partial(self._open_consumer, topic, group, options)))
+
+        return Opening(opened())
+
+    def _open_consumer(
+        self, topic: str | SeveralTopics, group: str | None, options: ConsumerOptions
+    ) -> BaseConsumer[Any]:
+        return self._wrapped.consumer(topic, group, **options)
 
 
 def connect(

@@ -3,43 +3,64 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
-from headrace.aio.bridge import ThreadBridge, awaited
+from headrace.aio.bridge import ThreadBridge
 from headrace.aio.shield import CALL_SECONDS, CancelShield
-from headrace.client.consumer.consumer import Consumer
+from headrace.client.consumer.base import BaseConsumer
 from headrace.client.consumer.start import Start
 from headrace.client.message import Message
 from headrace.core.errors import Closed
 from headrace.core.limits import FETCH_MESSAGES_DEFAULT
 
 
-class AsyncConsumer(ThreadBridge[Consumer]):
-    """Reads one topic. Callbacks of the consumer are called in a thread.
+class AsyncConsumer(ThreadBridge[BaseConsumer[Any]]):
+    """Reads one topic, or several. Callbacks of the consumer are called in a thread.
 
     A poll that is cancelled loses nothing: what it would have given is given to the next one.
     """
 
     _threads_max = 1
 
-    def __init__(self, wrapped: Consumer) -> None:
+    def __init__(self, wrapped: BaseConsumer[Any]) -> None:
         super().__init__(wrapped)
         self._takes: CancelShield[pa.RecordBatch] = CancelShield(self._submit)
 
-    commit = awaited(Consumer.commit)
-    positions = awaited(Consumer.positions)
+    async def commit(self, offsets: Mapping[Any, int] | None = None) -> list[Any]:
+        """Commit the messages returned so far, or given offsets, as `Consumer.commit`."""
+        return await self._run(partial(self._wrapped.commit, offsets))
+
+    async def positions(self) -> dict[Any, int]:
+        """The next offset to return, by partition."""
+        return await self._run(self._wrapped.positions)
+
+    async def pause(self, partitions: Iterable[Any] | None = None) -> None:
+        """Return no messages of these partitions, or of all, until they are resumed; they stay assigned."""
+        before = self._takes.under_way
+        await self._run(partial(self._wrapped.pause, partitions))
+        await self._takes.forget(before)
+
+    async def resume(self, partitions: Iterable[Any] | None = None) -> None:
+        """Go on with these partitions, or with all, where they were paused."""
+        await self._run(partial(self._wrapped.resume, partitions))
 
     @property
-    def assignment(self) -> list[int]:
+    def paused(self) -> list[Any]:
+        """The partitions that are paused."""
+        return self._wrapped.paused
+
+    @property
+    def assignment(self) -> list[Any]:
         """The partitions that are read."""
         return self._wrapped.assignment
 
     @property
     def generation(self) -> int | None:
-        """The generation of the group in which `assignment` holds; none without a group."""
+        """The generation of the group in which `assignment` holds; none without a group, or with several topics."""
         return self._wrapped.generation
 
     @property
@@ -53,7 +74,16 @@ class AsyncConsumer(ThreadBridge[Consumer]):
         self._wrapped.give(batch)
         return batch
 
-    async def seek(self, to: Start) -> None:
+    def stop(self) -> None:
+        """End loops, as `Consumer.stop`; it does not wait, so it can be a signal handler of the event loop."""
+        self._wrapped.stop()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was stopped or closed."""
+        return self._wrapped.is_stopped
+
+    async def seek(self, to: Start | Mapping[Any, int]) -> None:
         """Go on elsewhere, as `Consumer.seek`; what a cancelled poll would have given comes no more."""
         before = self._takes.under_way
         await self._run(partial(self._wrapped.seek, to))
@@ -70,7 +100,7 @@ class AsyncConsumer(ThreadBridge[Consumer]):
                 raise
             for message in self._wrapped.one_by_one(batch):
                 yield message
-            if not batch.num_rows and idle_seconds is not None:
+            if self.is_stopped or (not batch.num_rows and idle_seconds is not None):
                 return
 
     def __aiter__(self) -> AsyncIterator[Message]:
@@ -89,5 +119,5 @@ class AsyncConsumer(ThreadBridge[Consumer]):
             left = CALL_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
             take = partial(self._wrapped.take, max_messages, min(left, CALL_SECONDS))
             batch = await self._takes.run(take)
-            if batch.num_rows or (deadline is not None and time.monotonic() >= deadline):
+            if batch.num_rows or self.is_stopped or (deadline is not None and time.monotonic() >= deadline):
                 return batch

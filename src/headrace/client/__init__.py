@@ -12,8 +12,20 @@ from headrace.client.connection import connect
 from headrace.client.consumer.consumer import Consumer
 from headrace.client.consumer.follow import Following
 from headrace.client.consumer.start import Start
+from headrace.client.consumer.topics_consumer import TopicPartition, TopicsConsumer
 from headrace.client.message import Message
 from headrace.client.producer.producer import Producer
 from headrace.client.producer.receipt import Receipt
 
-__all__ = ["Client", "Consumer", "Following", "Message", "Producer", "Receipt", "Start", "connect"]
+__all__ = [
+    "Client",
+    "Consumer",
+    "Following",
+    "Message",
+    "Producer",
+    "Receipt",
+    "Start",
+    "TopicPartition",
+    "TopicsConsumer",
+    "connect",
+]

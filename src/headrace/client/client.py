@@ -12,17 +12,20 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Unpack
+from typing import Unpack, overload
 
 import pyarrow as pa
 
-from headrace.client.consumer.consumer import Consumer, PartitionsChanged
+from headrace.client.consumer.assignment import PartitionsChanged, callbacks_of
+from headrace.client.consumer.consumer import Consumer
 from headrace.client.consumer.decode import Decoder, OnUndecodable
 from headrace.client.consumer.follow import Following
+from headrace.client.consumer.options import ConsumerOptions
 from headrace.client.consumer.prefetch import Prefetch
 from headrace.client.consumer.scan import read_batch, read_decoded, scan
 from headrace.client.consumer.start import Start, parse_start, positions_at
 from headrace.client.consumer.table import table_of
+from headrace.client.consumer.topics_consumer import SeveralTopics, Topics, TopicsConsumer, check_several
 from headrace.client.producer.producer import Producer
 from headrace.client.producer.staging import stage_batches
 from headrace.client.retry import Calls
@@ -294,34 +297,47 @@ class Client:
         )
         return Producer(self._transport, topic, settings, self._calls)
 
+    @overload
+    def consumer(self, topic: str, group: str | None = None, **options: Unpack[ConsumerOptions]) -> Consumer: ...
+
+    @overload
+    def consumer(
+        self, topic: SeveralTopics = None, group: str | None = None, **options: Unpack[ConsumerOptions]
+    ) -> TopicsConsumer: ...
+
     def consumer(
         self,
-        topic: str,
+        topic: str | SeveralTopics = None,
         group: str | None = None,
         *,
+        pattern: str | None = None,
+        partitions: Iterable[int] | None = None,
         start: Start = "earliest",
         member_id: str | None = None,
         session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS,
+        max_poll_seconds: float = MAX_POLL_SECONDS,
         max_prefetch_bytes: int = CONSUMER_PREFETCH_BYTES,
         auto_commit: bool = False,
         decode: bool = True,
         on_undecodable: OnUndecodable = "raise",
         on_assigned: PartitionsChanged | None = None,
         on_revoked: PartitionsChanged | None = None,
+        on_lost: PartitionsChanged | None = None,
         consumer_index: int | None = None,
         serializer: Deserializer | None = None,
         key_serializer: Deserializer | None = None,
         value_type: object = None,
         key_type: object = None,
-        on_lost: PartitionsChanged | None = None,
-        max_poll_seconds: float = MAX_POLL_SECONDS,
-    ) -> Consumer:
-        """Open a consumer: of all partitions, or as a member of a group of its assigned partitions.
+    ) -> Consumer | TopicsConsumer:
+        """Open a consumer of a topic, of several (`["a", "b"]`), or of all that match a regular expression (`pattern`).
+
+        Without a group it reads all partitions, or those in `partitions`. In a group it is a member, which reads the
+        partitions assigned to it; with `partitions` it reads these, as no member, and commits for the group. With a
+        `consumer_index` it is that consumer of a group of a fixed size, counted from 0. `start` is where reading
+        starts; a group with committed offsets continues there.
 
         `on_undecodable` says what to do with a value that cannot be decoded by its codec: "raise" `Undecodable` after
         the messages before it were returned, return it "raw" as stored, with its codec, or "skip" the message.
-        `start` is where reading starts; a group with committed offsets continues there. With a
-        `consumer_index` it is that consumer of a group of a fixed size, counted from 0.
 
         `serializer` and `key_serializer` make objects of the values and keys of single messages (not of batches):
         "text", "json", "msgspec" or "pydantic" with the `value_type` to read, or a callable. A message that does not
@@ -344,8 +360,13 @@ class Client:
             key_type,
             max_poll_seconds,
         )
-        callbacks = on_assigned, on_revoked
-        return Consumer(self._transport, topic, group, start, member_id, settings, *callbacks, consumer_index, on_lost)
+        callbacks = callbacks_of(on_assigned, on_revoked, on_lost)
+        if isinstance(topic, str) and pattern is None:
+            one = group, start, member_id, consumer_index, partitions
+            return Consumer(self._transport, topic, settings, *one, callbacks)
+        topics = Topics.of([topic] if isinstance(topic, str) else topic, pattern)
+        check_several(partitions, consumer_index)
+        return TopicsConsumer(self._transport, topics, settings, group, start, member_id, callbacks)
 
     def read(
         self,

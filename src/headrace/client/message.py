@@ -29,6 +29,7 @@ class Message(NamedTuple):
     producer_id: str | None = None
     message_group_id: str | None = None
     seqno: int | None = None
+    topic: str | None = None
 
     @property
     def timestamp(self) -> datetime:
@@ -41,9 +42,9 @@ class Message(NamedTuple):
         return None if self.created_us is None else _EPOCH + timedelta(microseconds=self.created_us)
 
 
-def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:
+def messages_of(batch: pa.RecordBatch, topic: str | None = None) -> Iterator[Message]:
     """The rows of a batch that was read, as messages."""
-    return map(Message._make, zip(*(_values(column) for column in batch.columns), strict=False))
+    return map(Message._make, zip(*(_values(column) for column in batch.columns), repeat(topic), strict=False))
 
 
 def _values(column: pa.Array) -> Iterable[Any]:

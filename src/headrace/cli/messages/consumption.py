@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from contextlib import closing
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ class Wanted:
 def print_messages(client: Client, wanted: Wanted) -> None:
     """Print the wanted messages."""
     is_shown = not sys.stdout.isatty()
+    # A member that is told to end leaves its group, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, _interrupt)
     with closing(_reader(client, wanted)) as reader, progress("reading", reader.total, "messages", is_shown) as bar:
         printing = Printing(wanted, reader, bar)
         limit = _PAGE if wanted.filter.is_set else min(_PAGE, wanted.count or _PAGE)
@@ -49,6 +52,10 @@ def print_messages(client: Client, wanted: Wanted) -> None:
             printing.print_batch(topic, batch)
             if printing.left == 0:
                 return
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 class Printing:

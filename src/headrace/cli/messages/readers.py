@@ -5,6 +5,7 @@ Several topics are read one after another, and followed in turn. Not thread-safe
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from headrace.core.positions import AtTime, Earliest, Latest, Position, moment, 
 
 # How long a group member without --follow waits for more: another member may just have left.
 _LINGER_SECONDS: Final = 0.5
+# How long it waits for its first partitions.
+_JOINING_SECONDS: Final = 3.0
 # How long one of several topics is waited for before it is the turn of the next.
 _TURN_SECONDS: Final = 0.1
 
@@ -140,6 +143,7 @@ class MemberReader:
     ) -> None:
         self._client = client
         self._follow = is_following
+        self._joined_by = time.monotonic() + _JOINING_SECONDS
         self._consumers: dict[str, Consumer] = {}
         try:
             for topic in topics:
@@ -176,7 +180,12 @@ class MemberReader:
             consumer.close()
 
     def _has_everything(self) -> bool:
-        """Whether all partitions of this member were read to the end; prefetched messages count as unread."""
+        """Whether all partitions of this member were read to the end; prefetched messages count as unread.
+
+        A member without partitions may get some soon: others have to let them go first.
+        """
+        if not all(consumer.assignment for consumer in self._consumers.values()):
+            return time.monotonic() >= self._joined_by
         return all(
             offset >= ends[partition][1]
             for topic, consumer in self._consumers.items()

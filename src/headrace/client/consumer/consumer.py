@@ -1,45 +1,39 @@
-"""The consumer: Arrow batches by `poll`, or single messages by iterating; without a group, or as a member.
+"""The consumer of one topic: Arrow batches by `poll`, or single messages by iterating; without a group, or as a member.
 
 Everything that changes what is read (a rebalance, a seek) happens in the thread that polls. Use a consumer from one
-thread; `close` may be called from another.
+thread; `stop` and `close` may be called from another, or from a signal handler.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 
 from headrace import tracing
 from headrace.client import fork
+from headrace.client.consumer.assignment import Assignment, Callbacks, callbacks_of
+from headrace.client.consumer.base import BaseConsumer
 from headrace.client.consumer.intake import Intake
 from headrace.client.consumer.progress import ReadProgress
 from headrace.client.consumer.scan import NO_ROWS
-from headrace.client.consumer.session import FixedSession, GroupSession, Session
-from headrace.client.consumer.start import Start, parse_start, positions_at
+from headrace.client.consumer.session import ChosenSession, FixedSession, GroupSession, Session
+from headrace.client.consumer.start import Start, parse_start
 from headrace.client.message import Message, messages_of
 from headrace.client.retry import Calls
 from headrace.client.serializers import message_reader
 from headrace.client.settings import ConsumerSettings
 from headrace.client.transport.transport import Transport
-from headrace.core.checks import check_whole
-from headrace.core.descriptions import GroupDescription, Membership
-from headrace.core.errors import Closed, InvalidInput
-from headrace.core.limits import FETCH_MESSAGES_DEFAULT, SEQNO_MAX
-from headrace.core.positions import AtTime, Earliest, Latest, read_from
-from headrace.wire.operations import CommitOffsets, Committed, DescribeGroup, RegisterGroup
-
-# How often a commit is retried while the group is rebalanced.
-_COMMIT_ATTEMPTS: Final = 5
-
-PartitionsChanged = Callable[[list[int]], object]
+from headrace.core.checks import check_index
+from headrace.core.errors import InvalidInput
+from headrace.core.positions import Position, read_from
+from headrace.wire.operations import RegisterGroup
 
 
-class Consumer:
+class Consumer(BaseConsumer[int]):
     """Reads one topic.
 
     >>> from headrace.testing import embedded
@@ -58,27 +52,26 @@ class Consumer:
         self,
         transport: Transport,
         topic: str,
-        group: str | None,
-        start: Start,
-        member_id: str | None,
         settings: ConsumerSettings,
-        on_assigned: PartitionsChanged | None = None,
-        on_revoked: PartitionsChanged | None = None,
+        group: str | None = None,
+        start: Start = "earliest",
+        member_id: str | None = None,
         consumer_index: int | None = None,
-        on_lost: PartitionsChanged | None = None,
+        partitions: Iterable[int] | None = None,
+        callbacks: Callbacks | None = None,
+        news: Callable[[], None] | None = None,
     ) -> None:
-        self._generation = fork.generation
-        self._transport = transport
+        super().__init__()
         self._topic = topic
         self._group = group
-        self._start = parse_start(start)
         self._settings = settings
-        self._on_assigned = on_assigned or _nothing
-        self._on_revoked = on_revoked or _nothing
-        self._on_lost = on_lost or self._on_revoked
+        begin = parse_start(start)
+        chosen = _check_chosen(partitions, consumer_index, member_id)
+        if consumer_index is not None:
+            _check_index(consumer_index, group, member_id)
         self._calls = Calls(transport, settings.timeout_seconds)
-        self._progress = ReadProgress(growing=group is None)
-        self._intake = Intake(transport, topic, settings, self._progress, growing=group is None)
+        self._progress = ReadProgress(growing=group is None and chosen is None)
+        self._intake = Intake(transport, topic, settings, self._progress, news)
         self._reader = message_reader(
             topic,
             settings.serializer,
@@ -87,26 +80,32 @@ class Consumer:
             settings.key_type,
             settings.on_undecodable,
         )
-        # Partitions whose commit was rejected, until the new assignment is known.
-        self._refused: set[int] = set()
-        self._closed = False
+        self._assignment = Assignment(
+            self._calls, topic, begin, self._intake, self._progress, callbacks or callbacks_of(None, None, None), chosen
+        )
         self._session: Session | None = None
-        if consumer_index is not None:
-            _check_index(consumer_index, group, member_id)
-        if group is not None:
-            if consumer_index is not None:
-                self._session = FixedSession(self._calls, topic, group, consumer_index, self._intake.wake)
-            else:
-                self._calls(RegisterGroup(topic, group, read_from=read_from(self._start)))
-                member = member_id or f"member-{uuid.uuid4().hex[:12]}"
-                self._session = GroupSession(self._calls, topic, group, member, settings, self._intake.wake)
-            try:
-                self._assign(self._session.known.partitions, [])
-            except BaseException:
-                self._end()
-                raise
-        else:
-            self._follow(positions_at(self._calls, topic, self._start))
+        if group is None:
+            self._assignment.begin()
+            return
+        self._session = self._open_session(group, begin, member_id, consumer_index, chosen)
+        try:
+            self._assignment.begin_in(group, self._session)
+        except BaseException:
+            self._closed = True
+            self._end()
+            raise
+
+    def _open_session(
+        self, group: str, begin: Position, member_id: str | None, index: int | None, chosen: list[int] | None
+    ) -> Session:
+        calls, topic, wake = self._calls, self._topic, self._intake.wake
+        if index is not None:
+            return FixedSession(calls, topic, group, index, wake)
+        calls(RegisterGroup(topic, group, read_from=read_from(begin)))
+        if chosen is not None:
+            return ChosenSession(calls, topic, group, chosen, wake)
+        member = member_id or f"member-{uuid.uuid4().hex[:12]}"
+        return GroupSession(calls, topic, group, member, self._settings, wake)
 
     def __repr__(self) -> str:
         group = "" if self._group is None else f" in group {self._group!r}"
@@ -115,67 +114,7 @@ class Consumer:
 
     # Reading
 
-    def poll(self, max_messages: int = FETCH_MESSAGES_DEFAULT, timeout: float | None = 1.0) -> pa.RecordBatch:
-        """Return the next messages, of one or several partitions; waits for the first, and may return none.
-
-        With `auto_commit` the messages returned before are committed first.
-
-        A value that cannot be decoded by its codec raises `Undecodable`, after the messages before it were returned,
-        unless `on_undecodable` says otherwise. It raises again at each poll, until a `seek` skips it:
-        `consumer.seek({error.partition: error.offset + 1})`.
-        """
-        check_whole("max_messages", max_messages, 1, SEQNO_MAX)
-        batch = self.take(max_messages, timeout)
-        self.give(batch)
-        return batch
-
-    def give(self, batch: pa.RecordBatch) -> None:
-        """A batch that was taken is given out as a whole."""
-        if batch.num_rows:
-            self._progress.give(batch)
-
-    def messages(self, idle_seconds: float | None = None) -> Iterator[Message]:
-        """Iterate over single messages; ends after `timeout` without messages, or when the consumer is closed."""
-        while not self._closed:
-            try:
-                batch = self.take(FETCH_MESSAGES_DEFAULT, idle_seconds)
-            except Closed:
-                if self.is_closed:
-                    return
-                raise
-            if batch.num_rows:
-                yield from self.one_by_one(batch)
-            elif idle_seconds is not None:
-                return
-
-    def __iter__(self) -> Iterator[Message]:
-        return self.messages()
-
-    def one_by_one(self, batch: pa.RecordBatch) -> Iterator[Message]:
-        """The messages of a batch that was taken, given out as they are reached."""
-        progress = self._progress
-        progress.give_by_rows(batch)
-        for rows, message in enumerate(messages_of(batch), 1):
-            given = message if self._reader is None else self._reader.read(message)
-            progress.rows_given = rows
-            if given is None:
-                self._intake.skipped += 1
-                continue
-            yield given
-            if not progress.is_iterating(batch):
-                # A seek or a poll in the loop's body: what is left of the batch is not what comes next here.
-                return
-            if self._session is not None:
-                self._session.polled()
-                if self._session.has_changed:
-                    # The rest is returned after the change, unless its partition is given up.
-                    return
-
-    def take(self, max_messages: int = FETCH_MESSAGES_DEFAULT, timeout: float | None = 1.0) -> pa.RecordBatch:
-        """As `poll`, for those who `give` the messages out themselves, or `one_by_one`."""
-        fork.check(self._generation, "this consumer")
-        if self._closed:
-            raise Closed("the consumer")
+    def _take(self, max_messages: int, timeout: float | None) -> pa.RecordBatch:
         if self._session is not None:
             self._session.polled()
             if self._settings.auto_commit:
@@ -185,17 +124,45 @@ class Consumer:
             self._intake.put_back(rest)
         deadline = None if timeout is None else time.monotonic() + timeout
         started_ns = 0 if tracing.active is None else time.time_ns()
-        while True:
+        while not self.is_stopped:
             if self._session is not None and self._session.has_changed:
-                self._rebalance(self._session)
+                if self._settings.auto_commit:
+                    self.commit()
+                self._assignment.take_up(self._session)
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             batch = self._intake.gather(max_messages, left)
             if batch is not None:
                 if tracing.active is not None:
                     tracing.active.received(self._topic, self._group, batch, started_ns or time.time_ns())
                 return batch
-            if left == 0.0 or self._closed:
-                return NO_ROWS
+            if left == 0.0:
+                break
+        return NO_ROWS
+
+    def give(self, batch: pa.RecordBatch) -> None:
+        """A batch that was taken is given out as a whole."""
+        if batch.num_rows:
+            self._progress.give(batch)
+
+    def one_by_one(self, batch: pa.RecordBatch) -> Iterator[Message]:
+        """The messages of a batch that was taken, given out as they are reached."""
+        progress = self._progress
+        progress.give_by_rows(batch)
+        for rows, message in enumerate(messages_of(batch, self._topic), 1):
+            given = message if self._reader is None else self._reader.read(message)
+            progress.rows_given = rows
+            if given is None:
+                self._intake.skipped += 1
+                continue
+            yield given
+            if not progress.is_iterating(batch) or self._stopped:
+                # A seek or a poll in the loop's body: what is left of the batch is not what comes next here.
+                return
+            if self._session is not None:
+                self._session.polled()
+                if self._session.has_changed:
+                    # The rest is returned after the change, unless its partition is given up.
+                    return
 
     @property
     def skipped(self) -> int:
@@ -211,171 +178,51 @@ class Consumer:
     @property
     def assignment(self) -> list[int]:
         """The partitions that are read."""
-        return sorted(self._progress.positions())
+        return self._assignment.partitions
 
     @property
     def generation(self) -> int | None:
         """The generation of `assignment`; None without a group."""
         return None if self._session is None else self._session.known.generation
 
-    def seek(self, to: Start) -> None:
+    def seek(self, to: Start | Mapping[Any, int]) -> None:
         """Continue at "earliest", "latest", an offset, a time, or offsets by partition.
 
         Partitions that are not named keep their position.
         """
         position = parse_start(to, "to")
         fork.check(self._generation, "this consumer")
-        present = self._progress.positions()
-        if isinstance(to, Mapping):
-            unknown = [partition for partition in to if partition not in present]
-            if unknown:
-                raise InvalidInput("partition", str(unknown[0]), f"this consumer reads {sorted(present)}")
-            moved = dict(to)
-        else:
-            moved = positions_at(self._calls, self._topic, position, None if self._group is None else present)
-        self._progress.move(moved)
-        self._follow({**present, **moved})
+        self._assignment.seek(to if isinstance(to, Mapping) else None, position)
 
-    def commit(self) -> list[int]:
-        """Commit the messages returned so far; in a loop over messages, up to the current one.
+    def _commit(self, offsets: Mapping[int, int] | None) -> list[int]:
+        return self._assignment.commit(offsets)
 
-        Returns the partitions that could not be committed, usually none: they belong to another member now, or a seek
-        moved the group. Their messages since the last commit are delivered again, here or to the other member. A
-        rebalance is never an error.
-        """
-        fork.check(self._generation, "this consumer")
-        if self._group is None or self._session is None:
-            raise InvalidInput("group", "none", "only a consumer with a group can commit")
-        self._session.polled()
-        offsets = self._progress.uncommitted()
-        refused = self._commit(offsets, self._session)
-        self._progress.committed(offsets)
-        self._refused.update(refused)
-        return refused
+    def pause(self, partitions: Iterable[int] | None = None) -> None:
+        """Return no messages of these partitions, or of all, until they are resumed; they stay assigned."""
+        self._assignment.pause(partitions)
 
-    def _commit(self, offsets: dict[int, int], session: Session) -> list[int]:
-        """Commit what this consumer owns; returns the partitions that it does not.
+    def resume(self, partitions: Iterable[int] | None = None) -> None:
+        """Go on with these partitions, or with all, where they were paused."""
+        self._assignment.resume(partitions)
 
-        What is refused is tried again by the present membership, which may own it since.
-        """
-        assert self._group is not None, "only members commit"
-        present, left, lost = session.known, offsets, list[int]()
-        for _ in range(_COMMIT_ATTEMPTS):
-            if not left:
-                break
-            operation = CommitOffsets(self._topic, self._group, left, session.member, present.generation, partial=True)
-            outcome = self._calls(operation)
-            assert outcome is not None, "a partial commit has an outcome"
-            refused = outcome.refused
-            if refused:
-                present = session.renew()
-            elif outcome.generation != present.generation:
-                session.look_soon()
-            owned = set() if _was_moved(session.known, present) else {*present.partitions, *present.revoking}
-            lost += [partition for partition in refused if partition not in owned]
-            left = {partition: left[partition] for partition in refused if partition in owned}
-        return sorted([*lost, *left])
-
-    # Partitions
-
-    def _assign(self, partitions: Iterable[int], lost: Collection[int]) -> None:
-        """Start reading the partitions of a new membership: kept ones continue, others start at the committed offsets.
-
-        So do those whose commit was rejected: what was returned from them does not count. One that was lost and is
-        back continues behind whatever was committed meanwhile.
-        """
-        assert self._group is not None, "only members are assigned"
-        present = self._progress.positions()
-        gained = [partition for partition in partitions if partition not in present or partition in lost]
-        kept = {partition: present[partition] for partition in partitions if partition in present}
-        kept = {partition: offset for partition, offset in kept.items() if partition not in self._refused}
-        positions = {partition: offset for partition, offset in kept.items() if partition not in lost}
-        moved = [partition for partition in partitions if partition not in positions]
-        if moved:
-            committed = self._group_positions(moved)
-            positions |= {each: max(offset, kept.get(each, offset)) for each, offset in committed.items()}
-            self._progress.committed(each for each in moved if positions[each] == committed[each])
-        self._refused.clear()
-        self._follow(positions)
-        if gained:
-            self._on_assigned(gained)
-
-    def _group_positions(self, partitions: list[int]) -> dict[int, int]:
-        described: GroupDescription = self._calls(DescribeGroup(self._topic, self._group or ""))
-        positions = {partition: described.progress[partition].position for partition in partitions}
-        if not isinstance(self._start, Earliest | Latest | AtTime):
-            committed = self._calls(Committed(self._topic, self._group or ""))
-            begins = positions_at(self._calls, self._topic, self._start, partitions)
-            positions |= {partition: begins[partition] for partition in partitions if partition not in committed}
-        return positions
-
-    def _rebalance(self, session: Session) -> None:
-        """Take up the present membership; called between polls, so that nothing changes during processing.
-
-        Partitions that are revoked are still owned here: the callback may commit. Then they are let go.
-        """
-        if self._settings.auto_commit:
-            self.commit()
-        view = session.present()
-        before, present = session.known, view.membership
-        is_rejoined, held = session.is_rejoined(view), self.assignment
-        owned = set() if is_rejoined else {*present.partitions, *present.revoking}
-        lost = [partition for partition in held if partition not in owned]
-        revoked = [partition for partition in held if partition in owned and partition in present.revoking]
-        if isinstance(session, FixedSession):
-            revoked, lost = lost, revoked
-        if revoked:
-            self._on_revoked(revoked)
-        if lost:
-            self._on_lost(lost)
-        if _was_moved(before, present):
-            # What was read before counts no more.
-            self._refused.update(present.partitions)
-        if self._refused or lost or held != sorted(present.partitions):
-            # If it fails, the next poll finds the change again, instead of reading on with the partitions of before.
-            self._assign(present.partitions, lost)
-        session.hold(view)
-
-    def _follow(self, positions: dict[int, int]) -> None:
-        self._progress.begin(positions)
-        self._intake.follow(positions)
+    @property
+    def paused(self) -> list[int]:
+        """The partitions that are paused."""
+        return self._assignment.paused
 
     # Ending
 
-    def close(self) -> None:
-        """Close: commit what was returned if `auto_commit` is set, leave the group, and stop reading."""
-        if self._closed or self._generation != fork.generation:
-            # A forked process must not make its parent leave the group.
-            return
-        try:
-            if self._settings.auto_commit and self._session is not None:
-                self.commit()
-        finally:
-            self._end()
+    def _wake(self) -> None:
+        self._intake.wake()
+
+    def _finish(self) -> None:
+        if self._settings.auto_commit and self._session is not None:
+            self.commit()
 
     def _end(self) -> None:
-        self._closed = True
         self._intake.close()
         if self._session is not None:
             self._session.close()
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed, maybe by another thread."""
-        return self._closed
-
-    def __enter__(self) -> Consumer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def _was_moved(before: Membership, present: Membership) -> bool:
-    """Whether an operator moved the group between two memberships, or deleted it, which begins its generations anew."""
-    return present.seek_generation > before.generation or present.generation < before.generation
 
 
 def _check_index(index: object, group: str | None, member_id: str | None) -> None:
@@ -386,5 +233,14 @@ def _check_index(index: object, group: str | None, member_id: str | None) -> Non
         raise InvalidInput("consumer_index", str(index), rule)
 
 
-def _nothing(partitions: list[int]) -> None:
-    """The default callback, which does nothing."""
+def _check_chosen(
+    partitions: Iterable[int] | None, consumer_index: int | None, member_id: str | None
+) -> list[int] | None:
+    if partitions is None:
+        return None
+    chosen = sorted({check_index("partitions", partition) for partition in partitions})
+    if not chosen:
+        raise InvalidInput("partitions", "[]", "name at least one partition, or omit it to read all")
+    if consumer_index is not None or member_id is not None:
+        raise InvalidInput("partitions", str(chosen)[:100], "who chooses partitions is no member of the group")
+    return chosen

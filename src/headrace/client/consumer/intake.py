@@ -7,7 +7,7 @@ it was returned. Used by the thread that polls; `wake` and `close` may be called
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -27,13 +27,19 @@ class Intake:
     """Batches of some partitions, in the order of each."""
 
     def __init__(
-        self, transport: Transport, topic: str, settings: ConsumerSettings, progress: ReadProgress, growing: bool
+        self,
+        transport: Transport,
+        topic: str,
+        settings: ConsumerSettings,
+        progress: ReadProgress,
+        news: Callable[[], None] | None = None,
     ) -> None:
         self._transport = transport
         self._topic = topic
         self._settings = settings
         self._progress = progress
-        self._growing = growing
+        # Called when there may be something to gather, for those who wait for several.
+        self._news = news
         self._decoder = Decoder(topic, settings.on_undecodable) if settings.decode else None
         # Batches taken from the prefetch that are returned first.
         self._left: deque[Piece] = deque()
@@ -41,8 +47,8 @@ class Intake:
         self._closed = False
         self.skipped = 0
 
-    def follow(self, positions: Mapping[int, int]) -> None:
-        """Read from these positions on, and no longer from those of before."""
+    def follow(self, positions: Mapping[int, int], is_growing: bool) -> None:
+        """Read from these positions on, and no longer from those of before; and partitions that are added later."""
         if self._prefetch is not None:
             self._prefetch.close()
         self._left.clear()
@@ -54,7 +60,8 @@ class Intake:
             settings.max_prefetch_bytes,
             settings.timeout_seconds,
             mixed=True,
-            growing=self._growing,
+            growing=is_growing,
+            news=self._news,
         )
         if self._closed:
             # By another thread, which may have closed only the one before.

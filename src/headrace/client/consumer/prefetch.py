@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -43,6 +43,7 @@ class Prefetch:
         patience_seconds: float,
         mixed: bool = False,
         growing: bool = False,
+        news: Callable[[], None] | None = None,
     ) -> None:
         self._transport = transport
         self.topic = topic
@@ -51,6 +52,8 @@ class Prefetch:
         self._patience_seconds = patience_seconds
         self._mixed = mixed
         self._growing = growing
+        # Called when `take` may have something, for those who wait for several.
+        self._news = news
         self._changed = threading.Condition()
         self._batches: deque[pa.RecordBatch] = deque()
         self._bytes = 0
@@ -83,7 +86,7 @@ class Prefetch:
         """Wake the thread that waits in `take`."""
         with self._changed:
             self._awoken = True
-            self._changed.notify_all()
+            self._tell()
 
     def close(self) -> None:
         """Stop reading."""
@@ -91,7 +94,7 @@ class Prefetch:
             self._stop.set()
             self._error = self._error or Closed("the consumer")
             stream = self._stream
-            self._changed.notify_all()
+            self._tell()
         if stream is not None:
             stream.cancel()
 
@@ -108,7 +111,7 @@ class Prefetch:
     def _fail(self, error: HeadraceError) -> None:
         with self._changed:
             self._error = self._error or error
-            self._changed.notify_all()
+            self._tell()
 
     def _follow_for_ever(self) -> None:
         backoff: Backoff | None = None
@@ -154,7 +157,13 @@ class Prefetch:
             self._positions.update(positions_behind(batch))
             self._batches.append(batch)
             self._bytes += batch.nbytes
-            self._changed.notify_all()
+            self._tell()
+
+    def _tell(self) -> None:
+        """There may be something to take; the caller holds the lock."""
+        self._changed.notify_all()
+        if self._news is not None:
+            self._news()
 
     def _skip(self, late: OffsetOutOfRange) -> None:
         if late.offset >= late.start:

@@ -1,8 +1,8 @@
 """A consumer's session in a group: what it reads by, and a thread that keeps the present membership up to date.
 
-Two kinds. A member of an open group sends heartbeats, and joins again when its session was lost. A consumer of a group
-with a fixed size has no session that expires: its index decides which partitions it reads, and the thread looks whether
-the group or the topic has changed.
+Three kinds. A member of an open group sends heartbeats, and joins again when its session was lost. A consumer of a
+group with a fixed size has no session that expires: its index decides which partitions it reads. Nor has one that chose
+its partitions itself. For these two the thread looks whether the group or the topic has changed.
 
 The thread only detects a change and wakes the consumer, which applies it when it polls, so that its partitions never
 change during processing. `known` is what the consumer reads by, `present` what the thread saw last: both are values
@@ -26,7 +26,14 @@ from typing import Final, NamedTuple
 from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings
 from headrace.core.descriptions import GroupDescription, Membership
-from headrace.core.errors import GroupSizeConflict, HeadraceError, InvalidInput, MemberNotFound, Unreachable
+from headrace.core.errors import (
+    GroupSizeConflict,
+    HeadraceError,
+    InvalidInput,
+    MemberNotFound,
+    PartitionNotFound,
+    Unreachable,
+)
 from headrace.wire.operations import DescribeGroup, Heartbeat, JoinGroup, LeaveGroup
 
 logger = logging.getLogger(__name__)
@@ -51,7 +58,7 @@ class Session(ABC):
     _known: View
     _present: View
 
-    def __init__(self, calls: Calls, topic: str, group: str, member: str, wake: Callable[[], None]) -> None:
+    def __init__(self, calls: Calls, topic: str, group: str, member: str | None, wake: Callable[[], None]) -> None:
         self._calls = calls
         self._topic = topic
         self._group = group
@@ -154,6 +161,7 @@ class GroupSession(Session):
         wake: Callable[[], None],
     ) -> None:
         super().__init__(calls, topic, group, member, wake)
+        self._name = member
         self._settings = settings
         self._joining = threading.Lock()
         self._joins = 0
@@ -180,14 +188,14 @@ class GroupSession(Session):
     def _leave(self) -> None:
         try:
             with self._joining:
-                self._calls(LeaveGroup(self._topic, self._group, self.member))
+                self._calls(LeaveGroup(self._topic, self._group, self._name))
         except HeadraceError as error:
             logger.debug("leaving group %r: %s", self._group, error)
 
     def _join(self) -> View:
         settings = self._settings
         seconds = settings.session_timeout_seconds, settings.max_poll_seconds
-        joined: Membership = self._calls(JoinGroup(self._topic, self._group, self.member, *seconds))
+        joined: Membership = self._calls(JoinGroup(self._topic, self._group, self._name, *seconds))
         self._joins += 1
         self._joined_at = time.monotonic()
         return View(joined, self._joins)
@@ -210,7 +218,7 @@ class GroupSession(Session):
         # What was joined again and not yet taken up is not acknowledged.
         claim = (held.membership.generation, held.membership.partitions) if held.joins == self._joins else ()
         try:
-            present: Membership = self._calls(Heartbeat(self._topic, self._group, self.member, *claim))
+            present: Membership = self._calls(Heartbeat(self._topic, self._group, self._name, *claim))
         except MemberNotFound:
             with self._joining:
                 if self._stop.is_set():
@@ -218,6 +226,23 @@ class GroupSession(Session):
                 self._has_left = False
                 return self._join()
         return View(present, self._joins)
+
+
+class ChosenSession(Session):
+    """A consumer that chose its partitions: it commits for the group, which must have no members, and follows seeks."""
+
+    def __init__(self, calls: Calls, topic: str, group: str, partitions: list[int], wake: Callable[[], None]) -> None:
+        super().__init__(calls, topic, group, None, wake)
+        self._partitions = partitions
+        self._start(self._look())
+
+    def _look(self) -> View:
+        described = self._calls(DescribeGroup(self._topic, self._group))
+        for partition in self._partitions:
+            if partition not in described.progress:
+                raise PartitionNotFound(self._topic, partition, len(described.progress))
+        generation, seek_generation = described.generation, described.seek_generation
+        return View(Membership(self._group, "", generation, self._partitions, seek_generation))
 
 
 class FixedSession(Session):
@@ -239,6 +264,6 @@ class FixedSession(Session):
         if self._index >= described.consumers:
             rule = f"group {self._group!r} has {described.consumers} consumers: 0 to {described.consumers - 1}"
             raise InvalidInput("consumer_index", str(self._index), rule)
-        partitions = described.members[self.member]
+        name = str(self._index)
         generation, seek_generation = described.generation, described.seek_generation
-        return View(Membership(self._group, self.member, generation, partitions, seek_generation))
+        return View(Membership(self._group, name, generation, described.members[name], seek_generation))

@@ -1,0 +1,325 @@
+"""A consumer of several topics: a list of them, or all whose name matches a pattern, including later ones.
+
+It has a consumer for each topic and takes from them in turn. In a group it is a member of the group of that name in
+each topic, by one member id. Partitions are named by topic and number. A batch is of one topic, which its column
+`topic` names.
+
+Topics that match a pattern are looked for while polling. A topic that appears later is read from its beginning; one
+that was deleted is left out. A topic of a list that was deleted raises.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from headrace.client import fork
+from headrace.client.consumer.assignment import Callbacks, PartitionsChanged, callbacks_of
+from headrace.client.consumer.base import BaseConsumer
+from headrace.client.consumer.consumer import Consumer
+from headrace.client.consumer.scan import NO_ROWS
+from headrace.client.consumer.start import Start
+from headrace.client.message import Message
+from headrace.client.retry import Calls
+from headrace.client.settings import ConsumerSettings
+from headrace.client.transport.transport import Transport
+from headrace.core.errors import InvalidInput, TopicDeleted, TopicNotFound
+from headrace.core.names import topic_key
+from headrace.wire.operations import ListTopics
+
+# How often topics that match a pattern are looked for.
+_LOOK_SECONDS: Final = 5.0
+_NO_ROWS: Final = NO_ROWS.append_column(pa.field("topic", pa.string(), nullable=False), pa.array([], pa.string()))
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+# Several topics; a string is one.
+SeveralTopics = list[str] | tuple[str, ...] | set[str] | frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Which topics are read: these, or those that match a pattern."""
+
+    names: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+
+    @classmethod
+    def of(cls, names: Iterable[str] | None, pattern: str | None) -> Topics:
+        """Check what a caller asks for."""
+        if (names is None) == (pattern is None):
+            raise InvalidInput("topic", "none" if names is None else "a list and a pattern", "give topics or a pattern")
+        if pattern is not None:
+            try:
+                return cls(pattern=re.compile(pattern, re.IGNORECASE))
+            except (re.error, TypeError) as error:
+                raise InvalidInput("pattern", repr(pattern)[:100], f"it is no regular expression: {error}") from None
+        given = tuple({topic_key(name): name for name in names or ()}.values())
+        if not given:
+            raise InvalidInput("topic", "[]", "name at least one topic")
+        return cls(given)
+
+    def among(self, existing: Iterable[str]) -> list[str]:
+        """The topics to read, given those that exist."""
+        if self.pattern is None:
+            return list(self.names)
+        return [name for name in existing if self.pattern.fullmatch(name)]
+
+    def __str__(self) -> str:
+        return f"topics {list(self.names)}" if self.pattern is None else f"topics like {self.pattern.pattern!r}"
+
+
+class TopicsConsumer(BaseConsumer[TopicPartition]):
+    """Reads several topics.
+
+    >>> from headrace.testing import embedded
+    >>> with embedded() as client:
+    ...     for name in ("orders-eu", "orders-us"):
+    ...         topic = client.create_topic(name)
+    ...         with client.producer(name) as producer:
+    ...             future = producer.send(b"one loaf")
+    ...     with client.consumer(pattern="orders-.*", group="billing") as consumer:
+    ...         sorted((message.topic, message.value) for message in consumer.messages(idle_seconds=0.5))
+    [('orders-eu', b'one loaf'), ('orders-us', b'one loaf')]
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        topics: Topics,
+        settings: ConsumerSettings,
+        group: str | None = None,
+        start: Start = "earliest",
+        member_id: str | None = None,
+        callbacks: Callbacks | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(start, Mapping):
+            raise InvalidInput("start", repr(start)[:100], "offsets by partition need a consumer of one topic")
+        self._transport = transport
+        self._topics = topics
+        self._settings = settings
+        self._group = group
+        self._start = start
+        self._member = member_id or f"member-{uuid.uuid4().hex[:12]}"
+        self._callbacks = callbacks or callbacks_of(None, None, None)
+        self._calls = Calls(transport, settings.timeout_seconds)
+        self._news = threading.Event()
+        # By topic, in the order of turns.
+        self._consumers: dict[str, Consumer] = {}
+        self._skipped = 0
+        self._look_at = 0.0
+        try:
+            self._look(start)
+        except BaseException:
+            self._closed = True
+            self._end()
+            raise
+
+    def __repr__(self) -> str:
+        group = "" if self._group is None else f" in group {self._group!r}"
+        state = "closed" if self._closed else f"reading {len(self.assignment)} partitions"
+        return f"<headrace.TopicsConsumer of {self._topics}{group} ({state})>"
+
+    # Topics
+
+    def _look(self, start: Start) -> None:
+        """Open consumers of topics that are not read yet."""
+        self._look_at = time.monotonic() + _LOOK_SECONDS
+        existing = [] if self._topics.pattern is None else self._calls(ListTopics("*"))
+        for topic in self._topics.among(existing):
+            if topic not in self._consumers:
+                try:
+                    self._consumers[topic] = self._open(topic, start)
+                except (TopicNotFound, TopicDeleted):
+                    self._drop(topic)
+
+    def _open(self, topic: str, start: Start) -> Consumer:
+        def named(callback: PartitionsChanged) -> PartitionsChanged:
+            return lambda partitions: callback([TopicPartition(topic, partition) for partition in partitions])
+
+        callbacks = Callbacks(*map(named, self._callbacks))
+        member = None if self._group is None else self._member
+        return Consumer(
+            self._transport,
+            topic,
+            self._settings,
+            self._group,
+            start,
+            member,
+            callbacks=callbacks,
+            news=self._news.set,
+        )
+
+    def _drop(self, topic: str) -> None:
+        """A topic that was deleted: those of a pattern are left out, those of a list are missed."""
+        if self._topics.pattern is None:
+            raise
+        consumer = self._consumers.pop(topic, None)
+        if consumer is not None:
+            self._skipped += consumer.skipped
+            consumer._end()
+
+    # Reading
+
+    def _take(self, max_messages: int, timeout: float | None) -> pa.RecordBatch:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self.is_stopped:
+            self._news.clear()
+            for topic in list(self._consumers):
+                # To the end of the line: the next take begins with another topic.
+                consumer = self._consumers[topic] = self._consumers.pop(topic)
+                try:
+                    batch = consumer.take(max_messages, 0.0)
+                except (TopicNotFound, TopicDeleted):
+                    self._drop(topic)
+                    continue
+                if batch.num_rows:
+                    return _with_topic(batch, topic)
+            now = time.monotonic()
+            if self._topics.pattern is not None and now >= self._look_at:
+                self._look("earliest")
+            if deadline is not None and now >= deadline:
+                break
+            self._news.wait(_least(deadline, self._look_at if self._topics.pattern is not None else None, now))
+        return _NO_ROWS
+
+    def give(self, batch: pa.RecordBatch) -> None:
+        """A batch that was taken is given out as a whole."""
+        if batch.num_rows:
+            consumer, plain = self._source(batch)
+            consumer.give(plain)
+
+    def one_by_one(self, batch: pa.RecordBatch) -> Iterator[Message]:
+        """The messages of a batch that was taken, given out as they are reached."""
+        if batch.num_rows:
+            consumer, plain = self._source(batch)
+            for message in consumer.one_by_one(plain):
+                yield message
+                if self._stopped:
+                    return
+
+    def _source(self, batch: pa.RecordBatch) -> tuple[Consumer, pa.RecordBatch]:
+        return self._consumers[batch.column("topic")[0].as_py()], batch.drop_columns(["topic"])
+
+    @property
+    def skipped(self) -> int:
+        """The number of messages that were skipped because their values cannot be decoded."""
+        return self._skipped + sum(consumer.skipped for consumer in self._consumers.values())
+
+    # Positions
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that are read."""
+        return sorted(self._consumers)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset to return, by topic and partition."""
+        return {
+            TopicPartition(topic, partition): offset
+            for topic, consumer in sorted(self._consumers.items())
+            for partition, offset in consumer.positions().items()
+        }
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are read, with their topics."""
+        return sorted(self.positions())
+
+    @property
+    def generation(self) -> int | None:
+        """None: each topic's group has generations of its own."""
+        return None
+
+    def seek(self, to: Start | Mapping[Any, int]) -> None:
+        """Continue at "earliest", "latest", an offset, a time, or offsets by topic and partition."""
+        fork.check(self._generation, "this consumer")
+        if isinstance(to, Mapping):
+            for topic, offsets in self._by_topic(to).items():
+                self._consumers[topic].seek(offsets)
+        else:
+            for consumer in self._consumers.values():
+                consumer.seek(to)
+
+    def _commit(self, offsets: Mapping[TopicPartition, int] | None) -> list[TopicPartition]:
+        wanted = dict.fromkeys(self._consumers) if offsets is None else self._by_topic(offsets)
+        return [
+            TopicPartition(topic, partition)
+            for topic, given in sorted(wanted.items())
+            for partition in self._consumers[topic].commit(given)
+        ]
+
+    def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Return no messages of these partitions, or of all, until they are resumed; they stay assigned."""
+        for topic, named in self._by_topic(dict.fromkeys(self._named(partitions), 0)).items():
+            self._consumers[topic].pause(named)
+
+    def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Go on with these partitions, or with all, where they were paused."""
+        for topic, named in self._by_topic(dict.fromkeys(self._named(partitions), 0)).items():
+            self._consumers[topic].resume(named)
+
+    @property
+    def paused(self) -> list[TopicPartition]:
+        """The partitions that are paused."""
+        return [TopicPartition(topic, each) for topic in self.topics for each in self._consumers[topic].paused]
+
+    def _named(self, partitions: Iterable[TopicPartition] | None) -> Iterable[TopicPartition]:
+        return self.assignment if partitions is None else partitions
+
+    def _by_topic(self, offsets: Mapping[Any, int]) -> dict[str, dict[int, int]]:
+        """Offsets by topic and partition as offsets of each topic, whatever the case of its name."""
+        read = {topic_key(topic): topic for topic in self._consumers}
+        sorted_: dict[str, dict[int, int]] = {}
+        for place, offset in offsets.items():
+            topic = read.get(topic_key(place[0])) if isinstance(place, tuple) and len(place) == 2 else None
+            if topic is None:
+                raise InvalidInput("partition", repr(place)[:100], f"name it by topic and number, of {self.topics}")
+            sorted_.setdefault(topic, {})[place[1]] = offset
+        return sorted_
+
+    # Ending
+
+    def _wake(self) -> None:
+        self._news.set()
+
+    def _finish(self) -> None:
+        for consumer in self._consumers.values():
+            consumer._finish()
+
+    def _end(self) -> None:
+        self._news.set()
+        for consumer in self._consumers.values():
+            consumer.close()
+
+
+def check_several(partitions: object, consumer_index: object) -> None:
+    """Refuse what needs a consumer of one topic."""
+    for field, value in (("partitions", partitions), ("consumer_index", consumer_index)):
+        if value is not None:
+            raise InvalidInput(field, repr(value)[:100], "it needs a consumer of one topic")
+
+
+def _with_topic(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+    names = pa.repeat(pa.scalar(topic), batch.num_rows)
+    return batch.append_column(pa.field("topic", pa.string(), nullable=False), names)
+
+
+def _least(deadline: float | None, look_at: float | None, now: float) -> float | None:
+    """The seconds until the first of some times, if any."""
+    times = [each for each in (deadline, look_at) if each is not None]
+    return max(0.0, min(times) - now) if times else None
