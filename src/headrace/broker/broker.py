@@ -176,13 +176,17 @@ class Broker:
         An existing topic is unchanged, except that missing partitions are added. Fewer partitions or other settings
         are an error.
         """
-        return describe_topic(self._topics.create(name, partitions, dict(settings)))
+        opened = self._topics.create(name, partitions, dict(settings))
+        opened.groups.share_out()
+        return describe_topic(opened)
 
     def alter_topic(
         self, /, name: str, partitions: int | None = None, **settings: Unpack[TopicOptions]
     ) -> TopicDescription:
         """Change settings, or add partitions."""
-        return describe_topic(self._topics.alter(name, partitions, dict(settings)))
+        opened = self._topics.alter(name, partitions, dict(settings))
+        opened.groups.share_out()
+        return describe_topic(opened)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and free its disk space; waiting readers and publishers get `TopicDeleted`."""
@@ -597,7 +601,7 @@ class Broker:
         found, name, reader = self._topics.find(topic), check_group_name(group), _consumer_name(consumer)
         limit = check_whole("buffer_messages", buffer_messages, 1, FETCH_MESSAGES_MAX)
         if isinstance(consumer, str):
-            found.groups.join(name, reader, session_timeout_seconds, MAX_POLL_SECONDS)
+            found.groups.join(name, reader, session_timeout_seconds)
         else:
             rules.assigned(found.groups.get(name), reader, found.record.partitions)
         return Subscription(found.topic, found.groups, name, reader, limit, self._clock, self._delivery)

@@ -27,6 +27,7 @@ from headrace.core.groups import group as rules
 from headrace.core.groups.commits import check_commit, refusals
 from headrace.core.groups.group import Group, Held, ReadFrom
 from headrace.core.hashing import Int64s
+from headrace.core.limits import MAX_POLL_SECONDS
 from headrace.core.settings import TopicSettings
 from headrace.storage.group_row import Reach
 from headrace.storage.ranges import OffsetRange
@@ -116,7 +117,9 @@ class Groups:
                 return dict(enumerate(ends))
             return {partition: log.first_at(partition, read_from) for partition in range(len(ends))}
 
-    def join(self, name: str, member: str, session_timeout_seconds: float, max_poll_seconds: float) -> Group:
+    def join(
+        self, name: str, member: str, session_timeout_seconds: float, max_poll_seconds: float = MAX_POLL_SECONDS
+    ) -> Group:
         """Let a member in, or renew it; a group that is not there is made, unless the member is refused."""
         self._check_groups(name)
         seconds, members_max = session_timeout_seconds, self._settings.members_per_group_max
@@ -173,6 +176,12 @@ class Groups:
         """Remove members whose session expired, in all groups; returns how many."""
         self._topic.check_alive()
         return sum(self.expire_members(group.name) for group in self.all() if group.members)
+
+    def share_out(self) -> None:
+        """Give partitions that were added to members; if it fails, the next heartbeat of a member does it."""
+        for group in self.all():
+            if group.members and not rules.is_complete(group, self._partitions):
+                self.expire_members(group.name)
 
     def expire_members(self, name: str) -> int:
         """Remove the members of one group whose session expired; returns how many."""
