@@ -272,6 +272,26 @@ def test_topics_that_clients_ask_for_are_created(site: Site) -> None:
     assert site.broker.offsets("asked-for")[0] == (0, 1)
 
 
+def test_a_group_moves_to_the_native_client_and_back(site: Site) -> None:
+    """Committed offsets are the same: nothing is lost, and nothing that was committed comes again."""
+    site.broker.create_topic("moved")
+    produce(site, "moved", 10)
+    member = Member(site, "movers", ["moved"])
+    until(lambda: len(member.values) == 10)
+    member.close()
+    produce(site, "moved", 10)
+    joined = site.broker.join_group("moved", "movers", "native")
+    read = site.broker.reader("moved").read_as_member("movers", "native", joined.generation, {}, 100, 1 << 20)
+    assert [batch.num_rows for batch in read.batches] == [10]
+    site.broker.commit_offsets("moved", "movers", {0: 20}, "native", joined.generation)
+    site.broker.leave_group("moved", "movers", "native")
+    produce(site, "moved", 5)
+    member = Member(site, "movers", ["moved"])
+    until(lambda: len(member.values) == 5)
+    member.close()
+    assert site.broker.committed("moved", "movers") == {0: 25}
+
+
 def test_a_group_with_native_members_is_not_joined(site: Site) -> None:
     site.broker.create_topic("native")
     site.broker.join_group("native", "taken", "a native member")

@@ -74,6 +74,10 @@ class TopicReader:
         """Start and end of every partition."""
         return self._topic.offsets()
 
+    def seen_offsets(self) -> OffsetRange | None:
+        """The last known ones, if there are any; does not block."""
+        return self._topic.seen_offsets()
+
     def watching(self, wake: Callable[[], None], partition: int = ALL_PARTITIONS) -> AbstractContextManager[None]:
         """Call a function, in the committing thread, whenever the partition gets messages; or any partition.
 

@@ -109,11 +109,17 @@ class Sequences:
         self._progress.move_to_end(place)
         self._forget()
         async with progress.lock:
-            if not progress.is_known:
-                source = source_of(header.producer_id), str(partition)
-                progress.last = await self._bridge.call(self._bridge.broker.last_seqno, topic, *source)
-                progress.is_known = True
-            first = first_seqno(header, progress.last)
+            was_known = progress.is_known
+            if not was_known:
+                await self._look_up(progress, place)
+            try:
+                first = first_seqno(header, progress.last)
+            except BadRecords:
+                if not was_known:
+                    raise
+                # Another server may have written for this producer, or an operator has reset it.
+                await self._look_up(progress, place)
+                first = first_seqno(header, progress.last)
             if progress.last is not None and first <= progress.last:
                 return _known_offset(progress, first, header.count)
             try:
@@ -123,6 +129,13 @@ class Sequences:
                 progress.is_known = False
                 raise
             return _applied(progress, first, receipts)
+
+    async def _look_up(self, progress: _Progress, place: Place) -> None:
+        """Read from the store how far a producer has come."""
+        topic, partition, producer_id = place
+        last_seqno = self._bridge.broker.last_seqno
+        progress.last = await self._bridge.call(last_seqno, topic, source_of(producer_id), str(partition))
+        progress.is_known = True
 
     def _forget(self) -> None:
         """Forget those who have been still for longest; the store knows them."""
