@@ -183,9 +183,15 @@ def test_http_callers_continue_their_trace_by_a_header(site: Site, spans: InMemo
     site.client.get(f"{path}/partitions/0/messages?offset=0", headers={"traceparent": PARENT}).raise_for_status()
     for span in (*named(spans, "publish"), *named(spans, "fetch")):
         assert f"{trace_of(span):032x}" in PARENT
+    fetched = site.client.get(f"{path}/partitions/0/messages?offset=0").json()["messages"]
+    assert fetched[0]["attributes"] == {"traceparent": PARENT}, "so that consumers continue it"
+    longer = "01" + PARENT[2:] + "-" + "x" * 1_000
+    site.client.post(f"{path}/messages", json=body, headers={"traceparent": longer}).raise_for_status()
+    last = site.client.get(f"{path}/partitions/0/messages?offset=1").json()["messages"]
+    assert "attributes" not in last[0]
     failed = site.client.post("/v1/topics/nowhere/messages", json=body)
     assert failed.status_code == 404
-    assert named(spans, "publish", 2)[-1].status.status_code == trace.StatusCode.ERROR
+    assert named(spans, "publish", 3)[-1].status.status_code == trace.StatusCode.ERROR
 
 
 @pytest.mark.parametrize("given", [b"", b"nonsense", b"\xff", b"00-" + b"0" * 32 + b"-" + b"0" * 16 + b"-00"])
@@ -261,7 +267,7 @@ def test_a_server_sends_its_spans_to_a_collector(tmp_path: Path) -> None:
             server.stop()
         finally:
             server.close()
-    (body,) = collector.bodies
+    body = b"".join(collector.bodies)
     assert b"publish orders" in body and bytes.fromhex(PARENT.split("-")[1]) in body and b"headrace" in body
 
 

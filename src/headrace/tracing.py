@@ -92,11 +92,10 @@ class Tracing:
     # The server
 
     @contextmanager
-    def publishing(self, topic: str, batch: pa.RecordBatch, headers: Mapping[str, str] | None = None) -> Iterator[None]:
-        """A span around the commit of a batch; its parent is the caller's context, or that of the first message."""
-        links = self._links(batch)
-        parent = self._format.extract(dict(headers)) if headers and TRACEPARENT in headers else None
-        if parent is None and links:
+    def publishing(self, topic: str, batch: pa.RecordBatch) -> Iterator[None]:
+        """A span around the commit of a batch; its parent is the context of the first message."""
+        links, parent = self._links(batch), None
+        if links:
             spanned = self._trace.NonRecordingSpan(links[0].context)
             parent, links = self._trace.set_span_in_context(spanned), links[1:]
         span = self._start(
@@ -113,11 +112,18 @@ class Tracing:
         self, topic: str, batch: pa.RecordBatch, started_ns: int, headers: Mapping[str, str] | None = None
     ) -> None:
         """Record that a batch was read for a caller."""
-        parent = self._format.extract(dict(headers)) if headers else None
+        parent = self._context({TRACEPARENT: headers.get(TRACEPARENT, "").encode()}) if headers else None
         kind, links = self._trace.SpanKind.SERVER, self._links(batch)
         self._start(
             "fetch", topic, kind, parent=parent, links=links, messages=batch.num_rows, start_ns=started_ns
         ).end()
+
+    def context_in(self, headers: Mapping[str, str]) -> bytes | None:
+        """The trace context in the headers of a request, if there is a valid one."""
+        given = headers.get(TRACEPARENT, "").encode()
+        # A later version of the format may be longer, and would take more room than a message has for it.
+        is_usual = len(given) == CONTEXT_BYTES - len(TRACEPARENT)
+        return given if is_usual and self._context({TRACEPARENT: given}) is not None else None
 
     def tracing_fetches(self, topic: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches of a stream, each recorded once it was taken."""

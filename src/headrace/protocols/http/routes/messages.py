@@ -131,7 +131,10 @@ async def publish(
     if commit_key is not None:
         principal.require("publish", name, producer=composed(commit_key.writer))
     active = tracing.active
-    with nullcontext() if active is None else active.publishing(name, batch, request.headers):
+    if active is not None and (context := active.context_in(request.headers)) is not None:
+        limits = await bridge.call(bridge.broker.open_producer, name)
+        batch = tracing.with_context(batch, context, limits.message_bytes_max)
+    with nullcontext() if active is None else active.publishing(name, batch):
         receipts = await bridge.publish(name, batch, commit_key)
     answer = await off_loop(len(receipts) * _RECEIPT_BYTES, _answered, receipts, is_arrow)
     return Response(answer, media_type=ARROW if is_arrow else JSON)
