@@ -8,6 +8,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from headrace.core.pipelines import PipelineReport
 from tests.console.conftest import Site, Visit
 
 
@@ -109,3 +110,32 @@ def test_help_is_one_key_away(visit: Visit) -> None:
 def test_a_page_that_does_not_exist_says_so(visit: Visit) -> None:
     page = visit("/topic?name=absent")
     expect(page.get_by_text("There is no topic 'absent'")).to_be_visible()
+
+
+def test_pipelines_that_report(visit: Visit, site: Site) -> None:
+    page = visit("/pipelines")
+    expect(page.get_by_text("No pipeline has reported yet")).to_be_visible()
+    report = PipelineReport(
+        run_id="1", state="failed", started_us=1, source="topic orders", sink="table", error="<b>column</b> missing"
+    )
+    site.client.report_pipeline("orders", "land", report)
+    expect(page.locator("tbody tr", has_text="land")).to_contain_text("failed")
+    expect(page.locator("pre")).to_have_text("<b>column</b> missing")
+    overview = visit("/")
+    expect(overview.get_by_role("link", name="Pipeline land of orders")).to_be_visible()
+
+
+def test_the_servers_of_the_store(visit: Visit, site: Site) -> None:
+    page = visit("/server")
+    expect(page.locator("tbody tr").first).to_contain_text(f"http://127.0.0.1:{site.server.port}")
+    expect(page.locator(".hr-card", has_text="Disk free")).to_contain_text("of ")
+
+
+def test_pages_fit_a_phone_and_the_dark(visit: Visit, site: Site) -> None:
+    page = visit("/topic?name=orders", viewport={"width": 390, "height": 800}, color_scheme="dark")
+    expect(page.locator("tbody tr")).to_have_count(50)
+    for path in ("", "topics", "groups", "topic?name=orders"):
+        page.goto(f"{site.console.url}/{path}")
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 23, 26)"

@@ -74,7 +74,7 @@ def test_an_administrator_sees_everything_and_the_charts_start(visit: Visit, tok
 def test_a_reader_reads_and_cannot_change_anything(visit: Visit, tokens: dict[str, str]) -> None:
     page = visit("/")
     sign_in(page, tokens["reader"])
-    expect(page.get_by_text("Your token expires in 2 days")).to_be_visible()
+    expect(page.get_by_text("our own token expires in 2")).to_be_visible()
     page.goto(page.url + "topics")
     expect(page.get_by_role("link", name="orders.eu")).to_be_visible()
     expect(page.get_by_role("link", name="secret")).to_have_count(0)
@@ -97,3 +97,49 @@ def test_a_wrong_token_is_refused_with_the_reason(visit: Visit) -> None:
     page = visit("/")
     sign_in(page, "hr_0123456789ab_wrong")
     expect(page.get_by_role("alert")).to_contain_text("the token is unknown or revoked")
+
+
+def test_a_token_is_created_shown_once_and_revoked(visit: Visit, tokens: dict[str, str], site: Site) -> None:
+    page = visit("/access")
+    sign_in(page, tokens["admin"])
+    expect(page.locator("tbody tr")).to_have_count(3)
+    page.get_by_role("button", name="Create token").click()
+    page.get_by_label("Name of its user").fill("max")
+    page.get_by_label("Topics; *").fill("orders.*")
+    page.get_by_role("button", name="Create", exact=True).click()
+    token = page.get_by_role("dialog").locator("code").inner_text()
+    with headrace.connect(site.server.url, token) as client:
+        assert client.whoami().name == "max" and client.list_topics() == ["orders.eu"]
+        page.get_by_role("button", name="I have saved it").click()
+        row = page.locator("tbody tr", has_text="max")
+        expect(row).to_contain_text("read on orders.*")
+        expect(page.get_by_text(token)).to_have_count(0)
+        row.get_by_role("button", name="Revoke").click()
+        page.get_by_label("Confirmation").fill("max")
+        page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+        expect(page.locator("tbody tr")).to_have_count(3)
+        with pytest.raises(headrace.errors.Unauthenticated):
+            client.whoami()
+    page.goto(page.url.replace("/access", "/audit"))
+    expect(page.locator("tbody tr", has_text="revoke_token").first).to_contain_text("ada")
+    page.get_by_label("Filter").fill("unknown or revoked")
+    expect(page.locator("tbody tr").first).to_contain_text("refused")
+
+
+def test_a_reader_sees_neither_tokens_nor_the_audit_log(visit: Visit, tokens: dict[str, str]) -> None:
+    page = visit("/access")
+    sign_in(page, tokens["reader"])
+    expect(page.get_by_text("Your token may not see other tokens")).to_be_visible()
+    expect(page.get_by_text("read on orders.*")).to_be_visible()
+    expect(page.get_by_role("button", name="Create token")).to_have_count(0)
+    page.goto(page.url.replace("/access", "/audit"))
+    expect(page.get_by_text("Your token may not read the audit log")).to_be_visible()
+
+
+def test_a_session_ends_with_its_token(visit: Visit, tokens: dict[str, str], site: Site) -> None:
+    made = site.client.create_token("brief", [("*", ["read"])])
+    page = visit("/topics")
+    sign_in(page, made.text)
+    expect(page.get_by_role("link", name="secret")).to_be_visible()
+    site.client.revoke_token(made.token.id)
+    expect(page).to_have_title("Sign in · Headrace")

@@ -41,6 +41,7 @@ class AsyncClient(ThreadBridge[Client]):
     create_token = awaited(Client.create_token)
     rotate_token = awaited(Client.rotate_token)
     revoke_token = awaited(Client.revoke_token)
+    list_audit = awaited(Client.list_audit)
     list_servers = awaited(Client.list_servers)
     report_pipeline = awaited(Client.report_pipeline)
     list_pipelines = awaited(Client.list_pipelines)

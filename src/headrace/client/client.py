@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Unpack, overload
+from typing import Any, Unpack, overload
 
 import pyarrow as pa
 
@@ -46,6 +46,7 @@ from headrace.core.descriptions import (
 )
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import (
+    AUDIT_LISTED,
     CONSUMER_PREFETCH_BYTES,
     FETCH_BYTES_DEFAULT,
     FETCH_MESSAGES_DEFAULT,
@@ -118,6 +119,10 @@ class Client:
     def revoke_token(self, token_id: str) -> bool:
         """Revoke a token; returns whether it existed."""
         return self._calls(wire.RevokeToken("*", token_id))
+
+    def list_audit(self, max_entries: int = AUDIT_LISTED) -> list[dict[str, Any]]:
+        """The last refusals and changes that the server recorded, newest first. Needs full access."""
+        return self._calls(wire.ListAudit(max_entries=max_entries))
 
     # Topics
 

@@ -87,7 +87,7 @@ def make_app(settings: ConsoleSettings, address: str, port: int) -> ASGIApp:
     is_loopback = ipaddress.ip_address(address).is_loopback
     is_tls = settings.tls_certificate is not None
     sessions = Sessions(settings, allow_anonymous=is_loopback)
-    poller = Poller(settings, sessions.reader_of_all)
+    poller = Poller(settings, sessions)
     sign_in = SignIn(sessions, poller, settings.url, port, is_tls)
 
     @asynccontextmanager

@@ -17,7 +17,7 @@ from typing import Final
 
 from headrace import aio
 from headrace.console.settings import ConsoleSettings
-from headrace.core.errors import AccessDenied, HeadraceError
+from headrace.core.errors import AccessDenied, Forbidden, HeadraceError
 from headrace.core.rights import Caller, Right
 
 IDLE_SECONDS: Final = 12 * 3600.0
@@ -44,6 +44,15 @@ class Session:
     def may_read(self, topic: str) -> bool:
         """Whether the token may read a topic."""
         return self.caller.may(Right.READ, topic)
+
+    @property
+    def may_administer(self) -> bool:
+        """Whether the token may do everything, as operations on tokens and the audit log need."""
+        try:
+            self.caller.require_full_access()
+        except Forbidden:
+            return False
+        return True
 
     @property
     def sees_all(self) -> bool:

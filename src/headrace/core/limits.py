@@ -51,6 +51,9 @@ RETENTION_BYTES_MAX = 1 << 60
 LINK_IDLE_SECONDS = 14 * 24 * 3600
 # Above this number of sources a topic forgets those that are idle longest and have lost their link.
 SOURCES_MAX = 1_000_000
+# Entries of the audit log that a server keeps in memory, and how many of them one answer has by default.
+AUDIT_KEPT = 2_000
+AUDIT_LISTED = 200
 # Maximum number of sources in one answer.
 SOURCES_LISTED = 1_000
 SOURCES_LISTED_MAX = 100_000

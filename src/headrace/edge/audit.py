@@ -2,32 +2,45 @@
 
     {"time": …, "event": "refused", "operation": "seek", "principal": "till", "address": "10.0.0.7", …}
 
-It uses the logger `headrace.audit`, so that it can have its own file. A line never contains a payload or a secret, only
-names, which are shortened. Thread-safe.
+The last entries stay in memory too, so that administrators can look at them from afar: those of this server, since it
+started. It uses the logger `headrace.audit`, so that it can have its own file. A line never contains a payload or a
+secret, only names, which are shortened. Thread-safe.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import time
+from collections import deque
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 import msgspec
+
+from headrace.core.limits import AUDIT_KEPT
 
 Event = Literal["refused", "done"]
 
 _NAME_CHARACTERS_MAX: Final = 300
 
 logger = logging.getLogger("headrace.audit")
+# Appending to a deque and copying it are atomic.
+_recent: Final[deque[dict[str, Any]]] = deque(maxlen=AUDIT_KEPT)
 
 
 def record(event: Event, operation: str, principal: str, address: str, **more: Any) -> None:
     """Write a line; empty fields are omitted."""
+    named = {"operation": operation, "principal": principal, "address": address, **more}
+    fields = {name: _short(value) for name, value in named.items() if value not in (None, "")}
+    _recent.append({"time_us": time.time_ns() // 1000, "event": event, **fields})
     if logger.isEnabledFor(logging.INFO):
-        named = {"operation": operation, "principal": principal, "address": address, **more}
-        fields = {name: _short(value) for name, value in named.items() if value not in (None, "")}
         logger.info("%s", msgspec.json.encode({"event": event, **fields}).decode(), extra={"audit": fields})
+
+
+def recent(max_entries: int) -> list[dict[str, Any]]:
+    """The last entries of this process, newest first."""
+    return list(_recent.copy())[::-1][:max_entries]
 
 
 def write_to(file: str) -> None:

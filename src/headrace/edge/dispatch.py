@@ -10,7 +10,7 @@ import msgspec
 
 from headrace.broker import Broker
 from headrace.broker.access import described
-from headrace.core.checks import check_seconds
+from headrace.core.checks import check_seconds, check_whole
 from headrace.core.descriptions import (
     CommitOutcome,
     Identity,
@@ -20,11 +20,12 @@ from headrace.core.descriptions import (
     TopicDescription,
 )
 from headrace.core.errors import InvalidInput, QuotaExceeded, StageNotFound
-from headrace.core.limits import FETCH_WAIT_SECONDS_MAX
+from headrace.core.limits import AUDIT_KEPT, FETCH_WAIT_SECONDS_MAX
 from headrace.core.names import composed
 from headrace.core.pipelines import PipelineDescription
 from headrace.core.publish.state import CommitKey
 from headrace.core.settings import TopicSettings
+from headrace.edge import audit
 from headrace.edge.access import LOOK_SECONDS, Principal
 from headrace.wire import operations as wire
 
@@ -108,6 +109,10 @@ def _settings(operation: wire.CreateTopic | wire.AlterTopic) -> dict[str, Any]:
     return operation.settings
 
 
+def _list_audit(operation: wire.ListAudit, _: Broker, __: Principal) -> list[dict[str, Any]]:
+    return audit.recent(check_whole("max_entries", operation.max_entries, 1, AUDIT_KEPT))
+
+
 def _await_offsets(operation: wire.AwaitOffsets, broker: Broker, principal: Principal) -> dict[int, tuple[int, int]]:
     """Wait in short steps, so that a caller who loses the right gets an error and no data."""
     lease = principal.lease(operation.needed, operation.topic)
@@ -151,6 +156,7 @@ _PERFORMERS: Final[dict[type[wire.Operation[Any]], Performer]] = {
     wire.CreateToken: _create_token,
     wire.RotateToken: _rotate_token,
     wire.RevokeToken: _revoke_token,
+    wire.ListAudit: _list_audit,
     wire.CreateTopic: _create_topic,
     wire.AlterTopic: _alter_topic,
     wire.AwaitOffsets: _await_offsets,

@@ -27,7 +27,7 @@ from headrace.core.descriptions import (
     TopicDescription,
 )
 from headrace.core.groups.group import ReadFrom
-from headrace.core.limits import SESSION_TIMEOUT_SECONDS, SOURCES_LISTED
+from headrace.core.limits import AUDIT_LISTED, SESSION_TIMEOUT_SECONDS, SOURCES_LISTED
 from headrace.core.pipelines import PipelineDescription, PipelineReport
 from headrace.core.rights import Need, Right
 
@@ -375,6 +375,14 @@ class RevokeToken(Operation[bool], tag="revoke_token"):
 
     need: ClassVar = _ADMINISTER
     token_id: str
+
+
+class ListAudit(Operation[list[dict[str, Any]]], tag="list_audit"):
+    """The last refusals and changes that this server recorded, newest first; `topic` is ignored."""
+
+    need: ClassVar = Need(full_access=True)
+    topic: str = "*"
+    max_entries: int = AUDIT_LISTED
 
 
 def name_of(operation: Operation[Any] | type[Operation[Any]]) -> str:

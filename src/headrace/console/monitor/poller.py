@@ -15,19 +15,21 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
+from urllib.parse import urlsplit
 
 import httpx
 from nicegui import Event
 
 from headrace import aio
+from headrace.console.monitor.attention import WATCHED, Attention
 from headrace.console.monitor.history import History
 from headrace.console.monitor.sample import Sample, parse
-from headrace.console.sessions import CALL_SECONDS, Session
+from headrace.console.sessions import CALL_SECONDS, Session, Sessions
 from headrace.console.settings import ConsoleSettings
 from headrace.core.descriptions import ServerDescription
-from headrace.core.errors import AccessDenied, HeadraceError
+from headrace.core.errors import AccessDenied, HeadraceError, Unauthenticated
 
 logger = logging.getLogger(__name__)
 
@@ -42,12 +44,13 @@ _NO_TOKEN: Final = (
 class Poller:
     """Samples of the broker, for all pages."""
 
-    def __init__(self, settings: ConsoleSettings, borrowed: Callable[[], Session | None]) -> None:
+    def __init__(self, settings: ConsoleSettings, sessions: Sessions) -> None:
         self._settings = settings
-        self._borrowed = borrowed
+        self._sessions = sessions
         self._wake = asyncio.Event()
         self._may_use_own = True
         self.history = History(settings.poll_seconds)
+        self.attention = Attention()
         self.sampled = Event[[]]()
         self.problem: str | None = None
         self.servers: list[ServerDescription] = []
@@ -64,13 +67,12 @@ class Poller:
                 started = time.monotonic()
                 self.problem = await self._poll(own, http)
                 self.sampled.emit()
-                took = time.monotonic() - started
-                self._wake.clear()
-                try:
+                # A server that does not answer is not kept busy by being asked.
+                took = time.monotonic() - started if self.problem is None else 0.0
+                with suppress(TimeoutError):
                     async with asyncio.timeout(max(settings.poll_seconds, _REST * took)):
                         await self._wake.wait()
-                except TimeoutError:
-                    pass
+                self._wake.clear()
 
     def wake(self) -> None:
         """Poll now if the last poll failed: somebody signed in whose token may do."""
@@ -79,35 +81,49 @@ class Poller:
 
     async def _poll(self, own: aio.AsyncClient, http: httpx.AsyncClient) -> str | None:
         """Take a sample; what kept it from doing so, if anything did."""
+        session = None if self._may_use_own else self._sessions.reader_of_all()
+        if not self._may_use_own and session is None:
+            return _NO_TOKEN
         try:
-            client, token = self._credentials(own)
-            if client is None:
-                return _NO_TOKEN
-            self.servers = await client.list_servers()
-            urls = [server.addresses["http"] + "/metrics" for server in self.servers if "http" in server.addresses]
-            headers = {"Authorization": f"Bearer {token}"} if token else {}
-            answers = await asyncio.gather(*(http.get(url, headers=headers) for url in urls))
+            texts = await self._fetch(own if session is None else session.client, http, session)
         except AccessDenied:
-            # Not tried again by itself: each time would be a line in the audit log.
-            self._may_use_own = False
+            # Not tried again: each time would be a line in the audit log.
+            if session is None:
+                self._may_use_own = False
+                self._wake.set()
+            else:
+                self._sessions.end(session)
             return _NO_TOKEN
         except HeadraceError as error:
             return str(error)
+        except httpx.HTTPStatusError as error:
+            return f"a server answered {error.response.status_code} to the request for its metrics"
         except httpx.HTTPError as error:
             return f"a server does not answer to HTTP ({type(error).__name__})"
-        refused = [answer for answer in answers if answer.status_code != 200]
-        if any(answer.status_code in (401, 403) for answer in refused):
-            self._may_use_own = False
-            return _NO_TOKEN
-        if refused:
-            return f"a server answered {refused[0].status_code} to the request for its metrics"
-        sample: Sample = await asyncio.to_thread(parse, [answer.text for answer in answers], time.time())
+        sample: Sample = await asyncio.to_thread(parse, texts, time.time(), WATCHED)
         self.history.add(sample)
+        self.attention.add(sample)
         return None
 
-    def _credentials(self, own: aio.AsyncClient) -> tuple[aio.AsyncClient | None, str]:
-        """The client and the token to ask with."""
-        if self._may_use_own:
-            return own, self._settings.token
-        session = self._borrowed()
-        return (None, "") if session is None else (session.client, session.token)
+    async def _fetch(self, client: aio.AsyncClient, http: httpx.AsyncClient, session: Session | None) -> list[str]:
+        """The metrics of all servers, with the token of the console or of a session."""
+        token = self._settings.token if session is None else session.token
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.servers = await client.list_servers()
+        urls = _metrics_urls(self.servers, self._settings.url)
+        answers = await asyncio.gather(*(http.get(url, headers=headers) for url in urls))
+        for answer in answers:
+            if answer.status_code in (401, 403):
+                raise Unauthenticated("the token may not read the metrics")
+            answer.raise_for_status()
+        return [answer.text for answer in answers]
+
+
+def _metrics_urls(servers: list[ServerDescription], url: str) -> list[str]:
+    """The addresses of /metrics; of one server at the host where the console reaches it, whatever it calls itself."""
+    found = [urlsplit(server.addresses["http"]) for server in servers if "http" in server.addresses]
+    if len(found) == 1:
+        host = urlsplit(url.split(",")[0].strip()).hostname or found[0].hostname or ""
+        shown = f"[{host}]" if ":" in host else host
+        return [f"{found[0].scheme}://{shown}:{found[0].port}/metrics"]
+    return [f"{each.scheme}://{each.netloc}/metrics" for each in found]

@@ -1,21 +1,18 @@
 """One look at `/metrics`: the text of one or several servers as a `Sample`. Pure.
 
-Counters of several servers are added. Gauges describe the shared store, so the largest is taken: a server may lag a
-little behind another. Metrics that are not known here are ignored.
+Counters of several servers are added. Gauges describe the shared store, or are bad news of one server, so the largest
+is taken. Metrics that are not known here are ignored.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-TopicGroup = tuple[str, str]
+from headrace.wire import metrics
 
-_LINE: Final = re.compile(r'^(headrace_\w+?)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})? (\S+)$', re.MULTILINE)
-_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_ESCAPE: Final = re.compile(r"\\(.)")
+TopicGroup = tuple[str, str]
 
 # Metric of a topic, and the field of `TopicSample` it goes to.
 _COUNTERS: Final = {
@@ -27,18 +24,24 @@ _COUNTERS: Final = {
 }
 _GAUGES: Final = {
     "headrace_store_bytes": "bytes_stored",
-    "headrace_offsets_skipped": "offsets_skipped",
+    "headrace_topic_partitions": "partitions",
     "headrace_sources": "sources",
+    "headrace_offsets_skipped": "offsets_skipped",
+    "headrace_damaged_segments": "damaged_segments",
+    "headrace_topic_failing": "is_failing",
 }
-_PUBLISH_BUCKET: Final = "headrace_publish_seconds_bucket"
-_START, _END = "headrace_partition_start_offset", "headrace_partition_end_offset"
-_LAG_MESSAGES, _LAG_SECONDS = "headrace_group_lag_messages", "headrace_group_lag_seconds"
-_IMPORTANT: Final = "headrace_group_important"
+_GROUP_GAUGES: Final = {
+    "headrace_group_lag_messages": "lag_messages",
+    "headrace_group_lag_seconds": "lag_seconds",
+    "headrace_group_members": "members",
+    "headrace_group_important": "is_important",
+    "headrace_group_last_commit_timestamp_seconds": "last_commit",
+}
 
 
 @dataclass(slots=True)
 class TopicSample:
-    """A topic at one moment. Counters count since the start of the servers; offsets are None above a limit."""
+    """A topic at one moment. Counters count since the start of the servers; `messages` is None above a limit."""
 
     messages_in: float = 0.0
     bytes_in: float = 0.0
@@ -46,26 +49,30 @@ class TopicSample:
     bytes_out: float = 0.0
     duplicates: float = 0.0
     bytes_stored: float = 0.0
-    offsets_skipped: float = 0.0
+    partitions: float = 0.0
     sources: float = 0.0
+    offsets_skipped: float = 0.0
+    damaged_segments: float = 0.0
+    is_failing: float = 0.0
     messages: float | None = None
-    partitions: int | None = None
 
 
 @dataclass(slots=True)
 class GroupSample:
-    """How far behind a group is."""
+    """How far behind a group is, and when it last committed, in seconds since 1970; 0 if that is not known."""
 
     lag_messages: float = 0.0
     lag_seconds: float = 0.0
-    is_important: bool = False
+    members: float = 0.0
+    is_important: float = 0.0
+    last_commit: float = 0.0
 
 
 @dataclass(slots=True)
 class Sample:
-    """All topics and groups at one moment, and the publish latency as cumulative counts by upper bound in seconds.
+    """All topics and groups at one moment, and the publish latency by topic as cumulative counts by upper bound.
 
-    `others` holds metrics without labels, by name.
+    `others` holds metrics without labels, by name; `watched` what was asked for, as it is.
     """
 
     time: float
@@ -73,72 +80,54 @@ class Sample:
     groups: dict[TopicGroup, GroupSample] = field(default_factory=dict)
     publish: dict[str, dict[float, float]] = field(default_factory=dict)
     others: dict[str, float] = field(default_factory=dict)
+    watched: dict[str, list[metrics.Sample]] = field(default_factory=dict)
 
 
-def parse(texts: Iterable[str], time: float) -> Sample:
-    """The sample in the texts of all servers."""
+def parse(texts: Iterable[str], time: float, watched: Collection[str] = ()) -> Sample:
+    """The sample in the texts of all servers; some metrics are kept as they are."""
     sample = Sample(time)
     for text in texts:
-        starts: dict[str, float] = {}
-        ends: dict[str, list[float]] = {}
-        for name, labels, number in _LINE.findall(text):
-            _take(sample, name, _labels(labels), float(number), starts, ends)
-        for topic, counted in ends.items():
-            taken = _topic(sample, topic)
-            taken.messages = max(taken.messages or 0.0, sum(counted) - starts.get(topic, 0.0))
-            taken.partitions = len(counted)
+        found = metrics.parse(text)
+        _take(sample, found)
+        for name in watched:
+            sample.watched.setdefault(name, []).extend(found.get(name, ()))
     return sample
 
 
-def _take(
-    sample: Sample,
-    name: str,
-    labels: dict[str, str],
-    value: float,
-    starts: dict[str, float],
-    ends: dict[str, list[float]],
-) -> None:
-    topic = labels.get("topic")
-    if topic is None:
-        if not labels:
-            sample.others[name] = max(sample.others.get(name, value), value)
-    elif name in _COUNTERS:
-        taken = _topic(sample, topic)
-        setattr(taken, _COUNTERS[name], getattr(taken, _COUNTERS[name]) + value)
-    elif name in _GAUGES:
-        taken = _topic(sample, topic)
-        setattr(taken, _GAUGES[name], max(getattr(taken, _GAUGES[name]), value))
-    elif name == _START:
-        starts[topic] = starts.get(topic, 0.0) + value
-    elif name == _END:
-        ends.setdefault(topic, []).append(value)
-    elif name == _PUBLISH_BUCKET:
-        buckets = sample.publish.setdefault(topic, {})
+def _take(sample: Sample, found: dict[str, list[metrics.Sample]]) -> None:
+    """Add what one server says."""
+    for name, target in _COUNTERS.items():
+        for labels, value in found.get(name, ()):
+            topic = sample.topics.setdefault(labels["topic"], TopicSample())
+            setattr(topic, target, getattr(topic, target) + value)
+    for name, target in _GAUGES.items():
+        for labels, value in found.get(name, ()):
+            topic = sample.topics.setdefault(labels["topic"], TopicSample())
+            setattr(topic, target, max(getattr(topic, target), value))
+    for name, target in _GROUP_GAUGES.items():
+        for labels, value in found.get(name, ()):
+            group = sample.groups.setdefault((labels["topic"], labels["group"]), GroupSample())
+            setattr(group, target, max(getattr(group, target), value))
+    for labels, value in found.get("headrace_publish_seconds_bucket", ()):
+        buckets = sample.publish.setdefault(labels["topic"], {})
         bound = float(labels["le"])
         buckets[bound] = buckets.get(bound, 0.0) + value
-    elif name in (_LAG_MESSAGES, _LAG_SECONDS, _IMPORTANT):
-        group = sample.groups.setdefault((topic, labels["group"]), GroupSample())
-        if name == _LAG_MESSAGES:
-            group.lag_messages = max(group.lag_messages, value)
-        elif name == _LAG_SECONDS:
-            group.lag_seconds = max(group.lag_seconds, value)
-        else:
-            group.is_important = group.is_important or bool(value)
+    for name, samples in found.items():
+        for labels, value in samples:
+            if not labels:
+                sample.others[name] = max(sample.others.get(name, value), value)
+    for topic_name, messages in _messages(found).items():
+        topic = sample.topics.setdefault(topic_name, TopicSample())
+        topic.messages = max(topic.messages or 0.0, messages)
 
 
-def _topic(sample: Sample, name: str) -> TopicSample:
-    found = sample.topics.get(name)
-    if found is None:
-        found = sample.topics[name] = TopicSample()
-    return found
-
-
-def _labels(text: str) -> dict[str, str]:
-    return {name: _unescaped(value) if "\\" in value else value for name, value in _LABEL.findall(text)}
-
-
-def _unescaped(value: str) -> str:
-    return _ESCAPE.sub(lambda match: "\n" if match[1] == "n" else match[1], value)
+def _messages(found: dict[str, list[metrics.Sample]]) -> dict[str, float]:
+    """The number of messages by topic: ends minus starts."""
+    counted: dict[str, float] = {}
+    for name, sign in (("headrace_partition_end_offset", 1), ("headrace_partition_start_offset", -1)):
+        for labels, value in found.get(name, ()):
+            counted[labels["topic"]] = counted.get(labels["topic"], 0.0) + sign * value
+    return counted
 
 
 def quantile(buckets: dict[float, float], share: float) -> float | None:

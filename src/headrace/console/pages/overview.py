@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from nicegui import ui
 
-from headrace.console.monitor.attention import Finding, findings
 from headrace.console.monitor.history import History, Key
 from headrace.console.monitor.sample import Sample
 from headrace.console.view import parts, text
@@ -15,6 +14,7 @@ from headrace.console.view.charts import Chart, range_toggle
 from headrace.console.view.frame import Frame, Visit
 from headrace.console.view.tables import LINK, Column, ShortTable
 from headrace.core.rights import Right
+from headrace.wire.attention import Finding, Place
 
 _ROWS_MAX = 8
 
@@ -58,6 +58,7 @@ class _Overview:
         self._visit = visit
         self._choice = choice
         self._start = ui.element("div").classes("full-width")
+        self._start.set_visibility(False)
         with ui.element("div").classes("hr-cards"):
             self._in = parts.Card("Published")
             self._out = parts.Card("Read")
@@ -89,6 +90,7 @@ class _Overview:
         """Tell newcomers what to do first."""
         if await self._visit.client.list_topics():
             return
+        self._start.set_visibility(True)
         with self._start, parts.panel(), parts.empty("No topics yet", "Create one and publish a message:"):
             parts.command("printf 'hello\\n' | headrace produce hello")
             if self._visit.session.may(Right.MANAGE):
@@ -103,7 +105,10 @@ class _Overview:
             return
         topics = [name for name in sample.topics if visit.session.may_read(name)]
         self._show_cards(history, sample, topics)
-        self._show_attention(findings(history, visit.session.may_read, visit.session.caller.expires_us, time.time()))
+        session = visit.session
+        self._show_attention(
+            visit.poller.attention.findings(session.may_read, session.sees_all, session.caller.expires_us, time.time())
+        )
         self._show_charts(history, sample, topics)
         self._show_tables(history, sample, topics)
 
@@ -115,10 +120,8 @@ class _Overview:
         self._latency.set(text.milliseconds(median), f"p99 {text.milliseconds(high)}" if high is not None else "")
         stored = [sample.topics[name] for name in topics]
         messages = [each.messages for each in stored if each.messages is not None]
-        self._stored.set(
-            text.size(sum(each.bytes_stored for each in stored)), f"{text.short_count(sum(messages))} messages"
-        )
-        partitions = sum(each.partitions or 0 for each in stored)
+        self._stored.set(text.size(sum(each.bytes_stored for each in stored)), self._stored_note(sample, sum(messages)))
+        partitions = int(sum(each.partitions for each in stored))
         self._topics.set(text.count(len(topics)), text.plural(partitions, "partition") if partitions else "")
         visible = [(state, key) for key, state in sample.groups.items() if self._visit.session.may_read(key[0])]
         worst = max(visible, key=lambda each: each[0].lag_messages, default=None)
@@ -126,6 +129,10 @@ class _Overview:
             self._lag.set(
                 text.count(worst[0].lag_messages), worst[1][1] if worst[0].lag_messages else "all groups are up to date"
             )
+
+    def _stored_note(self, sample: Sample, messages: float) -> str:
+        free = sample.others.get("headrace_disk_free_bytes") if self._visit.session.sees_all else None
+        return f"{text.short_count(messages)} messages" + (f", {text.size(free)} free" if free is not None else "")
 
     def _sum(self, name: str, topics: Iterable[str]) -> float:
         history = self._visit.history
@@ -142,16 +149,17 @@ class _Overview:
             if not found:
                 with ui.element("div").classes("hr-finding"):
                     ui.icon("check_circle").classes("hr-good")
-                    ui.label("Nothing. No group falls behind, no damage was found.").classes("hr-muted")
+                    ui.label("Nothing. No topic fails, no group falls behind, no damage was found.").classes("hr-muted")
             for finding in found:
+                is_critical = finding.severity == "critical"
                 with ui.element("div").classes("hr-finding"):
-                    ui.icon("error" if finding.level == "bad" else "warning").classes(f"hr-{finding.level}")
+                    ui.icon("error" if is_critical else "warning").classes("hr-bad" if is_critical else "hr-warn")
                     with ui.element("div"):
-                        target = _place(finding)
-                        if target is None:
-                            ui.label(text.visible(finding.what))
-                        else:
-                            ui.link(text.visible(finding.what), target)
+                        with ui.element("div"):
+                            name, target = _named(finding.place)
+                            if target is not None:
+                                ui.link(text.visible(name), target)
+                            parts.tagged("span", ": " + finding.problem if name else _capital(finding.problem))
                         ui.label(finding.advice).classes("hr-muted hr-small")
 
     def _show_charts(self, history: History, sample: Sample, topics: list[str]) -> None:
@@ -201,7 +209,16 @@ class _Overview:
         self._no_topics.set_visibility(not busy)
 
 
-def _place(finding: Finding) -> str | None:
-    if finding.topic is None:
-        return None
-    return text.topic_page(finding.topic) if finding.group is None else text.group_page(finding.topic, finding.group)
+def _named(place: Place) -> tuple[str, str | None]:
+    """How a place is called, and its page."""
+    if place.kind == "group":
+        return f"Group {place.group} of {place.topic}", text.group_page(place.topic, place.group)
+    if place.kind == "topic":
+        return f"Topic {place.topic}", text.topic_page(place.topic)
+    if place.kind == "pipeline":
+        return f"Pipeline {place.pipeline} of {place.topic}", "/pipelines"
+    return "", None
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from headrace.console.pages import overview, topics
+from headrace.console.pages import access, audit, group, groups, overview, pipelines, server, topics
 from headrace.console.pages.topic import page as topic
 from headrace.console.view.frame import Frame
 
 
 def register_all(frame: Frame) -> None:
     """Add all pages."""
-    for module in (overview, topics, topic):
+    for module in (overview, topics, topic, groups, group, pipelines, access, audit, server):
         module.register(frame)

@@ -104,7 +104,7 @@ class _Topics:
         none = TopicSample()
         values: dict[str, Any] = {
             "name": lambda name: name.casefold(),
-            "partitions": lambda name: known.get(name, none).partitions or 0,
+            "partitions": lambda name: known.get(name, none).partitions,
             "messages": lambda name: known.get(name, none).messages or 0.0,
             "bytes": lambda name: known.get(name, none).bytes_stored,
             "rate": lambda name: history.value("messages_in", name),

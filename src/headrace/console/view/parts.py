@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 from nicegui import ui
@@ -127,3 +129,11 @@ class Confirmation:
         self.dialog.clear()
         self.dialog.delete()
         return bool(answer)
+
+
+async def browser_time(value: str | None) -> datetime | None:
+    """The time in a field of the browser, which has no zone: the browser knows it."""
+    if not value:
+        return None
+    seconds = await ui.run_javascript(f"new Date({json.dumps(value)}).getTime() / 1000", timeout=5.0)
+    return datetime.fromtimestamp(seconds).astimezone() if seconds else None

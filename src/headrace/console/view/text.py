@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlencode
@@ -107,3 +108,8 @@ def topic_page(topic: str, tab: str | None = None, **query: str | int | None) ->
 def group_page(topic: str, group: str) -> str:
     """The address of a group."""
     return page("/group", topic=topic, name=group)
+
+
+def shell(name: str) -> str:
+    """A name as an argument of a shell command."""
+    return shlex.quote(visible(name))

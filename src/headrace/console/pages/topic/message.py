@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from nicegui import ui
 
 from headrace.client.message import Message
@@ -75,5 +77,5 @@ def _show_value(value: bytes) -> None:
 
 
 def _copy_link(place: str) -> None:
-    ui.run_javascript(f"navigator.clipboard.writeText(window.location.origin + {place!r})")
+    ui.run_javascript(f"navigator.clipboard.writeText(window.location.origin + {json.dumps(place)})")
     ui.notify("Copied a link to this message", timeout=1_500)

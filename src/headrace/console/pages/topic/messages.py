@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
-from datetime import datetime
 from typing import Any
 
 from nicegui import background_tasks, ui
 from nicegui.events import GenericEventArguments
 
 from headrace.client.message import Message
+from headrace.console.messages.download import FORMATS, encode
 from headrace.console.messages.payload import preview
 from headrace.console.messages.reader import Tail, Wanted, read
 from headrace.console.pages.topic import message as one_message
+from headrace.console.pages.topic.search_bar import SearchBar
 from headrace.console.view import parts, text
 from headrace.console.view.frame import Visit
 from headrace.console.view.tables import MONO, TIME, Column, Row, ShortTable
@@ -81,9 +81,13 @@ class _Messages:
             self._count = ui.select(_COUNTS, value=50, on_change=self.load).props("dense outlined options-dense")
             self._count.props('suffix="messages"').style("min-width: 130px")
             self._live = ui.switch("Live", value=True, on_change=self._note_pause).props("dense")
-            ui.space()
             self._note = ui.label().classes("hr-muted hr-small")
+            ui.space()
+            with ui.button("Download", icon="download").props("flat color=secondary"), ui.menu():
+                for form, label in FORMATS.items():
+                    ui.menu_item(label, lambda form=form: self._download(form))
         self._change_start_fields()
+        SearchBar(self._visit, self._topic.name, self._show_found, self._end_search)
         self._table = ShortTable(_COLUMNS)
         self._table.table.on("rowClick", self._open, [[], ["place"], []])
         self._table.table.classes("hr-rows")
@@ -116,9 +120,7 @@ class _Messages:
         partition = self._partition.value
         moment = None
         if self._start.value == "time" and self._time.value:
-            # The field has no zone: the browser knows it.
-            seconds = await ui.run_javascript(f"new Date({self._time.value!r}).getTime() / 1000", timeout=5.0)
-            moment = datetime.fromtimestamp(seconds).astimezone() if seconds else None
+            moment = await parts.browser_time(self._time.value)
         return Wanted(
             start=self._start.value,
             partition=None if partition is None or partition < 0 else int(partition),
@@ -139,6 +141,19 @@ class _Messages:
                 note = f"{found.partitions_left_out:,} more partitions have messages: choose one"
             self._show(found.messages, note)
 
+    def _show_found(self, found: list[Message]) -> None:
+        self._tail = None
+        self._live.set_visibility(False)
+        self._show(found, "", "Nothing found yet")
+
+    async def _end_search(self) -> None:
+        self._change_start_fields()
+        await self.load()
+
+    async def _download(self, form: str) -> None:
+        content = await asyncio.to_thread(encode, list(self.shown), form)
+        ui.download.content(content, f"{self._topic.id}-messages.{form}")
+
     async def follow(self) -> None:
         """Keep the newest messages up to date, until the page is closed."""
         while not self._client.is_deleted and not self._visit.session.is_over:
@@ -157,29 +172,27 @@ class _Messages:
     def _note_pause(self) -> None:
         self._note.set_text("" if self._live.value else "Paused")
 
-    def _show(self, messages: list[Message], note: str) -> None:
+    def _show(self, messages: list[Message], note: str, nothing: str = "") -> None:
         self.shown = messages
         self._note.set_text(note)
         self._table.show([row_of(each) for each in messages])
         self._table.table.set_visibility(bool(messages))
         self._nothing.clear()
         if not messages:
-            self._show_nothing()
+            self._show_nothing(nothing)
 
-    def _show_nothing(self) -> None:
+    def _show_nothing(self, nothing: str) -> None:
         with self._nothing, parts.panel():
-            if any(end > start for start, end in self._topic.offsets.values()):
+            if nothing:
+                with parts.empty(nothing):
+                    pass
+            elif any(end > start for start, end in self._topic.offsets.values()):
                 with parts.empty("No messages here", "Choose another start or partition."):
                     pass
             else:
                 with parts.empty("No messages yet", "Publish one here, or from a terminal:"):
-                    parts.command(f"printf 'hello\\n' | headrace produce {_shell(self._topic.name)}")
+                    parts.command(f"printf 'hello\\n' | headrace produce {text.shell(self._topic.name)}")
 
     async def _open(self, event: GenericEventArguments) -> None:
         partition, offset = event.args[1]["place"]
         await one_message.open_message(self._visit, self._topic.name, int(partition), int(offset))
-
-
-def _shell(name: str) -> str:
-    """A name as an argument of a shell command."""
-    return shlex.quote(text.visible(name))

@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable
 
 from nicegui import ui
 
-from headrace.console.pages.topic import messages
+from headrace.console.pages.groups import GroupTable
+from headrace.console.pages.topic import messages, partitions, producers, settings
+from headrace.console.pages.topic.publish import PublishDialog
 from headrace.console.pages.topics import delete_topic
 from headrace.console.view import parts, text
 from headrace.console.view.frame import Frame, Visit
@@ -16,8 +18,17 @@ from headrace.core.rights import Right
 
 Tab = Callable[[Visit, TopicDescription], Awaitable[None]]
 
+
+async def _build_groups(visit: Visit, topic: TopicDescription) -> None:
+    await GroupTable(visit, topic.name).start()
+
+
 _TABS: dict[str, tuple[str, Tab]] = {
     "messages": ("Messages", messages.build),
+    "partitions": ("Partitions", partitions.build),
+    "groups": ("Groups", _build_groups),
+    "producers": ("Producers", producers.build),
+    "settings": ("Settings", settings.build),
 }
 
 
@@ -42,6 +53,7 @@ async def build(visit: Visit) -> None:
             return
     if topic is None:
         return
+    ui.page_title(f"{text.visible(topic.name)} · Headrace")
     _show_head(visit, topic)
     await _show_tabs(visit, topic)
 
@@ -51,6 +63,8 @@ def _show_head(visit: Visit, topic: TopicDescription) -> None:
         with ui.element("div").classes("hr-grow"):
             ui.link("Topics", "/topics").classes("hr-small")
             parts.title(topic.name)
+        if visit.session.may(Right.PUBLISH, topic.name):
+            ui.button("Publish", icon="send", on_click=PublishDialog(visit, topic).open).props("unelevated")
         if visit.session.may(Right.MANAGE, topic.name):
             ui.button("Delete", icon="delete", on_click=lambda: delete_topic(visit, topic)).props("flat color=negative")
 
