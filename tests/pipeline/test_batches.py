@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.orc as orc
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.client import Client
+from headrace.core.errors import InvalidInput
 from headrace.core.hashing import partition_of
 from headrace.spark.pipeline import Pipeline, PipelineFailed
 from headrace.spark.pipeline.load import load
@@ -70,6 +71,60 @@ def test_a_function_of_a_module_beside_the_file(spark: SparkSession, tmp_path: P
     pipeline = Pipeline.load(tmp_path / "shop.toml", {})
     pipeline.run(spark)
     assert pipeline.report is not None and pipeline.report.rows == [[2]]
+
+
+JOINED: dict[str, Any] = {
+    "source": {"topic": "orders", "schema": "id BIGINT NOT NULL, customer STRING"},
+    "sources": {"customers": {"format": "json", "path": "customers", "schema": "name STRING, city STRING"}},
+    "steps": [
+        {
+            "name": "enriched",
+            "sql": "SELECT id, city FROM source LEFT JOIN customers ON customer = name",
+        }
+    ],
+    "sink": {"topic": "enriched", "key": "CAST(id AS STRING)", "value": "to_json(struct(*))"},
+    "dead_letters": {"topic": "dead"},
+    "run": {"checkpoint": "checkpoint"},
+}
+
+
+def test_sample_rows_in_and_expected_rows_out(spark: SparkSession) -> None:
+    good = {
+        "name": "joined",
+        "source": [{"value": {"id": 1, "customer": "ann"}}, {"value": "no JSON"}, {"value": {"id": 2}}],
+        "sources": {"customers": [{"name": "ann", "city": "Oslo"}]},
+        "expect": [{"key": "2", "value": {"id": 2}}, {"value": {"id": 1, "city": "Oslo"}}],
+        "dead_letters": 1,
+    }
+    bad = {**good, "name": "wrong", "expect": [{"value": {"id": 3}}], "dead_letters": 0}
+    passed, failed = Pipeline.of({**JOINED, "tests": [good, bad]}).test(spark)
+    assert passed.is_passed and passed.dead_letters == 1
+    assert not failed.is_passed and failed.missing == bad["expect"] and len(failed.unexpected) == 2
+    for test, told in (({"name": "x", "source": [{"vale": 1}]}, "vale"), ({"name": "x", "sources": {"y": []}}, "y")):
+        with pytest.raises(InvalidInput, match=told):
+            Pipeline.of({**JOINED, "tests": [test]}).test(spark)
+    with pytest.raises(InvalidInput, match="no \\[\\[tests"):
+        Pipeline.of(JOINED).test(spark)
+
+
+def test_a_stream_is_joined_with_a_named_source(
+    spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path
+) -> None:
+    (tmp_path / "customers").mkdir()
+    (tmp_path / "customers" / "all.json").write_text('{"name": "ann", "city": "Oslo"}')
+    client.create_topic(topic)
+    publish(client, topic, [{"id": 1, "customer": "ann"}, {"id": 2, "customer": "bob"}])
+    tables = {
+        **JOINED,
+        "server": {"url": url},
+        "source": {**JOINED["source"], "topic": topic},
+        "sources": {"customers": {**JOINED["sources"]["customers"], "path": str(tmp_path / "customers")}},
+        "sink": {**JOINED["sink"], "topic": f"{topic}-out", "partitions": 1},
+        "dead_letters": {"topic": f"{topic}-dead", "partitions": 1},
+        "run": {"checkpoint": str(tmp_path / "checkpoint")},
+    }
+    assert run(spark, tables).messages == 2
+    assert values(client, f"{topic}-out") == [{"id": 1, "city": "Oslo"}, {"id": 2}]
 
 
 def test_load_takes_the_header_of_csv_and_any_format(

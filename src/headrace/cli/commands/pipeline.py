@@ -127,6 +127,26 @@ def _row(pipeline: PipelineDescription) -> tuple[Any, ...]:
     )
 
 
+@app.command("test")
+def test(file: File, master: Master = "local[*]", var: Variables = None) -> None:
+    """Run the tests in a pipeline's file: sample rows in, expected rows out.
+
+    It needs no broker and writes nothing. Exit code 1 if a test fails.
+    """
+    with _failures():
+        pipeline = _loaded(file, var)
+        with _spark(pipeline, file, master) as spark:
+            results = pipeline.test(spark)
+    for result in results:
+        print_line(f"{'ok' if result.is_passed else 'FAILED'}: {result.name}")
+        for label, rows in () if result.is_passed else (("missing", result.missing), ("unexpected", result.unexpected)):
+            for row in rows:
+                print_line(f"  {label}: {msgspec.json.encode(row, enc_hook=str).decode()}")
+    failed = [result.name for result in results if not result.is_passed]
+    if failed:
+        raise Failure(Exit.REFUSED, f"{len(failed)} of {len(results)} tests failed: {', '.join(failed)}")
+
+
 def _loaded(file: Path, var: list[str] | None) -> Pipeline:
     try:
         from headrace.spark.pipeline import Pipeline

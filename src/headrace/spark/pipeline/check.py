@@ -21,6 +21,7 @@ from headrace.spark.pipeline.description import (
     FormatSource,
     ReportSink,
     Run,
+    Source,
     TableSink,
     TopicSink,
     TopicSource,
@@ -39,7 +40,7 @@ _TYPED_FORMATS: Final = frozenset({"json", "csv", "text"})
 
 def check(description: Description) -> None:
     """Raise for the first key that is wrong."""
-    _check_source(description)
+    _check_sources(description)
     _check_deduplication(description)
     _check_steps(description)
     _check_sink(description)
@@ -48,32 +49,44 @@ def check(description: Description) -> None:
     _check_loops(description)
 
 
-def _check_source(description: Description) -> None:
-    source = description.source
-    if source.watermark is not None and not description.is_stream:
-        raise InvalidInput("source.watermark", source.watermark[:100], "it does not apply to a batch: remove it")
+def _check_sources(description: Description) -> None:
+    _check_source(description.source, "source")
+    for name, source in description.sources.items():
+        place = f"sources.{name}"
+        if not _IDENTIFIER.fullmatch(name) or name.lower() in RESERVED_VIEWS:
+            rule = "it must have letters, digits and underscores only, and must not be source or partitions"
+            raise InvalidInput(place, repr(name)[:100], rule)
+        if source.mode == "stream" and not description.is_stream:
+            raise InvalidInput(f"{place}.mode", "stream", 'a batch reads batches only: set mode = "batch"')
+        _check_source(source, place)
+
+
+def _check_source(source: Source, place: str) -> None:
+    is_stream = source.mode == "stream"
+    if source.watermark is not None and not is_stream:
+        raise InvalidInput(f"{place}.watermark", source.watermark[:100], "it does not apply to a batch: remove it")
     if not 0 <= source.watermark_delay_seconds <= WINDOW_SECONDS_MAX:
         rule = f"it must be from 0 to {WINDOW_SECONDS_MAX}"
-        raise InvalidInput("source.watermark_delay_seconds", str(source.watermark_delay_seconds), rule)
+        raise InvalidInput(f"{place}.watermark_delay_seconds", str(source.watermark_delay_seconds), rule)
     if isinstance(source, FormatSource):
         if source.format == "headrace":
-            raise InvalidInput("source.format", "headrace", "set source.topic to read a topic")
+            raise InvalidInput(f"{place}.format", "headrace", f"set {place}.topic to read a topic")
         return
     for topic in source.topics:
-        _named("source.topic", topic, check_topic_name)
+        _named(f"{place}.topic", topic, check_topic_name)
     if source.group is not None:
-        _named("source.group", source.group, check_group_name)
+        _named(f"{place}.group", source.group, check_group_name)
     elif source.important is not None:
-        raise InvalidInput("source.important", str(source.important).lower(), "set source.group too")
-    refused, kind = (_BATCH_ONLY, "a stream") if description.is_stream else (_STREAM_ONLY, "a batch")
-    _refuse(source, refused, "source", f"it does not apply to {kind}: remove it")
+        raise InvalidInput(f"{place}.important", str(source.important).lower(), f"set {place}.group too")
+    refused, kind = (_BATCH_ONLY, "a stream") if is_stream else (_STREAM_ONLY, "a batch")
+    _refuse(source, refused, place, f"it does not apply to {kind}: remove it")
     for limit in ("max_messages_per_trigger", "max_bytes_per_trigger", "min_partitions"):
-        _positive(f"source.{limit}", getattr(source, limit))
+        _positive(f"{place}.{limit}", getattr(source, limit))
     if source.on_undecodable is not None and source.decode is False:
         rule = "nothing is decoded with decode = false: remove one of the two"
-        raise InvalidInput("source.on_undecodable", source.on_undecodable, rule)
+        raise InvalidInput(f"{place}.on_undecodable", source.on_undecodable, rule)
     if source.schema is not None and source.columns is not None and "value" not in source.columns:
-        raise InvalidInput("source.columns", ", ".join(source.columns), "a schema needs the column value: add it")
+        raise InvalidInput(f"{place}.columns", ", ".join(source.columns), "a schema needs the column value: add it")
 
 
 def _check_settings(place: str, part: TopicSink | DeadTopic) -> None:
@@ -101,7 +114,7 @@ def _check_deduplication(description: Description) -> None:
 
 
 def _check_steps(description: Description) -> None:
-    seen = set(RESERVED_VIEWS)
+    seen = {*RESERVED_VIEWS, *(name.lower() for name in description.sources)}
     for number, step in enumerate(description.steps):
         place = f"steps.{number}"
         if not _IDENTIFIER.fullmatch(step.name):
@@ -223,6 +236,11 @@ def _ends(description: Description) -> Iterable[tuple[str, Any]]:
     if isinstance(source, TopicSource):
         for topic in source.topics:
             yield "source.topic", (description.url_of(source), topic_key(topic))
+    for each in description.sources.values():
+        if isinstance(each, TopicSource):
+            for topic in each.topics:
+                # By the key of the main one: to read a topic twice is no loop.
+                yield "source.topic", (description.url_of(each), topic_key(topic))
     if isinstance(sink, TopicSink):
         yield "sink.topic", (description.url_of(sink), topic_key(sink.topic))
     if isinstance(dead, DeadTopic):

@@ -21,7 +21,15 @@ import msgspec
 
 from headrace.core.errors import InvalidInput
 from headrace.core.names import topic_key
-from headrace.spark.pipeline.description import DeadTable, DeadTopic, Description, TableSink, TopicSink, TopicSource
+from headrace.spark.pipeline.description import (
+    DeadTable,
+    DeadTopic,
+    Description,
+    Source,
+    TableSink,
+    TopicSink,
+    TopicSource,
+)
 from headrace.spark.pipeline.lock import Lock, unusable
 
 _FILE: Final = "headrace-pipeline.json"
@@ -108,19 +116,25 @@ def fingerprint(description: Description) -> dict[str, str]:
     """What decides about rows, by part."""
     source, sink = description.source, description.sink
     parts: dict[str, Any] = {
-        "source": topic_key(source.topic) if isinstance(source, TopicSource) else [source.format, source.path],
+        "source": _read_from(source),
         "source.schema": source.schema,
         "deduplicate": description.deduplicate,
         "sink": _end(sink),
         "dead_letters": _end(description.dead_letters),
         "run.output_mode": description.run.output_mode,
     }
+    for name, each in description.sources.items():
+        parts[f"sources.{name}"] = _read_from(each), each.schema, each.mode
     if source.watermark is not None:
         parts["source.watermark"] = [source.watermark, source.watermark_delay_seconds]
     for number, step in enumerate(description.steps):
         parts[f"steps.{step.name}"] = [number, " ".join((step.sql or "").split()), step.function]
     parts["steps"] = [step.name for step in description.steps]
     return {part: sha256(msgspec.json.encode(value)).hexdigest()[:16] for part, value in parts.items()}
+
+
+def _read_from(source: Source) -> Any:
+    return topic_key(source.topic) if isinstance(source, TopicSource) else [source.format, source.path]
 
 
 def _end(end: Any) -> Any:

@@ -185,6 +185,16 @@ class Run(Section, frozen=True, kw_only=True):
     load_id: str | None = None
 
 
+class SampleTest(Section, frozen=True, kw_only=True):
+    """Sample rows in, and the rows that must come out; of these only the columns that are named are compared."""
+
+    name: str
+    source: list[dict[str, Any]] = []
+    sources: dict[str, list[dict[str, Any]]] = {}
+    expect: list[dict[str, Any]] = []
+    dead_letters: int | None = None
+
+
 Source = TopicSource | FormatSource
 Sink = TopicSink | TableSink | ReportSink
 DeadLetters = DeadTopic | DeadTable
@@ -202,6 +212,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: DeadLetters | None
     run: Run
     spark: dict[str, str]
+    sources: dict[str, Source] = {}
+    tests: list[SampleTest] = []
     directory: str | None = None
 
     @property
@@ -216,6 +228,10 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         if self.dead_letters is None or not isinstance(source, TopicSource) or source.decode is False:
             return False
         return source.on_undecodable is None and (source.columns is None or "value" in source.columns)
+
+    def reading(self, source: Source) -> Description:
+        """The same pipeline with another source and nothing else that concerns rows that are read."""
+        return msgspec.structs.replace(self, source=source, deduplicate=None, dead_letters=None)
 
     def url_of(self, part: TopicSource | TopicSink | DeadTopic) -> str:
         """The broker of a part."""

@@ -27,6 +27,7 @@ from headrace.spark.pipeline.description import (
     FormatSource,
     ReportSink,
     Run,
+    SampleTest,
     Section,
     Server,
     Step,
@@ -35,7 +36,9 @@ from headrace.spark.pipeline.description import (
     TopicSource,
 )
 
-_SECTIONS: Final = ("name", "server", "source", "deduplicate", "steps", "sink", "dead_letters", "run", "spark")
+_SECTIONS: Final = (
+    "name", "server", "source", "sources", "deduplicate", "steps", "sink", "dead_letters", "run", "spark", "tests",
+)  # fmt: skip
 _SECRETS: Final = ("token",)
 _VARIABLE: Final = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
@@ -77,13 +80,22 @@ def describe(content: Mapping[str, Any], variables: Mapping[str, str], name: str
         dead_letters=_dead_letters(given.get("dead_letters")),
         run=_section(given.get("run", {}), Run, "run"),
         spark=_spark(given.get("spark", {})),
+        sources=_sources(given.get("sources", {})),
+        tests=[_section(test, SampleTest, f"tests.{number}") for number, test in enumerate(given.get("tests", []))],
     )
     check(description)
     return description
 
 
-def _source(given: Any) -> TopicSource | FormatSource:
-    return _section(given, TopicSource, "source") if "topic" in given else _section(given, FormatSource, "source")
+def _source(given: Any, place: str = "source") -> TopicSource | FormatSource:
+    return _section(given, TopicSource, place) if "topic" in given else _section(given, FormatSource, place)
+
+
+def _sources(given: Any) -> dict[str, TopicSource | FormatSource]:
+    """Named sources; unlike the main one they are read as a batch unless they say otherwise."""
+    if not isinstance(given, dict) or not all(isinstance(each, dict) for each in given.values()):
+        raise InvalidInput("sources", repr(given)[:100], "each source is a table: write [sources.NAME]")
+    return {name: _source({"mode": "batch", **each}, f"sources.{name}") for name, each in given.items()}
 
 
 def _sink_kind(given: Mapping[str, Any]) -> type[TopicSink] | type[TableSink] | type[ReportSink]:

@@ -55,6 +55,7 @@ from headrace.spark.pipeline.lock import unusable
 from headrace.spark.pipeline.preflight import check_sink_id, check_tables, check_topics, is_loaded, make_topics
 from headrace.spark.pipeline.progress import LINE_SECONDS, Progress, Summary, Tally
 from headrace.spark.pipeline.reporter import Reporter
+from headrace.spark.pipeline.sample_test import SampleResult, run_tests
 from headrace.spark.pipeline.sinks.sink import AnyFormat, BatchReport, SinkWriter, order_columns
 from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter, TableSinkWriter
 from headrace.spark.pipeline.sinks.topic_sink import DeadTopicSinkWriter, TopicSinkWriter
@@ -152,6 +153,14 @@ def _counted(counts: Observation) -> dict[str, Any]:
         return {}
 
 
+def _add_sources(spark: SparkSession, description: Description) -> None:
+    """The named sources as views."""
+    for name, source in description.sources.items():
+        part = description.reading(source)
+        rows = typed(read_source(spark, part), part, f"{METRICS}_{name}").rows
+        with_watermark(rows, source, f"sources.{name}").createOrReplaceTempView(name)
+
+
 def _files(read: DataFrame, description: Description) -> list[str]:
     """The files of a batch; none of a source that has none."""
     if description.is_stream or not isinstance(description.source, FormatSource):
@@ -200,6 +209,10 @@ class Pipeline:
     def check(self, spark: SparkSession) -> None:
         """Run all checks without running the pipeline."""
         self._build(spark.newSession(), accept_change=False)
+
+    def test(self, spark: SparkSession) -> list[SampleResult]:
+        """Run the tests of the file with their sample rows; neither broker nor sink is used."""
+        return run_tests(spark, self.description)
 
     def run(
         self,
@@ -282,6 +295,7 @@ class Pipeline:
         sink, dead = self._sink(writer, load), self._dead_letters(writer, load)
         parts = typed(read, description, counts or METRICS)
         kept = deduplicate(parts.rows, description.deduplicate) if description.deduplicate else parts.rows
+        _add_sources(spark, description)
         rows = sink.prepare(run_steps(spark, with_watermark(kept, description.source), description))
         if dead is not None and parts.dead is not None:
             rows = _together(rows, dead.prepare(parts.dead))

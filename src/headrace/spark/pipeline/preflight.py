@@ -33,7 +33,7 @@ _NOBODY: Final = "headrace-pipeline"
 
 def check_topics(description: Description) -> None:
     """Raise for missing topics, unless a run would create them."""
-    for part in (description.source, description.sink, description.dead_letters):
+    for part in (description.source, *description.sources.values(), description.sink, description.dead_letters):
         if isinstance(part, TopicSource | TopicSink | DeadTopic):
             with connected(description, part) as client:
                 _check_topic(client, part)
