@@ -10,7 +10,7 @@ import trustme
 
 from headrace.broker import Broker
 from headrace.client import connect
-from headrace.core.errors import Forbidden, Unauthenticated, Unreachable
+from headrace.core.errors import Forbidden, Unauthenticated, Untrusted
 from headrace.protocols.flight.server import FlightServer
 
 
@@ -63,6 +63,6 @@ def test_tls_with_a_certificate_that_is_trusted(broker: Broker, tmp_path: Path) 
     with connect(url, root_certificates=tmp_path / "ca.pem") as client:
         assert client.list_topics() == ["orders", "secrets"]
     other = trustme.CA().cert_pem.bytes()
-    with connect(url, root_certificates=other, timeout_seconds=0.1) as client, pytest.raises(Unreachable):
+    with connect(url, root_certificates=other, timeout_seconds=0.1) as client, pytest.raises(Untrusted):
         client.list_topics()
     assert server.stop(60.0)
