@@ -45,13 +45,13 @@ def produce(site: Site, topic: str, count: int = COUNT, **more: Any) -> list[Any
 class Member:
     """A consumer of confluent-kafka in a group, polled in a thread until it is closed."""
 
-    def __init__(self, site: Site, group: str, topics: list[str], **more: Any) -> None:
+    def __init__(self, site: Site | str, group: str, topics: list[str], **more: Any) -> None:
         self.values: list[bytes] = []
         self.assigned: set[int] = set()
         self._is_over = threading.Event()
         self._consumer = confluent.Consumer(
             {
-                "bootstrap.servers": site.bootstrap,
+                "bootstrap.servers": site if isinstance(site, str) else site.bootstrap,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "heartbeat.interval.ms": 100,

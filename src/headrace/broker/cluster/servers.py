@@ -31,10 +31,15 @@ class Servers:
         self._stored = None if store.signals is None else store.catalog.servers
         self._clock = clock
         self._lock = threading.Lock()
-        self._id = uuid.uuid4().hex[:12]
+        self.id = uuid.uuid4().hex[:12]
         self._version = version("headrace")
         self._started_us = clock.now_us()
         self._addresses: dict[str, str] = {}
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other servers may use the same store."""
+        return self._stored is not None
 
     def advertise(self, addresses: Mapping[str, str | None]) -> None:
         """Have this server listed with these URLs by protocol; None withdraws one."""
@@ -54,14 +59,14 @@ class Servers:
         """Renew this server's row, if it has one."""
         addresses = self._addresses
         if self._stored is not None and addresses:
-            self._stored.put(self._id, self._version, addresses)
+            self._stored.put(self.id, self._version, addresses)
 
     def list(self) -> list[ServerDescription]:
         """All servers that run, in the order they started."""
         if self._stored is not None:
             return self._stored.all()
         addresses, now_us = self._addresses, self._clock.now_us()
-        own = ServerDescription(self._id, self._version, addresses, self._started_us, now_us)
+        own = ServerDescription(self.id, self._version, addresses, self._started_us, now_us)
         return [own] if addresses else []
 
     def leave(self) -> None:
@@ -69,6 +74,6 @@ class Servers:
         addresses, self._addresses = self._addresses, {}
         if self._stored is not None and addresses:
             try:
-                self._stored.remove(self._id)
+                self._stored.remove(self.id)
             except HeadraceError as error:
                 logger.info("cannot remove this server from the list of servers, it expires by itself: %s", error)

@@ -87,7 +87,7 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
             ):
 
                 def say_ready() -> None:
-                    broker.servers.advertise(_advertised(settings, urls[0], flight_urls, console_url))
+                    broker.servers.advertise(_advertised(settings, urls[0], flight_urls, kafka_urls, console_url))
                     where = " and ".join(urls + flight_urls + kafka_urls)
                     seen = f", console on {console_url}" if console_url else ""
                     print_line(f"headrace {VERSION} is ready on {where} with store {shown(settings.store)}{seen}")
@@ -124,6 +124,9 @@ def check_settings(settings: ServeSettings) -> list[str]:
     check(lambda: parse_address(settings.http, "http"))
     if settings.flight != OFF:
         check(lambda: parse_address(settings.flight, "flight"))
+    if settings.kafka.listen != OFF:
+        check(lambda: parse_address(settings.kafka.listen, "kafka"))
+        check(lambda: _check_kafka(settings))
     check(lambda: check_store(settings.store))
     return problems
 
@@ -136,14 +139,19 @@ def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _advertised(settings: ServeSettings, http: str, flight: Sequence[str], console: str | None) -> dict[str, str]:
+def _advertised(
+    settings: ServeSettings, http: str, flight: Sequence[str], kafka: Sequence[str], console: str | None
+) -> dict[str, str]:
     """The URLs under which others reach this server, by protocol."""
     found = {"http": http} | ({"flight": flight[0]} if flight else {}) | ({"console": console} if console else {})
+    found |= {"kafka": kafka[0]} if kafka else {}
     for protocol, url in found.items():
         parts = urlsplit(url)
         everywhere = socket.gethostname() if parts.hostname in _EVERYWHERE else parts.hostname or ""
         host = settings.advertised_name or everywhere
         found[protocol] = f"{parts.scheme}://{_in_url(host)}:{parts.port}"
+    if kafka and settings.kafka.advertised:
+        found["kafka"] = f"{urlsplit(kafka[0]).scheme}://{settings.kafka.advertised}"
     return found | ({"console": settings.console_url} if settings.console_url else {})
 
 

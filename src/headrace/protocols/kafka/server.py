@@ -32,6 +32,7 @@ from headrace.protocols.kafka.apis.call import Parts
 from headrace.protocols.kafka.connection import Connection
 from headrace.protocols.kafka.coordinator.coordinator import Coordinator
 from headrace.protocols.kafka.idempotence import Sequences
+from headrace.protocols.kafka.nodes import Nodes
 from headrace.protocols.kafka.settings import KafkaSettings
 
 # What a connection's reader holds beyond the request that is being read.
@@ -101,6 +102,8 @@ class KafkaServer:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         draining = Draining()
         bridge = Bridge(self._broker, draining, self._stop_seconds)
+        nodes = Nodes(bridge)
+        await nodes.refresh()
         coordinator = Coordinator(bridge, self._settings.rebalance_delay_seconds)
         settings = self._settings
         budget = BodyBudget(settings.requests_bytes_max, settings.room_seconds_max, "kafka.requests_bytes_max")
@@ -114,6 +117,7 @@ class KafkaServer:
             BodyBudget(settings.answers_bytes_max, settings.room_seconds_max, "kafka.answers_bytes_max"),
             coordinator,
             Sequences(bridge),
+            nodes,
         )
 
         def connect() -> asyncio.StreamReaderProtocol:
@@ -130,10 +134,12 @@ class KafkaServer:
             return asyncio.StreamReaderProtocol(reader, connected)
 
         servers = [await self._loop.create_server(connect, sock=each, ssl=self._tls) for each in self._listeners]
+        refreshing = asyncio.create_task(nodes.keep_fresh())
         is_ready.set_result(None)
         try:
             await self._stopping.wait()
         finally:
+            refreshing.cancel()
             for server in servers:
                 server.close()
             draining.begin()

@@ -16,9 +16,7 @@ from headrace.protocols.kafka.settings import KafkaSettings
 if TYPE_CHECKING:
     from headrace.protocols.kafka.coordinator.coordinator import Coordinator
     from headrace.protocols.kafka.idempotence import Sequences
-
-# One server, one node: every partition and every group is led here.
-NODE_ID = 0
+    from headrace.protocols.kafka.nodes import Nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +33,7 @@ class Parts:
     answers: BodyBudget
     coordinator: Coordinator
     sequences: Sequences
+    nodes: Nodes
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Metadata, FindCoordinator and DescribeCluster: this server is the only node, and leads everything."""
+"""Metadata, FindCoordinator and DescribeCluster: the servers, and which of them has what (`nodes`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from headrace.broker import Broker
 from headrace.core.errors import HeadraceError, TopicNotFound
 from headrace.core.settings import TopicOptions
-from headrace.protocols.kafka.apis.call import NODE_ID, Call
+from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.errors import code_of
 
 CLUSTER_ID: Final = "headrace"
@@ -39,9 +39,9 @@ async def metadata(call: Call, request: Any) -> dict[str, Any]:
             for topic in asked
         ]
     return {
-        "brokers": [_broker(call)],
+        "brokers": _brokers(call),
         "cluster_id": CLUSTER_ID,
-        "controller_id": NODE_ID,
+        "controller_id": call.parts.nodes.own_id,
         "topics": described,
     }
 
@@ -51,9 +51,11 @@ async def _topics(call: Call) -> list[str]:
     return await call.parts.bridge.call(call.parts.bridge.broker.list_topics)
 
 
-def _broker(call: Call) -> dict[str, Any]:
-    host, port = call.advertised
-    return {"node_id": NODE_ID, "broker_id": NODE_ID, "host": host, "port": port}
+def _brokers(call: Call) -> list[dict[str, Any]]:
+    return [
+        {"node_id": node.id, "broker_id": node.id, "host": node.host, "port": node.port}
+        for node in call.parts.nodes.all(call.advertised)
+    ]
 
 
 def _asked(call: Call, name: str | None, topic_id: UUID | None, may_create: bool) -> dict[str, Any]:
@@ -83,16 +85,17 @@ def _described(call: Call, name: str, topic_id: UUID | None) -> dict[str, Any]:
     except HeadraceError as error:
         is_bad_name = not isinstance(error, TopicNotFound) and code_of(error) == ErrorCode.invalid_request
         return described | {"error_code": ErrorCode.invalid_topic_exception if is_bad_name else code_of(error)}
+    leaders = [call.parts.nodes.leader(reader.topic_id, number) for number in range(reader.partitions)]
     partitions = [
         {
             "error_code": ErrorCode.none,
             "partition_index": number,
-            "leader_id": NODE_ID,
+            "leader_id": leader,
             "leader_epoch": 0,
-            "replica_nodes": [NODE_ID],
-            "isr_nodes": [NODE_ID],
+            "replica_nodes": [leader],
+            "isr_nodes": [leader],
         }
-        for number in range(reader.partitions)
+        for number, leader in enumerate(leaders)
     ]
     return described | {"topic_id": topic_uuid(reader.topic_id), "partitions": partitions}
 
@@ -108,23 +111,29 @@ def _name_of(broker: Broker, topic_id: UUID | None) -> str | None:
 
 
 async def find_coordinator(call: Call, request: Any) -> dict[str, Any]:
-    """This server; of transactions there is none."""
-    host, port = call.advertised
-    answer: dict[str, Any] = {"error_code": ErrorCode.none, "node_id": NODE_ID, "host": host, "port": port}
-    if getattr(request, "key_type", _GROUP) != _GROUP:
+    """The server that knows the members of a group; of transactions there is none."""
+    is_group = getattr(request, "key_type", _GROUP) == _GROUP
+    if hasattr(request, "coordinator_keys"):
+        return {"coordinators": [_coordinator(call, key, is_group) for key in request.coordinator_keys]}
+    return _coordinator(call, request.key, is_group)
+
+
+def _coordinator(call: Call, key: str, is_group: bool) -> dict[str, Any]:
+    if not is_group:
         message = "transactions and share groups are not supported"
         refused = ErrorCode.transactional_id_authorization_failed
-        answer = {"error_code": refused, "error_message": message, "node_id": -1, "host": "", "port": -1}
-    keys = getattr(request, "coordinator_keys", ())
-    return answer | {"coordinators": [answer | {"key": key} for key in keys]}
+        return {"error_code": refused, "error_message": message, "key": key, "node_id": -1, "host": "", "port": -1}
+    node_id = call.parts.nodes.coordinator(key)
+    node = next(node for node in call.parts.nodes.all(call.advertised) if node.id == node_id)
+    return {"error_code": ErrorCode.none, "key": key, "node_id": node.id, "host": node.host, "port": node.port}
 
 
 async def describe_cluster(call: Call, request: Any) -> dict[str, Any]:
-    """This server."""
+    """The servers."""
     return {
         "error_code": ErrorCode.none,
         "cluster_id": CLUSTER_ID,
-        "controller_id": NODE_ID,
-        "brokers": [_broker(call)],
+        "controller_id": call.parts.nodes.own_id,
+        "brokers": _brokers(call),
         "endpoint_type": 1,
     }

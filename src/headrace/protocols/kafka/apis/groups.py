@@ -32,6 +32,8 @@ async def offset_commit(call: Call, request: Any) -> dict[str, Any]:
         call.parts.coordinator.check_commit(group, request.member_id, instance_id, generation)
     except GroupError as refused:
         error = code_named(refused.error)
+    if not call.parts.nodes.is_coordinator(group):
+        error = ErrorCode.not_coordinator
     answers = []
     for topic in request.topics:
         offsets = {each.partition_index: each.committed_offset for each in topic.partitions}
@@ -166,6 +168,8 @@ async def describe_groups(call: Call, request: Any) -> dict[str, Any]:
 async def _described(call: Call, name: str) -> dict[str, Any]:
     answer: dict[str, Any] = {"error_code": ErrorCode.none, "group_id": name, "group_state": _DEAD}
     group = call.parts.coordinator.find(name)
+    if not call.parts.nodes.is_coordinator(name):
+        return answer | {"error_code": ErrorCode.not_coordinator}
     if group is None:
         topics = await call.parts.bridge.call(_topics_of, call, name)
         return answer | ({"group_state": State.EMPTY.value, "protocol_type": _CONSUMER} if topics else {})
@@ -198,6 +202,8 @@ async def delete_groups(call: Call, request: Any) -> dict[str, Any]:
 
 
 async def _deleted(call: Call, name: str) -> ErrorCode:
+    if not call.parts.nodes.is_coordinator(name):
+        return ErrorCode.not_coordinator
     if call.parts.coordinator.find(name) is not None:
         return ErrorCode.non_empty_group
     try:

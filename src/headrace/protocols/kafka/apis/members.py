@@ -39,6 +39,8 @@ async def join_group(call: Call, request: Any) -> dict[str, Any]:
         check_group_name(request.group_id)
     except InvalidInput:
         return refused | {"error_code": ErrorCode.invalid_group_id}
+    if not call.parts.nodes.is_coordinator(request.group_id):
+        return refused | {"error_code": ErrorCode.not_coordinator}
     session_seconds = request.session_timeout / _MILLISECONDS
     protocols = {each.name: each.metadata for each in request.protocols}
     join = Join(
@@ -114,6 +116,8 @@ async def _outcome(call: Call, future: asyncio.Future[Any]) -> Any:
 
 async def sync_group(call: Call, request: Any) -> dict[str, Any]:
     """Get the assignment; answered once the leader has brought it."""
+    if not call.parts.nodes.is_coordinator(request.group_id):
+        return {"error_code": ErrorCode.not_coordinator}
     given = {each.member_id: each.assignment for each in request.assignments}
     instance_id = getattr(request, "group_instance_id", None)
     coordinator = call.parts.coordinator
@@ -134,6 +138,8 @@ async def sync_group(call: Call, request: Any) -> dict[str, Any]:
 
 async def heartbeat(call: Call, request: Any) -> dict[str, Any]:
     """Stay a member."""
+    if not call.parts.nodes.is_coordinator(request.group_id):
+        return {"error_code": ErrorCode.not_coordinator}
     instance_id = getattr(request, "group_instance_id", None)
     try:
         call.parts.coordinator.heartbeat(request.group_id, request.member_id, instance_id, request.generation_id)
@@ -144,6 +150,8 @@ async def heartbeat(call: Call, request: Any) -> dict[str, Any]:
 
 async def leave_group(call: Call, request: Any) -> dict[str, Any]:
     """Leave; since version 3 several members at once."""
+    if not call.parts.nodes.is_coordinator(request.group_id):
+        return {"error_code": ErrorCode.not_coordinator}
     if not hasattr(request, "members"):
         return {"error_code": _left(call, request.group_id, request.member_id, None)}
     answers = [

@@ -1,7 +1,7 @@
 """The groups of a server: the state machine of `group`, with a clock, timers and the requests that wait.
 
 All of it is on the event loop and in memory. After a restart members join again, as they do when a broker of Kafka
-fails; committed offsets are in the store. Several servers of one PostgreSQL do not know each other's members yet.
+fails; committed offsets are in the store. Of several servers on one PostgreSQL one coordinates a group (`nodes`).
 """
 
 from __future__ import annotations
