@@ -154,6 +154,9 @@ def _known_offset(progress: _Progress, first: int, count: int) -> int:
 
 
 def _applied(progress: _Progress, first: int, receipts: Receipts) -> int:
+    if receipts.conflicts:
+        progress.is_known = False
+        raise OutOfOrder("other records were written with these sequence numbers")
     progress.last = first + len(receipts) - 1
     written = np.flatnonzero(receipts.outcome == WRITTEN)
     if not len(written):
