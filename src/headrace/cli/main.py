@@ -18,7 +18,7 @@ app = typer.Typer(
     name="headrace",
     cls=CommandIndex,
     epilog="Exit codes: 0 success, 1 refused or damaged, 2 wrong usage or configuration, 3 server unreachable, "
-    "4 access denied, 5 server temporarily unavailable, 6 produce --resume found no new lines, 130 interrupted.",
+    "4 access denied, 5 server temporarily unavailable, 6 --resume found nothing new, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     # Plain: the help of the whole must appear at once, and rich takes long to import.

@@ -1,7 +1,7 @@
 """`headrace pipeline`: run a pipeline from a TOML file on Spark, only check it, or list those that report.
 
 Progress is printed to stderr as text, or to stdout as JSON lines; a report is printed to stdout. SIGTERM and Ctrl-C
-stop a stream cleanly: exit code 0, and a checkpoint from which the next run continues.
+stop a stream cleanly: exit code 0, and a checkpoint from which the next run continues. `spark_interrupts` has the rest.
 
 Spark is imported only when a command runs, so that other commands start fast.
 """
@@ -9,7 +9,6 @@ Spark is imported only when a command runs, so that other commands start fast.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,13 +66,29 @@ def run(
 ) -> None:
     """Run a pipeline: a batch to its end, a stream until it is stopped.
 
-    A stream that was stopped or killed continues exactly where it was. Exit code 1 if a report has rows.
+    A stream that was stopped or killed continues exactly where it was. Exit code 1 if a report has rows. Ctrl-C or
+    SIGTERM stops a stream with exit code 0, and interrupts a batch with 130. While Spark starts, and the second time,
+    it ends the command at once with 130 or 143.
     """
+    from headrace.cli.spark_interrupts import Interrupts
+
+    starting = Interrupts(None)
+    starting.arm(is_running=False)
     with _failures():
         pipeline = _loaded(file, var)
         pipeline.preflight(accept_change)
-        with _stopping(pipeline), _spark(pipeline, file, master) as spark:
-            summary = pipeline.run(spark, once=once, accept_change=accept_change, tell=_teller(as_json))
+        interrupts = Interrupts(pipeline.stop if pipeline.description.is_stream else None)
+        interrupts.arm(is_running=False)
+        try:
+            with _spark(pipeline, file, master) as spark:
+                interrupts.arm(is_running=True)
+                summary = pipeline.run(spark, once=once, accept_change=accept_change, tell=_teller(as_json))
+        except Exception:
+            if interrupts.was_asked:
+                # It broke because it was interrupted; its progress is in the checkpoint.
+                raise KeyboardInterrupt from None
+            raise
+        interrupts.disarm()
         _show_report(pipeline, as_json)
         _tell_end(summary, as_json)
     if summary.is_refused:
@@ -165,13 +180,15 @@ def _assigned(assignment: str) -> tuple[str, str]:
 @contextmanager
 def _spark(pipeline: Pipeline, file: Path, master: str) -> Iterator[SparkSession]:
     """A Spark session for the pipeline; it and its workers can import modules that are beside the file."""
+    from headrace.cli.spark_interrupts import filtered_stderr, handlers_kept
     from headrace.spark.session import is_local, session
 
     beside = str(file.absolute().parent)
     sys.path.insert(0, beside)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (beside, os.environ.get("PYTHONPATH"))))
     settings = (_ON_ONE_MACHINE if is_local(master) else {}) | pipeline.description.spark
-    spark = session(master, pipeline.description.name, settings)
+    with filtered_stderr(), handlers_kept():
+        spark = session(master, pipeline.description.name, settings)
     try:
         yield spark
     finally:
@@ -180,18 +197,6 @@ def _spark(pipeline: Pipeline, file: Path, master: str) -> Iterator[SparkSession
         except Exception as error:
             # The same signal may have ended Java too; its progress is in the checkpoint.
             print_note(f"Spark did not stop cleanly: {type(error).__name__}")
-
-
-@contextmanager
-def _stopping(pipeline: Pipeline) -> Iterator[None]:
-    """SIGTERM and Ctrl-C stop a stream cleanly; they kill a batch, which has written all or nothing."""
-    numbers = (signal.SIGTERM, signal.SIGINT) if pipeline.description.is_stream else ()
-    before = [signal.signal(number, lambda number, frame: pipeline.stop()) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 def _teller(as_json: bool) -> Any:
