@@ -81,7 +81,8 @@ class TestGroups:
     def test_a_group_is_the_same_through_both(self, two: tuple[PostgresStore, PostgresStore]) -> None:
         first, second = (store.catalog for store in two)
         topic = create(two[0], partitions=3)
-        members = {"ann": Member(5 * SECOND_US, 9), "b\N{GREEK SMALL LETTER OMEGA}b '\"\\": Member(SECOND_US, 7)}
+        ann = Member(5 * SECOND_US, 9, 3, owned={0: 2, 2: 4}, revoking={2: 8}, release_timeout_us=SECOND_US)
+        members = {"ann": ann, "b\N{GREEK SMALL LETTER OMEGA}b '\"\\": Member(SECOND_US, 7)}
         group = Group("g", None, True, 77, 4, members)
         first.change_group(topic, "g", "back", put(group, {0: 5, 2: 6}))
         assert second.group(topic.id, "g") == group
@@ -197,6 +198,16 @@ class TestGroups:
         first.change_group(topic, "fixed", "back", put(Group("fixed", consumers=2)))
         assert second.silent_groups(30 * SECOND_US - 1) == []
         assert second.silent_groups(30 * SECOND_US) == [(topic.id, "g")]
+
+    def test_groups_with_a_partition_that_was_not_let_go_in_time_are_found(
+        self, two: tuple[PostgresStore, PostgresStore]
+    ) -> None:
+        first, second = (store.catalog for store in two)
+        topic = create(two[0])
+        members = {"ann": Member(SECOND_US, 9 * SECOND_US, owned={0: 1}, revoking={0: 5 * SECOND_US})}
+        first.change_group(topic, "g", "group", put(Group("g", members=members)))
+        assert second.silent_groups(5 * SECOND_US - 1) == []
+        assert second.silent_groups(5 * SECOND_US) == [(topic.id, "g")]
 
     def test_all_servers_go_by_the_clock_of_the_database(self, two: tuple[PostgresStore, PostgresStore]) -> None:
         first, second = (store.catalog for store in two)
