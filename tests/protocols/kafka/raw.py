@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -62,6 +63,13 @@ class RawClient:
                 raise EOFError
             data += part
         return data
+
+    def finish(self) -> None:
+        """Say that nothing more comes, and wait until the server is done too."""
+        with suppress(ConnectionError):
+            self._socket.shutdown(socket.SHUT_WR)
+            while self._socket.recv(1 << 16):
+                pass
 
     def is_closed(self) -> bool:
         """Whether the server closes the connection, without an answer."""

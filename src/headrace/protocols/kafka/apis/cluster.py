@@ -30,14 +30,13 @@ async def metadata(call: Call, request: Any) -> dict[str, Any]:
     asked = request.topics
     if asked is None or (call.version == 0 and not asked):
         names = [name for name in await _topics(call) if call.principal.caller.may_see(name)]
-        described = [await call.parts.bridge.call(_described, call, name, None) for name in names]
+        described = await call.parts.bridge.call(lambda: [_described(call, name, None) for name in names])
         described = [topic for topic in described if topic["error_code"] == ErrorCode.none]
     else:
         may_create = call.parts.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)
-        described = [
-            await call.parts.bridge.call(_asked, call, topic.name, getattr(topic, "topic_id", None), may_create)
-            for topic in asked
-        ]
+        described = await call.parts.bridge.call(
+            lambda: [_asked(call, topic.name, getattr(topic, "topic_id", None), may_create) for topic in asked]
+        )
     return {
         "brokers": _brokers(call),
         "cluster_id": CLUSTER_ID,
