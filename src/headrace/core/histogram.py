@@ -32,11 +32,3 @@ class Histogram:
     def count(self) -> int:
         """The number of values."""
         return sum(self.counts)
-
-    def cumulative(self) -> list[tuple[float, int]]:
-        """The number of values at or below each bound; the last bound is infinite."""
-        total, result = 0, []
-        for bound, count in zip((*self.bounds, float("inf")), list(self.counts), strict=True):
-            total += count
-            result.append((bound, total))
-        return result

@@ -70,9 +70,7 @@ def _acknowledged_once(history: HistoryIndex, existing: _Existing) -> Iterator[V
                 yield Violation("phantom", f"{message} at {sorted(places)}, refused with: {error}")
             elif places and receipt is not None and receipt not in places:
                 yield Violation("misplaced", f"{message} has the receipt {receipt} and is at {sorted(places)}")
-            elif (
-                not places and outcome == "ok" and not _is_expired(history, receipt) and not _has_gap(history, receipt)
-            ):
+            elif not places and outcome == "ok" and not _is_excused(history, receipt):
                 at = f"with the receipt {receipt}" if receipt is not None else "without a place"
                 yield Violation("lost", f"{message} was acknowledged {at}")
 

@@ -23,20 +23,7 @@ from headrace.storage.disk.files.filesystem import FileSystem, write_whole
 from headrace.storage.disk.files.index import GrowingIndex, SealedIndex
 from headrace.storage.disk.files.segment import SegmentHeader, file_name, header_bytes, load_index
 from headrace.storage.disk.files.watermark import Watermark
-from headrace.storage.disk.opening.inspect import (
-    NEWEST_MISSING,
-    NO_SEGMENT,
-    WRONG_SNAPSHOT,
-    complete_bytes,
-    damage_of,
-    forgotten_sources,
-    header_of,
-    is_empty,
-    is_missing,
-    list_files,
-    shortened,
-    was_used,
-)
+from headrace.storage.disk.opening import inspection
 from headrace.storage.disk.opening.scan import Scanned, is_room, scan
 from headrace.storage.ranges import OffsetRange
 
@@ -69,7 +56,7 @@ class LogCheck:
 
     def run(self) -> None:
         """Check everything in the directory."""
-        listed = list_files(self._files, self._directory)
+        listed = inspection.list_files(self._files, self._directory)
         logs, self._indexes = listed.logs, listed.indexes
         self._check_watermark()
         for path in listed.unfinished:
@@ -78,7 +65,7 @@ class LogCheck:
         for path in listed.lone_indexes:
             self._find(path, 0, "leftover", "an index without its segment", self._removed(path))
         if not logs:
-            self._find(self._directory, 0, "damage", NO_SEGMENT)
+            self._find(self._directory, 0, "damage", inspection.NO_SEGMENT)
             return
         for path in logs:
             self._check_segment(path, is_newest=path == logs[-1])
@@ -104,8 +91,8 @@ class LogCheck:
         mark = self._mark
         if mark is None or self._reached is None:
             return
-        if is_missing(newest, mark):
-            self._find(self._directory / file_name(mark.segment, "log"), 0, "damage", NEWEST_MISSING)
+        if inspection.is_missing(newest, mark):
+            self._find(self._directory / file_name(mark.segment, "log"), 0, "damage", inspection.NEWEST_MISSING)
         ends, marked = _alike(self._reached.ends, np.array(mark.ends, np.int64))
         offsets = OffsetRange(np.zeros(len(ends), np.int64), marked, mark.skipped)
         raised = offsets.past_gaps(ends)
@@ -128,7 +115,7 @@ class LogCheck:
         self._report.segments += 1
         view = self._files.map(path)
         self._report.bytes += len(view)
-        header = header_of(self._files, path, self._topic_id)
+        header = inspection.header_of(self._files, path, self._topic_id)
         sealed = load_index(self._files, path.with_suffix(".index"))
         if header is None:
             if is_newest and self._was_never_used(path, sealed):
@@ -136,9 +123,9 @@ class LogCheck:
                 self._find(path, 0, "leftover", what, self._removed(path))
                 return
             self._find(path, 0, "damage", "the segment's header is wrong")
-        covered = complete_bytes(path, sealed, self._mark)
+        covered = inspection.complete_bytes(path, sealed, self._mark)
         if covered > len(view):
-            self._find(path, len(view), "damage", shortened(covered))
+            self._find(path, len(view), "damage", inspection.shortened(covered))
         complete = min(covered, len(view)) if is_newest else len(view)
         start = frame.ALIGNMENT if header is None else header_bytes(len(header.base_offsets))
         scanned = scan(view, start, self._topic_id, str(path), complete)
@@ -150,9 +137,9 @@ class LogCheck:
 
     def _was_never_used(self, path: Path, index: SealedIndex | None) -> bool:
         """Whether nothing in a segment without a header was acknowledged."""
-        if self._partitions is None or self._reached is None or was_used(path, index, self._mark):
+        if self._partitions is None or self._reached is None or inspection.was_used(path, index, self._mark):
             return False
-        return is_empty(self._files, path, self._topic_id, self._partitions)
+        return inspection.is_empty(self._files, path, self._topic_id, self._partitions)
 
     def _check_start(self, path: Path, header: SegmentHeader | None) -> None:
         """A segment must start where the one before it ended."""
@@ -174,7 +161,7 @@ class LogCheck:
         self._reached = _Reached(header.first_number, base)
 
     def _check_frames(self, path: Path, view: memoryview, scanned: Scanned) -> None:
-        for damage in damage_of(path, scanned):
+        for damage in inspection.damage_of(path, scanned):
             self._find(path, damage.position, "damage", damage.reason)
         for position, found in scanned.frames:
             self._report.frames += 1
@@ -270,7 +257,7 @@ class LogCheck:
             path = self._directory / name
             number = snapshot.next_number(self._files, path)
             if number is None:
-                self._find(path, 0, "damage", WRONG_SNAPSHOT, self._removed(path))
+                self._find(path, 0, "damage", inspection.WRONG_SNAPSHOT, self._removed(path))
             elif number != int(path.stem):
                 self._find(path, 0, "damage", f"it is the snapshot of commit {number}", self._removed(path))
             elif self._reached is not None and number > self._reached.number:
@@ -279,7 +266,7 @@ class LogCheck:
             else:
                 covered = max(covered, number)
         if covered < first_number:
-            self._find(self._directory, 0, "damage", forgotten_sources(covered, first_number))
+            self._find(self._directory, 0, "damage", inspection.forgotten_sources(covered, first_number))
 
     # Findings
 

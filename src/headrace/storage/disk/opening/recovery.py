@@ -35,20 +35,7 @@ from headrace.storage.disk.files.segment import (
     load_index,
 )
 from headrace.storage.disk.files.watermark import Watermark
-from headrace.storage.disk.opening.inspect import (
-    NEWEST_MISSING,
-    NO_SEGMENT,
-    WRONG_SNAPSHOT,
-    complete_bytes,
-    damage_of,
-    forgotten_sources,
-    header_of,
-    is_empty,
-    is_missing,
-    list_files,
-    shortened,
-    was_used,
-)
+from headrace.storage.disk.opening import inspection
 from headrace.storage.disk.opening.repair import ROW_BYTES_MIN, raise_past_holes, repaired_header
 from headrace.storage.disk.opening.scan import Scanned, scan
 from headrace.storage.ranges import Gap
@@ -107,9 +94,9 @@ def recover(
     segments = found.segments
     newest = segments[-1]
     sealed = load_index(files, newest.index_path)
-    complete = complete_bytes(newest.path, sealed, mark)
+    complete = inspection.complete_bytes(newest.path, sealed, mark)
     if complete > (length := files.size(newest.path)):
-        damage.append(Damaged(str(newest.path), length, shortened(complete)))
+        damage.append(Damaged(str(newest.path), length, inspection.shortened(complete)))
         found.is_lost, complete = True, 0
         # It would be reported again at every opening.
         found.doomed.append(newest.index_path)
@@ -122,10 +109,10 @@ def recover(
     state = TopicState(np.zeros(topic.partitions, np.int64))
     state.window.messages_max = topic.settings.deduplication_window_messages
     state, damaged_snapshots = snapshot.restore_newest(files, directory, state)
-    damage += [Damaged(str(directory / name), 0, WRONG_SNAPSHOT) for name in damaged_snapshots]
+    damage += [Damaged(str(directory / name), 0, inspection.WRONG_SNAPSHOT) for name in damaged_snapshots]
     snapshot_number = state.next_number
     if snapshot_number < segments[0].header.first_number:
-        lost = forgotten_sources(snapshot_number, segments[0].header.first_number)
+        lost = inspection.forgotten_sources(snapshot_number, segments[0].header.first_number)
         damage.append(Damaged(str(directory), 0, lost))
     for position, header, view in _frames_from(files, segments, scanned, snapshot_number, damage):
         _replay(position, header, view, state, topic, now_us)
@@ -221,10 +208,10 @@ def _find_segments(
     found = _Found([])
     segments = found.segments
     logs = _swept_logs(files, directory, found)
-    headers = [header_of(files, path, topic.id) for path in logs]
+    headers = [inspection.header_of(files, path, topic.id) for path in logs]
     for path, header, after in zip(logs, headers, [*headers[1:], None], strict=False):
         if header is None:
-            if path == logs[-1] and segments and is_empty(files, path, topic.id, topic.partitions):
+            if path == logs[-1] and segments and inspection.is_empty(files, path, topic.id, topic.partitions):
                 _pass_over(files, path, mark, found, damage)
                 continue
             header = repaired_header(files, path, topic, segments[-1] if segments else None, after)
@@ -235,11 +222,11 @@ def _find_segments(
             # Continuing without it would reuse its offsets and its name.
             raise Damaged(str(path), 0, "the newest segment's header is wrong: restore the file, or move it away")
     if not segments:
-        raise Damaged(str(directory), 0, NO_SEGMENT)
-    if mark is not None and is_missing(logs[-1], mark):
+        raise Damaged(str(directory), 0, inspection.NO_SEGMENT)
+    if mark is not None and inspection.is_missing(logs[-1], mark):
         found.missing = directory / file_name(mark.segment, "log")
     if found.missing is not None:
-        damage.append(Damaged(str(found.missing), 0, NEWEST_MISSING))
+        damage.append(Damaged(str(found.missing), 0, inspection.NEWEST_MISSING))
         found.is_lost = True
     return found
 
@@ -248,7 +235,7 @@ def _pass_over(files: FileSystem, path: Path, mark: Watermark | None, found: _Fo
     """Skip a newest segment without header and frames: a process died while it created the file, or it was emptied."""
     index_path = path.with_suffix(".index")
     index = load_index(files, index_path)
-    if not was_used(path, index, mark):
+    if not inspection.was_used(path, index, mark):
         files.remove(path)
         return
     found.doomed += [path, index_path]
@@ -268,7 +255,7 @@ def _swept_logs(files: FileSystem, directory: Path, found: _Found) -> list[Path]
     The index of a log that was moved away must not be used with another log of the same name: it is deleted too, once
     its information is stored.
     """
-    listed = list_files(files, directory)
+    listed = inspection.list_files(files, directory)
     for path in listed.unfinished:
         files.remove(path)
     for path in listed.lone_indexes:
@@ -287,7 +274,7 @@ def _cut_torn_tail(
     """Index the newest segment, whose first `complete` bytes were written completely, and truncate its torn tail."""
     view = files.map(segment.path)
     index, scanned = index_anew(view, segment.header, str(segment.path), complete)
-    damage += damage_of(segment.path, scanned)
+    damage += inspection.damage_of(segment.path, scanned)
     handle = files.open(segment.path)
     try:
         if scanned.end < len(view):
@@ -348,7 +335,7 @@ def _frames_from(
         if not is_newest:
             start = header_bytes(len(segment.header.base_offsets))
             found = scan(view, start, segment.header.topic_id, str(segment.path), complete_bytes=len(view))
-            damage += damage_of(segment.path, found)
+            damage += inspection.damage_of(segment.path, found)
         for position, header in found.frames:
             if header.number >= number:
                 yield position, header, view
