@@ -20,10 +20,10 @@ switch is of the process, as the provider of OpenTelemetry is. A failure of trac
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,18 @@ TRACEPARENT: Final = "traceparent"
 CONTEXT_BYTES: Final = len(TRACEPARENT) + 55
 # A batch may have thousands of messages: so many distinct contexts become links of its span.
 _LINKS_MAX: Final = 32
+
+
+class _Future(Protocol):
+    """The future of something sent; looking at `failure` does not count as having been told."""
+
+    @property
+    def failure(self) -> BaseException | None: ...
+
+    def add_done_callback(self, fn: Callable[[Any], object]) -> None: ...
+
+
+Sent = TypeVar("Sent", bound=_Future)
 
 
 class Tracing:
@@ -74,6 +86,20 @@ class Tracing:
         kind = self._trace.SpanKind.PRODUCER
         span = self._start("send", topic, kind, links=self._links(batch), messages=batch.num_rows)
         return span, with_context(batch, self._carried(span).get(TRACEPARENT, b""), message_bytes_max)
+
+    @contextmanager
+    def sending(self, span: Span) -> Iterator[Callable[[Sent], Sent]]:
+        """End a span with the future that is made in the block, or with the error that prevents it."""
+
+        def sent(future: Sent) -> Sent:
+            future.add_done_callback(lambda _: self.end(span, future.failure))
+            return future
+
+        try:
+            yield sent
+        except BaseException as error:
+            self.end(span, error)
+            raise
 
     def end(self, span: Span, error: BaseException | None) -> None:
         """End a span, with the error that it ended with."""

@@ -116,35 +116,13 @@ class Producer:
             _check_seqno(seqno)
         created_us = None if created_at is None else microseconds(created_at, "created_at")
         patience = self._settings.timeout_seconds if timeout is None else timeout
-        if tracing.active is not None:
-            return self._add_traced(
-                tracing.active, value, key, attributes, partition, created_us, seqno, size, patience
-            )
-        return self._buffer.add(value, key, attributes, partition, created_us, seqno, size, patience)
-
-    def _add_traced(
-        self,
-        active: tracing.Tracing,
-        value: bytes,
-        key: bytes | None,
-        attributes: dict[str, bytes] | None,
-        partition: int | None,
-        created_us: int | None,
-        seqno: int | None,
-        size: int,
-        patience: float,
-    ) -> Future[Receipt]:
-        """Add a message with the context of its span, which ends with the acknowledgement."""
-        span, carried = active.start_send(self._topic, attributes)
+        if tracing.active is None:
+            return self._buffer.add(value, key, attributes, partition, created_us, seqno, size, patience)
+        span, carried = tracing.active.start_send(self._topic, attributes)
         if tracing.TRACEPARENT not in (attributes or {}) and size + tracing.CONTEXT_BYTES <= self._bytes_max:
             attributes, size = carried, size + tracing.CONTEXT_BYTES
-        try:
-            future = self._buffer.add(value, key, attributes, partition, created_us, seqno, size, patience)
-        except BaseException as error:
-            active.end(span, error)
-            raise
-        future.add_done_callback(lambda _: active.end(span, future.failure))
-        return future
+        with tracing.active.sending(span) as sent:
+            return sent(self._buffer.add(value, key, attributes, partition, created_us, seqno, size, patience))
 
     @property
     def last_seqno(self) -> int | None:
@@ -184,15 +162,9 @@ class Producer:
         patience = self._settings.timeout_seconds if timeout is None else timeout
         if tracing.active is None:
             return self._buffer.add_batch(batch, is_repeatable, patience)
-        active = tracing.active
-        span, batch = active.start_send_batch(self._topic, batch, self._bytes_max)
-        try:
-            future = self._buffer.add_batch(batch, is_repeatable, patience)
-        except BaseException as error:
-            active.end(span, error)
-            raise
-        future.add_done_callback(lambda _: active.end(span, future.failure))
-        return future
+        span, batch = tracing.active.start_send_batch(self._topic, batch, self._bytes_max)
+        with tracing.active.sending(span) as sent:
+            return sent(self._buffer.add_batch(batch, is_repeatable, patience))
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is acknowledged; raises the first failure since the last flush."""
