@@ -19,6 +19,22 @@ Topic = Annotated[
     str, typer.Argument(help="Name of the topic; case-insensitive.", metavar="TOPIC", autocompletion=complete_topics)
 ]
 Group = Annotated[str, typer.Argument(help="Name of the group.", metavar="GROUP", autocompletion=complete_groups)]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        help="Access token. Prefer HEADRACE_TOKEN or a profile: command lines are visible to others.",
+        metavar="TOKEN",
+        rich_help_panel="Server",
+    ),
+]
+Ca = Annotated[
+    Path | None,
+    typer.Option(
+        help="PEM file of the CA that signed the server's certificate. Default: HEADRACE_CA.",
+        metavar="FILE",
+        rich_help_panel="Server",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
@@ -36,22 +52,8 @@ class Server:
             rich_help_panel="Server",
         ),
     ] = None
-    token: Annotated[
-        str | None,
-        typer.Option(
-            help="Access token. Prefer HEADRACE_TOKEN or a profile: command lines are visible to others.",
-            metavar="TOKEN",
-            rich_help_panel="Server",
-        ),
-    ] = None
-    ca: Annotated[
-        Path | None,
-        typer.Option(
-            help="PEM file of the CA that signed the server's certificate. Default: HEADRACE_CA.",
-            metavar="FILE",
-            rich_help_panel="Server",
-        ),
-    ] = None
+    token: Token = None
+    ca: Ca = None
 
     @property
     def is_named(self) -> bool:

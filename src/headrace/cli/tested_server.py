@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.exits import Exit, Failure
+from headrace.cli.options import Ca, Token, option_of
 from headrace.core.errors import HeadraceError, InvalidInput
 
 
@@ -36,29 +38,12 @@ class TestedServer:
             rich_help_panel="Server",
         ),
     ] = None
-    token: Annotated[
-        str | None,
-        typer.Option(
-            help="Access token. Prefer the environment variable: command lines are visible to others.",
-            envvar="HEADRACE_TOKEN",
-            metavar="TOKEN",
-            rich_help_panel="Server",
-        ),
-    ] = None
-    ca: Annotated[
-        Path | None,
-        typer.Option(
-            help="PEM file of the CA that signed the server's certificate.",
-            envvar="HEADRACE_CA",
-            metavar="FILE",
-            rich_help_panel="Server",
-        ),
-    ] = None
+    token: Token = None
+    ca: Ca = None
 
     @contextmanager
     def running(self, check: Callable[[], None], directory: Path | None = None) -> Iterator[Target]:
         """The server for the time of a load, which is checked before; failures end the command."""
-        from headrace.cli.options import option_of
         from headrace.cli.remote.connection import failure_of
         from headrace.client.addresses import parse_addresses
         from headrace.load.interrupts import interruptible
@@ -70,7 +55,8 @@ class TestedServer:
             with interruptible():
                 if self.url is not None:
                     parse_addresses(self.url)
-                    yield Target(self.url, self.token, None if self.ca is None else str(self.ca))
+                    ca = str(self.ca) if self.ca is not None else os.environ.get("HEADRACE_CA") or None
+                    yield Target(self.url, self.token, ca)
                 else:
                     with temporary_store(directory) as store, serving(store) as server:
                         # HEADRACE_TOKEN belongs to another server.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict, get_args, get_origin
 
 import msgspec
 
@@ -97,7 +97,9 @@ def _convert(name: str, value: Any) -> Any:
     try:
         return msgspec.convert(value, _SETTING_TYPES[name])
     except msgspec.ValidationError as error:
-        raise InvalidInput(name, repr(value)[:100], str(error)) from None
+        choices = get_args(_SETTING_TYPES[name]) if get_origin(_SETTING_TYPES[name]) is Literal else ()
+        rule = f"it must be {' or '.join(choices)}" if choices else str(error)
+        raise InvalidInput(name, repr(value)[:100], rule) from None
 
 
 _SETTING_TYPES: Final = {setting.name: setting.type for setting in msgspec.structs.fields(TopicSettings)}
