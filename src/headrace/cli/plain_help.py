@@ -5,11 +5,15 @@ Rich would take as long to import as everything else, and cuts long names of opt
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 from typer.core import TyperCommand, TyperGroup
 
 from headrace.cli.plain_values import use_plain_values
+
+_RANGE: Final = re.compile(r"([\d.]+)<=x<=([\d.]+)")
+_LEAST: Final = re.compile(r"x>=([\d.]+)")
 
 
 def collect_usage_pieces(command: Any, context: Any) -> list[str]:
@@ -29,11 +33,16 @@ def format_options(command: Any, context: Any, formatter: Any) -> None:
             sections["Arguments"].append((_shown(parameter), parameter.help or ""))
         else:
             panel = getattr(parameter, "rich_help_panel", None) or "Options"
-            sections.setdefault(panel, []).append(record)
+            sections.setdefault(panel, []).append((record[0], _in_words(record[1])))
     for title, rows in sections.items():
         if rows:
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+def _in_words(text: str) -> str:
+    """Help with the bounds of a number as people say them."""
+    return _LEAST.sub(r"at least \1", _RANGE.sub(r"\1 to \2", text))
 
 
 def _shown(argument: Any) -> str:

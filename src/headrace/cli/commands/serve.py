@@ -42,7 +42,7 @@ def serve(
     ] = None,
     kafka: Annotated[
         str | None,
-        typer.Option(help="Listen address for clients of Apache Kafka, or off. \\[off]", metavar="HOST:PORT"),
+        typer.Option(help="Listen address for clients of Apache Kafka, or off. By default off.", metavar="HOST:PORT"),
     ] = None,
     tls_certificate: Annotated[
         str | None,
