@@ -1,4 +1,4 @@
-.PHONY: help install release demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark test-oldest-spark bench-postgres bench-peers bench-kafka kafka-jars campaign docs clean
+.PHONY: help install release demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark test-oldest-spark bench-postgres bench-console screenshots bench-peers bench-kafka kafka-jars campaign docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -77,6 +77,12 @@ bench-flight: install  ## measure the client and the Flight server; --soak 10 in
 
 bench-postgres: install  ## measure Headrace on PostgreSQL beside PostgreSQL itself; --quick in BENCH_POSTGRES for a first look
 	$(BIN)/python -m bench.postgres $(BENCH_POSTGRES)
+
+bench-console: install  ## measure the console in Chromium: time to the first paint of each page, memory per open page
+	$(BIN)/python -m bench.console
+
+screenshots: install  ## make the pictures in docs/console anew, in Chromium
+	$(BIN)/python -m tests.console.screenshots
 
 bench-spark: install  ## measure the data source beside Spark's own Parquet and rate sources
 	$(BIN)/python -m bench.spark $(BENCH_SPARK)

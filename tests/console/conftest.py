@@ -5,35 +5,21 @@ A page that is opened by the fixture `visit` fails its test if the browser repor
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
 
 import headrace
 from headrace.client.client import Client
+from tests.console.browser import HOW_TO_INSTALL, find_chromium, opened_browser
 from tests.console.processes import ConsoleProcess
 from tests.server_process import PATIENCE_SECONDS, ServerProcess
 
-HOW_TO_INSTALL = "no chromium on PATH: install it with `apt-get install chromium`"
-ARGUMENTS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 # What a browser writes about an answer that a test asks for.
 EXPECTED = ("the server responded with a status of 4", "the server responded with a status of 503")
-
-expect.set_options(timeout=PATIENCE_SECONDS * 1000)
 
 
 @dataclass
@@ -59,14 +45,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """A browser."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
+    if find_chromium() is None:
         pytest.skip(HOW_TO_INSTALL)
-    playwright: Playwright
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+    with opened_browser() as browser:
         yield browser
-        browser.close()
 
 
 @dataclass
@@ -115,9 +97,3 @@ def visit(chromium: Browser, site: Site) -> Iterator[Visit]:
     for context in contexts.values():
         context.close()
     assert witness.problems == []
-
-
-@pytest.fixture(scope="session")
-def screenshots() -> Path:
-    """Where pictures for the documentation go."""
-    return Path(__file__).parents[2] / "docs" / "console"

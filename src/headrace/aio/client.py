@@ -55,6 +55,7 @@ class AsyncClient(ThreadBridge[Client]):
     describe_group = awaited(Client.describe_group)
     list_groups = awaited(Client.list_groups)
     delete_group = awaited(Client.delete_group)
+    remove_member = awaited(Client.remove_member)
     committed = awaited(Client.committed)
     commit_offsets = awaited(Client.commit_offsets)
     commit = awaited(Client.commit)  # the old name

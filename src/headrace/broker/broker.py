@@ -513,6 +513,10 @@ class Broker:
         name, member = check_group_name(group), check_id("member", member)
         self._topics.find(topic).groups.leave(name, member)
 
+    def remove_member(self, topic: str, group: str, member: str) -> None:
+        """Remove a member, as an operator does with one that hangs; if it lives, it joins again."""
+        self.leave_group(topic, group, member)
+
     def commit_offsets(
         self,
         topic: str,

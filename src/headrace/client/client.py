@@ -212,6 +212,10 @@ class Client:
         """Delete a group with its offsets."""
         self._calls(wire.DeleteGroup(topic, group))
 
+    def remove_member(self, topic: str, group: str, member: str) -> None:
+        """Remove a member that hangs: the others get its partitions at once. If it lives, it joins again."""
+        self._calls(wire.RemoveMember(topic, group, member))
+
     def committed(self, topic: str, group: str) -> dict[int, int]:
         """The committed offset of each partition that has one."""
         return self._calls(wire.Committed(topic, group))

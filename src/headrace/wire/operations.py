@@ -243,6 +243,14 @@ class LeaveGroup(Operation[None], tag="leave"):
     member: str
 
 
+class RemoveMember(Operation[None], tag="remove_member"):
+    """Remove a member of a group, as an operator; if it lives, it joins again."""
+
+    need: ClassVar = _MANAGE_GROUP
+    group: str
+    member: str
+
+
 class CommitOffsets(Operation[CommitOutcome | None], tag="commit"):
     """Store the next offset to read by partition; a partial commit answers which partitions it left out."""
 

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from headrace.cli.exits import Exit, Failure
+from headrace.cli.listen_address import parse_address
 from headrace.cli.option_groups import with_option_groups
 from headrace.cli.options import Server
 from headrace.cli.output import print_line
@@ -51,8 +52,6 @@ def console(
     server: Server,
 ) -> None:
     """Run the console: topics, messages, groups and charts in a browser, until SIGTERM or Ctrl-C."""
-    from headrace.cli.server.settings import parse_address
-
     host, port = parse_address(http)
     if (tls_certificate is None) != (tls_key is None):
         raise Failure(Exit.USAGE, "TLS needs both --tls-certificate and --tls-key: give the missing one")

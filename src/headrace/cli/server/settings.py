@@ -18,6 +18,7 @@ import msgspec
 
 from headrace.broker.settings import BrokerSettings, QueueApiSettings, TopicDefaults
 from headrace.cli.exits import Exit, Failure
+from headrace.cli.listen_address import parse_address as parse_address
 from headrace.cli.output import print_note
 from headrace.core.errors import HeadraceError
 from headrace.edge.limits import LimitSettings
@@ -209,13 +210,3 @@ def _settings(given: Mapping[str, Any]) -> ServeSettings:
         return msgspec.convert(nested, ServeSettings, strict=False)
     except (msgspec.ValidationError, HeadraceError) as error:
         raise Failure(Exit.USAGE, f"bad setting: {error}") from None
-
-
-def parse_address(text: str, setting: str = "http") -> tuple[str, int]:
-    """Parse HOST:PORT; an IPv6 address is in brackets."""
-    host, separator, port = text.rpartition(":")
-    bare = host.removeprefix("[").removesuffix("]")
-    is_bracketed = host != bare
-    if not separator or not bare or (":" in bare) != is_bracketed or not port.isdecimal() or int(port) > 65535:
-        raise Failure(Exit.USAGE, f"{setting} is {text!r}: write it as HOST:PORT, such as 127.0.0.1:7070 or [::1]:7070")
-    return bare, int(port)

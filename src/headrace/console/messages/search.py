@@ -24,6 +24,10 @@ FOUND_MAX: Final = 500
 # A search that finds large messages ends when it holds this many bytes.
 FOUND_BYTES_MAX: Final = 64 << 20
 _BATCH_MESSAGES: Final = 50_000
+# As much is matched at once, and not more batches than this, so that progress shows and a stop is seen.
+_MATCHED_MESSAGES: Final = 10_000
+_MATCHED_BYTES: Final = 16 << 20
+_MATCHED_BATCHES: Final = 200
 
 
 @dataclass
@@ -66,16 +70,33 @@ class Search:
         try:
             for partition in sorted(self.ranges):
                 start, end = self.ranges[partition]
+                waiting: list[pa.RecordBatch] = []
                 async for batch in client.scan(self.topic, partition, start, end, max_messages=_BATCH_MESSAGES):
                     if self.is_stopped or self.is_full:
                         return
-                    found = await asyncio.to_thread(_matching, self.topic, self.condition, batch)
-                    self.scanned += batch.num_rows
-                    for message in found[: FOUND_MAX - len(self.found)]:
-                        self.found.append(message)
-                        self.found_bytes += len(message.value)
+                    waiting.append(batch)
+                    # Small commits are stored as small batches: matching each by itself would cost more than reading.
+                    if _is_enough(waiting):
+                        await self._match(waiting)
+                        waiting = []
+                await self._match(waiting)
         finally:
             self.is_over, self.ended = True, time.monotonic()
+
+    async def _match(self, waiting: list[pa.RecordBatch]) -> None:
+        if not waiting or self.is_stopped or self.is_full:
+            return
+        batch = waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+        found = await asyncio.to_thread(_matching, self.topic, self.condition, batch)
+        self.scanned += batch.num_rows
+        for message in found[: FOUND_MAX - len(self.found)]:
+            self.found.append(message)
+            self.found_bytes += len(message.value)
+
+
+def _is_enough(waiting: list[pa.RecordBatch]) -> bool:
+    rows, stored = sum(batch.num_rows for batch in waiting), sum(batch.nbytes for batch in waiting)
+    return rows >= _MATCHED_MESSAGES or stored >= _MATCHED_BYTES or len(waiting) >= _MATCHED_BATCHES
 
 
 def _matching(topic: str, condition: Condition, batch: pa.RecordBatch) -> list[Message]:

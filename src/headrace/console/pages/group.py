@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nicegui import ui
+from nicegui.events import GenericEventArguments
 
 from headrace.console.pages.group_reset import ResetDialog
 from headrace.console.view import parts, text
@@ -27,6 +28,12 @@ _MEMBERS = (
     Column("name", "Member", slot=MONO, classes="hr-name"),
     Column("partitions", "Partitions", classes="hr-name"),
     Column("lag", "Lag", is_number=True),
+)
+_REMOVE = Column(
+    "remove",
+    "",
+    slot='<q-td :props="props" auto-width><q-btn flat dense no-caps color="negative" label="Remove" '
+    "@click=\"() => $parent.$emit('remove', props.row.key)\" /></q-td>",
 )
 _PARTITIONS_NAMED = 24
 
@@ -86,7 +93,8 @@ class _Group:
                 self._partitions = PagedTable(_PARTITIONS, self._load, sort="lag", descending=True, per_page=25)
             with ui.element("div"):
                 ui.label("Members").classes("hr-panel-title q-mb-sm")
-                self._member_table = ShortTable(_MEMBERS)
+                self._member_table = ShortTable([*_MEMBERS, _REMOVE] if may_manage else _MEMBERS)
+                self._member_table.table.on("remove", self._remove)
                 self._no_members = ui.element("div").classes("hr-panel")
                 with self._no_members:
                     ui.label("Nobody reads for this group now.").classes("hr-muted")
@@ -150,6 +158,15 @@ class _Group:
     async def _reset(self) -> None:
         if await ResetDialog(self._visit, self._group).ask():
             await self.refresh()
+
+    async def _remove(self, event: GenericEventArguments) -> None:
+        member = str(event.args)
+        losses = ["The other members get its partitions at once.", "If it still runs, it joins again."]
+        if await parts.Confirmation(f"Remove {text.visible(member)}?", losses, member, "Remove").ask():
+            with self._visit.reporting():
+                await self._visit.client.remove_member(self._group.topic, self._group.name, member)
+                ui.notify("The member was removed", type="positive")
+                await self.refresh()
 
     async def _delete(self) -> None:
         group = self._group

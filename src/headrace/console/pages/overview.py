@@ -76,7 +76,10 @@ class _Overview:
                 self._bytes_chart = Chart("bytes")
             with parts.panel("Publish latency"):
                 self._latency_chart = Chart("seconds")
-            with parts.panel("Bytes stored"):
+            with parts.panel():
+                with ui.element("div").classes("hr-bar"):
+                    ui.label("Bytes stored").classes("hr-panel-title")
+                    self._free = ui.label().classes("hr-muted hr-small")
                 self._stored_chart = Chart("bytes")
         with ui.element("div").classes("hr-grid"):
             with parts.panel("Groups by lag"):
@@ -120,7 +123,12 @@ class _Overview:
         self._latency.set(text.milliseconds(median), f"p99 {text.milliseconds(high)}" if high is not None else "")
         stored = [sample.topics[name] for name in topics]
         messages = [each.messages for each in stored if each.messages is not None]
-        self._stored.set(text.size(sum(each.bytes_stored for each in stored)), self._stored_note(sample, sum(messages)))
+        self._stored.set(
+            text.size(sum(each.bytes_stored for each in stored)), f"{text.short_count(sum(messages))} messages"
+        )
+        free = sample.others.get("headrace_disk_free_bytes")
+        if free is not None and self._visit.session.sees_all:
+            self._free.set_text(f"{text.size(free)} of the disk are free")
         partitions = int(sum(each.partitions for each in stored))
         self._topics.set(text.count(len(topics)), text.plural(partitions, "partition") if partitions else "")
         visible = [(state, key) for key, state in sample.groups.items() if self._visit.session.may_read(key[0])]
@@ -129,10 +137,6 @@ class _Overview:
             self._lag.set(
                 text.count(worst[0].lag_messages), worst[1][1] if worst[0].lag_messages else "all groups are up to date"
             )
-
-    def _stored_note(self, sample: Sample, messages: float) -> str:
-        free = sample.others.get("headrace_disk_free_bytes") if self._visit.session.sees_all else None
-        return f"{text.short_count(messages)} messages" + (f", {text.size(free)} free" if free is not None else "")
 
     def _sum(self, name: str, topics: Iterable[str]) -> float:
         history = self._visit.history

@@ -12,6 +12,8 @@ from headrace.console.monitor.history import Points
 Unit = Literal["count", "bytes", "seconds"]
 
 RANGES: Final = {900: "15 min", 3600: "1 h", 6 * 3600: "6 h", 24 * 3600: "24 h"}
+# A chart is never narrower than this.
+_SECONDS_MIN: Final = 60.0
 _COLORS: Final = ("#0e8fb5", "#e08a1e", "#4a9d5b", "#a05fb4")
 # How a number is written on an axis; evaluated in the browser, and fixed here.
 _FORMATS: Final[dict[Unit, str]] = {
@@ -60,9 +62,11 @@ class Chart:
         ).classes("hr-chart")
 
     def show(self, lines: Mapping[str, Points], seconds: float, now: float) -> None:
-        """Show these lines over the last seconds."""
+        """Show these lines over the last seconds, or since the first sample."""
         options = self._element.options
-        options["xAxis"]["min"], options["xAxis"]["max"] = (now - seconds) * 1000, now * 1000
+        first = min((points[0][0] for points in lines.values() if points), default=now)
+        start = max(now - seconds, min(first, now - _SECONDS_MIN))
+        options["xAxis"]["min"], options["xAxis"]["max"] = start * 1000, now * 1000
         options["series"] = [_series(name, points) for name, points in lines.items()]
         self._element.update()
 

@@ -161,14 +161,19 @@ class Frame:
                 'flat dense round color=secondary aria-label="Keyboard help"'
             ).classes("hr-help")
             self._account(session, theme)
-        with ui.left_drawer(bordered=False).props("width=200 breakpoint=900").classes("hr-drawer") as drawer:
+        # Without a value NiceGUI would ask the browser for it, and complain if that is slow.
+        with (
+            ui.left_drawer(value=False, bordered=False)
+            .props("width=200 breakpoint=900 show-if-above")
+            .classes("hr-drawer") as drawer
+        ):
             for target, label, icon in _NAVIGATION:
                 with ui.link(target=target).classes("hr-nav" + (" hr-here" if _is_here(path, target) else "")):
                     ui.icon(icon)
                     ui.label(label)
             ui.space()
             ui.label(f"Headrace {self._version}").classes("hr-muted hr-small q-px-md")
-        drawer_button.on_click(drawer.toggle)
+        drawer_button.on_click(lambda: drawer.run_method("toggle"))
         banner = ui.label().classes("hr-banner").props("role=alert")
         banner.set_visibility(False)
         return banner

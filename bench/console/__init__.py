@@ -1,0 +1,1 @@
+"""Measures the console in a real browser."""
