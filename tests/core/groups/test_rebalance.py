@@ -93,6 +93,17 @@ def test_a_late_acknowledgement_takes_nothing_from_a_member() -> None:
     assert rules.heartbeat(group, "ann", NOW_US, PARTITIONS, Held(group.generation, range(9))) == group
 
 
+def test_an_acknowledgement_of_a_revocation_that_was_taken_back_takes_nothing() -> None:
+    asked = group_of("ann", "bob")
+    late = Held(asked.generation, [0, 1])
+    taken_back = rules.leave(asked, "bob", NOW_US, PARTITIONS)
+    assert rules.heartbeat(taken_back, "ann", NOW_US, PARTITIONS, late) == taken_back
+    asked_again = rules.join(taken_back, "cem", 30.0, NOW_US, PARTITIONS)
+    assert rules.revoking(asked_again, "ann") == [2, 3]
+    assert reads(rules.heartbeat(asked_again, "ann", NOW_US, PARTITIONS, late)) == {"ann": [0, 1], "cem": []}
+    assert reads(acknowledged(asked_again, "ann")) == {"ann": [0, 1], "cem": [2, 3]}
+
+
 def test_joining_again_keeps_what_is_owned() -> None:
     group = settled(group_of("ann", "bob"))
     again = rules.join(group, "ann", 30.0, NOW_US, PARTITIONS)
@@ -167,7 +178,7 @@ def may_lose(before: Group, owner: str, partition: int, action: str, member: str
     known = before.members[owner]
     is_gone = known.deadline_us <= now_us or (action == "leave" and owner == member)
     is_let_go = owner == member and action in ("read", "acknowledge", "late", "join_old")
-    is_overdue = known.revoking.get(partition, now_us + 1) <= now_us
+    is_overdue = partition in known.revoking and known.revoking[partition].until_us <= now_us
     return is_gone or is_let_go or is_overdue or known.release_timeout_us == 0
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from headrace.core.errors import MemberNotFound, StoreUnavailable, TopicDeleted, TopicExists
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group
-from headrace.core.groups.member import Member
+from headrace.core.groups.member import Member, Revocation
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import Catalog
 from headrace.storage.group_row import GroupRow
@@ -81,7 +81,9 @@ class TestGroups:
     def test_a_group_is_the_same_through_both(self, two: tuple[PostgresStore, PostgresStore]) -> None:
         first, second = (store.catalog for store in two)
         topic = create(two[0], partitions=3)
-        ann = Member(5 * SECOND_US, 9, 3, owned={0: 2, 2: 4}, revoking={2: 8}, release_timeout_us=SECOND_US)
+        ann = Member(
+            5 * SECOND_US, 9, 3, owned={0: 2, 2: 4}, revoking={2: Revocation(4, 8)}, release_timeout_us=SECOND_US
+        )
         members = {"ann": ann, "b\N{GREEK SMALL LETTER OMEGA}b '\"\\": Member(SECOND_US, 7)}
         group = Group("g", None, True, 77, 4, members)
         first.change_group(topic, "g", "back", put(group, {0: 5, 2: 6}))
@@ -204,7 +206,7 @@ class TestGroups:
     ) -> None:
         first, second = (store.catalog for store in two)
         topic = create(two[0])
-        members = {"ann": Member(SECOND_US, 9 * SECOND_US, owned={0: 1}, revoking={0: 5 * SECOND_US})}
+        members = {"ann": Member(SECOND_US, 9 * SECOND_US, owned={0: 1}, revoking={0: Revocation(1, 5 * SECOND_US)})}
         first.change_group(topic, "g", "group", put(Group("g", members=members)))
         assert second.silent_groups(5 * SECOND_US - 1) == []
         assert second.silent_groups(5 * SECOND_US) == [(topic.id, "g")]

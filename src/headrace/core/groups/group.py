@@ -68,7 +68,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Held(NamedTuple):
-    """What a member says it reads: of the partitions given to it up to a generation, these."""
+    """What a member says it reads: of its partitions these, knowing what was revoked up to a generation."""
 
     generation: int
     partitions: Iterable[int]

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
+
+
+class Revocation(NamedTuple):
+    """A partition that its owner should let go: since which generation, and when it is taken."""
+
+    generation: int
+    until_us: int
 
 
 class Member(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -11,7 +20,7 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
     deadline_us: when its session expires, `session_timeout_us` after its last heartbeat.
     read_generation: the generation in which it joined or last fetched; commits without a generation use it.
     owned: the partitions it may read and commit, each with the generation in which it was given.
-    revoking: those of them that it should let go, each with the time at which they are taken from it.
+    revoking: those of them that it should let go.
     release_timeout_us: how long it may take to let a partition go; 0 if it does not acknowledge.
     """
 
@@ -19,7 +28,7 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
     deadline_us: int
     read_generation: int = 0
     owned: dict[int, int] = {}
-    revoking: dict[int, int] = {}
+    revoking: dict[int, Revocation] = {}
     release_timeout_us: int = 0
 
     @property
@@ -30,4 +39,4 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def next_deadline_us(self) -> int:
         """When its session ends, or the time to let a partition go."""
-        return min([self.deadline_us, *self.revoking.values()])
+        return min([self.deadline_us, *(revocation.until_us for revocation in self.revoking.values())])

@@ -9,8 +9,8 @@ owner can still commit. It becomes free when its owner names it no more in an ac
 session, or does not let go in time. In the same step a free partition is given to the next owner, so none stays
 without one as long as there are members.
 
-Each partition is owned since a generation. An acknowledgement names the generation it knows: it says nothing about
-partitions given later, so that one which arrives late or twice takes nothing from a member.
+A partition is revoked in a generation. An acknowledgement names the generation it knows, and only lets go what was
+revoked up to it: one that arrives late, or while the partition was given back to its owner, takes nothing from it.
 
 A member with a release timeout of 0 does not acknowledge (a client from before this protocol): what it should give up
 is taken at once, and its commits to it are refused. That is safe, and may deliver messages twice.
@@ -23,22 +23,22 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from headrace.core.groups.assignment import deal, shares
-from headrace.core.groups.member import Member
+from headrace.core.groups.member import Member, Revocation
 
 Members = Mapping[str, Member]
 
 
 def is_settled(members: Members, partitions: int, now_us: int) -> bool:
     """Whether every partition has an owner and none that is being revoked is overdue: then nothing is to be done."""
-    if any(until_us <= now_us for member in members.values() for until_us in member.revoking.values()):
+    if any(_overdue(member, now_us) for member in members.values()):
         return False
     return not members or sum(len(member.owned) for member in members.values()) >= partitions
 
 
 def let_go(member: Member, generation: int, held: Iterable[int]) -> Member:
-    """The member after it said which partitions it holds, of those given to it up to a generation."""
+    """The member after it said which partitions it holds, knowing what was revoked up to a generation."""
     holds = set(held)
-    gone = {each for each, since in member.owned.items() if since <= generation and each not in holds}
+    gone = {each for each, asked in member.revoking.items() if asked.generation <= generation and each not in holds}
     return _without(member, gone) if gone else member
 
 
@@ -57,7 +57,7 @@ def rebalance(members: Members, partitions: int, generation: int, now_us: int) -
     held = {name: _without(member, _overdue(member, now_us)) for name, member in members.items()}
     count = max(partitions, 1 + max((each for member in held.values() for each in member.owned), default=-1))
     share = shares({name: len(member.owned) for name, member in held.items()}, count)
-    held = {name: _revoked(member, share[name], now_us) for name, member in held.items()}
+    held = {name: _revoked(member, share[name], generation, now_us) for name, member in held.items()}
     free = set(range(count)).difference(*(member.owned for member in held.values()))
     kept = {name: len(member.owned) - len(member.revoking) for name, member in held.items()}
     given: dict[str, dict[int, int]] = {name: {} for name in held}
@@ -70,10 +70,10 @@ def rebalance(members: Members, partitions: int, generation: int, now_us: int) -
 
 
 def _overdue(member: Member, now_us: int) -> set[int]:
-    return {partition for partition, until_us in member.revoking.items() if until_us <= now_us}
+    return {partition for partition, revocation in member.revoking.items() if revocation.until_us <= now_us}
 
 
-def _revoked(member: Member, share: int, now_us: int) -> Member:
+def _revoked(member: Member, share: int, generation: int, now_us: int) -> Member:
     """The member with what it owns above its share being revoked; what it no longer needs to give up it keeps.
 
     What was asked for before is asked for again first: it may be on its way. Then goes what was given last.
@@ -84,8 +84,8 @@ def _revoked(member: Member, share: int, now_us: int) -> Member:
     chosen = sorted(member.owned, key=lambda each: (each not in member.revoking, -member.owned[each], -each))[:above]
     if member.release_timeout_us == 0:
         return _without(member, set(chosen))
-    until_us = now_us + member.release_timeout_us
-    revoking = {partition: member.revoking.get(partition, until_us) for partition in chosen}
+    revocation = Revocation(generation, now_us + member.release_timeout_us)
+    revoking = {partition: member.revoking.get(partition, revocation) for partition in chosen}
     return member if revoking == member.revoking else msgspec.structs.replace(member, revoking=revoking)
 
 
@@ -93,5 +93,5 @@ def _without(member: Member, partitions: set[int]) -> Member:
     if not partitions:
         return member
     owned = {each: since for each, since in member.owned.items() if each not in partitions}
-    revoking = {each: until_us for each, until_us in member.revoking.items() if each not in partitions}
+    revoking = {each: revocation for each, revocation in member.revoking.items() if each not in partitions}
     return msgspec.structs.replace(member, owned=owned, revoking=revoking)
