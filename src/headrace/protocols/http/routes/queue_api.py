@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from typing import Any, Final
-from urllib.parse import parse_qsl
 
 import msgspec
 import pyarrow as pa
@@ -33,7 +32,7 @@ from headrace.core.errors import (
     QuotaExceeded,
     TopicNotFound,
 )
-from headrace.core.limits import LOOP_BYTES_MAX, PARTITIONS_MAX, SEQNO_MAX
+from headrace.core.limits import LOOP_BYTES_MAX
 from headrace.core.rights import Right
 from headrace.edge.bridge import Bridge
 from headrace.protocols.http.errors import (
@@ -45,6 +44,15 @@ from headrace.protocols.http.errors import (
 )
 from headrace.protocols.http.middleware.access import principal_of
 from headrace.protocols.http.openapi.queue_api import described
+from headrace.protocols.http.requests.queue_fields import (
+    id_in,
+    offset_in,
+    partition_in,
+    read_fields,
+    topic_in,
+    value_in,
+    whole,
+)
 from headrace.protocols.http.requests.strict_json import off_loop
 
 PATHS: Final = frozenset(
@@ -62,32 +70,9 @@ PATHS: Final = frozenset(
     }
 )
 
-_QUERY_FIELDS_MAX: Final = 100
-# Longer than any id, and short enough to be read as a number.
-_DIGITS_MAX: Final = 100
-
 logger = logging.getLogger(__name__)
 
 
-class QueueRequest(msgspec.Struct):
-    """All fields of a request, in every spelling; unknown ones are ignored."""
-
-    topic: str | None = None
-    topic_name: str | None = None
-    name: str | None = None
-    message: str | None = None
-    log_message: str | None = None
-    producer_id: int | str | None = None
-    consumer_id: int | str | None = None
-    partition: int | str | None = None
-    partitions: int | str | None = None
-    offset: int | str | None = None
-    id: int | str | None = None
-    type: str | None = None
-    prod_client: int | str | None = None
-
-
-_GIVEN: Final = msgspec.json.Decoder(QueueRequest)
 _READING: Final[dict[str, str | int]] = {"topic": "orders", "consumer_id": 10_000_000_010}
 
 
@@ -100,8 +85,8 @@ _READING: Final[dict[str, str | int]] = {"topic": "orders", "consumer_id": 10_00
 )
 async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """Create a topic; fails if it already exists."""
-    given = await _given(request)
-    topic, partitions = _topic(given), _whole("partitions", given.partitions)
+    given = await read_fields(request)
+    topic, partitions = topic_in(given), whole("partitions", given.partitions)
     principal_of(request).require("create_topic", topic)
     await bridge.call(bridge.broker.registrations.create_topic, topic, partitions)
     principal_of(request).record_changes()
@@ -130,7 +115,7 @@ async def list_topics(request: Request[Any, Any, Any], bridge: NamedDependency[B
 )
 async def register_consumer(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """Register a new consumer of a topic; it starts at the first message."""
-    topic = _topic(await _given(request))
+    topic = topic_in(await read_fields(request))
     principal_of(request).require("register_consumer", topic, ANY_CONSUMER)
     return _success(consumer_id=await bridge.call(bridge.broker.registrations.register_consumer, topic))
 
@@ -144,8 +129,8 @@ async def register_consumer(request: Request[Any, Any, Any], bridge: NamedDepend
 )
 async def register_producer(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """Register a new producer of a topic; the topic is created if it does not exist."""
-    given = await _given(request)
-    topic, partitions = _topic(given), _whole("partitions", given.partitions)
+    given = await read_fields(request)
+    topic, partitions = topic_in(given), whole("partitions", given.partitions)
     registrations = bridge.broker.registrations
     await bridge.know(topic)
     principal_of(request).require("register_producer" if registrations.has_topic(topic) else "create_topic", topic)
@@ -163,9 +148,9 @@ async def register_producer(request: Request[Any, Any, Any], bridge: NamedDepend
 )
 async def produce(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """Publish a message; it is durable when the answer arrives."""
-    given = await _given(request)
-    topic, producer_id = _topic(given), _id("producer_id", given.producer_id)
-    value, partition = _value(given), _partition(given)
+    given = await read_fields(request)
+    topic, producer_id = topic_in(given), id_in("producer_id", given.producer_id)
+    value, partition = value_in(given), partition_in(given)
     principal_of(request).require("produce", topic)
     registrations = bridge.broker.registrations
     if not bridge.broker.knows_topic(topic):
@@ -192,8 +177,8 @@ async def produce(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
 )
 async def consume(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """Get the next message of a consumer; fails if there is none. `offset` is its place in the topic, from 0."""
-    given = await _given(request)
-    topic, consumer_id = _topic(given), _id("consumer_id", given.consumer_id)
+    given = await read_fields(request)
+    topic, consumer_id = topic_in(given), id_in("consumer_id", given.consumer_id)
     principal_of(request).require("consume", topic, group_name(consumer_id))
     message = await bridge.call(bridge.broker.registrations.consume, topic, consumer_id)
     if message is None:
@@ -212,8 +197,8 @@ async def consume(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
 )
 async def size(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """Count the messages that a consumer has not read yet."""
-    given = await _given(request)
-    topic, consumer_id = _topic(given), _id("consumer_id", given.consumer_id)
+    given = await read_fields(request)
+    topic, consumer_id = topic_in(given), id_in("consumer_id", given.consumer_id)
     principal_of(request).require("size", topic, group_name(consumer_id))
     return _success(size=await bridge.call(bridge.broker.registrations.size, topic, consumer_id))
 
@@ -227,8 +212,8 @@ async def size(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge])
 )
 async def set_offset(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """Continue after the message with this offset, the last one processed; -1 is before the first."""
-    given = await _given(request)
-    consumer_id, offset = _id("consumer_id", given.consumer_id), _offset(given)
+    given = await read_fields(request)
+    consumer_id, offset = id_in("consumer_id", given.consumer_id), offset_in(given)
     registrations, principal = bridge.broker.registrations, principal_of(request)
     topic = await bridge.call(registrations.topic_of, consumer_id)
     if not principal.caller.may_see(topic):
@@ -258,12 +243,12 @@ async def status(request: Request[Any, Any, Any]) -> ASGIResponse:
 )
 async def login(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """Check whether an earlier id can be used again; if not, the failure has status 400."""
-    given = await _given(request)
-    topic, kind = _topic(given), given.type
+    given = await read_fields(request)
+    topic, kind = topic_in(given), given.type
     if kind not in ("consumer", "producer"):
         raise InvalidInput("type", repr(kind)[:100], "it must be consumer or producer")
     registrations = bridge.broker.registrations
-    identity = _id("id", given.id)
+    identity = id_in("id", given.id)
     if kind == "consumer":
         principal_of(request).require("consume", topic, group_name(identity))
     else:
@@ -284,7 +269,7 @@ async def login(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]
 )
 async def client_size(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ASGIResponse:
     """Count the messages produced with this `prod_client`, in all topics that the caller may publish to."""
-    given, caller = await _given(request), principal_of(request).caller
+    given, caller = await read_fields(request), principal_of(request).caller
     if given.prod_client is None:
         raise InvalidInput("prod_client", "missing", "give the name of the client")
     names = await bridge.call(bridge.broker.list_topics)
@@ -292,71 +277,6 @@ async def client_size(request: Request[Any, Any, Any], bridge: NamedDependency[B
     topics = [name for name in names if caller.may(Right.PUBLISH, name, None, producer)]
     clients = bridge.broker.registrations.clients
     return _success(count=await bridge.call(clients.count, str(given.prod_client), topics))
-
-
-# Fields of a request
-
-
-async def _given(request: Request[Any, Any, Any]) -> QueueRequest:
-    body = await request.body()
-    query = request.scope["query_string"]
-    try:
-        given = await off_loop(len(body), _GIVEN.decode, body) if body else QueueRequest()
-        if query:
-            asked = dict(parse_qsl(query.decode("ascii"), True, errors="strict", max_num_fields=_QUERY_FIELDS_MAX))
-            for name in QueueRequest.__struct_fields__:
-                if getattr(given, name) is None:
-                    setattr(given, name, asked.get(name))
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise InvalidInput("request", f"{len(body)} bytes", f"it is malformed: {error}") from None
-    return given
-
-
-def _topic(given: QueueRequest) -> str:
-    topic = given.topic or given.topic_name or given.name
-    if topic is None:
-        raise InvalidInput("topic", "missing", "give the name of the topic")
-    return topic
-
-
-def _id(field: str, value: int | str | None) -> int:
-    number = _whole(field, value)
-    if number is None:
-        raise InvalidInput(field, "missing", "register to get one")
-    return number
-
-
-def _whole(field: str, value: int | str | None) -> int | None:
-    if isinstance(value, str):
-        if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX):
-            raise InvalidInput(field, repr(value[:_DIGITS_MAX]), "it must be a whole number")
-        return int(value)
-    return value
-
-
-def _value(given: QueueRequest) -> bytes:
-    text = given.message if given.message is not None else given.log_message
-    if text is None:
-        raise InvalidInput("message", "missing", "give the message to publish")
-    return text.encode()
-
-
-def _offset(given: QueueRequest) -> int:
-    offset = given.offset
-    if offset is None:
-        raise InvalidInput("offset", "missing", "give the offset to continue after, or -1 for the first message")
-    number = -1 if offset == "-1" else _whole("offset", offset)
-    assert number is not None
-    if not -1 <= number <= SEQNO_MAX:
-        raise InvalidInput("offset", str(number)[:100], "it must be -1 or more")
-    return number
-
-
-def _partition(given: QueueRequest) -> int | None:
-    partition = _whole("partition", given.partition)
-    if partition is not None and not 0 <= partition < PARTITIONS_MAX:
-        raise InvalidInput("partition", str(partition)[:100], "it must be the number of a partition")
-    return partition
 
 
 # Answers
