@@ -316,6 +316,33 @@ def test_topic_to_topic_by_sql(spark: SparkSession, url: str, client: Client, to
     assert [row["value"] for row in messages(client, f"{topic}-dead")] == [b"nothing"]
 
 
+def test_one_source_for_several_sinks(
+    spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path
+) -> None:
+    client.create_topic(topic)
+    publish(client, topic, [{"id": id} for id in range(4)])
+    tables = {
+        "server": {"url": url},
+        "source": {"topic": topic, "schema": "id BIGINT NOT NULL"},
+        "steps": [
+            {"name": "even", "sql": "SELECT id FROM source WHERE id % 2 = 0"},
+            {"name": "odd", "sql": "SELECT id FROM source WHERE id % 2 = 1"},
+        ],
+        "sink": {"topic": f"{topic}-out", "partitions": 1, "value": "to_json(struct(*))"},
+        "sinks": {
+            "even": {"topic": f"{topic}-even", "partitions": 1, "step": "even", "value": "to_json(struct(*))"},
+            "table": {"format": "parquet", "path": str(tmp_path / "table"), "step": "source"},
+        },
+        "run": {"checkpoint": str(tmp_path / "checkpoint")},
+    }
+    assert run(spark, tables).messages >= 4
+    forget_last_batch(tmp_path / "checkpoint")
+    run(spark, tables)
+    assert values(client, f"{topic}-out") == [{"id": 1}, {"id": 3}]
+    assert values(client, f"{topic}-even") == [{"id": 0}, {"id": 2}]
+    assert sorted(pq.read_table(tmp_path / "table")["id"].to_pylist()) == [0, 1, 2, 3]
+
+
 def test_windows_end_with_the_watermark(
     spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path
 ) -> None:

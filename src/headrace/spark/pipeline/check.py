@@ -43,7 +43,7 @@ def check(description: Description) -> None:
     _check_sources(description)
     _check_deduplication(description)
     _check_steps(description)
-    _check_sink(description)
+    _check_sinks(description)
     _check_dead_letters(description)
     _check_run(description)
     _check_loops(description)
@@ -130,51 +130,69 @@ def _check_steps(description: Description) -> None:
             raise InvalidInput(f"{place}.function", step.function[:100], "write it as module:function")
 
 
-def _check_sink(description: Description) -> None:
+def _check_sinks(description: Description) -> None:
     sink = description.sink
     if isinstance(sink, ReportSink):
         if description.is_stream:
             raise InvalidInput("sink.format", "report", 'a report cannot be a stream: set source.mode = "batch"')
-        return
-    if sink.sink_id is not None:
-        if not description.is_stream:
-            raise InvalidInput(
-                "sink.sink_id", sink.sink_id[:100], "it does not apply to a batch, which is written once: remove it"
-            )
-        _named("sink.sink_id", sink.sink_id, lambda name: check_id("sink.sink_id", name))
-    if isinstance(sink, TopicSink):
-        _named("sink.topic", sink.topic, check_topic_name)
-        _positive("sink.partitions", sink.partitions)
-        _check_settings("sink", sink)
     else:
-        _check_table(sink)
+        if sink.sink_id is not None:
+            if not description.is_stream:
+                raise InvalidInput(
+                    "sink.sink_id", sink.sink_id[:100], "it does not apply to a batch, which is written once: remove it"
+                )
+            _named("sink.sink_id", sink.sink_id, lambda name: check_id("sink.sink_id", name))
+        _check_sink(description, sink, "sink")
+    for name, each in description.sinks.items():
+        place = f"sinks.{name}"
+        if not _IDENTIFIER.fullmatch(name):
+            raise InvalidInput(place, repr(name)[:100], "it must have letters, digits and underscores only")
+        _refuse(each, ("sink_id",), place, "it is that of the main sink, with this name behind it: remove it")
+        _check_sink(description, each, place)
 
 
-def _check_table(sink: TableSink) -> None:
-    if sink.format == "headrace":
-        raise InvalidInput("sink.format", "headrace", "set sink.topic to write to a topic")
+def _check_sink(description: Description, sink: TopicSink | TableSink, place: str) -> None:
+    views = ["source", *(step.name for step in description.steps)]
+    if sink.step is not None and sink.step not in views:
+        raise InvalidInput(f"{place}.step", sink.step[:100], f"it must be one of {', '.join(views)}")
+    if isinstance(sink, TopicSink):
+        _named(f"{place}.topic", sink.topic, check_topic_name)
+        _positive(f"{place}.partitions", sink.partitions)
+        _check_settings(place, sink)
+    else:
+        _check_table(sink, place)
+
+
+def _check_table(sink: TableSink, place: str) -> None:
+    if sink.format in ("headrace", "report"):
+        rule = f"set {place}.topic to write to a topic" if sink.format == "headrace" else "only [sink] can be a report"
+        raise InvalidInput(f"{place}.format", sink.format, rule)
     if sink.format in TABLE_FORMATS:
-        _check_path("sink.path", sink.path)
+        _check_path(f"{place}.path", sink.path)
         if sink.sink_id is not None and not _IDENTIFIER.fullmatch(sink.sink_id.replace("-", "_")):
             raise InvalidInput(
-                "sink.sink_id", sink.sink_id[:100], "it is part of file names: letters, digits, - and _ only"
+                f"{place}.sink_id", sink.sink_id[:100], "it is part of file names: letters, digits, - and _ only"
             )
     else:
         _refuse(
             sink,
             ("sink_id", "partition_date"),
-            "sink",
+            place,
             f"it does not apply to {sink.format}, which Spark itself writes: remove it",
         )
     if sink.compact_files is not None:
         if sink.format not in ("parquet", "delta"):
-            raise InvalidInput("sink.compact_files", str(sink.compact_files), "only parquet and delta are compacted")
+            raise InvalidInput(
+                f"{place}.compact_files", str(sink.compact_files), "only parquet and delta are compacted"
+            )
         if sink.compact_files < 2:
-            raise InvalidInput("sink.compact_files", str(sink.compact_files), "it must be at least 2")
-        _positive("sink.compact_bytes", sink.compact_bytes)
+            raise InvalidInput(f"{place}.compact_files", str(sink.compact_files), "it must be at least 2")
+        _positive(f"{place}.compact_bytes", sink.compact_bytes)
     if sink.partition_date is not None and "date" in (name.lower() for name in sink.partition_by):
         raise InvalidInput(
-            "sink.partition_date", sink.partition_date, "it creates the column date: remove date from sink.partition_by"
+            f"{place}.partition_date",
+            sink.partition_date,
+            f"it creates the column date: remove date from {place}.partition_by",
         )
 
 
@@ -243,6 +261,11 @@ def _ends(description: Description) -> Iterable[tuple[str, Any]]:
                 yield "source.topic", (description.url_of(each), topic_key(topic))
     if isinstance(sink, TopicSink):
         yield "sink.topic", (description.url_of(sink), topic_key(sink.topic))
+    for name, each_sink in description.sinks.items():
+        if isinstance(each_sink, TopicSink):
+            yield f"sinks.{name}.topic", (description.url_of(each_sink), topic_key(each_sink.topic))
+        elif each_sink.path is not None:
+            yield f"sinks.{name}.path", each_sink.path.rstrip("/")
     if isinstance(dead, DeadTopic):
         yield "dead_letters.topic", (description.url_of(dead), topic_key(dead.topic))
     if isinstance(sink, TableSink) and sink.path is not None:

@@ -123,6 +123,10 @@ def fingerprint(description: Description) -> dict[str, str]:
         "dead_letters": _end(description.dead_letters),
         "run.output_mode": description.run.output_mode,
     }
+    for name, named in description.sinks.items():
+        parts[f"sinks.{name}"] = [_end(named), named.step]
+    if getattr(sink, "step", None) is not None:
+        parts["sink.step"] = getattr(sink, "step", None)
     for name, each in description.sources.items():
         parts[f"sources.{name}"] = _read_from(each), each.schema, each.mode
     if source.watermark is not None:

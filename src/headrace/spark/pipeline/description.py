@@ -113,9 +113,10 @@ class Step(Section, frozen=True, kw_only=True):
 
 
 class TopicSink(Section, frozen=True, kw_only=True):
-    """A topic to publish to; columns of the message are SQL expressions, or columns of the last step."""
+    """A topic to publish to; columns of the message are SQL expressions, or columns of the step that is written."""
 
     topic: str
+    step: str | None = None
     url: str | None = None
     value: str | None = None
     key: str | None = None
@@ -137,6 +138,7 @@ class TableSink(Section, frozen=True, kw_only=True):
     """A table of files, or anything else that Spark writes."""
 
     format: str
+    step: str | None = None
     path: str | None = None
     partition_by: list[str] = []
     partition_date: str | None = None
@@ -213,6 +215,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     run: Run
     spark: dict[str, str]
     sources: dict[str, Source] = {}
+    sinks: dict[str, TopicSink | TableSink] = {}
     tests: list[SampleTest] = []
     directory: str | None = None
 

@@ -37,7 +37,8 @@ from headrace.spark.pipeline.description import (
 )
 
 _SECTIONS: Final = (
-    "name", "server", "source", "sources", "deduplicate", "steps", "sink", "dead_letters", "run", "spark", "tests",
+    "name", "server", "source", "sources", "deduplicate", "steps", "sink", "sinks", "dead_letters", "run",
+    "spark", "tests",
 )  # fmt: skip
 _SECRETS: Final = ("token",)
 _VARIABLE: Final = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -81,6 +82,7 @@ def describe(content: Mapping[str, Any], variables: Mapping[str, str], name: str
         run=_section(given.get("run", {}), Run, "run"),
         spark=_spark(given.get("spark", {})),
         sources=_sources(given.get("sources", {})),
+        sinks=_sinks(given.get("sinks", {})),
         tests=[_section(test, SampleTest, f"tests.{number}") for number, test in enumerate(given.get("tests", []))],
     )
     check(description)
@@ -96,6 +98,17 @@ def _sources(given: Any) -> dict[str, TopicSource | FormatSource]:
     if not isinstance(given, dict) or not all(isinstance(each, dict) for each in given.values()):
         raise InvalidInput("sources", repr(given)[:100], "each source is a table: write [sources.NAME]")
     return {name: _source({"mode": "batch", **each}, f"sources.{name}") for name, each in given.items()}
+
+
+def _sinks(given: Any) -> dict[str, TopicSink | TableSink]:
+    """Named sinks, beside the main one."""
+    if not isinstance(given, dict) or not all(isinstance(each, dict) for each in given.values()):
+        raise InvalidInput("sinks", repr(given)[:100], "each sink is a table: write [sinks.NAME]")
+    sinks: dict[str, TopicSink | TableSink] = {}
+    for name, each in given.items():
+        place = f"sinks.{name}"
+        sinks[name] = _section(each, TopicSink, place) if "topic" in each else _section(each, TableSink, place)
+    return sinks
 
 
 def _sink_kind(given: Mapping[str, Any]) -> type[TopicSink] | type[TableSink] | type[ReportSink]:

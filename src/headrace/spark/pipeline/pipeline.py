@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -42,6 +43,7 @@ from headrace.spark.pipeline.description import (
     Description,
     FormatSource,
     ReportSink,
+    Sink,
     TableSink,
     TopicSink,
 )
@@ -52,7 +54,14 @@ from headrace.spark.pipeline.frame.steps import run_steps
 from headrace.spark.pipeline.load import describe, load
 from headrace.spark.pipeline.load_id import load_id
 from headrace.spark.pipeline.lock import unusable
-from headrace.spark.pipeline.preflight import check_sink_id, check_tables, check_topics, is_loaded, make_topics
+from headrace.spark.pipeline.preflight import (
+    check_sink_id,
+    check_tables,
+    check_topics,
+    is_loaded,
+    make_topics,
+    writer_of,
+)
 from headrace.spark.pipeline.progress import LINE_SECONDS, Progress, Summary, Tally
 from headrace.spark.pipeline.reporter import Reporter
 from headrace.spark.pipeline.sample_test import SampleResult, run_tests
@@ -65,6 +74,7 @@ from headrace.spark.write.fingerprint import BatchId, batch_id
 
 _ROW: Final = "_headrace_good"
 _DEAD: Final = "_headrace_dead"
+_NAMED: Final = "_headrace_sink_"
 _LOOK_SECONDS: Final = 0.2
 # Spark gives the process that plans a stream ten seconds to start, and has no setting for it. A busy machine may need
 # more. Nothing has been read by then, so the query is just started again.
@@ -86,27 +96,25 @@ class _Built:
     """A pipeline on Spark, ready to be started."""
 
     rows: DataFrame
-    sink: SinkWriter
-    dead: SinkWriter | None
+    # The writers of all sinks by the column that has their rows, those of dead letters first.
+    sinks: dict[str, SinkWriter]
     checkpoint: Checkpoint | None
     counts: Observation | None
     load: str | None
 
     def duplicates(self) -> int:
         """The number of rows that the sinks dropped as duplicates."""
-        return self.sink.duplicates + (0 if self.dead is None else self.dead.duplicates)
+        return sum(sink.duplicates for sink in self.sinks.values())
 
     def open(self) -> None:
         """Finish what an earlier run left incomplete."""
-        self.sink.open()
-        if self.dead is not None:
-            self.dead.open()
+        for sink in self.sinks.values():
+            sink.open()
 
     def close(self) -> None:
         """Release the sinks for other runs."""
-        self.sink.close()
-        if self.dead is not None:
-            self.dead.close()
+        for sink in self.sinks.values():
+            sink.close()
 
     def write_batch(self, rows: DataFrame, number: int) -> None:
         """Write a micro-batch."""
@@ -115,26 +123,35 @@ class _Built:
 
     def write(self, rows: DataFrame, batch: BatchId | None) -> None:
         """Write rows to their sinks. Rows used twice are cached, so that they are computed and counted once."""
-        if self.dead is None and not order_columns(rows):
-            self.sink.write(rows, batch)
+        if len(self.sinks) == 1 and not order_columns(rows):
+            self.sinks[_ROW].write(rows, batch)
             return
         rows.persist()
         try:
-            if self.dead is None:
-                self.sink.write(rows, batch)
+            if len(self.sinks) == 1:
+                self.sinks[_ROW].write(rows, batch)
             else:
-                self.dead.write(rows.where(F.col(_DEAD).isNotNull()).select(f"{_DEAD}.*"), batch)
-                self.sink.write(rows.where(F.col(_ROW).isNotNull()).select(f"{_ROW}.*"), batch)
+                for column, sink in self.sinks.items():
+                    sink.write(rows.where(F.col(column).isNotNull()).select(f"{column}.*"), batch)
         finally:
             rows.unpersist()
 
 
-def _together(rows: DataFrame, dead: DataFrame) -> DataFrame:
-    """Rows of both kinds in one DataFrame."""
-    good = rows.select(F.struct("*").alias(_ROW), F.lit(None).cast(StructType(dead.schema.fields)).alias(_DEAD))
-    return good.unionAll(
-        dead.select(F.lit(None).cast(StructType(rows.schema.fields)).alias(_ROW), F.struct("*").alias(_DEAD))
-    )
+def _together(frames: Mapping[str, DataFrame]) -> DataFrame:
+    """Rows of all kinds in one DataFrame, those of each kind as a struct in a column of their own."""
+    if len(frames) == 1:
+        return frames[_ROW]
+    kinds = {column: StructType(frame.schema.fields) for column, frame in frames.items()}
+    parts = [
+        frame.select(
+            *(
+                F.struct("*").alias(other) if other == column else F.lit(None).cast(kind).alias(other)
+                for other, kind in kinds.items()
+            )
+        )
+        for column, frame in frames.items()
+    ]
+    return reduce(DataFrame.unionAll, parts)
 
 
 def _configure(spark: SparkSession, settings: Mapping[str, str]) -> None:
@@ -159,6 +176,12 @@ def _add_sources(spark: SparkSession, description: Description) -> None:
         part = description.reading(source)
         rows = typed(read_source(spark, part), part, f"{METRICS}_{name}").rows
         with_watermark(rows, source, f"sources.{name}").createOrReplaceTempView(name)
+
+
+def _written_rows(spark: SparkSession, sink: Sink, last: DataFrame) -> DataFrame:
+    """The rows of the step that a sink writes: the last one unless it names another."""
+    step = None if isinstance(sink, ReportSink) else sink.step
+    return last if step is None else spark.table(step)
 
 
 def _files(read: DataFrame, description: Description) -> list[str]:
@@ -292,26 +315,34 @@ class Pipeline:
         counts = Observation() if checkpoint is None else None
         read = read_source(spark, description)
         load = load_id(description, _files(read, description))
-        sink, dead = self._sink(writer, load), self._dead_letters(writer, load)
+        dead = self._dead_letters(writer, load)
         parts = typed(read, description, counts or METRICS)
         kept = deduplicate(parts.rows, description.deduplicate) if description.deduplicate else parts.rows
         _add_sources(spark, description)
-        rows = sink.prepare(run_steps(spark, with_watermark(kept, description.source), description))
+        last = run_steps(spark, with_watermark(kept, description.source), description)
+        sinks: dict[str, SinkWriter] = {}
+        frames: dict[str, DataFrame] = {}
         if dead is not None and parts.dead is not None:
-            rows = _together(rows, dead.prepare(parts.dead))
+            sinks[_DEAD], frames[_DEAD] = dead, dead.prepare(parts.dead)
+        for name, named in description.sinks.items():
+            column = f"{_NAMED}{name}"
+            sinks[column] = self._sink(named, writer_of(writer, name), load, f"sinks.{name}")
+            frames[column] = sinks[column].prepare(_written_rows(spark, named, last))
+        sinks[_ROW] = self._sink(description.sink, writer, load, "sink")
+        frames[_ROW] = sinks[_ROW].prepare(_written_rows(spark, description.sink, last))
+        rows = _together(frames)
         if checkpoint is not None:
             check_streaming(rows, description.run.output_mode)
-        return _Built(rows, sink, dead, checkpoint, counts, load)
+        return _Built(rows, sinks, checkpoint, counts, load)
 
-    def _sink(self, writer: str, load: str | None) -> SinkWriter:
-        sink = self.description.sink
+    def _sink(self, sink: Sink, writer: str, load: str | None, field: str) -> SinkWriter:
         if isinstance(sink, ReportSink):
             self.report = BatchReport(sink)
             return self.report
         if isinstance(sink, TopicSink):
             options = connection_options(self.description.server, self.description.url_of(sink))
-            return TopicSinkWriter(sink, options, writer, load)
-        return self._table(sink, writer, "sink") if sink.format in TABLE_FORMATS else AnyFormat(sink)
+            return TopicSinkWriter(sink, options, writer, load, field)
+        return self._table(sink, writer, field) if sink.format in TABLE_FORMATS else AnyFormat(sink)
 
     def _dead_letters(self, writer: str, load: str | None) -> SinkWriter | None:
         dead = self.description.dead_letters

@@ -33,7 +33,7 @@ _NOBODY: Final = "headrace-pipeline"
 
 def check_topics(description: Description) -> None:
     """Raise for missing topics, unless a run would create them."""
-    for part in (description.source, *description.sources.values(), description.sink, description.dead_letters):
+    for part in _all_parts(description):
         if isinstance(part, TopicSource | TopicSink | DeadTopic):
             with connected(description, part) as client:
                 _check_topic(client, part)
@@ -41,7 +41,7 @@ def check_topics(description: Description) -> None:
 
 def make_topics(description: Description) -> None:
     """Create missing topics. If none is missing, no right to create is needed."""
-    for part in (description.sink, description.dead_letters):
+    for part in _all_parts(description):
         if isinstance(part, TopicSink | DeadTopic) and part.partitions is not None:
             with connected(description, part) as client:
                 try:
@@ -63,23 +63,39 @@ def check_sink_id(description: Description, sink_id: str) -> None:
 
     Batches of a new checkpoint start at 0, and the broker or the table would drop them as already written.
     """
-    for part in (description.sink, description.dead_letters):
+    for writer, _, part in _written(description, sink_id):
         if isinstance(part, TopicSink | DeadTopic):
             with connected(description, part) as client:
-                _check_unused(client, part.topic, sink_id)
+                _check_unused(client, part.topic, writer)
     check_tables(description, sink_id)
 
 
 def check_tables(description: Description, sink_id: str) -> None:
     """Raise for an id that has written to a table from another checkpoint."""
-    for field, part in (("sink", description.sink), ("dead_letters", description.dead_letters)):
+    for writer, field, part in _written(description, sink_id):
         if isinstance(part, TableSink | DeadTable) and part.format in TABLE_FORMATS and part.path is not None:
             try:
-                number = _last_batch(part, sink_id)
+                number = _last_batch(part, writer)
             except OSError as error:
                 raise InvalidInput(f"{field}.path", part.path, unusable(error)) from None
             if number is not None:
-                _refuse(sink_id, f"it has written up to batch {number} to {part.path}")
+                _refuse(writer, f"it has written up to batch {number} to {part.path}")
+
+
+def _all_parts(description: Description) -> list[object]:
+    sources, sinks = description.sources.values(), description.sinks.values()
+    return [description.source, *sources, description.sink, *sinks, description.dead_letters]
+
+
+def _written(description: Description, sink_id: str) -> list[tuple[str, str, object]]:
+    """What is written, with the id it is written under and its key."""
+    named = [(writer_of(sink_id, name), f"sinks.{name}", sink) for name, sink in description.sinks.items()]
+    return [(sink_id, "sink", description.sink), *named, (sink_id, "dead_letters", description.dead_letters)]
+
+
+def writer_of(sink_id: str, name: str) -> str:
+    """The id that a named sink writes under: two sinks may write to one topic."""
+    return f"{sink_id}-{name}"
 
 
 def _check_topic(client: Client, part: TopicSource | TopicSink | DeadTopic) -> None:

@@ -41,8 +41,16 @@ _STAGED: Final = pa.schema([("stage", pa.string()), ("rows", pa.int64())])
 class TopicSinkWriter:
     """Messages to one topic."""
 
-    def __init__(self, sink: TopicSink, options: dict[str, str], sink_id: str | None, load: str | None = None) -> None:
+    def __init__(
+        self,
+        sink: TopicSink,
+        options: dict[str, str],
+        sink_id: str | None,
+        load: str | None = None,
+        field: str = "sink",
+    ) -> None:
         self._sink = sink
+        self._field = field
         self._load = load
         self._options = write_options(options | {"topic": sink.topic}, is_stream=False)
         self._sink_id = sink_id
@@ -52,7 +60,7 @@ class TopicSinkWriter:
         """The columns of a message."""
         ordered = with_order(rows, self._sink.order_by)
         made = self._columns(rows)
-        with analysis("sink", self._sink.topic):
+        with analysis(self._field, self._sink.topic):
             messages = ordered.select(*made, *order_columns(ordered))
         check_writable(messages.drop(*order_columns(messages)).schema, has_topic=True)
         return messages
@@ -69,7 +77,7 @@ class TopicSinkWriter:
         writer = single if batch is None else str(self._sink_id)
         if pieces:
             key = BatchId(0) if batch is None else batch
-            self.duplicates += publish_stages(connection, topic, pieces, writer, key, "sink.sink_id")
+            self.duplicates += publish_stages(connection, topic, pieces, writer, key, f"{self._field}.sink_id")
 
     def close(self) -> None:
         """Nothing is held."""
@@ -81,23 +89,23 @@ class TopicSinkWriter:
         taken = (*_TAKEN, *_SOURCES) if self._sink.keep_sources else _TAKEN
         if self._sink.keep_sources and "seqno" not in (*rows.columns, *given):
             rule = f"the column seqno does not exist: the rows have {', '.join(rows.columns)}"
-            raise InvalidInput("sink.keep_sources", "true", rule)
+            raise InvalidInput(f"{self._field}.keep_sources", "true", rule)
         columns: dict[str, Column] = {name: F.col(name) for name in taken if name in rows.columns}
         for name, expression in given.items():
-            with analysis(f"sink.{name}", expression):
+            with analysis(f"{self._field}.{name}", expression):
                 rows.select(F.expr(expression))
             columns[name] = F.expr(expression)
         if self._sink.attributes:
             columns["attributes"] = self._attributes(rows)
         if "value" not in columns:
             rule = f'the rows have {", ".join(rows.columns)}: set value = "to_json(struct(*))", or name a column value'
-            raise InvalidInput("sink.value", "missing", rule)
+            raise InvalidInput(f"{self._field}.value", "missing", rule)
         return [column.alias(name) for name, column in columns.items()]
 
     def _attributes(self, rows: DataFrame) -> Column:
         entries = []
         for name, expression in self._sink.attributes.items():
-            with analysis(f"sink.attributes.{name}", expression):
+            with analysis(f"{self._field}.attributes.{name}", expression):
                 rows.select(F.expr(expression))
             entries += [F.lit(name), F.expr(expression).cast("binary")]
         return F.create_map(*entries)
