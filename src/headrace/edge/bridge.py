@@ -110,7 +110,7 @@ class Bridge:
             collected.append((admission, future))
         else:
             self._collected[admission.topic] = [(admission, future)]
-            self._start(self._hand_over(admission.topic))
+            self.start(self._hand_over(admission.topic))
         return await future
 
     async def _hand_over(self, topic: Topic) -> None:
@@ -140,7 +140,7 @@ class Bridge:
             gathered.append((admission, value, future))
         else:
             self._values[admission.topic] = [(admission, value, future)]
-            self._start(self._hand_over_values(admission.topic))
+            self.start(self._hand_over_values(admission.topic))
         await future
 
     async def _hand_over_values(self, topic: Topic) -> None:
@@ -183,7 +183,8 @@ class Bridge:
             self.broker.admissions.withdraw(admission)
         return [error] * len(admitted)
 
-    def _start(self, work: Coroutine[None, None, None]) -> None:
+    def start(self, work: Coroutine[None, None, None]) -> None:
+        """Have work done beside the caller."""
         task = asyncio.get_running_loop().create_task(work)
         # The loop itself does not keep tasks alive.
         self._tasks.add(task)

@@ -16,8 +16,8 @@ from headrace.core.messages import accept
 from headrace.core.settings import DEFAULT_SETTINGS
 from headrace.protocols.kafka.records.decode import decode
 from headrace.protocols.kafka.records.header import BadRecords
+from tests.protocols.kafka.records.by_hand import resealed
 from tests.protocols.kafka.records.test_codec import NOW_MS, Record, built
-from tests.protocols.kafka.records.test_faults import resealed
 
 MEMORY_BYTES = 1 << 30
 HEAD = 61

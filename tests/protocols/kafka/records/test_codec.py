@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.messages import READ_SCHEMA, TIMESTAMP, pad
-from headrace.protocols.kafka.records.decode import RecordBatch, decode
+from headrace.protocols.kafka.records.decode import RecordBatch, decode, decode_many
 from headrace.protocols.kafka.records.encode import encode
+from headrace.protocols.kafka.records.header import BadRecords
+from tests.protocols.kafka.records.by_hand import record as records_by_hand
 
 BYTES_MAX = 1 << 24
 NOW_MS = 1_790_000_000_000
@@ -119,3 +121,28 @@ def test_slices_with_nulls_are_encoded() -> None:
     ]
     batch = read_batch(rows, 100).slice(7, 9)
     assert shown(decoded(encode(batch)).columns) == rows[7:16]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(records, min_size=1, max_size=5), st.integers(0, 9))
+def test_many_batches_are_decoded_as_each_by_itself(many: list[list[Record]], spoiled: int) -> None:
+    batches = [built(rows) for rows in many]
+    if spoiled < len(batches):
+        batches[spoiled] = batches[spoiled][:-1]
+    found = decode_many([memoryview(data) for data in batches], BYTES_MAX)
+    for place, (rows, batch) in enumerate(zip(many, found, strict=True)):
+        assert isinstance(batch, BadRecords) == (place == spoiled)
+        if isinstance(batch, RecordBatch):
+            batch.columns.validate(full=True)
+            assert shown(batch.columns) == rows
+
+
+def test_batches_that_are_wrong_inside_leave_the_others_alone() -> None:
+    good = built([(NOW_MS, None, b"x", [])] * 3)
+    wrong = records_by_hand(b"\x0e\x00\x00\x02\x01\x02x\x00")
+    timeless = records_by_hand(b"\x0e\x00\x00\x00\x01\x02x\x00", base_timestamp=-1)
+    found = decode_many([memoryview(data) for data in (good, wrong, timeless)], BYTES_MAX)
+    assert [isinstance(batch, BadRecords) for batch in found] == [False, True, False]
+    joined = decode_many([memoryview(data) for data in (good, timeless)], BYTES_MAX)[1]
+    assert isinstance(joined, RecordBatch) and joined.columns.column("created_at").to_pylist() == [None]
+    assert len(decode_many([memoryview(good)] * 2, len(good))) == 2

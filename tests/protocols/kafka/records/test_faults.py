@@ -10,30 +10,18 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from crc32c import crc32c
 
 from headrace.protocols.kafka.records.decode import decode
 from headrace.protocols.kafka.records.header import BadRecords
+from tests.protocols.kafka.records.by_hand import record, resealed
 from tests.protocols.kafka.records.test_codec import NOW_MS, Record, built
 
 ROWS: list[Record] = [(NOW_MS + number, b"key", b"value", [("h", b"x")]) for number in range(5)]
 
 
-def resealed(data: bytes) -> bytes:
-    """The batch with its length and checksum made right again."""
-    data = data[:8] + struct.pack(">i", len(data) - 12) + data[12:]
-    return data[:17] + struct.pack(">I", crc32c(data[21:])) + data[21:]
-
-
 def patched(place: int, part: bytes, data: bytes | None = None) -> bytes:
     whole = built(ROWS) if data is None else data
     return resealed(whole[:place] + part + whole[place + len(part) :])
-
-
-def record(body: bytes, count: int = 1, attributes: int = 0, base_timestamp: int = 0) -> bytes:
-    """A batch of records that are written by hand."""
-    head = struct.pack(">hiqqqhii", attributes, count - 1, base_timestamp, 0, -1, -1, -1, count)
-    return resealed(bytes(16) + b"\x02" + bytes(4) + head + body)
 
 
 ATTRIBUTES, LAST_DELTA, BASE_TIME, COUNT = 21, 23, 27, 57

@@ -18,13 +18,14 @@ import numpy as np
 import pyarrow as pa
 from kio.schema.errors import ErrorCode
 
-from headrace.core.errors import HeadraceError, InvalidMessage, PartitionNotFound
+from headrace.core.errors import HeadraceError, InvalidInput, InvalidMessage, PartitionNotFound
 from headrace.core.limits import LOOP_BYTES_MAX
-from headrace.core.publish.receipts import WRITTEN
+from headrace.core.messages import join
+from headrace.core.publish.receipts import WRITTEN, Receipts
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.errors import code_of, message_of
 from headrace.protocols.kafka.idempotence import UNKNOWN_OFFSET, source_of
-from headrace.protocols.kafka.records.decode import RecordBatch, decode
+from headrace.protocols.kafka.records.decode import RecordBatch, decode_many
 from headrace.protocols.kafka.records.header import NO_PRODUCER, BadRecords
 
 _NO_ACKS: Final = 0
@@ -59,10 +60,7 @@ async def begin_produce(call: Call, request: Any) -> Awaitable[dict[str, Any] | 
         decoded = (
             _decoded(call, parts) if size <= LOOP_BYTES_MAX else await call.parts.bridge.call(_decoded, call, parts)
         )
-        outcomes = [
-            each if isinstance(each, Exception) else asyncio.ensure_future(_publish(call, part, each))
-            for part, each in zip(parts, decoded, strict=True)
-        ]
+        outcomes = _published(call, parts, decoded)
     return _answer(parts, outcomes, request.acks != _NO_ACKS)
 
 
@@ -84,33 +82,93 @@ class _Transactional(BadRecords):
 
 def _decoded(call: Call, parts: list[_Part]) -> list[RecordBatch | Exception]:
     """The messages of each partition, or why they are refused."""
-    decoded: list[RecordBatch | Exception] = []
-    for part in parts:
-        try:
-            if part.records is None:
-                raise BadRecords("there are no records")
-            batch = decode(part.records, call.parts.settings.records_bytes_max)
-            known = batch.header.producer_id != NO_PRODUCER
-            call.principal.require(
-                "publish", part.topic, producer=source_of(batch.header.producer_id) if known else None
-            )
-            count = call.parts.bridge.broker.reader(part.topic).partitions
-            if not 0 <= part.partition < count:
-                raise PartitionNotFound(part.topic, part.partition, count)
-            decoded.append(batch)
-        except (HeadraceError, BadRecords) as error:
-            decoded.append(error)
-    return decoded
+    refused = [_place_refusal(call, part) for part in parts]
+    records = [part.records for part, error in zip(parts, refused, strict=True) if error is None and part.records]
+    decoded = iter(decode_many(records, call.parts.settings.records_bytes_max))
+    found: list[RecordBatch | Exception] = []
+    for part, error in zip(parts, refused, strict=True):
+        batch = error or (next(decoded) if part.records else BadRecords("there are no records"))
+        found.append(batch if isinstance(batch, Exception) else _producer_refusal(call, part, batch) or batch)
+    return found
 
 
-async def _publish(call: Call, part: _Part, records: RecordBatch) -> int:
-    """Write the messages of a partition; the offset of the first."""
-    rows = records.columns.num_rows
-    partition = pa.array(np.full(rows, part.partition, np.int32))
-    batch = records.columns.append_column("partition", partition)
-    if records.header.producer_id != NO_PRODUCER:
-        return await call.parts.sequences.publish(part.topic, part.partition, records.header, batch)
-    receipts = await call.parts.bridge.publish(part.topic, batch)
+def _place_refusal(call: Call, part: _Part) -> HeadraceError | None:
+    """Why nothing may be written to a partition, if so."""
+    try:
+        call.principal.require("publish", part.topic)
+        count = call.parts.bridge.broker.reader(part.topic).partitions
+        if not 0 <= part.partition < count:
+            raise PartitionNotFound(part.topic, part.partition, count)
+    except HeadraceError as error:
+        return error
+    return None
+
+
+def _producer_refusal(call: Call, part: _Part, batch: RecordBatch) -> HeadraceError | None:
+    """Why the caller may not write as the producer that a batch names, if so."""
+    if batch.header.producer_id == NO_PRODUCER:
+        return None
+    try:
+        call.principal.require("publish", part.topic, producer=source_of(batch.header.producer_id))
+    except HeadraceError as error:
+        return error
+    return None
+
+
+def _published(
+    call: Call, parts: list[_Part], decoded: list[RecordBatch | Exception]
+) -> list[Awaitable[int] | Exception]:
+    """Put the messages in line: those of a topic together, those of idempotent producers by partition."""
+    outcomes: list[Awaitable[int] | Exception] = []
+    together: dict[str, list[tuple[asyncio.Future[int], pa.RecordBatch]]] = {}
+    for part, records in zip(parts, decoded, strict=True):
+        if isinstance(records, Exception):
+            outcomes.append(records)
+            continue
+        partition = pa.array(np.full(records.columns.num_rows, part.partition, np.int32))
+        batch = records.columns.append_column("partition", partition)
+        if records.header.producer_id != NO_PRODUCER:
+            numbered = call.parts.sequences.publish(part.topic, part.partition, records.header, batch)
+            outcomes.append(asyncio.ensure_future(numbered))
+        else:
+            waiting: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            outcomes.append(waiting)
+            together.setdefault(part.topic, []).append((waiting, batch))
+    for topic, group in together.items():
+        call.parts.bridge.start(_publish_together(call, topic, group))
+    return outcomes
+
+
+async def _publish_together(call: Call, topic: str, group: list[tuple[asyncio.Future[int], pa.RecordBatch]]) -> None:
+    """Write the messages of several partitions in one commit; if one of them is not valid, each by itself."""
+    try:
+        receipts = await call.parts.bridge.publish(topic, join([batch for _, batch in group]))
+    except InvalidInput as error:
+        if len(group) == 1:
+            _settle(group[0][0], error)
+        else:
+            await asyncio.gather(*(_publish_together(call, topic, [each]) for each in group))
+        return
+    except Exception as error:
+        for future, _ in group:
+            _settle(future, error)
+        return
+    first = 0
+    for future, batch in group:
+        _settle(future, _first_offset(receipts.slice(first, first + batch.num_rows)))
+        first += batch.num_rows
+
+
+def _settle(future: asyncio.Future[int], outcome: int | Exception) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
+
+
+def _first_offset(receipts: Receipts) -> int:
     written = np.flatnonzero(receipts.outcome == WRITTEN)
     return int(receipts.offset[written[0]]) if len(written) else UNKNOWN_OFFSET
 

@@ -13,7 +13,9 @@ offsets of records must count from 0 without gaps. Stateless and thread-safe; ba
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +25,9 @@ from headrace.core.messages import ATTRIBUTES, TIMESTAMP
 from headrace.protocols.kafka.records.compression import decompress
 from headrace.protocols.kafka.records.header import HEADER_BYTES, NO_TIMESTAMP, BadRecords, BatchHeader, read_header
 from headrace.protocols.kafka.records.varints import PADDING, BadVarint, Bytes, Int64s, read_varints
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _MILLISECOND_US = 1000
 _TIME_MS_MIN, _TIME_MS_MAX = CREATED_AT_US_MIN // _MILLISECOND_US + 1, CREATED_AT_US_MAX // _MILLISECOND_US
@@ -45,8 +50,51 @@ class RecordBatch:
     columns: pa.RecordBatch
 
 
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A batch whose head is right, with its records, decompressed and not looked at."""
+
+    header: BatchHeader
+    records: memoryview
+
+
 def decode(data: memoryview, bytes_max: int) -> RecordBatch:
     """The one record batch that these bytes are; its records take at most so many bytes when decompressed."""
+    checked = _checked(data, bytes_max)
+    return RecordBatch(checked.header, _columns([checked]))
+
+
+def decode_many(batches: Sequence[memoryview], bytes_max: int) -> list[RecordBatch | BadRecords]:
+    """Several batches at once, which costs little more than one of their records together.
+
+    If anything is wrong with any of them, each is decoded by itself.
+    """
+    checked = [_unless_bad(_checked, data, bytes_max) for data in batches]
+    good = [each for each in checked if isinstance(each, _Checked)]
+    together = None
+    if len(good) > 1 and sum(len(each.records) for each in good) <= bytes_max:
+        found = _unless_bad(_columns, good)
+        together = None if isinstance(found, BadRecords) else found
+    decoded: list[RecordBatch | BadRecords] = []
+    first = 0
+    for each in checked:
+        if isinstance(each, BadRecords):
+            decoded.append(each)
+            continue
+        columns = _unless_bad(_columns, [each]) if together is None else together.slice(first, each.header.count)
+        decoded.append(columns if isinstance(columns, BadRecords) else RecordBatch(each.header, columns))
+        first += each.header.count
+    return decoded
+
+
+def _unless_bad(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | BadRecords:
+    try:
+        return work(*args, **kwargs)
+    except BadRecords as error:
+        return error
+
+
+def _checked(data: memoryview, bytes_max: int) -> _Checked:
     header = read_header(data)
     if header.is_transactional:
         raise BadRecords("transactions are not supported")
@@ -57,16 +105,20 @@ def decode(data: memoryview, bytes_max: int) -> RecordBatch:
     records = decompress(header.codec, data[HEADER_BYTES:], bytes_max)
     if header.count * _RECORD_BYTES_MIN > len(records):
         raise BadRecords(f"{header.count} records cannot be in {len(records)} bytes")
+    return _Checked(header, records)
+
+
+def _columns(batches: Sequence[_Checked]) -> pa.RecordBatch:
+    """The records of some batches, one after another."""
     try:
-        return RecordBatch(header, _columns(header, records))
+        return _read_columns(batches)
     except BadVarint as error:
         raise BadRecords(str(error)) from None
 
 
-def _columns(header: BatchHeader, records: memoryview) -> pa.RecordBatch:
-    data = np.zeros(len(records) + PADDING, np.uint8)
-    data[: len(records)] = np.frombuffer(records, np.uint8)
-    starts, ends = _bounds(records, data, header.count)
+def _read_columns(batches: Sequence[_Checked]) -> pa.RecordBatch:
+    data = np.zeros(sum(len(each.records) for each in batches) + PADDING, np.uint8)
+    starts, ends = _bounds(batches, data)
     # One byte of attributes, which has no meaning.
     time_delta, position = read_varints(data, _inside(starts + 1, ends))
     offset_delta, position = read_varints(data, _inside(position, ends))
@@ -75,7 +127,7 @@ def _columns(header: BatchHeader, records: memoryview) -> pa.RecordBatch:
     value_length, value_start = read_varints(data, _inside(key_end, ends))
     value_end = _end(value_start, value_length, ends)
     header_count, position = read_varints(data, _inside(value_end, ends))
-    if not np.array_equal(offset_delta, np.arange(header.count)):
+    if not np.array_equal(offset_delta, np.concatenate([np.arange(each.header.count) for each in batches])):
         raise BadRecords("the offset deltas of the records do not count from 0")
     if (value_length < 0).any():
         row = int(np.argmax(value_length < 0))
@@ -88,7 +140,7 @@ def _columns(header: BatchHeader, records: memoryview) -> pa.RecordBatch:
         named["attributes"], position = _headers(data, header_count, position, ends)
     if not np.array_equal(position, ends):
         raise BadRecords("a record does not end where its length says")
-    created_at = _times(header, time_delta)
+    created_at = _times([each.header for each in batches], time_delta)
     if created_at is not None:
         named["created_at"] = created_at
     return pa.RecordBatch.from_pydict(named)
@@ -128,16 +180,27 @@ def _after(records: bytes, position: int) -> int:
             raise BadVarint("the length of a record is longer than five bytes")
 
 
-def _bounds(records: memoryview, data: Bytes, count: int) -> tuple[Int64s, Int64s]:
-    """Where each record begins, after its length, and where it ends; together they must be all the bytes."""
-    starts = np.array(_starts(records.tobytes(), count), np.int64)
-    if starts[-1] != len(records):
-        raise BadRecords(f"the records take {starts[-1]} bytes and there are {len(records)}")
-    lengths, begins = read_varints(data, starts[:-1])
+def _bounds(batches: Sequence[_Checked], data: Bytes) -> tuple[Int64s, Int64s]:
+    """Copy the records to `data`; where each begins, after its length, and where it ends.
+
+    Together the records of a batch must be all of its bytes.
+    """
+    begins, ends = [], []
+    first = 0
+    for each in batches:
+        size = len(each.records)
+        data[first : first + size] = np.frombuffer(each.records, np.uint8)
+        starts = np.array(_starts(each.records.tobytes(), each.header.count), np.int64)
+        if starts[-1] != size:
+            raise BadRecords(f"the records take {starts[-1]} bytes and there are {size}")
+        begins.append(starts[:-1] + first)
+        ends.append(starts[1:] + first)
+        first += size
+    lengths, after_length = read_varints(data, np.concatenate(begins))
     # The loop takes a negative length for a positive one.
     if lengths.min() < _RECORD_BYTES_MIN - 1:
         raise BadRecords(f"record {int(np.argmin(lengths))} has a length of {int(lengths.min())} bytes")
-    return begins, starts[1:]
+    return after_length, np.concatenate(ends)
 
 
 def _inside(positions: Int64s, ends: Int64s) -> Int64s:
@@ -213,14 +276,21 @@ def _check_present(length: Int64s, rows: Int64s, what: str) -> None:
         raise BadRecords(f"record {row} has a header with a null {what}, which is not supported yet: leave it out")
 
 
-def _times(header: BatchHeader, delta: Int64s) -> pa.Array | None:
-    """When the records were created; none if the batch has no times."""
-    base = header.base_timestamp_ms
-    if base == NO_TIMESTAMP and not delta.any():
+def _times(headers: Sequence[BatchHeader], delta: Int64s) -> pa.Array | None:
+    """When the records were created; null where a batch has no times, none if none has."""
+    counts = [header.count for header in headers]
+    given = [header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms for header in headers]
+    base = np.repeat(np.array(given, np.int64), counts)
+    if any(header.is_log_append_time for header in headers):
+        delta = np.where(np.repeat([header.is_log_append_time for header in headers], counts), 0, delta)
+    absent = (base == NO_TIMESTAMP) & (delta == 0)
+    if absent.all():
         return None
-    if header.is_log_append_time:
-        base, delta = header.max_timestamp_ms, np.zeros(len(delta), np.int64)
-    low, high = int(delta.min()), int(delta.max())
-    if base + low < _TIME_MS_MIN or base + high > _TIME_MS_MAX:
-        raise BadTimestamp(f"a timestamp is {base + low} or {base + high} ms since 1970: outside the years 1 to 9999")
-    return pa.array((base + delta) * _MILLISECOND_US, pa.int64()).cast(TIMESTAMP)
+    # Compared before it is added: a sum could overflow.
+    wrong = ~absent & ((delta < _TIME_MS_MIN - base) | (delta > _TIME_MS_MAX - base) | (np.abs(base) > _TIME_MS_MAX))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        time_ms = int(base[row]) + int(delta[row])
+        raise BadTimestamp(f"record {row} has the timestamp {time_ms} ms since 1970: outside the years 1 to 9999")
+    times = pa.array((base + delta) * _MILLISECOND_US, pa.int64(), mask=absent if absent.any() else None)
+    return times.cast(TIMESTAMP)
