@@ -32,7 +32,7 @@ def test_the_commands_of_the_design() -> None:
     expected = (
         "backup bench config config/check config/show console consume doctor "
         "group group/create group/delete group/describe group/list group/seek "
-        "pipeline pipeline/check pipeline/list pipeline/run produce "
+        "pipeline pipeline/check pipeline/list pipeline/run pipeline/test produce "
         "profile profile/add profile/list profile/remove profile/use "
         "serve source source/list source/reset status token token/create token/list token/revoke token/rotate "
         "top topic topic/alter topic/copy topic/create topic/delete topic/describe topic/export topic/import "

@@ -36,7 +36,8 @@ from headrace.wire.operations import ListTopics
 
 # How often topics that match a pattern are looked for.
 _LOOK_SECONDS: Final = 5.0
-_NO_ROWS: Final = NO_ROWS.append_column(pa.field("topic", pa.string(), nullable=False), pa.array([], pa.string()))
+# Not of an empty list, for which pyarrow imports pandas.
+_NO_ROWS: Final = NO_ROWS.append_column(pa.field("topic", pa.string(), nullable=False), pa.nulls(0, pa.string()))
 
 
 class TopicPartition(NamedTuple):
