@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Poll(Generic[T]):
+class LongPoll(Generic[T]):
     """What to wait for.
 
     look: reads what is available; it may block, and runs in a thread.
@@ -93,7 +93,9 @@ class LoopWakeups:
                 del self._shared[key]
                 shared.watch.close()
 
-    async def poll(self, poll: Poll[T], reader: TopicReader, wait_seconds: float, partition: int = ALL_PARTITIONS) -> T:
+    async def poll(
+        self, poll: LongPoll[T], reader: TopicReader, wait_seconds: float, partition: int = ALL_PARTITIONS
+    ) -> T:
         """Look, again whenever more may be found, until it is enough, the time is over or the server stops."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_seconds

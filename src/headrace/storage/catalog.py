@@ -64,7 +64,7 @@ from headrace.storage.group_row import (
     raise_offsets,
 )
 from headrace.storage.pipelines import Pipelines
-from headrace.storage.servers import Servers
+from headrace.storage.servers import ServerRows
 from headrace.storage.tables import (
     ADDED_COLUMNS,
     VERSION,
@@ -148,7 +148,7 @@ class Catalog:
         self._offsets_statement = row.on_conflict_do_update(
             index_elements=[*KEYS, "partition"], set_={"queueoffset": row.excluded.queueoffset}
         )
-        self.servers = Servers(self._do)
+        self.servers = ServerRows(self._do)
         self.pipelines = Pipelines(self._do, self._upsert)
         self._do(self._make_tables if make_tables else self._check_tables)
 

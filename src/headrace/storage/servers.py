@@ -25,7 +25,7 @@ _EXPIRED_US: Final[Any] = _NOW_US - int(SERVER_EXPIRY_SECONDS * MICROSECONDS)
 _PATIENCE_SECONDS: Final = 1.0
 
 
-class Servers:
+class ServerRows:
     """The servers of a shared store."""
 
     def __init__(self, do: Callable[[Callable[[Connection], Any], float], Any]) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from headrace.core.messages import content_bytes
 
 
-class PartitionReader(Protocol):
+class ReadableLog(Protocol):
     """What is needed of a log."""
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch: ...
@@ -19,7 +19,7 @@ class PartitionReader(Protocol):
 
 
 def read_each(
-    log: PartitionReader, positions: Mapping[int, int], messages_max: int, bytes_max: int
+    log: ReadableLog, positions: Mapping[int, int], messages_max: int, bytes_max: int
 ) -> list[pa.RecordBatch]:
     """Each partition its share of the limits, at least one message, the one whose next message is oldest first."""
     times = {partition: log.time_of(partition, offset) or 0 for partition, offset in positions.items()}

@@ -25,7 +25,7 @@ from headrace.core.messages import READ_SCHEMA
 from headrace.core.positions import parse_pairs
 from headrace.edge.access import Leases
 from headrace.edge.bridge import Bridge
-from headrace.edge.long_poll import LoopWakeups, Poll
+from headrace.edge.long_poll import LongPoll, LoopWakeups
 from headrace.protocols.http.disconnects import attend
 from headrace.protocols.http.formats import ARROW, JSON, encode_messages, stream_of_all
 from headrace.protocols.http.middleware.access import lease_of, principal_of
@@ -200,7 +200,7 @@ async def fetch_as_member(
     reader = await bridge.reader(unquoted(topic))
     names = (unquoted(group), unquoted(member))
     at = {} if positions is None else parse_pairs("positions", positions)
-    poll = Poll(
+    poll = LongPoll(
         partial(reader.read_as_member, *names, generation, at, max_messages, max_bytes),
         lambda found: bool(found.batches),
         lambda found: reader.is_behind(found.positions) or reader.has_moved(names[0], found.generation),

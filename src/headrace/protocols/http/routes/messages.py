@@ -20,7 +20,7 @@ from headrace.core.publish.receipts import Receipts
 from headrace.edge.access import Leases
 from headrace.edge.arrow import Stream
 from headrace.edge.bridge import Bridge
-from headrace.edge.long_poll import LoopWakeups, Poll
+from headrace.edge.long_poll import LongPoll, LoopWakeups
 from headrace.protocols.http.disconnects import attend
 from headrace.protocols.http.formats import (
     ARROW,
@@ -178,7 +178,7 @@ async def fetch(
     started_ns = time.time_ns()
     reader, at = await bridge.reader(name), {partition: offset}
     look = partial(bridge.broker.fetch, name, partition, offset, max_messages, max_bytes)
-    poll = Poll(look, lambda batch: batch.num_rows > 0, lambda _: reader.is_behind(at))
+    poll = LongPoll(look, lambda batch: batch.num_rows > 0, lambda _: reader.is_behind(at))
     work = wakes.poll(poll, reader, wait_seconds, partition)
     if wait_seconds > 0:
         work = attend(request, work, principal_of(request), lease_of(request, name), leases)
