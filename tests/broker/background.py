@@ -72,13 +72,13 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 def until_waiting(broker: Broker, topic: str, readers: int = 1) -> None:
     """Wait until so many readers wait for messages of a topic."""
-    watches = broker._topics.find(topic).topic.watches
+    watches = broker.topics.find(topic).topic.watches
     eventually(lambda: len(watches) == readers)
 
 
 def until_queued(broker: Broker, topic: str, messages: int) -> None:
     """Wait until so many messages wait to be written."""
-    queue = broker._topics.find(topic).topic.queue
+    queue = broker.topics.find(topic).topic.queue
     eventually(lambda: queue.depth == messages)
 
 

@@ -87,7 +87,7 @@ def test_closing_finishes_what_was_accepted_and_refuses_the_rest(durable_site: S
     accepted = [Background(partial(broker.publish, "orders", batch(b"in", b"in"))) for _ in range(2)]
     until_queued(broker, "orders", 4)
     waiting = Background(lambda: broker.publish("orders", batch(b"out")))
-    queue = broker._topics.find("orders").topic.queue
+    queue = broker.topics.find("orders").topic.queue
     eventually(lambda: len(queue._line) == 1)
     closing = Background(broker.close)
     with pytest.raises(Closed):
@@ -157,7 +157,7 @@ def test_a_change_that_comes_after_the_end_is_not_stored(durable_site: Site) -> 
     broker = durable_site.open()
     broker.create_topic("orders", partitions=2)
     broker.register_group("orders", "g")
-    found = broker._topics.find("orders")
+    found = broker.topics.find("orders")
     broker.close()
     for change in (
         partial(found.groups.register, "new", None, None, "earliest"),
@@ -176,7 +176,7 @@ def test_a_change_that_comes_after_the_deletion_of_its_topic_is_not_stored(site:
     broker = site.open()
     record = broker.create_topic("orders")
     broker.register_group("orders", "g")
-    found = broker._topics.find("orders")
+    found = broker.topics.find("orders")
     broker.delete_topic("orders")
     for change in (
         partial(found.groups.register, "new", None, None, "latest"),
@@ -191,7 +191,7 @@ def test_a_change_that_comes_after_the_deletion_of_its_topic_is_not_stored(site:
     ):
         with pytest.raises(TopicDeleted):
             change()
-    assert broker._store.catalog.groups(record.id) == []
+    assert broker.store.catalog.groups(record.id) == []
 
 
 def test_leaving_the_block_closes(disk_site: Site) -> None:

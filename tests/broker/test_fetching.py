@@ -192,7 +192,7 @@ def test_a_fetch_that_waits_in_vain_comes_back_empty(broker: Broker) -> None:
 
 def check_calls(broker: Broker, calls: Sequence[object], count: int) -> None:
     """A watch is called so many times; where other servers write too, it may also be called for nothing."""
-    if broker._store.signals is None:
+    if broker.store.signals is None:
         assert len(calls) == count
     else:
         assert len(calls) >= count
@@ -200,7 +200,7 @@ def check_calls(broker: Broker, calls: Sequence[object], count: int) -> None:
 
 def test_waiting_readers_are_woken_only_for_their_partition(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.create_topic("orders", partitions=2)
-    topic = broker._topics.find("orders").topic
+    topic = broker.topics.find("orders").topic
     reads: list[int] = []
     read = topic._read
 

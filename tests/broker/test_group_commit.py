@@ -243,7 +243,7 @@ def test_whoever_waits_for_room_gets_it_in_turn(site: Site) -> None:
     """A large request is not kept out by small ones that come after it."""
     broker, store = open_gated(site, queue_messages_per_partition=4)
     broker.create_topic("orders")
-    line = broker._topics.find("orders").topic.queue._line
+    line = broker.topics.find("orders").topic.queue._line
     store.gate.clear()
     inside = Background(lambda: broker.publish("orders", batch(b"in", b"in")))
     until_queued(broker, "orders", 2)
@@ -283,7 +283,7 @@ def test_a_full_topic_does_not_hold_up_another(site: Site) -> None:
     broker = site.open(queue_messages_per_partition=1)
     broker.create_topic("stuck")
     broker.create_topic("free")
-    stuck = broker._topics.find("stuck").topic
+    stuck = broker.topics.find("stuck").topic
     held = threading.Event()
 
     def hold(requests: Sequence[Request]) -> None:
@@ -330,7 +330,7 @@ def test_what_did_not_get_in_with_many_is_told_so(site: Site) -> None:
 def test_of_many_those_that_were_written_before_the_end_keep_their_receipts(site: Site) -> None:
     broker, store = open_gated(site, queue_messages_per_partition=2)
     broker.create_topic("orders")
-    queue = broker._topics.find("orders").topic.queue
+    queue = broker.topics.find("orders").topic.queue
     store.gate.clear()
     many = Background(lambda: broker.publish_many("orders", [batch(b"a"), batch(b"b"), batch(b"c")]))
     until_queued(broker, "orders", 2)

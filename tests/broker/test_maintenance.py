@@ -172,7 +172,7 @@ def test_a_topic_that_fails_does_not_keep_the_others_from_upkeep(site: Site, cap
         broker.create_topic(name, deduplication="payload", deduplication_window_seconds=1)
         broker.publish(name, batch(b"a"))
     site.clock.step(10)
-    failed = broker._topics.find("failed").topic
+    failed = broker.topics.find("failed").topic
     commit = failed.log.commit
 
     def fail(decide: object, store_wide: bool = False) -> None:
@@ -190,7 +190,7 @@ def test_a_topic_that_fails_does_not_keep_the_others_from_upkeep(site: Site, cap
 def test_a_topic_that_ends_during_upkeep_is_no_failure(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     broker.create_topic("ending", retention_seconds=1)
     broker.create_topic("fine", deduplication="payload")
-    ending = broker._topics.find("ending")
+    ending = broker.topics.find("ending")
     broker.delete_topic("ending")
     # As a chore finds it that began before.
     broker._topics._topics = {"ending": ending, **broker._topics._topics}
@@ -261,7 +261,7 @@ def test_a_reader_that_meets_retention_is_told_the_valid_range(durable_site: Sit
     broker.create_topic("orders", retention_seconds=1)
     for _ in range(9):
         broker.publish("orders", batch(b"old"))
-    log = broker._topics.find("orders").topic.log
+    log = broker.topics.find("orders").topic.log
     asked: list[Callable[[], object]] = [lambda: log.first_at(0, 0), lambda: log.time_of(0, 0)]
     durable_site.clock.step(100)
     broker.publish("orders", batch(b"new"))

@@ -37,7 +37,7 @@ def test_a_topic_or_group_that_ends_meanwhile_is_passed_over(broker: Broker) -> 
     for name in ("orders", "fine"):
         broker.create_topic(name)
         broker.register_group(name, "readers")
-    ending, fine = broker._topics.find("orders"), broker._topics.find("fine")
+    ending, fine = broker.topics.find("orders"), broker.topics.find("fine")
     known = fine.groups.all()
     broker.delete_topic("orders")
     broker.delete_group("fine", "readers")

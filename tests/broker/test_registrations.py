@@ -103,7 +103,7 @@ def test_a_producer_is_known_without_a_look_into_the_catalog_once_it_was_checked
 def test_a_number_that_another_server_gave_out_is_found(broker: Broker) -> None:
     topic_id = broker.create_topic("orders").id
     broker.registrations.register_producer("orders")
-    assert broker._store.catalog.take_number(topic_id, "producer") == 2
+    assert broker.store.catalog.take_number(topic_id, "producer") == 2
     second = make_id("producer", 2, topic_id)
     assert not broker.registrations.knows_producer("orders", second)
     broker.registrations.check_producer("orders", second)
@@ -135,7 +135,7 @@ def test_ids_of_a_deleted_topic_mean_nothing_in_the_next_one_of_its_name(broker:
 
 def test_a_topic_that_goes_while_it_is_asked_gives_no_number(broker: Broker) -> None:
     topic_id = broker.create_topic("orders").id
-    broker._store.catalog.remove_topic(topic_id)
+    broker.store.catalog.remove_topic(topic_id)
     with pytest.raises(TopicNotFound):
         broker.registrations.register_producer("orders")
     with pytest.raises(TopicNotFound):
@@ -294,7 +294,7 @@ def test_a_seek_between_looking_and_moving_is_not_overrun(broker: Broker, monkey
     consumer = broker.registrations.register_consumer("orders")
     assert read(broker, "orders", consumer) == [b"a", b"b", b"c"]
     broker.seek("orders", group_name(consumer), {0: 2})
-    groups = broker._topics.find("orders").groups
+    groups = broker.topics.find("orders").groups
     advance, seeks = groups.advance, [{0: 0}]
 
     def advance_after_seek(*arguments: Any) -> bool:
@@ -312,7 +312,7 @@ def test_a_seek_before_the_first_offset_of_a_group_is_stored_is_not_overrun(
     broker.create_topic("orders")
     broker.publish("orders", batch(b"a", b"b", b"c"))
     consumer = broker.registrations.register_consumer("orders")
-    groups = broker._topics.find("orders").groups
+    groups = broker.topics.find("orders").groups
     claim, seeks = groups.claim, [{0: 1}]
 
     def claim_after_seek(*arguments: Any) -> bool:
@@ -333,9 +333,9 @@ def test_nothing_is_given_out_if_the_position_cannot_be_stored(broker: Broker, m
         raise StoreUnavailable("here", "no disk")
 
     with monkeypatch.context() as patched:
-        patched.setattr(broker._store.catalog, "put_offsets", fail)
-        patched.setattr(broker._store.catalog, "change_group", fail)
-        patched.setattr(broker._store.catalog, "advance", fail)
+        patched.setattr(broker.store.catalog, "put_offsets", fail)
+        patched.setattr(broker.store.catalog, "change_group", fail)
+        patched.setattr(broker.store.catalog, "advance", fail)
         with pytest.raises(StoreUnavailable):
             broker.registrations.consume("orders", consumer)
     assert broker.registrations.size("orders", consumer) == 2
@@ -518,7 +518,7 @@ def test_what_retention_drops_between_looking_and_reading_is_passed_over(
     for number in range(8):
         broker.publish("orders", batch(b"%d" % number, partition=number % 2))
     clock.step(60)
-    groups, drops = broker._topics.find("orders").groups, [True]
+    groups, drops = broker.topics.find("orders").groups, [True]
     standing = groups.standing
 
     def standing_before_retention(name: str) -> tuple[Group, dict[int, int]]:

@@ -48,7 +48,7 @@ def test_a_store_that_does_not_answer_neither_stops_a_start_nor_a_stop(
     shared_site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = shared_site.open()
-    rows = broker._store.catalog.servers
+    rows = broker.store.catalog.servers
 
     def failed(*_: object) -> None:
         raise StoreUnavailable("the database", "gone")

@@ -93,7 +93,7 @@ def test_a_topic_whose_tables_cannot_be_dropped_is_gone_for_all(
     def fail(topic_id: int) -> None:
         raise StoreUnavailable("here", "somebody reads it")
 
-    monkeypatch.setattr(first._store, "delete_log", fail)
+    monkeypatch.setattr(first.store, "delete_log", fail)
     with pytest.raises(StoreUnavailable):
         first.delete_topic("orders")
     with pytest.raises(TopicDeleted):
@@ -106,15 +106,15 @@ def test_a_deletion_that_lost_its_answer_leaves_no_tables(
 ) -> None:
     broker = two[0]
     broker.create_topic("orders")
-    remove, delete = broker._store.catalog.remove_topic, broker._store.delete_log
+    remove, delete = broker.store.catalog.remove_topic, broker.store.delete_log
     deleted: list[int] = []
 
     def delete_log(topic_id: int) -> None:
         deleted.append(topic_id)
         delete(topic_id)
 
-    monkeypatch.setattr(broker._store.catalog, "remove_topic", lambda topic_id: remove(topic_id) and remove(topic_id))
-    monkeypatch.setattr(broker._store, "delete_log", delete_log)
+    monkeypatch.setattr(broker.store.catalog, "remove_topic", lambda topic_id: remove(topic_id) and remove(topic_id))
+    monkeypatch.setattr(broker.store, "delete_log", delete_log)
     with pytest.raises(TopicNotFound):
         broker.delete_topic("orders")
     assert len(deleted) == 1
@@ -150,7 +150,7 @@ def test_a_reader_that_waits_at_one_is_woken_by_a_commit_at_the_other(two: tuple
 def test_a_lost_word_only_delays(two: tuple[Broker, Broker], monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = two
     first.create_topic("orders")
-    monkeypatch.setattr(first._store.signals, "announce", lambda word: None)
+    monkeypatch.setattr(first.store.signals, "announce", lambda word: None)
     reading = Background(lambda: second.fetch("orders", 0, 0, wait_seconds=60))
     until_waiting(second, "orders")
     first.publish("orders", batch(b"a"))
@@ -206,7 +206,7 @@ def test_a_topic_that_another_server_deleted_keeps_no_other_from_publishing(
         first.create_topic(topic, deduplication="payload", deduplication_scope="store")
         second.publish(topic, batch(topic.encode()))
     # The word is lost.
-    monkeypatch.setattr(first._store.signals, "announce", lambda word: None)
+    monkeypatch.setattr(first.store.signals, "announce", lambda word: None)
     first.delete_topic("two")
     assert second.publish("one", batch(b"more")).written == 1
 
@@ -255,7 +255,7 @@ def test_a_producer_whose_epoch_was_forgotten_is_taken_at_its_word(two: tuple[Br
     first, second = two
     first.create_topic("orders")
     opened = first.open_producer("orders", "till")
-    assert second._store.catalog.forget_producers(0) == 1
+    assert second.store.catalog.forget_producers(0) == 1
     second.maintenance.run_all()
     assert first.publish_as("orders", batch(b"a", producer_id="till", seqno=1), "till", "", opened.epoch).written == 1
     with pytest.raises(ProducerFenced):
@@ -387,7 +387,7 @@ def test_a_message_that_may_have_been_given_to_nobody_is_said_to_be(
     consumer = broker.registrations.register_consumer("orders")
     for _ in values[2:]:
         broker.registrations.consume("orders", consumer)
-    change = getattr(broker._store.catalog, method)
+    change = getattr(broker.store.catalog, method)
 
     def change_and_lose_the_answer(*arguments: Any) -> Any:
         change(*arguments)
@@ -396,7 +396,7 @@ def test_a_message_that_may_have_been_given_to_nobody_is_said_to_be(
         return change(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(broker._store.catalog, method, change_and_lose_the_answer)
+        patched.setattr(broker.store.catalog, method, change_and_lose_the_answer)
         with pytest.raises(OutcomeUnknown):
             broker.registrations.consume("orders", consumer)
     assert broker.registrations.consume("orders", consumer) == Taken(b"b", None, len(values) - 1)
@@ -408,19 +408,19 @@ def test_a_message_that_may_have_been_given_to_nobody_is_said_to_be(
 def held_back(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, list[list[str]]]:
     """Commits of offsets wait for an event; the groups of each transaction."""
     gate, groups = threading.Event(), list[list[str]]()
-    raise_offsets = broker._store.catalog.raise_offsets
+    raise_offsets = broker.store.catalog.raise_offsets
 
     def wait(topic_id: int, names: list[str], decide: Any) -> None:
         groups.append(names)
         assert gate.wait(PATIENCE_SECONDS)
         raise_offsets(topic_id, names, decide)
 
-    monkeypatch.setattr(broker._store.catalog, "raise_offsets", wait)
+    monkeypatch.setattr(broker.store.catalog, "raise_offsets", wait)
     return gate, groups
 
 
 def until_committing(broker: Broker, commits: int) -> None:
-    book: Any = broker._topics.find("orders").groups._book
+    book: Any = broker.topics.find("orders").groups._book
     eventually(lambda: len(book._commits._waiting) == commits)
 
 
@@ -459,13 +459,13 @@ def test_if_a_shared_transaction_fails_each_commit_is_made_by_itself(
     broker.publish("orders", batch(b"x"))
     broker.register_group("orders", "a")
     broker.join_group("orders", "b", "ann")
-    raise_offsets = broker._store.catalog.raise_offsets
+    raise_offsets = broker.store.catalog.raise_offsets
 
     def fail(*arguments: Any) -> None:
         raise_offsets(*arguments)
         raise StoreUnavailable("here", "no answer")
 
-    monkeypatch.setattr(broker._store.catalog, "raise_offsets", fail)
+    monkeypatch.setattr(broker.store.catalog, "raise_offsets", fail)
     broker.commit_offsets("orders", "a", {0: 1})
     assert other.committed("orders", "a") == {0: 1}
     with pytest.raises(GroupSizeConflict):
@@ -485,7 +485,7 @@ def test_vitals_and_upkeep_load_no_state(two: tuple[Broker, Broker]) -> None:
     second.maintenance.run_all()
     (topic_metrics,) = second.topic_metrics()
     assert (topic_metrics.sources, topic_metrics.window_payloads, topic_metrics.offsets) == (0, 0, {0: (0, 1)})
-    assert second._topics.find("orders").topic.log.peek() is None
+    assert second.topics.find("orders").topic.log.peek() is None
 
 
 def test_a_server_that_ends_leaves_the_others_alone(two: tuple[Broker, Broker]) -> None:

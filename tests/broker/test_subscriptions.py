@@ -274,7 +274,7 @@ def test_a_consumer_that_waits_for_messages_stays_a_member(broker: Broker, clock
     broker.create_topic("orders")
     with broker.subscribe("orders", "readers", "ann", session_timeout_seconds=0.3) as subscription:
         waiting = Background(lambda: take(subscription, 1))
-        groups = broker._topics.find("orders").groups
+        groups = broker.topics.find("orders").groups
         for _ in range(5):
             clock.step(0.2)
             eventually(lambda: groups.get("readers").members["ann"].deadline_us == clock.now_us() + 300_000)

@@ -280,7 +280,7 @@ def test_deleting_frees_the_disk(disk_site: Site) -> None:
 def test_a_topic_that_the_catalog_keeps_can_be_deleted_again(site: Site) -> None:
     broker = site.open()
     broker.create_topic("orders")
-    catalog = broker._store.catalog
+    catalog = broker.store.catalog
     remove = catalog.remove_topic
     failing = threading.Event()
     failing.set()

@@ -146,7 +146,7 @@ def test_what_finds_no_room_is_refused_and_never_written(store: GatedStore, as_b
 
     async def run(broker: Broker) -> dict[bytes, object]:
         bridge = Bridge(broker)
-        queue = broker._topics.find("orders").topic.queue
+        queue = broker.topics.find("orders").topic.queue
         store.gate.clear()
         values = [b"%d" % number for number in range(20)]
         publish = (lambda value: bridge.publish("orders", one(value))) if as_batches else None
@@ -191,7 +191,7 @@ def test_who_waits_for_room_gets_it_in_order(store: GatedStore) -> None:
 def test_what_was_given_up_before_it_was_handed_over_is_not_written(store: GatedStore) -> None:
     async def run(broker: Broker) -> None:
         bridge = Bridge(broker)
-        queue = broker._topics.find("orders").topic.queue
+        queue = broker.topics.find("orders").topic.queue
         store.gate.clear()
         first = asyncio.create_task(bridge.publish("orders", one(b"first")))
         await asyncio.to_thread(until_queued, broker, "orders", 1)

@@ -83,7 +83,7 @@ def test_one_stream_too_many_is_refused_with_a_clear_error(broker: Broker, serve
 
 def until_renewed(broker: Broker, member: str, clock: SettableClock) -> None:
     """Wait until a member has shown that it lives since the clock was moved."""
-    groups = broker._topics.find("orders").groups
+    groups = broker.topics.find("orders").groups
     eventually(lambda: groups.get("g").members[member].deadline_us > clock.now_us() + 9_000_000)
 
 

@@ -40,7 +40,7 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         report = PipelineReport(run_id="1", state="failed", started_us=1, lag_messages=1)
         site.broker.report_pipeline("orders", "land", report)
         site.limits.tell("till", "streams_max")
-        topic = site.broker._topics.find("orders").topic.log
+        topic = site.broker.topics.find("orders").topic.log
         # The store of these tests does not sync, and this topic fails.
         topic.sync_seconds.observe(0.01)
         topic._failure = "sync: no such device"  # type: ignore[attr-defined]

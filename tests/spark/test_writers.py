@@ -62,7 +62,7 @@ def batch_writer(url: str, topic: str, **options: str) -> BatchWriter:
 
 def expire_stages(broker: Broker) -> int:
     """Let everything that waits expire; how many stages that were."""
-    return broker._store.stages.expire(1 << 62)
+    return broker.store.stages.expire(1 << 62)
 
 
 def test_rows_for_many_topics_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,14 +153,14 @@ def test_a_piece_that_was_staged_twice_fails_its_task(
     broker: Broker, url: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create_topic(topic)
-    write = broker._store.stages.write
+    write = broker.store.stages.write
 
     def write_twice(topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int) -> int:
         write(topic_id, stage, rows, now_us)
         return write(topic_id, stage, rows, now_us)
 
     with monkeypatch.context() as patched:
-        patched.setattr(broker._store.stages, "write", write_twice)
+        patched.setattr(broker.store.stages, "write", write_twice)
         with pytest.raises(ServerFailed, match="staged 4 rows of 2"):
             stream_writer(url, topic).write(iter([batch([b"a", b"b"])]))
     assert expire_stages(broker) == 0

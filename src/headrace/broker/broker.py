@@ -154,6 +154,16 @@ class Broker:
                 self.servers.leave()
                 self._store.close()
 
+    @property
+    def topics(self) -> Topics:
+        """The open topics: what is below the facade, for tools and tests in the same process."""
+        return self._topics
+
+    @property
+    def store(self) -> Store:
+        """The open store, for the same."""
+        return self._store
+
     def __enter__(self) -> Broker:
         return self
 

@@ -39,7 +39,7 @@ def held(site: Site, topic: str) -> Iterator[None]:
         stuck.set()
         release.wait(PATIENCE_SECONDS)
 
-    found = site.broker._topics.find(topic).topic
+    found = site.broker.topics.find(topic).topic
     holder = threading.Thread(target=lambda: found.between_commits(hold))
     holder.start()
     try:
@@ -64,13 +64,13 @@ def test_who_is_told_to_try_again_was_not_written(tmp_path: Path) -> None:
     broker = BrokerSettings(queue_bytes=4 * BODY, publish_timeout_seconds=0.5)
     with Site(tmp_path, rest, broker_settings=broker) as site:
         create_topic(site.client, "t")
-        queue = site.broker._topics.find("t").topic.queue
+        queue = site.broker.topics.find("t").topic.queue
         with ThreadPoolExecutor(PUBLISHERS) as pool:
             with held(site, "t"):
                 answers = [pool.submit(published, site, number) for number in range(PUBLISHERS)]
                 eventually(lambda: sum(answer.done() for answer in answers) >= PUBLISHERS - 4)
                 assert queue.depth <= 4
-                assert queue._bytes <= 4 * BODY
+                assert queue.bytes <= 4 * BODY
             statuses = [answer.result().status_code for answer in answers]
         for answer in answers:
             if answer.result().status_code != 200:
@@ -128,7 +128,7 @@ def test_the_queue_api_says_in_its_own_form_that_there_is_no_room(tmp_path: Path
         message = {"topic": "t", "producer_id": producer, "message": "hello"}
         with ThreadPoolExecutor(1) as pool, held(site, "t"):
             first = pool.submit(site.new_client().post, "/producer/produce", json=message)
-            eventually(lambda: site.broker._topics.find("t").topic.queue.depth == 1)
+            eventually(lambda: site.broker.topics.find("t").topic.queue.depth == 1)
             failed = site.client.post("/producer/produce", json=message)
             assert failed.status_code == 500
             assert failed.json()["status"] == "failure" and "nothing was accepted" in failed.json()["message"]
@@ -143,7 +143,7 @@ def test_the_queue_api_has_its_own_form_for_limits_of_time_and_number(tmp_path: 
         message = {"topic": "t", "producer_id": producer, "message": "hello"}
         with ThreadPoolExecutor(1) as pool, held(site, "t"):
             waiting = pool.submit(site.new_client().post, "/producer/produce", json=message)
-            eventually(lambda: site.broker._topics.find("t").topic.queue.depth == 1)
+            eventually(lambda: site.broker.topics.find("t").topic.queue.depth == 1)
             full = site.client.get("/topics")
             late = waiting.result()
         assert (full.status_code, full.json()["status"]) == (503, "failure")

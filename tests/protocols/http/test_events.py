@@ -178,7 +178,7 @@ def test_what_retention_dropped_is_told_as_a_gap(site: Site) -> None:
     with subscribed(site.client, events_of("gap"), **{"from": "earliest"}) as reader:
         reader.messages(1)
         last_id = reader.last_id.partition(";")[0] + ";0:1"
-    site.broker._topics.find("gap").groups.drop_outlived(2**62)
+    site.broker.topics.find("gap").groups.drop_outlived(2**62)
     start, end = site.broker.offsets("gap")[0]
     assert start > 1
     with subscribed(site.client, events_of("gap"), last_id) as reader:

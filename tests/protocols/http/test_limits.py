@@ -89,7 +89,7 @@ def test_a_long_poll_may_take_longer_than_other_requests(quick: Site) -> None:
 def test_an_answer_that_does_not_come_is_given_up(quick: Site) -> None:
     """Commits are held up: what waits for them is given up, and what does not goes on."""
     stuck, release = threading.Event(), threading.Event()
-    topic = quick.broker._topics.find("t").topic
+    topic = quick.broker.topics.find("t").topic
 
     def hold(_: Any) -> None:
         stuck.set()

@@ -177,7 +177,7 @@ def test_a_member_that_waits_longer_than_its_session_stays_and_one_that_is_silen
         create_topic(site.client, "poll")
         join(site.client, "poll", "g", "me", seconds=0.3)
         waiting = Waiting(site, "poll", "g", "me", wait_seconds=60)
-        groups = site.broker._topics.find("poll").groups
+        groups = site.broker.topics.find("poll").groups
         for _ in range(5):
             clock.step(0.2)
             eventually(lambda: groups.get("g").members["me"].deadline_us == clock.now_us() + 300_000)

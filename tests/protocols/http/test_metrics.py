@@ -85,7 +85,7 @@ def test_a_server_shows_the_metrics_of_the_table_and_no_others(site: Site) -> No
     report = PipelineReport(run_id="1", state="running", started_us=1, lag_messages=7)
     site.broker.report_pipeline("orders", "land", report)
     # The store of these tests does not sync.
-    site.broker._topics.find("orders").topic.log.sync_seconds.observe(0.01)
+    site.broker.topics.find("orders").topic.log.sync_seconds.observe(0.01)
     _fail(site, "orders")
     text = site.client.get("/metrics").text
     families = {family.name: family for family in text_string_to_metric_families(text)}
@@ -109,7 +109,7 @@ def test_a_server_shows_the_metrics_of_the_table_and_no_others(site: Site) -> No
 
 def _fail(site: Site, topic: str) -> None:
     """As after a failed sync."""
-    site.broker._topics.find(topic).topic.log._failure = "sync: no such device"  # type: ignore[attr-defined]
+    site.broker.topics.find(topic).topic.log._failure = "sync: no such device"  # type: ignore[attr-defined]
 
 
 def test_store_and_server_are_shown_as_a_whole(site: Site) -> None:
@@ -293,7 +293,7 @@ def test_what_all_groups_share_is_asked_for_once(site: Site, monkeypatch: pytest
     site.broker.publish("orders", pa.RecordBatch.from_pydict({"value": [b"x"] * 30}))
     for number in range(100):
         site.broker.register_group("orders", f"group-{number}")
-    log, looks = site.broker._topics.find("orders").topic.log, list[Any]()
+    log, looks = site.broker.topics.find("orders").topic.log, list[Any]()
     for name in ("time_of", "offsets"):
         monkeypatch.setattr(log, name, _counted(getattr(log, name), looks))
     assert scrape(site.broker).count(b"headrace_group_lag_messages{") == 100

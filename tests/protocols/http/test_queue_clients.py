@@ -61,8 +61,8 @@ def statements_of(broker: Broker) -> Iterator[list[str]]:
     def note(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
         statements.append(statement.strip())
 
-    catalog: Any = broker._store.catalog
-    connections: Any = broker._store._connections  # type: ignore[attr-defined]
+    catalog: Any = broker.store.catalog
+    connections: Any = broker.store._connections  # type: ignore[attr-defined]
     run = connections._persist
 
     def refuse(*arguments: Any) -> Any:

@@ -114,6 +114,11 @@ class CommitQueue(Combiner[Request]):
         """The number of waiting messages, including those being written."""
         return self._messages
 
+    @property
+    def bytes(self) -> int:
+        """The bytes of the waiting requests."""
+        return self._bytes
+
     def publish(self, request: Request, timeout_seconds: float) -> Receipts:
         """Wait until the request is written, or raise its error."""
         self.publish_many([request], timeout_seconds)
