@@ -17,6 +17,9 @@ from headrace.console.messages.payload import as_text
 from headrace.console.view.text import iso
 from headrace.core.messages import READ_SCHEMA
 
+# Times are datetimes by their own name, and microseconds by another.
+_MICROSECONDS: Final = {"timestamp": "timestamp_us", "created_at": "created_us"}
+
 FORMATS: Final = {"jsonl": "JSON Lines", "csv": "CSV", "parquet": "Parquet"}
 
 
@@ -24,8 +27,7 @@ def encode(messages: Sequence[Message], form: str) -> bytes:
     """The messages as a file of one of the formats."""
     if form == "parquet":
         sink = io.BytesIO()
-        columns = list(zip(*messages, strict=True)) or [()] * len(READ_SCHEMA)
-        pq.write_table(pa.table([_column(*each) for each in zip(columns, READ_SCHEMA, strict=True)], READ_SCHEMA), sink)
+        pq.write_table(pa.table([_column(messages, field) for field in READ_SCHEMA], READ_SCHEMA), sink)
         return sink.getvalue()
     rows = [_row(message) for message in messages]
     if form == "csv":
@@ -37,7 +39,9 @@ def encode(messages: Sequence[Message], form: str) -> bytes:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
-def _column(values: Sequence[Any], kind: pa.Field) -> pa.Array:
+def _column(messages: Sequence[Message], kind: pa.Field) -> pa.Array:
+    name = _MICROSECONDS.get(kind.name, kind.name)
+    values = [getattr(message, name) for message in messages]
     if pa.types.is_map(kind.type):
         values = [None if each is None else list(each.items()) for each in values]
     return pa.array(values, kind.type)
