@@ -33,7 +33,8 @@ def check_store(url: str) -> None:
 def check_writable(directory: Path) -> None:
     """Raise if this user cannot write something of a store, and say how to repair it."""
     existing = next(path for path in (directory, *directory.parents) if path.exists())
-    blocked = next(_blocked(existing, existing == directory), None)
+    # Where a directory should be and is none, opening the store says so.
+    blocked = next(_blocked(existing, existing == directory), None) if existing.is_dir() else None
     if blocked is None:
         return
     user, owner = _name(os.geteuid()), _name(blocked.stat().st_uid)
