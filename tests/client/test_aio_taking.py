@@ -150,6 +150,27 @@ def test_a_seek_leaves_what_a_cancelled_poll_would_have_given(client: Client) ->
     run(client, main)
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_pause_and_resume_neither_lose_nor_repeat_what_a_cancelled_poll_took(client: Client, several: bool) -> None:
+    async def main(aio: AsyncClient) -> None:
+        await aio.create_topic("orders", partitions=2)
+        named = [("orders", 1)] if several else [1]
+        async with await aio.consumer(["orders"] if several else "orders", group="g") as consumer:
+            seen: list[bytes] = []
+            # Paused, paused again, which changes nothing, resumed, and resumed again.
+            for number, change in enumerate([consumer.pause, consumer.pause, consumer.resume, consumer.resume]):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(consumer.poll(timeout=None), 0.01)
+                async with await aio.producer("orders") as producer:
+                    await producer.send(b"%d" % number, partition=0)
+                await change(named)
+                seen += (await consumer.poll(timeout=None)).column("value").to_pylist()
+            seen += (await consumer.poll(timeout=0.2)).column("value").to_pylist()
+            assert seen == [b"0", b"1", b"2", b"3"]
+
+    run(client, main)
+
+
 def test_a_seek_that_is_refused_leaves_everything(client: Client) -> None:
     async def main(aio: AsyncClient) -> None:
         await aio.create_topic("orders")
@@ -181,7 +202,7 @@ def test_a_range_is_scanned(client: Client) -> None:
     ("plain", "asynchronous", "inside"),
     [
         (Client, AsyncClient, set()),
-        (Consumer, AsyncConsumer, {"take", "give", "one_by_one", "is_closed"}),
+        (Consumer, AsyncConsumer, {"take", "is_next", "give", "one_by_one", "is_closed"}),
         (Producer, AsyncProducer, {"submit_batch"}),
     ],
 )

@@ -40,9 +40,7 @@ class AsyncConsumer(ThreadBridge[BaseConsumer[Any]]):
 
     async def pause(self, partitions: Iterable[Any] | None = None) -> None:
         """Return no messages of these partitions, or of all, until they are resumed; they stay assigned."""
-        before = self._takes.under_way
         await self._run(partial(self._wrapped.pause, partitions))
-        await self._takes.forget(before)
 
     async def resume(self, partitions: Iterable[Any] | None = None) -> None:
         """Go on with these partitions, or with all, where they were paused."""
@@ -85,9 +83,7 @@ class AsyncConsumer(ThreadBridge[BaseConsumer[Any]]):
 
     async def seek(self, to: Start | Mapping[Any, int]) -> None:
         """Go on elsewhere, as `Consumer.seek`; what a cancelled poll would have given comes no more."""
-        before = self._takes.under_way
         await self._run(partial(self._wrapped.seek, to))
-        await self._takes.forget(before)
 
     async def messages(self, idle_seconds: float | None = None) -> AsyncIterator[Message]:
         """Messages one by one; ends when none came for so long, or never, or when the consumer is closed."""
@@ -119,5 +115,8 @@ class AsyncConsumer(ThreadBridge[BaseConsumer[Any]]):
             left = CALL_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
             take = partial(self._wrapped.take, max_messages, min(left, CALL_SECONDS))
             batch = await self._takes.run(take)
+            if batch.num_rows and not self._wrapped.is_next(batch):
+                # A cancelled poll took it before a seek or a pause: what it holds is read again, if at all.
+                continue
             if batch.num_rows or self.is_stopped or (deadline is not None and time.monotonic() >= deadline):
                 return batch

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 Result = TypeVar("Result")
 
@@ -22,11 +22,6 @@ class CancelShield(Generic[Result]):
     def __init__(self, submit: Callable[[Callable[[], Result]], asyncio.Future[Result]]) -> None:
         self._submit = submit
         self._call: asyncio.Future[Result] | None = None
-
-    @property
-    def under_way(self) -> asyncio.Future[Result] | None:
-        """The call that nobody got the result of yet."""
-        return self._call
 
     async def run(self, function: Callable[[], Result]) -> Result:
         """The result of a call that was left alone before, else of this one. Each result is given once."""
@@ -45,26 +40,16 @@ class CancelShield(Generic[Result]):
                 return result
 
     def _drop(self, call: asyncio.Future[Result]) -> bool:
-        """Go on without a call; false if another task has got its result, or nobody is to get it."""
+        """Go on without a call; false if another task has got its result."""
         is_present = self._call is call
         if is_present:
             self._call = None
         return is_present
 
-    async def forget(self, call: asyncio.Future[Result] | None) -> None:
-        """Let nobody have the result of a call."""
-        if call is not None:
-            self._drop(call)
-            await _ended(call)
-
     async def end(self) -> None:
         """Wait for a call that was left alone; nobody wants its result any more."""
         if self._call is not None:
-            await _ended(self._call)
-
-
-async def _ended(call: asyncio.Future[Any]) -> None:
-    await asyncio.wait([call])
-    if not call.cancelled():
-        # Looked at, so that asyncio does not report it as one that nobody looked at.
-        call.exception()
+            await asyncio.wait([self._call])
+            if not self._call.cancelled():
+                # Looked at, so that asyncio does not report it as one that nobody looked at.
+                self._call.exception()

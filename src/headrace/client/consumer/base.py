@@ -86,6 +86,10 @@ class BaseConsumer(ABC, Generic[Place]):
     def _take(self, max_messages: int, timeout: float | None) -> pa.RecordBatch: ...
 
     @abstractmethod
+    def is_next(self, batch: pa.RecordBatch) -> bool:
+        """Whether a batch that was taken is still what comes next; after a seek or a pause it is read again."""
+
+    @abstractmethod
     def give(self, batch: pa.RecordBatch) -> None:
         """A batch that was taken is given out as a whole."""
 

@@ -139,6 +139,10 @@ class Consumer(BaseConsumer[int]):
                 break
         return NO_ROWS
 
+    def is_next(self, batch: pa.RecordBatch) -> bool:
+        """Whether a batch that was taken is still what comes next."""
+        return self._intake.is_last(batch)
+
     def give(self, batch: pa.RecordBatch) -> None:
         """A batch that was taken is given out as a whole."""
         if batch.num_rows:

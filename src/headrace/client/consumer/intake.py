@@ -46,12 +46,15 @@ class Intake:
         self._prefetch: Prefetch | None = None
         self._closed = False
         self.skipped = 0
+        # What was gathered last, from the positions that are followed.
+        self._gathered: pa.RecordBatch | None = None
 
     def follow(self, positions: Mapping[int, int], is_growing: bool) -> None:
         """Read from these positions on, and no longer from those of before; and partitions that are added later."""
         if self._prefetch is not None:
             self._prefetch.close()
         self._left.clear()
+        self._gathered = None
         settings = self._settings
         self._prefetch = Prefetch(
             self._transport,
@@ -99,7 +102,12 @@ class Intake:
             rows += piece.num_rows
         if not parts:
             return None
-        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+        self._gathered = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+        return self._gathered
+
+    def is_last(self, batch: pa.RecordBatch) -> bool:
+        """Whether this was gathered last, and the same positions are still followed."""
+        return self._gathered is batch
 
     def _meet(self, piece: Passed | Broken | Packed) -> None:
         """The next message, which cannot be decoded; everything before it was returned."""

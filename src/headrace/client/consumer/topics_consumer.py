@@ -121,6 +121,8 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
         self._news = threading.Event()
         # By topic, in the order of turns.
         self._consumers: dict[str, Consumer] = {}
+        # The batch that was taken last, whose it is, and how it looked there.
+        self._taken: tuple[pa.RecordBatch, Consumer, pa.RecordBatch] | None = None
         self._skipped = 0
         self._look_at = 0.0
         try:
@@ -189,7 +191,8 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
                     self._drop(topic)
                     continue
                 if batch.num_rows:
-                    return _with_topic(batch, topic)
+                    self._taken = _with_topic(batch, topic), consumer, batch
+                    return self._taken[0]
             now = time.monotonic()
             if self._topics.pattern is not None and now >= self._look_at:
                 self._look("earliest")
@@ -197,6 +200,11 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
                 break
             self._news.wait(_least(deadline, self._look_at if self._topics.pattern is not None else None, now))
         return _NO_ROWS
+
+    def is_next(self, batch: pa.RecordBatch) -> bool:
+        """Whether a batch that was taken is still what comes next."""
+        taken = self._taken
+        return taken is not None and taken[0] is batch and taken[1].is_next(taken[2])
 
     def give(self, batch: pa.RecordBatch) -> None:
         """A batch that was taken is given out as a whole."""
