@@ -31,7 +31,7 @@ $(READY): pyproject.toml constraints.txt
 release:  ## build sdist and wheel into dist/, and try them in clean environments on Python 3.11 to 3.14
 	$(PYTHON) packaging/release.py
 
-demo: install  ## a server on a temporary store, account transactions, two groups, a retry, and balances on Spark: a minute
+demo: install  ## a server, account transactions, two groups, a retry, and balances on Spark: about a minute, several on a busy machine
 	$(BIN)/python examples/demo.py
 
 demo-postgres: install  ## two servers on one PostgreSQL, one group, one kill: about twenty seconds
