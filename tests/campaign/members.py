@@ -170,7 +170,7 @@ class Member:
                         consumer.commit()
                     if self._stop.is_set():
                         break
-            consumer.commit()
+                consumer.commit()
 
     def asyncio(self) -> None:
         """The loop of the README for asyncio."""
