@@ -92,7 +92,7 @@ def test_what_was_dropped_stays_dropped_after_a_restart(durable_site: Site) -> N
     assert broker.offsets("orders") == {0: (8, 8)}
     # What the dropped messages said of their source is still known.
     assert broker.last_seqno("orders", "p") == 7
-    assert statuses(broker.publish("orders", batch(b"x", b"y", producer_id="p", seqno=[7, 8]))) == [
+    assert statuses(broker.publish("orders", batch(b"old", b"y", producer_id="p", seqno=[7, 8]))) == [
         "duplicate",
         "written",
     ]
