@@ -81,3 +81,14 @@ def test_every_answer_has_a_policy_and_scripts_of_pages_its_nonce(http: httpx.Cl
     for path in ("/static/console.css", "/absent", "/sign-in"):
         headers = http.get(path).headers
         assert headers["x-frame-options"] == "DENY" and "content-security-policy" in headers
+
+
+def test_visitors_without_a_token_share_a_session_that_none_of_them_can_end(http: httpx.Client, site: Site) -> None:
+    cookies = set()
+    for _ in range(3):
+        with httpx.Client(base_url=site.console.url, trust_env=False) as visitor:
+            cookies.add(visitor.get("/").headers["set-cookie"].partition(";")[0])
+            assert visitor.post("/sign-out", headers={"Origin": site.console.url}).status_code == 303
+    assert len(cookies) == 1
+    http.get("/")
+    assert http.get("/topics").status_code == 200

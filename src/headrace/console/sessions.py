@@ -1,8 +1,9 @@
 """Sessions: who is signed in, each with a client of their own that sends their token.
 
 The browser holds a random session id in a cookie (HttpOnly, SameSite=Strict), never the token. Where the broker needs
-no token, a session is made without one, on loopback only. A session ends by signing out, after twelve idle hours, when
-the token is refused, or with the process. There is a limit on sessions: beyond it the one idle longest ends.
+no token, there is a session without one, on loopback only; all share it, so that visitors without cookies, such as
+health checks, cannot crowd out others. A session ends by signing out, after twelve idle hours, when the token is
+refused, or with the process. There is a limit on sessions: beyond it the one idle longest ends.
 
 Runs on the event loop.
 """
@@ -67,6 +68,7 @@ class Sessions:
         self._settings = settings
         self._allow_anonymous = allow_anonymous
         self._by_id: dict[str, Session] = {}
+        self._anonymous: Session | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
     def find(self, session_id: str | None) -> Session | None:
@@ -103,9 +105,17 @@ class Sessions:
         if not self._allow_anonymous:
             return None
         try:
-            return await self.sign_in("")
+            known = self._anonymous
+            if known is None or known.is_over:
+                self._anonymous = await self.sign_in("")
+            else:
+                # Somebody may have created the first token meanwhile.
+                await known.client.whoami()
         except AccessDenied:
+            if self._anonymous is not None:
+                self.end(self._anonymous)
             return None
+        return self._anonymous
 
     def end(self, session: Session) -> None:
         """Sign out: calls of pages that are still open are refused."""
@@ -115,6 +125,11 @@ class Sessions:
             task = asyncio.get_running_loop().create_task(session.client.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
+
+    def sign_out(self, session: Session) -> None:
+        """End a session, unless it is the one that all without a token share."""
+        if session is not self._anonymous:
+            self.end(session)
 
     async def close(self) -> None:
         """End all sessions."""

@@ -105,7 +105,7 @@ class SignIn:
                 return self._form(place, f"The server cannot be reached: {error}", 503)
             before = self.session_of(request)
             if before is not None:
-                self._sessions.end(before)
+                self._sessions.sign_out(before)
             self._poller.wake()
             return self._entered(session, place)
 
@@ -113,7 +113,7 @@ class SignIn:
         async def sign_out(request: Request) -> Response:
             session = self.session_of(request)
             if session is not None:
-                self._sessions.end(session)
+                self._sessions.sign_out(session)
             answer = RedirectResponse(PATH, 303)
             answer.delete_cookie(self._cookie)
             return answer
