@@ -163,7 +163,8 @@ class Model:
             outcome = WRITTEN
             if row.source is not None and row.seqno is not None and settings.deduplication != "off":
                 if row.seqno <= highest.get(row.source, NOTHING_WRITTEN):
-                    known = messages.get((row.source, row.seqno))
+                    is_last = row.seqno == highest[row.source]
+                    known = messages.get((row.source, row.seqno)) if is_last else None
                     outcome = DUPLICATE_BY_SOURCE if known in (None, row.message) else CONFLICT
                 else:
                     highest[row.source] = row.seqno

@@ -34,9 +34,13 @@ def test_the_last_message_of_a_source_is_told_from_another_with_its_seqno() -> N
     assert statuses(state, row(1, b"other"), row(2, b"x"), row(3, b"new")) == ["duplicate", "conflict", "written"]
 
 
-def test_inside_a_batch_every_message_is_known() -> None:
-    batch = [row(1, b"a"), row(1, b"a"), row(1, b"b"), row(2, b"c"), row(1, b"d"), row(1, b"a", b"key")]
-    assert statuses(new_state(1), *batch) == ["written", "duplicate", "conflict", "written", "conflict", "conflict"]
+def test_inside_a_batch_it_is_the_same_as_one_by_one() -> None:
+    rows = [row(1, b"a"), row(1, b"a"), row(1, b"b"), row(1, b"a", b"k"), row(2, b"c"), row(1, b"d"), row(2, b"d")]
+    expected = ["written", "duplicate", "conflict", "conflict", "written", "duplicate", "conflict"]
+    assert statuses(new_state(1), *rows) == expected
+    state = new_state(1)
+    assert [statuses(state, each)[0] for each in rows] == expected
+    assert statuses(state, row(3, b"new"), row(2, b"x")) == ["written", "duplicate"]
 
 
 def test_attributes_may_differ_in_a_retry() -> None:

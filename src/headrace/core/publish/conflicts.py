@@ -4,9 +4,10 @@ A repeated seqno is normally a retry, and its message is dropped as a duplicate.
 written with that seqno, it is no retry: two producers share an id, or one counts again from the start. It is not
 written either, but its receipt says `conflict`, so that data is never dropped silently.
 
-What is known: of each source a 64-bit digest of the message with its highest seqno, kept beside that seqno, and all
-messages of the batch that is being planned. An older message is not looked up in the log: its repetition counts as a
-duplicate. Digests are made per source and per repeated message, never for each message of a batch.
+What is known is the last message of each source, the one with its highest seqno: in the log by a 64-bit digest, kept
+beside that seqno, and in the batch that is being planned. An older message is not looked up: its repetition counts as a
+duplicate, in the same batch too, so that the answer does not depend on how messages are put together.
+Digests are made per source and per repeated message, never for each message of a batch.
 """
 
 from __future__ import annotations
@@ -56,15 +57,29 @@ def conflicting(
     """Those of the repeated rows that differ from the message written with their seqno, as far as that is known."""
     highest, _ = table.lookup(sources.sources, now_us)
     known = table.digests(sources.sources)
-    code = sources.code[repeated]
-    is_last = (seqno[repeated] == highest[code]) & (known[code] != NO_DIGEST)
-    last = repeated[is_last]
+    is_latest = _latest(sources.code, seqno)[repeated] & (seqno[repeated] >= highest[sources.code[repeated]])
+    latest = repeated[is_latest]
+    code = sources.code[latest]
+    last = latest[(seqno[latest] == highest[code]) & (known[code] != NO_DIGEST)]
     again = last[digests_of(batch, last) != known[sources.code[last]]]
-    first = _first_of(sources.code, seqno)[repeated]
+    first = _first_of(sources.code, seqno)[latest]
     # The first row with this seqno is written if it is not repeated itself.
     is_here = ~np.isin(first, repeated)
-    here, first = repeated[is_here], first[is_here]
+    here, first = latest[is_here], first[is_here]
     return np.concatenate([again, here[_differ(batch, here, first)]])
+
+
+def _latest(code: Int64s, seqno: Int64s) -> Bools:
+    """Which rows have a seqno as high as any before them of their source.
+
+    Seqnos become ranks, so that source and rank fit one integer, whose running maximum starts anew with each source.
+    """
+    _, rank = np.unique(seqno, return_inverse=True)
+    order = np.argsort(code, kind="stable")
+    combined = (code * (len(code) + 1) + rank)[order]
+    result = np.empty(len(code), bool)
+    result[order] = combined == np.maximum.accumulate(combined)
+    return result
 
 
 def _differ(batch: pa.RecordBatch, rows: Int64s, others: Int64s) -> Bools:
