@@ -22,7 +22,7 @@ WATCHED: Final = frozenset(name for rule in RULES for name in re.findall(r"headr
 
 
 class Attention:
-    """The snapshots of the last hour, and what they mean. One thread."""
+    """The snapshots of the last hour, and what they mean. One thread adds, any may ask."""
 
     def __init__(self) -> None:
         self._minutes: deque[Snapshot] = deque(maxlen=int(DISK_WINDOW_SECONDS / STEP_SECONDS) + 2)

@@ -1,4 +1,4 @@
-"""The history of samples: rates and gauges as series, in rings of a fixed size. Pure; one thread.
+"""The history of samples: rates and gauges as series, in rings of a fixed size. Pure; one thread but for `values_of`.
 
 Two rings: one keeps every sample for the charts of 15 minutes and an hour, one keeps a mean per minute for up to
 24 hours. All series of a ring share its times, so a series is one array of 32-bit floats and memory has a bound:
@@ -11,7 +11,7 @@ group. A counter that went down (a server restarted) gives no rate for that inte
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, KeysView
 from typing import Final
 
 import numpy as np
@@ -40,6 +40,11 @@ class _Ring:
         self._times = np.full(size, np.nan)
         self._series: dict[Key, npt.NDArray[np.float32]] = {}
         self._next = 0
+
+    @property
+    def keys(self) -> KeysView[Key]:
+        """The series that are kept."""
+        return self._series.keys()
 
     def append(self, time: float, values: dict[Key, float]) -> None:
         place = self._next % self._size
@@ -97,16 +102,20 @@ class History:
         self.last: Sample | None = None
         self.values: dict[Key, float] = {}
 
-    def add(self, sample: Sample) -> None:
+    def values_of(self, sample: Sample) -> dict[Key, float]:
+        """The value of every series at the next sample. Changes nothing, and may run in another thread."""
+        return _values(self.last, sample)
+
+    def add(self, sample: Sample, values: dict[Key, float] | None = None) -> None:
         """Append a sample."""
-        self.values = values = _values(self.last, sample)
+        self.values = values = self.values_of(sample) if values is None else values
         self.last = sample
         self._fine.append(sample.time, values)
         if self._minute_started is None:
             self._minute_started = sample.time
-        for key, value in values.items():
+        for key in self._fine.keys & values.keys():
             total, count = self._minute.get(key, (0.0, 0))
-            self._minute[key] = (total + value, count + 1)
+            self._minute[key] = (total + values[key], count + 1)
         if sample.time - self._minute_started >= COARSE_STEP_SECONDS:
             self._coarse.append(sample.time, {key: total / count for key, (total, count) in self._minute.items()})
             self._minute.clear()

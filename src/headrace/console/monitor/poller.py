@@ -24,7 +24,7 @@ from nicegui import Event
 
 from headrace import aio
 from headrace.console.monitor.attention import WATCHED, Attention
-from headrace.console.monitor.history import History
+from headrace.console.monitor.history import History, Key
 from headrace.console.monitor.sample import Sample, parse
 from headrace.console.sessions import CALL_SECONDS, Session, Sessions
 from headrace.console.settings import ConsoleSettings
@@ -100,10 +100,15 @@ class Poller:
             return f"a server answered {error.response.status_code} to the request for its metrics"
         except httpx.HTTPError as error:
             return f"a server does not answer to HTTP ({type(error).__name__})"
-        sample: Sample = await asyncio.to_thread(parse, texts, time.time(), WATCHED)
-        self.history.add(sample)
-        self.attention.add(sample)
+        sample, values = await asyncio.to_thread(self._digest, texts)
+        self.history.add(sample, values)
         return None
+
+    def _digest(self, texts: list[str]) -> tuple[Sample, dict[Key, float]]:
+        """What takes long with thousands of topics; in a thread, so that pages answer meanwhile."""
+        sample = parse(texts, time.time(), WATCHED)
+        self.attention.add(sample)
+        return sample, self.history.values_of(sample)
 
     async def _fetch(self, client: aio.AsyncClient, http: httpx.AsyncClient, session: Session | None) -> list[str]:
         """The metrics of all servers, with the token of the console or of a session."""
