@@ -143,3 +143,15 @@ def test_a_session_ends_with_its_token(visit: Visit, tokens: dict[str, str], sit
     expect(page.get_by_role("link", name="secret")).to_be_visible()
     site.client.revoke_token(made.token.id)
     expect(page).to_have_title("Sign in · Headrace")
+
+
+@pytest.mark.parametrize("path", ["/", "/groups"])
+def test_a_page_of_samples_closes_when_its_token_is_revoked(visit: Visit, site: Site, path: str) -> None:
+    made = site.client.create_token("brief", [("*", ["read"])])
+    page = visit(path)
+    sign_in(page, made.text)
+    expect(page.locator(".hr-header")).to_be_visible()
+    site.client.revoke_token(made.token.id)
+    expect(page).to_have_title("Sign in · Headrace")
+    page.goto(site.console.url + path)
+    expect(page).to_have_title("Sign in · Headrace")

@@ -18,13 +18,15 @@ from typing import Final
 
 from headrace import aio
 from headrace.console.settings import ConsoleSettings
-from headrace.core.errors import AccessDenied, Forbidden, HeadraceError
+from headrace.core.errors import AccessDenied, Closed, Forbidden, HeadraceError, Unauthenticated
 from headrace.core.rights import Caller, Right
 
 IDLE_SECONDS: Final = 12 * 3600.0
 SESSIONS_MAX: Final = 200
 # How long a call of a page tries to reach the broker before the page says that it cannot.
 CALL_SECONDS: Final = 8.0
+# A page that shows samples only does not call the broker: its token is checked this often.
+CHECK_SECONDS: Final = 5.0
 
 
 @dataclass
@@ -36,6 +38,7 @@ class Session:
     client: aio.AsyncClient
     token: str
     used_at: float = field(default_factory=time.monotonic)
+    checked_at: float = field(default_factory=time.monotonic)
     is_over: bool = False
 
     def may(self, right: Right, topic: str = "*", group: str | None = None) -> bool:
@@ -116,6 +119,21 @@ class Sessions:
                 self.end(self._anonymous)
             return None
         return self._anonymous
+
+    async def check(self, session: Session) -> None:
+        """Raise Closed if a session has ended, and Unauthenticated if its token has; asks the broker now and then."""
+        if session.is_over:
+            raise Closed("the session")
+        if time.monotonic() - session.checked_at < CHECK_SECONDS:
+            return
+        session.checked_at = time.monotonic()
+        try:
+            await session.client.whoami()
+        except (Unauthenticated, Closed):
+            raise
+        except HeadraceError:
+            # It does not answer: nothing is known about the token.
+            return
 
     def end(self, session: Session) -> None:
         """Sign out: calls of pages that are still open are refused."""

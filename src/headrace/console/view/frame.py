@@ -52,6 +52,7 @@ class Visit:
     """An open page: who looks at it, with which query, and its banner."""
 
     session: Session
+    sessions: Sessions
     poller: Poller
     settings: ConsoleSettings
     query: QueryParams
@@ -68,12 +69,20 @@ class Visit:
         return self.poller.history
 
     def on_sample(self, refresh: Callable[[], object]) -> None:
-        """Call this after every poll, while the page is open."""
-        self.poller.sampled.subscribe(refresh)
+        """Call this after every poll, while the page is open and its session lasts."""
+
+        async def refresh_if_signed_in() -> None:
+            with self.reporting():
+                await self.sessions.check(self.session)
+                refreshed = refresh()
+                if isinstance(refreshed, Awaitable):
+                    await refreshed
+
+        self.poller.sampled.subscribe(refresh_if_signed_in)
 
     def say(self, problem: str | None) -> None:
         """Show a problem at the top of the page, or that there is none."""
-        self.banner.set_text(problem or "")
+        self.banner.set_text(text.visible(problem or ""))
         self.banner.set_visibility(problem is not None)
 
     def reporting(self, *, in_banner: bool = False) -> Reporting:
@@ -97,6 +106,7 @@ class Reporting:
                 self.visit.say(None)
             return False
         if isinstance(error, Unauthenticated | Closed):
+            self.visit.sessions.end(self.visit.session)
             ui.notify(f"Signed out: {error}", type="warning")
             ui.navigate.to(PATH)
         elif isinstance(error, Unreachable):
@@ -137,7 +147,9 @@ class Frame:
                     client.delete()
                     return admitted
                 banner = self._draw(path, admitted, request)
-                built = build(Visit(admitted, self._poller, self._settings, request.query_params, banner))
+                built = build(
+                    Visit(admitted, self._sessions, self._poller, self._settings, request.query_params, banner)
+                )
                 if built is not None:
                     await built
                 return None
