@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from headrace import TopicPartition
 from headrace.aio import AsyncClient
+from headrace.broker import Broker
 from headrace.client import Client, TopicsConsumer
 from headrace.client.consumer import topics_consumer
 from headrace.core.errors import Closed, InvalidInput, TopicDeleted, TopicNotFound
+from headrace.testing import EmbeddedTransport
+from headrace.wire.operations import CommitOffsets, Heartbeat, LeaveGroup, Operation
 from tests.broker.background import PATIENCE_SECONDS, eventually
 
 
@@ -154,3 +163,130 @@ def test_several_topics_in_asyncio(client: Client) -> None:
 
     asyncio.run(main())
     assert client.committed("b", "g") == {0: 2}
+
+
+class Refusing(EmbeddedTransport):
+    """A way on which some operations fail; it keeps the names of the threads that send heartbeats."""
+
+    def __init__(self, broker: Broker, kind: type[Operation[Any]]) -> None:
+        super().__init__(broker)
+        self.kind = kind
+        self.is_refusing = False
+        self.beats: list[str] = []
+
+    def call(self, operation: Operation[Any]) -> Any:
+        if isinstance(operation, Heartbeat):
+            self.beats.append(threading.current_thread().name)
+        if self.is_refusing and isinstance(operation, self.kind):
+            raise InvalidInput("operation", self.kind.__name__, "it is refused here")
+        return super().call(operation)
+
+
+def test_all_topics_are_left_if_the_last_commit_of_one_fails(broker: Broker) -> None:
+    transport = Refusing(broker, CommitOffsets)
+    with Client(transport) as client:
+        for topic in ("a", "b", "c"):
+            fill(client, topic, 1)
+        consumer = client.consumer(["a", "b", "c"], group="g", auto_commit=True)
+        take(consumer, 3)
+        transport.is_refusing = True
+        with pytest.raises(InvalidInput):
+            consumer.close()
+        assert [client.describe_group(topic, "g").members for topic in ("a", "b", "c")] == [{}, {}, {}]
+
+
+def test_a_topic_of_a_pattern_that_was_deleted_is_left_out_of_commits(client: Client) -> None:
+    fill(client, "a", 1)
+    fill(client, "b", 1)
+    for last in ("commit", "close"):
+        with client.consumer(pattern="[ab]", group=last, auto_commit=last == "close") as consumer:
+            take(consumer, 2)
+            client.delete_topic("a")
+            if last == "commit":
+                assert consumer.commit() == []
+        assert client.committed("b", last) == {0: 1}
+        fill(client, "a", 1)
+
+
+def test_a_consumer_closed_from_another_thread_while_it_polls_leaves_all_topics(client: Client) -> None:
+    topics = [f"t{number}" for number in range(8)]
+    for topic in topics:
+        client.create_topic(topic)
+    consumer = client.consumer(topics, group="g")
+
+    def poll() -> None:
+        while not consumer.is_closed:
+            try:
+                consumer.poll(timeout=0.0)
+            except Closed:
+                return
+
+    polling = threading.Thread(target=poll)
+    polling.start()
+    consumer.close()
+    polling.join(PATIENCE_SECONDS)
+    assert not polling.is_alive()
+    assert [client.describe_group(topic, "g").members for topic in topics] == [{}] * 8
+
+
+def test_a_loop_over_one_topic_lets_go_partitions_of_another(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics_consumer, "_POLLED_SECONDS", 0.0)
+    fill(client, "a", 5_000)
+    client.create_topic("b", partitions=2)
+    with client.consumer(["a", "b"], group="g") as first:
+        read = 0
+        for _ in first:
+            read += 1
+            if read == 1:
+                second = client.consumer("b", group="g")
+            time.sleep(0.001)
+            second.poll(timeout=0.0)
+            if second.assignment:
+                break
+        assert read < 5_000 and len(second.assignment) == 1
+        second.close()
+        first.commit()
+    assert client.committed("a", "g") == {0: read}
+
+
+@pytest.mark.parametrize("topics", ["a", ["a", "b"]])
+@pytest.mark.parametrize(
+    ("event", "at"), [("return", threading.Condition.__enter__), ("call", threading.Condition.wait)]
+)
+def test_stop_in_a_signal_handler_ends_a_poll_wherever_it_is(
+    broker: Broker, topics: str | list[str], event: str, at: Callable[..., object]
+) -> None:
+    """A signal handler runs between any two steps of the thread: here with a lock held, and just before a wait."""
+    with Client(EmbeddedTransport(broker)) as client:
+        client.create_topic("a")
+        client.create_topic("b")
+        with client.consumer(topics) as consumer:
+
+            def interrupt(frame: FrameType, happened: str, _: object) -> None:
+                if happened == event and frame.f_code is at.__code__:
+                    sys.setprofile(None)
+                    consumer.stop()
+
+            def poll() -> None:
+                sys.setprofile(interrupt)
+                consumer.poll(timeout=None)
+
+            polling = threading.Thread(target=poll, daemon=True)
+            polling.start()
+            polling.join(PATIENCE_SECONDS)
+            assert not polling.is_alive() and consumer.is_stopped
+
+
+def test_a_member_that_could_not_leave_goes_on_as_one(broker: Broker) -> None:
+    transport = Refusing(broker, LeaveGroup)
+    transport.is_refusing = True
+    with Client(transport) as client:
+        fill(client, "a", 1)
+        with client.consumer("a", group="g", max_poll_seconds=1.0) as consumer:
+            time.sleep(2.5)
+            here = threading.current_thread().name
+            consumer.poll(timeout=PATIENCE_SECONDS)
+            before = transport.beats.count(here)
+            for _ in range(5):
+                consumer.poll(timeout=0.0)
+            assert (before, transport.beats.count(here)) == (1, 1)

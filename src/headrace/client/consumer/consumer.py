@@ -125,10 +125,7 @@ class Consumer(BaseConsumer[int]):
         deadline = None if timeout is None else time.monotonic() + timeout
         started_ns = 0 if tracing.active is None else time.time_ns()
         while not self.is_stopped:
-            if self._session is not None and self._session.has_changed:
-                if self._settings.auto_commit:
-                    self.commit()
-                self._assignment.take_up(self._session)
+            self._take_up()
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             batch = self._intake.gather(max_messages, left)
             if batch is not None:
@@ -138,6 +135,30 @@ class Consumer(BaseConsumer[int]):
             if left == 0.0:
                 break
         return NO_ROWS
+
+    def _take_up(self) -> None:
+        """Take up a change of the group, if there is one."""
+        if self._session is not None and self._session.has_changed:
+            if self._settings.auto_commit:
+                self.commit()
+            self._assignment.take_up(self._session)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether a change of the group waits to be taken up."""
+        return self._session is not None and self._session.has_changed
+
+    def polled(self) -> None:
+        """Count as polled: the consumer that this one belongs to is at work."""
+        if self._session is not None:
+            self._session.polled()
+
+    def keep_up(self) -> None:
+        """As a poll that takes nothing: it stays in its group, and takes up changes of it."""
+        self.polled()
+        if self.has_changed:
+            with self._working():
+                self._take_up()
 
     def is_next(self, batch: pa.RecordBatch) -> bool:
         """Whether a batch that was taken is still what comes next."""
@@ -162,11 +183,10 @@ class Consumer(BaseConsumer[int]):
             if not progress.is_iterating(batch) or self._stopped:
                 # A seek or a poll in the loop's body: what is left of the batch is not what comes next here.
                 return
-            if self._session is not None:
-                self._session.polled()
-                if self._session.has_changed:
-                    # The rest is returned after the change, unless its partition is given up.
-                    return
+            self.polled()
+            if self.has_changed:
+                # The rest is returned after the change, unless its partition is given up.
+                return
 
     @property
     def skipped(self) -> int:

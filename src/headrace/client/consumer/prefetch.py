@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 # One reading of the server is at most this part of the buffer, so that one is made while another is used. It is divided
 # among the partitions, and a batch of a few hundred messages costs the server as much as one of thousands.
 _SHARE: Final = 2
+_WAIT_SECONDS_MAX: Final = 1.0
 
 
 class Prefetch:
@@ -76,7 +77,8 @@ class Prefetch:
                 if self._awoken or (left is not None and left <= 0):
                     self._awoken = False
                     return None
-                self._changed.wait(left)
+                # Not for ever: a signal handler may wake just before the wait.
+                self._changed.wait(_WAIT_SECONDS_MAX if left is None else min(left, _WAIT_SECONDS_MAX))
             batch = self._batches.popleft()
             self._bytes -= batch.nbytes
             self._changed.notify_all()

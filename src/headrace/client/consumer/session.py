@@ -225,6 +225,8 @@ class GroupSession(Session):
                     return self._present
                 self._has_left = False
                 return self._join()
+        # Also if it could not leave: then it is still a member.
+        self._has_left = False
         return View(present, self._joins)
 
 

@@ -14,9 +14,11 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -30,14 +32,22 @@ from headrace.client.message import Message
 from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings
 from headrace.client.transport.transport import Transport
-from headrace.core.errors import InvalidInput, TopicDeleted, TopicNotFound
+from headrace.core.errors import HeadraceError, InvalidInput, TopicDeleted, TopicNotFound
 from headrace.core.names import topic_key
 from headrace.wire.operations import ListTopics
 
 # How often topics that match a pattern are looked for.
 _LOOK_SECONDS: Final = 5.0
+# How often a loop over the messages of one topic counts as a poll of the others.
+_POLLED_SECONDS: Final = 1.0
+# The longest wait: a signal handler may wake just before it.
+_WAIT_SECONDS_MAX: Final = 1.0
+# A topic that is there no more.
+_GONE: Final = (TopicNotFound, TopicDeleted)
 # Not of an empty list, for which pyarrow imports pandas.
 _NO_ROWS: Final = NO_ROWS.append_column(pa.field("topic", pa.string(), nullable=False), pa.nulls(0, pa.string()))
+
+Answer = TypeVar("Answer")
 
 
 class TopicPartition(NamedTuple):
@@ -118,9 +128,14 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
         self._member = member_id or f"member-{uuid.uuid4().hex[:12]}"
         self._callbacks = callbacks or callbacks_of(None, None, None)
         self._calls = Calls(transport, settings.timeout_seconds)
-        self._news = threading.Event()
-        # By topic, in the order of turns.
+        # Set when one of them may have something. Reentrant, since a signal handler may stop the thread that waits.
+        self._changed = threading.Condition()
+        self._has_news = False
         self._consumers: dict[str, Consumer] = {}
+        # The topics in the order in which they are asked.
+        self._turns: deque[str] = deque()
+        # When those that are not asked counted as polled last.
+        self._polled_at = 0.0
         # The batch that was taken last, whose it is, and how it looked there.
         self._taken: tuple[pa.RecordBatch, Consumer, pa.RecordBatch] | None = None
         self._skipped = 0
@@ -146,9 +161,15 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
         for topic in self._topics.among(existing):
             if topic not in self._consumers:
                 try:
-                    self._consumers[topic] = self._open(topic, start)
-                except (TopicNotFound, TopicDeleted):
+                    consumer = self._consumers[topic] = self._open(topic, start)
+                except _GONE:
                     self._drop(topic)
+                    continue
+                self._turns.append(topic)
+                if self._closed:
+                    # By another thread, which may have closed only those before.
+                    consumer.close()
+                    return
 
     def _open(self, topic: str, start: Start) -> Consumer:
         def named(callback: PartitionsChanged) -> PartitionsChanged:
@@ -164,7 +185,7 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
             start,
             member,
             callbacks=callbacks,
-            news=self._news.set,
+            news=self._wake,
         )
 
     def _drop(self, topic: str) -> None:
@@ -173,6 +194,7 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
             raise
         consumer = self._consumers.pop(topic, None)
         if consumer is not None:
+            self._turns.remove(topic)
             self._skipped += consumer.skipped
             consumer._end()
 
@@ -181,16 +203,18 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
     def _take(self, max_messages: int, timeout: float | None) -> pa.RecordBatch:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.is_stopped:
-            self._news.clear()
-            for topic in list(self._consumers):
-                # To the end of the line: the next take begins with another topic.
-                consumer = self._consumers[topic] = self._consumers.pop(topic)
-                try:
-                    batch = consumer.take(max_messages, 0.0)
-                except (TopicNotFound, TopicDeleted):
-                    self._drop(topic)
+            self._has_news = False
+            # Those whose turn is later stay in their groups too, and let go what they must.
+            for topic, consumer in list(self._consumers.items()):
+                self._ask(topic, consumer.keep_up)
+            for topic in list(self._turns):
+                if topic not in self._consumers:
                     continue
-                if batch.num_rows:
+                # To the end of the line: the next take begins with another topic.
+                self._turns.rotate(-1)
+                consumer = self._consumers[topic]
+                batch = self._ask(topic, partial(consumer.take, max_messages, 0.0))
+                if batch is not None and batch.num_rows:
                     self._taken = _with_topic(batch, topic), consumer, batch
                     return self._taken[0]
             now = time.monotonic()
@@ -198,8 +222,31 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
                 self._look("earliest")
             if deadline is not None and now >= deadline:
                 break
-            self._news.wait(_least(deadline, self._look_at if self._topics.pattern is not None else None, now))
+            self._wait(_least(deadline, self._look_at if self._topics.pattern is not None else None, now))
         return _NO_ROWS
+
+    def _ask(self, topic: str, question: Callable[[], Answer]) -> Answer | None:
+        """What the consumer of a topic answers; None if the topic of a pattern was deleted."""
+        try:
+            return question()
+        except _GONE:
+            self._drop(topic)
+            return None
+
+    def _wait(self, seconds: float) -> None:
+        with self._changed:
+            if not self._has_news:
+                self._changed.wait(seconds)
+
+    def _is_disturbed(self) -> bool:
+        """Whether another topic is waiting for the loop to poll; a message read in the loop counts as a poll of all."""
+        now = time.monotonic()
+        if now - self._polled_at < _POLLED_SECONDS:
+            return False
+        self._polled_at = now
+        for consumer in self._consumers.values():
+            consumer.polled()
+        return any(consumer.has_changed for consumer in self._consumers.values())
 
     def is_next(self, batch: pa.RecordBatch) -> bool:
         """Whether a batch that was taken is still what comes next."""
@@ -218,7 +265,7 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
             consumer, plain = self._source(batch)
             for message in consumer.one_by_one(plain):
                 yield message
-                if self._stopped:
+                if self._stopped or self._is_disturbed():
                     return
 
     def _source(self, batch: pa.RecordBatch) -> tuple[Consumer, pa.RecordBatch]:
@@ -269,7 +316,7 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
         return [
             TopicPartition(topic, partition)
             for topic, given in sorted(wanted.items())
-            for partition in self._consumers[topic].commit(given)
+            for partition in self._ask(topic, partial(self._consumers[topic].commit, given)) or []
         ]
 
     def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
@@ -304,16 +351,25 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
     # Ending
 
     def _wake(self) -> None:
-        self._news.set()
+        with self._changed:
+            self._has_news = True
+            self._changed.notify_all()
 
     def _finish(self) -> None:
-        for consumer in self._consumers.values():
-            consumer._finish()
+        """Each of them does it when it is closed."""
 
     def _end(self) -> None:
-        self._news.set()
-        for consumer in self._consumers.values():
-            consumer.close()
+        """Close all of them, whatever becomes of one; then raise the first error."""
+        self._wake()
+        errors: list[HeadraceError] = []
+        for consumer in list(self._consumers.values()):
+            try:
+                consumer.close()
+            except HeadraceError as error:
+                if self._topics.pattern is None or not isinstance(error, _GONE):
+                    errors.append(error)
+        if errors:
+            raise errors[0]
 
 
 def check_several(partitions: object, consumer_index: object) -> None:
@@ -328,7 +384,7 @@ def _with_topic(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
     return batch.append_column(pa.field("topic", pa.string(), nullable=False), names)
 
 
-def _least(deadline: float | None, look_at: float | None, now: float) -> float | None:
-    """The seconds until the first of some times, if any."""
+def _least(deadline: float | None, look_at: float | None, now: float) -> float:
+    """The seconds until the first of some times, at most the longest wait."""
     times = [each for each in (deadline, look_at) if each is not None]
-    return max(0.0, min(times) - now) if times else None
+    return max(0.0, min([*times, now + _WAIT_SECONDS_MAX]) - now)
