@@ -28,7 +28,7 @@ def test_a_value_seen_in_the_window_is_a_duplicate_whoever_sends_it(broker: Brok
 def test_sources_count_in_payload_mode_too(broker: Broker) -> None:
     broker.create_topic("orders", deduplication="payload")
     broker.publish("orders", numbered(b"a"))
-    assert statuses(broker.publish("orders", numbered(b"b"))) == ["duplicate"]
+    assert statuses(broker.publish("orders", numbered(b"b"))) == ["conflict"]
     # What was dropped for its seqno was not written, so its value is not known.
     assert statuses(broker.publish("orders", batch(b"b"))) == ["written"]
 
