@@ -110,7 +110,7 @@ _MODULES = {
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
-# Hidden from type checkers, which would take any name for one that is there.
+# Hidden from type checkers, which would accept any name.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:

@@ -41,7 +41,7 @@ __all__ = ["TRACEPARENT", "context_of", "disable", "enable", "is_enabled"]
 TRACEPARENT: Final = "traceparent"
 # The bytes that the attribute adds to a message: its name, and 00-<32 digits>-<16 digits>-<2 digits>.
 CONTEXT_BYTES: Final = len(TRACEPARENT) + 55
-# A batch may have thousands of messages: so many distinct contexts become links of its span.
+# A batch may have thousands of messages: at most this many distinct contexts become links of its span.
 _LINKS_MAX: Final = 32
 
 

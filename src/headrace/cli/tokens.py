@@ -1,6 +1,6 @@
 """Where tokens are administered: on the catalog of a store, or at a running server.
 
-Both do the same. On a store no token is needed, since whoever can write its files may do everything; a server on the
+Both do the same. On a store no token is needed, since a user who can write its files may do everything; a server on the
 same store can keep running, and reads the catalog again every second. At a server the caller needs full access. A store
 that does not exist is not created.
 """

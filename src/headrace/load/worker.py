@@ -1,7 +1,7 @@
 """A process of a load: `python -m headrace.load.worker`.
 
 Its input is a job as a line of JSON, later `go` and `stop`; the end of the input ends it at once, so that none is left
-behind when whoever started it is gone. Its output is lines of JSON. The input is read by a thread and never buffered.
+behind when its parent process has ended. Its output is lines of JSON. The input is read by a thread and never buffered.
 """
 
 from __future__ import annotations

@@ -545,7 +545,7 @@ class TestDamage:
             lambda: log.first_at(0, NOW_US + 4),
         )
         for read in reads:
-            with pytest.raises(Damaged, match="the file is gone"):
+            with pytest.raises(Damaged, match="the file does not exist"):
                 read()
         assert log.read(0, 0, 100, EVERYTHING)["value"].to_pylist() == numbered(3)
         assert log.read(0, 6, 100, EVERYTHING)["value"].to_pylist() == numbered(3, 6)

@@ -90,7 +90,7 @@ class Groups:
         self._book.forget()
 
     def register(self, name: str, consumers: int | None, important: bool | None, read_from: ReadFrom) -> Group:
-        """Make a group, or change one that is there; where it begins is decided once, when it is made."""
+        """Create a group, or change an existing one; where it begins is decided once, when it is created."""
         self._check_groups(name)
 
         def step(draft: GroupDraft) -> _Step:

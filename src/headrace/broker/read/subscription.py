@@ -181,7 +181,7 @@ class Subscription:
         return self._groups.heartbeat(self.group, self.consumer)
 
     def _follow_group(self, group: Group) -> None:
-        """Deliver what is assigned now: what was kept goes on, the rest of the buffer is another consumer's.
+        """Deliver what is assigned now: what was kept continues, the rest of the buffer is another consumer's.
 
         What `get` returned can be committed until the partition is let go. The caller holds the lock.
         """
@@ -265,7 +265,7 @@ class Subscription:
 
 
 def _starts_over(group: Group, before: int) -> bool:
-    """Whether positions of a generation are void: after a seek, in a group made anew, or one of another fixed size."""
+    """Whether positions of a generation are void: after a seek, in a recreated group, or one of another fixed size."""
     is_moved = group.seek_generation > before or group.generation < before
     return is_moved or (group.consumers is not None and group.generation != before)
 

@@ -64,7 +64,7 @@ def show(
 @app.command("check", epilog="Example: headrace config check --config /etc/headrace/headrace.toml")
 @with_option_groups
 def check(*, sources: Sources) -> None:
-    """Check settings without starting a server: names, values, addresses, TLS files and whether the store is there."""
+    """Check settings without starting a server: names, values, addresses, TLS files and whether the store exists."""
     from headrace.cli.server.process import check_settings
     from headrace.cli.server.settings import unknown_variables
 

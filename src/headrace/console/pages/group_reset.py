@@ -51,7 +51,7 @@ class ResetDialog:
             self._sum = ui.label("").classes("hr-panel-title").props("role=status")
             self._table = ShortTable(_COLUMNS)
             if group.members:
-                told = f"{text.plural(len(group.members), 'member')} will go on from the new offsets at once."
+                told = f"{text.plural(len(group.members), 'member')} will continue at the new offsets at once."
                 ui.label(told).classes("hr-warn hr-small")
             with ui.element("div").classes("hr-bar"):
                 ui.space()

@@ -1,6 +1,6 @@
 """One connection: frames in, answers out, in order.
 
-A frame is a length of four bytes and so many bytes. Its length is checked before anything is read, its bytes count
+A frame is a length in four bytes, then that many bytes. Its length is checked before anything is read, its bytes count
 against the server's budget from then on until it is answered, and it has a time to arrive in. Before a caller is known
 only small requests are read, and of those only the ones that say who it is.
 
@@ -243,7 +243,7 @@ class Connection:
         return writer.join()
 
     async def _write_answers(self) -> None:
-        """Write answers in the order of requests, each once it is there."""
+        """Write answers in the order of requests, each as soon as it is ready."""
         try:
             while (answer := await self._answers.get()) is not None:
                 try:

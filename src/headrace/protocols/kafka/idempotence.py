@@ -31,7 +31,7 @@ PRODUCERS_MAX: Final = 100_000
 _EPOCH_BITS: Final = 36
 # Kafka's numbers go from 0 to 2**31 - 1 and then begin again.
 _WRAP: Final = 1 << 31
-# A producer has at most five batches under way: of so many the offsets are remembered, for answers to retries.
+# A producer has at most five batches under way: the offsets of that many are remembered, for answers to retries.
 _BATCHES: Final = 5
 UNKNOWN_OFFSET: Final = -1
 

@@ -2,13 +2,13 @@
 
 On a store that one server owns there is one node. On a shared store each server lists itself (`broker.cluster`); the
 list is read again every other second. A server that was killed stays in it for a while, so each is also asked for a
-connection: one that refuses it is gone.
+connection: one that refuses it counts as stopped.
 
 Every server can serve every partition. Leaders only spread the load: each partition and each group is given to one of
 the live servers by rendezvous hashing, so that a server that comes or goes moves no more than its share. A group's
 members are known to its coordinator alone; the others refuse them, and clients ask again who it is.
 
-While two servers disagree about who is there, a group may have two coordinators. Partitions may then be read twice for
+While two servers disagree about who is alive, a group may have two coordinators. Partitions may then be read twice for
 some seconds; offsets are in the store, and nothing is lost.
 
 Belongs to the event loop.
@@ -98,7 +98,7 @@ class Nodes:
 
 
 async def _refuses(node: Node) -> bool:
-    """Whether nobody listens there; a server that only takes its time is there."""
+    """Whether nobody listens there; a slow server counts as alive."""
     try:
         async with asyncio.timeout(_PROBE_SECONDS):
             _, writer = await asyncio.open_connection(node.host, node.port)

@@ -71,7 +71,7 @@ class Checkpoint:
     @property
     def is_new(self) -> bool:
         """Whether no query has ever run on it."""
-        # Not by our own file, which is there before the first start, and also where only Spark's part was deleted.
+        # Not by our own file, which exists before the first start, and also where only Spark's part was deleted.
         return not Path(self.spark).exists()
 
     def check(self, accept_change: bool = False) -> None:

@@ -49,7 +49,7 @@ def _in_turn(ranges: Ranges) -> list[TopicPartition]:
 def within_bytes(ranges: Ranges, bytes_max: int, messages_within: MessagesWithin) -> Ranges:
     """Limit the unread ranges to about a number of bytes, at least one message of each partition.
 
-    messages_within: how many messages of a partition from an offset up to an end are within so many bytes.
+    messages_within: how many messages of a partition from an offset up to an end fit into a number of bytes.
     """
     total = sum(end - start for start, end in ranges.values())
     result = {}

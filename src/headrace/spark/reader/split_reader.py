@@ -152,7 +152,7 @@ class SplitReader:
                     raise ServerFailed(f"it returned nothing for partition {part.of.partition} from offset {offset} on")
 
     def _resumed(self, of: TopicPartition, offset: int, end: int) -> int:
-        """Where reading goes on that ended early: right there if the server was about to stop, or past what is lost."""
+        """Where a read that ended early continues: there if the server was about to stop, or past what is lost."""
         kept = self._kept(of.topic_id, of.topic, {of.partition: (offset, end)})
         return kept[of.partition][0] if of.partition in kept else end
 

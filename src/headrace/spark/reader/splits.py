@@ -62,7 +62,7 @@ def ranges_between(start: Offsets, end: Offsets) -> Ranges:
 def split(ranges: Ranges, messages_max: int, splits_min: int) -> list[Split]:
     """The ranges cut into tasks of at most so many messages, and into so many tasks where there is enough to read."""
     total = sum(end - start for start, end in ranges.values())
-    # With so many messages in a task there are about as many tasks as asked for.
+    # With this many messages in a task there are about as many tasks as asked for.
     share = max(1, -(-total // splits_min))
     size = min(messages_max, share) if splits_min > len(ranges) else messages_max
     parts = [part for partition, (start, end) in ranges.items() for part in _cut(partition, start, end, size)]

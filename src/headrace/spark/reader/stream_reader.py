@@ -189,7 +189,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ranges
 
     def _messages_within(self, place: TopicPartition, start: int, end: int, bytes_max: int) -> int:
-        """How many messages are within so many bytes: the broker cuts batches by bytes, and sends only offsets."""
+        """How many messages fit into a number of bytes: the broker cuts batches by bytes, and sends only offsets."""
         client, left, count = self._options.connection.client(), bytes_max, 0
         batches = client.scan(
             place.topic,
@@ -228,7 +228,7 @@ def _identified(known: Offsets, present: Bounds) -> dict[TopicPartition, int]:
 
 
 def _beginning(known: int | None, bound: tuple[int, int]) -> int:
-    """Where a partition goes on: where the query is, or at the oldest message of one that is new or is shorter now."""
+    """Where a partition continues: where the query is, or at the oldest message of one that is new or shorter now."""
     oldest, newest = bound
     return oldest if known is None or known > newest else known
 

@@ -75,7 +75,7 @@ def publish_stages(
             )
             raise InvalidInput(field, repr(writer), rule)
         _, duplicates = client.publish_staged(topic, stages, CommitKey(writer, batch.number, batch.fingerprint))
-        # A batch that is there already is one great duplicate, and means nothing.
+        # All rows of a batch that was published before are duplicates, which means nothing.
         return 0 if last == batch.number else duplicates
 
     return connection.call(publish)

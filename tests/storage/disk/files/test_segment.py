@@ -193,7 +193,7 @@ def test_a_file_that_is_gone_is_damage(tmp_path: Path) -> None:
     assert values_from(read, 7) == [b"3b"]
     read.release()
     for segment in (unread, read):
-        with pytest.raises(Damaged, match="the file is gone"):
+        with pytest.raises(Damaged, match="the file does not exist"):
             values_from(segment, 0)
 
 

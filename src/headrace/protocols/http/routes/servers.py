@@ -39,7 +39,7 @@ _EXAMPLE = ServersOut([ServerOut("9f86d081884c", "0.2.0", _ADDRESSES, 1_789_000_
     summary="List servers",
 )
 async def list_servers(bridge: NamedDependency[Bridge]) -> ServersOut:
-    """List the running servers of the store with their addresses; one that stops is gone within half a minute."""
+    """List the running servers of the store with their addresses; one that stops disappears within half a minute."""
     found = await bridge.call(bridge.broker.list_servers)
     return ServersOut([ServerOut(**asdict(server)) for server in found])
 

@@ -149,7 +149,7 @@ class Coordinator:
 
 
 def _supersede(waiting: Waiting, member_id: str, future: asyncio.Future[Any]) -> None:
-    """Let a request wait in place of an earlier one of the same member, whose connection is gone."""
+    """Let a request wait in place of an earlier one of the same member, whose connection has ended."""
     earlier = waiting.get(member_id)
     if earlier is not None:
         earlier.cancel()

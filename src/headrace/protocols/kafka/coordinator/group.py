@@ -110,7 +110,7 @@ class ClassicGroup:
     members: dict[str, Member] = field(default_factory=dict)
     # Ids that were given out and have not joined yet, and until when they may.
     pending: dict[str, float] = field(default_factory=dict)
-    # When the present phase of a rebalance ends, whoever is missing.
+    # When the present phase of a rebalance ends, even if members are missing.
     phase_deadline: float = 0.0
     is_first_round: bool = False
 

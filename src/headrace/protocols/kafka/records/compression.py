@@ -24,7 +24,7 @@ _PIECE_BYTES: Final = 1 << 18
 
 
 def decompress(codec: int, data: memoryview, bytes_max: int) -> memoryview:
-    """The records, at most so many bytes; without a codec as they are."""
+    """The records, at most `bytes_max` of them; without a codec as they are."""
     if codec == 0:
         return data
     if codec == _SNAPPY:

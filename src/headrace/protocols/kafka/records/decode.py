@@ -59,7 +59,7 @@ class _Checked:
 
 
 def decode(data: memoryview, bytes_max: int) -> RecordBatch:
-    """The one record batch that these bytes are; its records take at most so many bytes when decompressed."""
+    """The one record batch that these bytes are; its records take at most `bytes_max` when decompressed."""
     checked = _checked(data, bytes_max)
     return RecordBatch(checked.header, _columns([checked]))
 
@@ -243,7 +243,7 @@ def _taken(data: Bytes, fields: list[tuple[Int64s, Int64s, Int64s]]) -> list[pa.
 
 
 def _headers(data: Bytes, counts: Int64s, position: Int64s, ends: Int64s) -> tuple[pa.Array, Int64s]:
-    """The headers of all records as a map column, and where each record goes on."""
+    """The headers of all records as a map column, and where each record continues."""
     if counts.min() < 0 or counts.max() > ATTRIBUTES_PER_MESSAGE_MAX:
         row = int(np.argmax((counts < 0) | (counts > ATTRIBUTES_PER_MESSAGE_MAX)))
         raise BadRecords(f"record {row} has {counts[row]} headers: at most {ATTRIBUTES_PER_MESSAGE_MAX} are accepted")

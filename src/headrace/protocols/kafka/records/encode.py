@@ -1,7 +1,7 @@
 """Read messages as a record batch: the way back of `decode`.
 
 The numbers before a key, before a value and behind it are written as three binary columns; Arrow then joins them with
-keys, values and headers row by row, and the bytes of the joined column are the records. Without a codec: whoever reads
+keys, values and headers row by row, and the bytes of the joined column are the records. Without a codec: the reader
 is near, or compresses the connection. The time of a record is `created_at`, or the broker's where a message has none.
 """
 

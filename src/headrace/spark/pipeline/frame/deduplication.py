@@ -3,7 +3,7 @@
 Equal rows get equal pairs of 64-bit hashes: FNV-1a and a second one for payloads, as in the broker, and two of Spark's
 own for columns. Rows are divided into buckets by hash, and each bucket is decided as whole columns by `repeats`.
 
-Streams keep what is remembered in Spark's state, a value per bucket, so that a restart goes on with it. Rows pass
+Streams keep what is remembered in Spark's state, a value per bucket, so that it survives a restart. Rows pass
 through Pandas there, which knows no null in a column of integers; so they travel packed, as one JSON text each, written
 and read by Spark itself. Batches have no state and pass as Arrow, untouched.
 

@@ -8,7 +8,7 @@
                      ▼
               part-<writer>-<number>-…         files in their places; then `last`, then the manifest goes
 
-A batch whose number is that of `last` is there and is not written again, if its fingerprint is that of `last` too.
+A batch whose number is that of `last` was written and is not written again, if its fingerprint is that of `last` too.
 After a kill, a stage without a manifest is dropped and the batch is written anew; one with a manifest is brought to its
 end. Names that begin with an underscore are passed over by everyone who reads tables. A reader that lists the directory
 while files are moved may see a part of a batch; Delta, whose log says which files count, has no such moment.
@@ -77,7 +77,7 @@ class FileCommit:
 
     @property
     def last(self) -> int:
-        """The number of the last batch that is there; -1 before the first."""
+        """The number of the last batch written; -1 before the first."""
         return self._last()[0]
 
     @property
@@ -93,7 +93,7 @@ class FileCommit:
 
     @property
     def is_used(self) -> bool:
-        """Whether a batch is there, or decided to be."""
+        """Whether a batch was written, or is decided to be."""
         return self.last >= 0 or self._manifest.exists()
 
     def new_stage(self) -> Path:
@@ -168,7 +168,7 @@ def _suffix(file: Path) -> str:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """A file that is there whole, or not at all."""
+    """A file that exists whole, or not at all."""
     beside = file.with_name(f"{file.name}.new")
     with open(beside, "wb") as opened:
         opened.write(content)

@@ -1,7 +1,7 @@
 """A table of files as sink: Spark's tasks write files, `landing` puts them into the table, each batch once.
 
 Delta: the same files, in a table whose log lists them. The entry of a batch carries the writer and the number of the
-batch, so that it is there once, whatever is tried again. It needs the package `deltalake`, and no Java of Delta's.
+batch, so that it is added once, whatever is retried. It needs the package `deltalake`, and no Java of Delta's.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class DeltaSinkWriter(TableSinkWriter):
         self._writer = writer
 
     def prepare(self, rows: DataFrame) -> DataFrame:
-        """The columns must be those of the table, if it is there."""
+        """The columns must be those of the table, if it exists."""
         from deltalake import DeltaTable, Schema
 
         prepared = super().prepare(rows)
@@ -144,7 +144,7 @@ class DeltaSinkWriter(TableSinkWriter):
         return prepared
 
     def commit(self, manifest: Manifest) -> None:
-        """Add the files to the log, in an entry that is there once."""
+        """Add the files to the log, in an entry that is written once."""
         from deltalake import CommitProperties, DeltaTable, Schema, Transaction
         from deltalake.transaction import create_table_with_add_actions
 
@@ -165,7 +165,7 @@ class DeltaSinkWriter(TableSinkWriter):
             )
 
     def finishes(self, manifest: Manifest) -> bool:
-        """A batch that the log has is there."""
+        """A batch that the log has was written."""
         from deltalake import DeltaTable
 
         if self._is_stream or not DeltaTable.is_deltatable(str(self._landing.table)):

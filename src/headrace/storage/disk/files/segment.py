@@ -196,7 +196,7 @@ class Segment:
         try:
             return self._files.map(self.path)
         except FileNotFoundError:
-            raise Damaged(str(self.path), 0, "the file is gone") from None
+            raise Damaged(str(self.path), 0, "the file does not exist") from None
 
     def _check_start(self, run: FrameRun, partition: int, offset: int) -> int:
         """The row of the offset in the first entry; an offset without an entry was in a damaged frame."""
