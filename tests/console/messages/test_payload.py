@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import tracemalloc
 
 import pyarrow.parquet as pq
 import pytest
@@ -67,3 +68,15 @@ def test_downloads() -> None:
     table = pq.read_table(io.BytesIO(encode(MESSAGES, "parquet")))
     assert table.column("value").to_pylist() == [b'{"a": 1}', b"\xff\xfe"]
     assert pq.read_table(io.BytesIO(encode([], "parquet"))).num_rows == 0
+
+
+def test_json_that_is_nested_deeply_costs_no_more_than_is_shown() -> None:
+    depth = 600
+    value = b"[" * depth + b"1," * 400_000 + b"1" + b"]" * depth
+    tracemalloc.start()
+    shown = payload.forms(value)["JSON"]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "cut" in shown[-60:]
+    # All of it would be 480 MB of spaces.
+    assert peak < 30 << 20

@@ -56,12 +56,24 @@ def forms(value: bytes) -> dict[str, str]:
     decoded = as_json(value)
     if decoded is not None:
         with suppress(ValueError, RecursionError):
-            shown["JSON"] = _limited(visible(json.dumps(decoded, indent=2, ensure_ascii=False)))
+            shown["JSON"] = _limited(visible(_indented(decoded)))
     text = as_text(value[:SHOWN_BYTES], is_cut=len(value) > SHOWN_BYTES)
     if text is not None:
         shown["Text"] = _limited(visible(text), len(value) > SHOWN_BYTES)
     shown["Hex"] = as_hex(value)
     return shown
+
+
+def _indented(decoded: Any) -> str:
+    """JSON on many lines, no more of it than is shown: deep nesting makes indentation larger than any value."""
+    pieces: list[str] = []
+    characters = 0
+    for piece in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(decoded):
+        pieces.append(piece)
+        characters += len(piece)
+        if characters > SHOWN_BYTES:
+            break
+    return "".join(pieces)
 
 
 def _limited(text: str, is_cut: bool = False) -> str:

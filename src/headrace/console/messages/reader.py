@@ -20,6 +20,8 @@ from headrace.core.errors import OffsetOutOfRange
 
 PARTITIONS_MAX: Final = 32
 READ_BYTES: Final = 4 << 20
+# What a page holds of messages that are much larger than the mean; at least one is shown.
+HELD_BYTES_MAX: Final = 64 << 20
 
 Start = Literal["newest", "offset", "time"]
 
@@ -55,7 +57,7 @@ async def read(client: aio.AsyncClient, topic: TopicDescription, wanted: Wanted)
     )
     is_newest = wanted.start == "newest"
     merged = sorted((message for part in found for message in part), key=_by_time, reverse=is_newest)
-    return Found(merged[: wanted.count], left_out)
+    return Found(_held(merged[: wanted.count]), left_out)
 
 
 def _by_time(message: Message) -> tuple[int, int, int]:
@@ -146,4 +148,14 @@ class Tail:
 
 
 def _newest(messages: Iterable[Message], count: int) -> list[Message]:
-    return sorted(messages, key=_by_time, reverse=True)[:count]
+    return _held(sorted(messages, key=_by_time, reverse=True)[:count])
+
+
+def _held(messages: list[Message]) -> list[Message]:
+    """The first messages, as many as a page may hold."""
+    total = 0
+    for index, message in enumerate(messages):
+        total += len(message.value)
+        if total > HELD_BYTES_MAX:
+            return messages[: max(1, index)]
+    return messages

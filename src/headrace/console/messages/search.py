@@ -90,6 +90,8 @@ class Search:
         found = await asyncio.to_thread(_matching, self.topic, self.condition, batch)
         self.scanned += batch.num_rows
         for message in found[: FOUND_MAX - len(self.found)]:
+            if self.found_bytes >= FOUND_BYTES_MAX:
+                return
             self.found.append(message)
             self.found_bytes += len(message.value)
 
@@ -101,9 +103,15 @@ def _is_enough(waiting: list[pa.RecordBatch]) -> bool:
 
 def _matching(topic: str, condition: Condition, batch: pa.RecordBatch) -> list[Message]:
     found: list[Message] = []
+    found_bytes = 0
     for decoded in _decoded(topic, batch):
         chosen = decoded.filter(matches(condition, decoded))
-        found += messages_of(chosen.slice(0, FOUND_MAX))
+        for message in messages_of(chosen.slice(0, FOUND_MAX)):
+            found.append(message)
+            found_bytes += len(message.value)
+            # A batch that is small as stored may be thousands of times larger once it is decompressed.
+            if len(found) >= FOUND_MAX or found_bytes >= FOUND_BYTES_MAX:
+                return found
     return found
 
 

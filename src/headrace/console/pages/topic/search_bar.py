@@ -51,6 +51,8 @@ class SearchBar:
             )
         self._progress.set_visibility(False)
         self._timer = ui.timer(_REFRESH_SECONDS, self._refresh, active=False)
+        # Once for all searches: a page that kept each of them would keep what they found.
+        self._field.client.on_delete(self._stop_search)
 
     def _change_hint(self) -> None:
         self._field.props(f"placeholder='{_HINTS[self._kind.value]}'")
@@ -70,12 +72,10 @@ class SearchBar:
             background_tasks.create(self._run(self._search), name="search a topic")
 
     async def _run(self, search: Search) -> None:
-        client = self._field.client
-        client.on_delete(search.stop)
         try:
             await search.run(self._visit.client)
         except HeadraceError as error:
-            with client:
+            with self._field.client:
                 self._visit.say(f"The search ended early: {error}")
 
     def _stop_search(self) -> None:
