@@ -63,6 +63,11 @@ def test_composition() -> None:
         ("'a' in 'b'", "is no field"),
         ("1 in value.tags", "is no text"),
         ("attributes == 'a'", "attributes is no field"),
+        ("value" + ".a" * 490 + "()", "nested too deeply"),
+        ("-" * 990 + "1", "nested too deeply"),
+        (r'value == "\ud800"', "it is no expression"),
+        (r'value["\ud800"] == 1', "it is no expression"),
+        ("value.country in ()", "is empty"),
     ],
 )
 def test_what_is_not_an_expression_is_refused_with_the_reason(text: str, told: str) -> None:

@@ -104,11 +104,18 @@ def parse(text: str) -> Condition:
     if len(text) > EXPRESSION_CHARACTERS_MAX:
         raise _wrong(text, f"at most {EXPRESSION_CHARACTERS_MAX} characters")
     try:
+        # Python's parser takes half of a surrogate pair in an escape; no message contains one.
         tree = ast.parse(text.strip(), mode="eval")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                node.value.encode()
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         told = error.msg if isinstance(error, SyntaxError) else str(error)
         raise _wrong(text, f"it is no expression ({told}); write for example value.amount > 100") from None
-    return _Translation(text).condition(tree.body)
+    try:
+        return _Translation(text).condition(tree.body)
+    except RecursionError:
+        raise _wrong(text, "it is nested too deeply") from None
 
 
 def fields(condition: Condition) -> Iterator[Comparison | Contains]:
@@ -169,6 +176,8 @@ class _Translation:
         if isinstance(right, ast.Tuple | ast.List | ast.Set):
             field = self._field(left)
             literals = [self._literal(each) for each in right.elts]
+            if not literals:
+                raise self._refusal(right, 'is empty: write value.country in ("DE", "FR")')
             return AnyOf(tuple(Comparison(self._checked(field, each), "==", each) for each in literals))
         text = self._literal(left)
         if not isinstance(text, str):
