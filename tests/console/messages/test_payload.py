@@ -80,3 +80,23 @@ def test_json_that_is_nested_deeply_costs_no_more_than_is_shown() -> None:
     assert "cut" in shown[-60:]
     # All of it would be 480 MB of spaces.
     assert peak < 30 << 20
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        (b"=HYPERLINK(1)", "'=HYPERLINK(1)"),
+        (b"@SUM(A1)", "'@SUM(A1)"),
+        (b"-1+cmd|' /C calc'!A0", "'-1+cmd|' /C calc'!A0"),
+        (b"\t=1", "'\t=1"),
+        (b"-12.5", "-12.5"),
+        (b"+3e-4", "+3e-4"),
+        (b"a=b", "a=b"),
+    ],
+)
+def test_a_cell_of_csv_is_never_a_formula(value: bytes, cell: str) -> None:
+    message = Message(0, 0, 0, value, key=value, attributes={"a": value}, producer_id=value.decode())
+    row = next(csv.DictReader(io.StringIO(encode([message], "csv").decode(), newline="")))
+    assert (row["key"], row["value"], row["producer_id"]) == (cell, cell, cell)
+    assert json.loads(row["attributes"]) == {"a": value.decode()}
+    assert json.loads(encode([message], "jsonl"))["value"] == value.decode()

@@ -6,6 +6,7 @@ import base64
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ from headrace.core.messages import READ_SCHEMA
 
 # Times are datetimes by their own name, and microseconds by another.
 _MICROSECONDS: Final = {"timestamp": "timestamp_us", "created_at": "created_us"}
+
+_NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 FORMATS: Final = {"jsonl": "JSON Lines", "csv": "CSV", "parquet": "Parquet"}
 
@@ -34,7 +37,9 @@ def encode(messages: Sequence[Message], form: str) -> bytes:
         written = io.StringIO()
         writer = csv.DictWriter(written, list(_row(_EMPTY)))
         writer.writeheader()
-        writer.writerows({**row, "attributes": json.dumps(row["attributes"])} for row in rows)
+        for row in rows:
+            row["attributes"] = json.dumps(row["attributes"])
+            writer.writerow({name: _no_formula(value) for name, value in row.items()})
         return written.getvalue().encode()
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
@@ -61,6 +66,13 @@ def _row(message: Message) -> dict[str, Any]:
         "message_group_id": message.message_group_id,
         "seqno": message.seqno,
     }
+
+
+def _no_formula(value: Any) -> Any:
+    """A cell that a spreadsheet takes as text: what begins like a formula, and is no number, gets an apostrophe."""
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
+        return value
+    return value if _NUMBER.fullmatch(value) else "'" + value
 
 
 def _text(value: bytes | None) -> str | None:
