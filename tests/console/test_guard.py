@@ -92,3 +92,9 @@ def test_visitors_without_a_token_share_a_session_that_none_of_them_can_end(http
     assert len(cookies) == 1
     http.get("/")
     assert http.get("/topics").status_code == 200
+
+
+def test_the_form_takes_a_way_back_that_is_no_address(http: httpx.Client) -> None:
+    for place in ("//[", "//evil.example", "/\\evil.example", "/\t/evil.example", "https://evil.example"):
+        answer = http.get("/sign-in", params={"next": place})
+        assert answer.status_code == 200 and 'name="next" value="/"' in answer.text

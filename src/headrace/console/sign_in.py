@@ -133,9 +133,13 @@ class SignIn:
 
 def _own_path(place: str) -> str:
     """A path of this console, `/` in place of an address elsewhere."""
-    parts = urlsplit(place)
-    is_own = place.startswith("/") and not place.startswith(("//", "/\\")) and not parts.scheme and not parts.netloc
-    return place if is_own and parts.path != PATH else "/"
+    if not place.startswith("/") or place.startswith(("//", "/\\")):
+        return "/"
+    try:
+        parts = urlsplit(place)
+    except ValueError:
+        return "/"
+    return place if not parts.scheme and not parts.netloc and parts.path != PATH else "/"
 
 
 async def _fields(request: Request) -> dict[str, str]:
