@@ -100,7 +100,13 @@ class Poller:
             return f"a server answered {error.response.status_code} to the request for its metrics"
         except httpx.HTTPError as error:
             return f"a server does not answer to HTTP ({type(error).__name__})"
-        sample, values = await asyncio.to_thread(self._digest, texts)
+        except (httpx.InvalidURL, ValueError):
+            return "the address of a server is not valid"
+        try:
+            sample, values = await asyncio.to_thread(self._digest, texts)
+        except (KeyError, ValueError):
+            # Something else listens at the address, or the server is of another version.
+            return "a server answered the request for its metrics with something else"
         self.history.add(sample, values)
         return None
 
