@@ -98,3 +98,9 @@ def test_the_form_takes_a_way_back_that_is_no_address(http: httpx.Client) -> Non
     for place in ("//[", "//evil.example", "/\\evil.example", "/\t/evil.example", "https://evil.example"):
         answer = http.get("/sign-in", params={"next": place})
         assert answer.status_code == 200 and 'name="next" value="/"' in answer.text
+
+
+def test_a_page_that_does_not_exist_is_plain_text(http: httpx.Client) -> None:
+    answer = http.get("/nothing/here")
+    assert answer.status_code == 404 and answer.text == "there is no such page"
+    assert "set-cookie" not in answer.headers
