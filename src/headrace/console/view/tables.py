@@ -125,9 +125,10 @@ class PagedTable:
         pagination = dict(self.table.pagination)
         if first_page:
             pagination["page"] = 1
-        per_page = min(100, int(pagination["rowsPerPage"]) or 100)
+        # A browser may send anything, and each row may be a call to the broker.
+        per_page = min(100, max(0, int(pagination["rowsPerPage"])) or 100)
         order = PageOrder(
-            (int(pagination["page"]) - 1) * per_page,
+            max(0, int(pagination["page"]) - 1) * per_page,
             per_page,
             str(pagination["sortBy"]),
             bool(pagination["descending"]),
