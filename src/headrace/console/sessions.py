@@ -23,6 +23,7 @@ from headrace.core.rights import Caller, Right
 
 IDLE_SECONDS: Final = 12 * 3600.0
 SESSIONS_MAX: Final = 200
+TOKEN_CHARACTERS_MAX: Final = 500
 # How long a call of a page tries to reach the broker before the page says that it cannot.
 CALL_SECONDS: Final = 8.0
 # A page that shows samples only does not call the broker: its token is checked this often.
@@ -87,12 +88,18 @@ class Sessions:
 
     async def sign_in(self, token: str) -> Session:
         """A new session; raises what the broker says about the token."""
+        if len(token) > TOKEN_CHARACTERS_MAX or not (token.isascii() and token.isprintable()):
+            # gRPC refuses to send it, which looks as if no server answered.
+            raise Unauthenticated("this is not a token")
         # An empty token, not None: the token in the environment of the console is not for those who open it.
         client = aio.connect(
             self._settings.url, token, root_certificates=self._settings.ca, timeout_seconds=CALL_SECONDS
         )
         try:
             identity = await client.whoami()
+            if identity.token_id is None and not self._allow_anonymous:
+                # It would accept any text as a token, from everybody who can reach the console.
+                raise Unauthenticated("the server has no tokens yet, and others can reach this console")
         except HeadraceError:
             await client.close()
             raise
@@ -128,12 +135,15 @@ class Sessions:
             return
         session.checked_at = time.monotonic()
         try:
-            await session.client.whoami()
+            identity = await session.client.whoami()
         except (Unauthenticated, Closed):
             raise
         except HeadraceError:
             # It does not answer: nothing is known about the token.
             return
+        if identity.token_id != session.caller.token_id:
+            # The last token was revoked: the server now accepts any text.
+            raise Unauthenticated("the token was revoked")
 
     def end(self, session: Session) -> None:
         """Sign out: calls of pages that are still open are refused."""
