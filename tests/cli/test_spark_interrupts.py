@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from headrace.cli.spark_interrupts import Filter
+from headrace.cli.spark_interrupts import NoiseFilter
 from tests.cli.processes import PATIENCE_SECONDS
 
 HARMLESS = b"""Traceback (most recent call last):
@@ -34,7 +34,7 @@ OF_OTHERS = HARMLESS.replace(b"pyspark", b"mine")
     ],
 )
 def test_only_harmless_tracebacks_of_spark_are_left_out(text: bytes, expected: bytes) -> None:
-    filter = Filter()
+    filter = NoiseFilter()
     printed = b"".join(filter.passed(line) for line in text.splitlines(keepends=True)) + filter.rest()
     assert printed == expected
 

@@ -12,10 +12,10 @@ from headrace.core.errors import InvalidInput, MessagesLost
 from headrace.spark.reader import stream_offsets
 from headrace.spark.reader.data_loss import DataLoss, kept_of
 from headrace.spark.reader.rate_limit import waiting, within_bytes, within_messages
-from headrace.spark.reader.splits import Range, Ranges, Split, TopicPartition, ranges_between, split
+from headrace.spark.reader.splits import PartitionKey, Range, Ranges, Split, ranges_between, split
 
 PROPERTY = settings(deadline=None, derandomize=True)
-PLACES = [TopicPartition(7, "orders", partition) for partition in range(10)]
+PLACES = [PartitionKey(7, "orders", partition) for partition in range(10)]
 RANGES = st.dictionaries(st.sampled_from(PLACES), st.tuples(st.integers(0, 50), st.integers(1, 200))).map(
     lambda given: {partition: (start, start + count) for partition, (start, count) in sorted(given.items())}
 )
@@ -95,7 +95,7 @@ def test_more_partitions_than_messages_take_turns() -> None:
 def test_bytes_are_shared_out_by_what_waits() -> None:
     asked = []
 
-    def messages_within(place: TopicPartition, start: int, end: int, bytes_max: int) -> int:
+    def messages_within(place: PartitionKey, start: int, end: int, bytes_max: int) -> int:
         asked.append((place.partition, start, end, bytes_max))
         return bytes_max // 10
 
@@ -141,7 +141,7 @@ def test_losses_name_every_range_or_are_counted(caplog: pytest.LogCaptureFixture
     losses.face(fails=False)
     assert f"skipped 15 messages of topic 'orders' that were deleted before they were read: {shown}" in caplog.text
     DataLoss({}).face(fails=True)
-    two = DataLoss({PLACES[0]: (0, 1), TopicPartition(8, "sales", 0): (0, 2)})
+    two = DataLoss({PLACES[0]: (0, 1), PartitionKey(8, "sales", 0): (0, 2)})
     with pytest.raises(MessagesLost, match="topic 'sales' partition 0: 2 messages"):
         two.face(fails=True)
 
@@ -149,7 +149,7 @@ def test_losses_name_every_range_or_are_counted(caplog: pytest.LogCaptureFixture
 @PROPERTY
 @given(st.dictionaries(st.tuples(st.integers(0, 3), st.integers(0, 300)), st.integers(0, 1 << 62)))
 def test_equal_offsets_have_one_text(offsets: dict[tuple[int, int], int]) -> None:
-    places = {TopicPartition(topic, f"topic {topic}", partition): at for (topic, partition), at in offsets.items()}
+    places = {PartitionKey(topic, f"topic {topic}", partition): at for (topic, partition), at in offsets.items()}
     text = json.dumps(stream_offsets.encode(places))
     again = json.dumps(stream_offsets.encode(dict(reversed(places.items()))))
     assert text == again
@@ -158,7 +158,7 @@ def test_equal_offsets_have_one_text(offsets: dict[tuple[int, int], int]) -> Non
 
 def test_a_checkpoint_of_version_1_is_read() -> None:
     found = stream_offsets.decode({"version": 1, "topic": "orders", "offsets": {"0": 3}})
-    assert found == {TopicPartition(stream_offsets.UNKNOWN_ID, "orders", 0): 3}
+    assert found == {PartitionKey(stream_offsets.UNKNOWN_ID, "orders", 0): 3}
 
 
 @pytest.mark.parametrize("checkpoint", [{"version": 3, "topics": {}}, {}])

@@ -6,10 +6,10 @@ import json
 from types import SimpleNamespace
 
 from headrace.spark import MessagesBehind, messages_behind
-from headrace.spark.reader.splits import Offsets, TopicPartition
+from headrace.spark.reader.splits import Offsets, PartitionKey
 from headrace.spark.reader.stream_offsets import encode
 
-ORDERS, SALES = TopicPartition(3, "orders", 0), TopicPartition(4, "sales", 0)
+ORDERS, SALES = PartitionKey(3, "orders", 0), PartitionKey(4, "sales", 0)
 
 
 def source(end: Offsets, latest: Offsets) -> SimpleNamespace:

@@ -13,7 +13,7 @@ from headrace.client import Client, connect
 from headrace.spark.connection import Connection
 from headrace.spark.reader import split_reader as reading
 from headrace.spark.reader.split_reader import SplitReader
-from headrace.spark.reader.splits import Range, Split, TopicPartition
+from headrace.spark.reader.splits import PartitionKey, Range, Split
 from headrace.spark.schema import read_schema
 from tests.server_process import ServerProcess
 
@@ -46,7 +46,7 @@ def test_a_server_that_goes_in_the_middle_loses_nothing(
     monkeypatch.setattr(reading, "_BATCH_BYTES", len(VALUE))
     schema = to_arrow_schema(read_schema(["offset", "value"]), timezone="UTC")
     reader = SplitReader(Connection(server.url), schema, decode=True, fail_on_data_loss=True)
-    batches = reader.read(Split((Range(TopicPartition(client.describe_topic("orders").id, "orders", 0), 0, ROWS),)))
+    batches = reader.read(Split((Range(PartitionKey(client.describe_topic("orders").id, "orders", 0), 0, ROWS),)))
     offsets = next(batches).column("offset").to_pylist()
     (server.kill if way == "killed" else server.stop)()
     server.start()

@@ -18,7 +18,7 @@ from headrace.client import Client
 from headrace.core.errors import InvalidInput, MessagesLost
 from headrace.spark.options import read_options
 from headrace.spark.reader import split_reader as split_reading
-from headrace.spark.reader.splits import Range, Split, TopicPartition
+from headrace.spark.reader.splits import PartitionKey, Range, Split
 from headrace.spark.reader.stream_reader import StreamReader
 from headrace.spark.schema import read_schema
 from tests.spark.conftest import AdvancingClock
@@ -61,7 +61,7 @@ def planned(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) ->
 
 
 def one(client: Client, topic: str, start: int, end: int) -> Split:
-    return Split((Range(TopicPartition(client.describe_topic(topic).id, topic, 0), start, end),))
+    return Split((Range(PartitionKey(client.describe_topic(topic).id, topic, 0), start, end),))
 
 
 @pytest.fixture
@@ -489,7 +489,7 @@ def test_many_partitions_are_read_in_one_request(
 
     monkeypatch.setattr(Client, "scan_ranges", counted)
     topic_id = client.describe_topic(topic).id
-    places = [TopicPartition(topic_id, topic, partition) for partition in range(40)]
+    places = [PartitionKey(topic_id, topic, partition) for partition in range(40)]
     split = Split((*(Range(place, 5, 15) for place in places), Range(places[-1], 15, 18)))
     rows = [
         (row["partition"], row["offset"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from headrace.wire.attention import RULES, Finding, Place, Snapshot, attention
+from headrace.wire.attention import RULES, Concern, ConcernPlace, Snapshot, attention
 from headrace.wire.metrics import METRICS, Sample
 
 ALERTS = Path(__file__).parents[2] / "packaging" / "prometheus" / "alerts.yaml"
@@ -32,7 +32,7 @@ def history(minutes: int, value: Callable[[int], dict[str, Any]]) -> list[Snapsh
     return [snapshot(NOW - 60 * (minutes - at), **value(at)) for at in range(minutes + 1)]
 
 
-def found(*snapshots: Snapshot) -> list[tuple[str, Place]]:
+def found(*snapshots: Snapshot) -> list[tuple[str, ConcernPlace]]:
     return [(finding.rule, finding.place) for finding in attention(snapshots)]
 
 
@@ -53,19 +53,21 @@ def test_nothing_is_wrong_with_a_healthy_server_or_none() -> None:
 @pytest.mark.parametrize(
     ("metric", "labels", "rule", "place"),
     [
-        ("topic_failing", {"topic": "orders"}, "topic_failing", Place("topic", "orders")),
-        ("damaged_segments", {"topic": "orders"}, "damaged_segment", Place("topic", "orders")),
-        ("offsets_skipped", {"topic": "orders"}, "messages_lost", Place("topic", "orders")),
-        ("tokens_expiring", {}, "token_expiring", Place("tokens")),
+        ("topic_failing", {"topic": "orders"}, "topic_failing", ConcernPlace("topic", "orders")),
+        ("damaged_segments", {"topic": "orders"}, "damaged_segment", ConcernPlace("topic", "orders")),
+        ("offsets_skipped", {"topic": "orders"}, "messages_lost", ConcernPlace("topic", "orders")),
+        ("tokens_expiring", {}, "token_expiring", ConcernPlace("tokens")),
         (
             "pipeline_failed",
             {"topic": "orders", "pipeline": "land"},
             "pipeline_failed",
-            Place("pipeline", "orders", pipeline="land"),
+            ConcernPlace("pipeline", "orders", pipeline="land"),
         ),
     ],
 )
-def test_what_is_above_zero_is_found_at_its_place(metric: str, labels: dict[str, str], rule: str, place: Place) -> None:
+def test_what_is_above_zero_is_found_at_its_place(
+    metric: str, labels: dict[str, str], rule: str, place: ConcernPlace
+) -> None:
     wrong: dict[str, Any] = {metric: (labels, 3)}
     right: dict[str, Any] = {metric: (labels, 0)}
     assert found(snapshot(NOW, **wrong)) == [(rule, place)]
@@ -74,8 +76,8 @@ def test_what_is_above_zero_is_found_at_its_place(metric: str, labels: dict[str,
 
 def test_a_finding_says_what_is_wrong_and_what_to_do() -> None:
     (finding,) = attention([snapshot(damaged_segments=({"topic": "orders"}, 2))])
-    assert finding == Finding(
-        "damaged_segment", "critical", Place("topic", "orders"), "2 segments are damaged", finding.advice
+    assert finding == Concern(
+        "damaged_segment", "critical", ConcernPlace("topic", "orders"), "2 segments are damaged", finding.advice
     )
     assert "headrace doctor" in finding.advice
 
@@ -114,7 +116,7 @@ def lagging(seconds: float, per_minute: float) -> Callable[[int], dict[str, Samp
 
 
 def test_a_group_that_falls_behind_is_found() -> None:
-    assert found(*history(15, lagging(600, 10))) == [("lag_growing", Place("group", "orders", "billing"))]
+    assert found(*history(15, lagging(600, 10))) == [("lag_growing", ConcernPlace("group", "orders", "billing"))]
     (finding,) = attention(history(15, lagging(600, 10)))
     assert finding.problem == "1,150 messages behind, 10 minutes, and falling behind"
     assert found(*history(15, lagging(600, -10))) == [], "it catches up"
@@ -125,7 +127,9 @@ def test_a_group_that_falls_behind_is_found() -> None:
 
 def test_of_several_servers_the_largest_value_counts() -> None:
     labels = {"topic": "orders"}
-    assert found(snapshot(topic_failing=[(labels, 1), (labels, 0)])) == [("topic_failing", Place("topic", "orders"))]
+    assert found(snapshot(topic_failing=[(labels, 1), (labels, 0)])) == [
+        ("topic_failing", ConcernPlace("topic", "orders"))
+    ]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)

@@ -40,7 +40,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerOptions:
     """The options that name the server and the caller."""
 
     url: Annotated[

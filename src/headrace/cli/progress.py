@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 
-class Progress(Protocol):
+class ProgressLine(Protocol):
     """Notified of progress: how many more things, and how far that is in the unit of the total."""
 
     def advance(self, things: int, amount: int) -> None: ...
@@ -47,7 +47,7 @@ class _Bar:
 
 
 @contextmanager
-def progress(description: str, total: int | None, noun: str, is_shown: bool) -> Iterator[Progress]:
+def progress(description: str, total: int | None, noun: str, is_shown: bool) -> Iterator[ProgressLine]:
     """A bar for the time of the block, if someone can see it and it is in nobody's way."""
     if not is_shown or not sys.stderr.isatty():
         yield _NoProgress()

@@ -118,7 +118,7 @@ def filtered_stderr() -> Iterator[None]:
 
 def _pump(source: int, target: int) -> None:
     """Pass on what is worth reading, line by line, until all writers have ended."""
-    filter = Filter()
+    filter = NoiseFilter()
     with os.fdopen(source, "rb", buffering=0) as lines:
         rest = b""
         while chunk := lines.read(1 << 16):
@@ -140,7 +140,7 @@ def _write(target: int, text: bytes) -> None:
         text = text[os.write(target, text) :]
 
 
-class Filter:
+class NoiseFilter:
     """Holds a traceback back until its last line says whether it matters. Pure."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.cli.exits import Exit, Failure
-from headrace.cli.options import Server
+from headrace.cli.options import ServerOptions
 from headrace.core.descriptions import NewToken, TokenDescription
 from headrace.core.errors import HeadraceError
 
@@ -43,7 +43,7 @@ class Tokens(Protocol):
 
 
 @contextmanager
-def opened(server: Server, store: str, audit_log: str = "") -> Iterator[Tokens]:
+def opened(server: ServerOptions, store: str, audit_log: str = "") -> Iterator[Tokens]:
     """The tokens of the server that `--url` or `--profile` names, else of a store."""
     if server.is_named:
         with server.connected() as client:

@@ -25,7 +25,7 @@ from headrace.client.consumer.prefetch import Prefetch
 from headrace.client.consumer.scan import read_batch, read_decoded, scan
 from headrace.client.consumer.start import Start, parse_start, positions_at
 from headrace.client.consumer.table import table_of
-from headrace.client.consumer.topics_consumer import SeveralTopics, Topics, TopicsConsumer, check_several
+from headrace.client.consumer.topics_consumer import SeveralTopics, TopicChoice, TopicsConsumer, check_several
 from headrace.client.producer.producer import Producer
 from headrace.client.producer.staging import stage_batches
 from headrace.client.retry import Calls
@@ -373,7 +373,7 @@ class Client:
         if isinstance(topic, str) and pattern is None:
             one = group, start, member_id, consumer_index, partitions
             return Consumer(self._transport, topic, settings, *one, callbacks)
-        topics = Topics.of([topic] if isinstance(topic, str) else topic, pattern)
+        topics = TopicChoice.of([topic] if isinstance(topic, str) else topic, pattern)
         check_several(partitions, consumer_index)
         return TopicsConsumer(self._transport, topics, settings, group, start, member_id, callbacks)
 

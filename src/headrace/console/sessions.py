@@ -31,7 +31,7 @@ CHECK_SECONDS: Final = 5.0
 
 
 @dataclass
-class Session:
+class SignedIn:
     """Somebody who is signed in."""
 
     id: str
@@ -71,11 +71,11 @@ class Sessions:
     def __init__(self, settings: ConsoleSettings, allow_anonymous: bool) -> None:
         self._settings = settings
         self._allow_anonymous = allow_anonymous
-        self._by_id: dict[str, Session] = {}
-        self._anonymous: Session | None = None
+        self._by_id: dict[str, SignedIn] = {}
+        self._anonymous: SignedIn | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
-    def find(self, session_id: str | None) -> Session | None:
+    def find(self, session_id: str | None) -> SignedIn | None:
         """The session of an id, if it has not ended."""
         session = self._by_id.get(session_id or "")
         if session is None:
@@ -86,7 +86,7 @@ class Sessions:
         session.used_at = time.monotonic()
         return session
 
-    async def sign_in(self, token: str) -> Session:
+    async def sign_in(self, token: str) -> SignedIn:
         """A new session; raises what the broker says about the token."""
         if len(token) > TOKEN_CHARACTERS_MAX or not (token.isascii() and token.isprintable()):
             # gRPC refuses to send it, which looks as if no server answered.
@@ -104,13 +104,13 @@ class Sessions:
             await client.close()
             raise
         caller = Caller(identity.name, identity.grants, identity.token_id, identity.expires_us)
-        session = Session(secrets.token_urlsafe(32), caller, client, token)
+        session = SignedIn(secrets.token_urlsafe(32), caller, client, token)
         while len(self._by_id) >= SESSIONS_MAX:
             self.end(min(self._by_id.values(), key=lambda each: each.used_at))
         self._by_id[session.id] = session
         return session
 
-    async def sign_in_without_token(self) -> Session | None:
+    async def sign_in_without_token(self) -> SignedIn | None:
         """A session without a token, where the broker needs none and only this machine can reach the console."""
         if not self._allow_anonymous:
             return None
@@ -127,7 +127,7 @@ class Sessions:
             return None
         return self._anonymous
 
-    async def check(self, session: Session) -> None:
+    async def check(self, session: SignedIn) -> None:
         """Raise Closed if a session has ended, and Unauthenticated if its token has; asks the broker now and then."""
         if session.is_over:
             raise Closed("the session")
@@ -145,7 +145,7 @@ class Sessions:
             # The last token was revoked: the server now accepts any text.
             raise Unauthenticated("the token was revoked")
 
-    def end(self, session: Session) -> None:
+    def end(self, session: SignedIn) -> None:
         """Sign out: calls of pages that are still open are refused."""
         self._by_id.pop(session.id, None)
         if not session.is_over:
@@ -154,7 +154,7 @@ class Sessions:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    def sign_out(self, session: Session) -> None:
+    def sign_out(self, session: SignedIn) -> None:
         """End a session, unless it is the one that all without a token share."""
         if session is not self._anonymous:
             self.end(session)
@@ -165,6 +165,6 @@ class Sessions:
             self.end(session)
         await asyncio.gather(*self._closing, return_exceptions=True)
 
-    def reader_of_all(self) -> Session | None:
+    def reader_of_all(self) -> SignedIn | None:
         """A session whose token may read the metrics."""
         return next((each for each in self._by_id.values() if each.sees_all), None)

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.requests import HTTPConnection
 
 from headrace.console.monitor.poller import Poller
-from headrace.console.sessions import IDLE_SECONDS, Session, Sessions
+from headrace.console.sessions import IDLE_SECONDS, Sessions, SignedIn
 from headrace.core.errors import AccessDenied, HeadraceError
 
 PATH: Final = "/sign-in"
@@ -64,11 +64,11 @@ class SignIn:
         # Browsers share cookies between the ports of a host.
         self._cookie = f"headrace_console_{port}"
 
-    def session_of(self, connection: HTTPConnection) -> Session | None:
+    def session_of(self, connection: HTTPConnection) -> SignedIn | None:
         """The session of a request."""
         return self._sessions.find(connection.cookies.get(self._cookie))
 
-    async def admit(self, request: Request) -> Session | Response:
+    async def admit(self, request: Request) -> SignedIn | Response:
         """The session of a request for a page, or where the browser goes to get one."""
         session = self.session_of(request)
         if session is not None:
@@ -118,7 +118,7 @@ class SignIn:
             answer.delete_cookie(self._cookie)
             return answer
 
-    def _entered(self, session: Session, place: str) -> Response:
+    def _entered(self, session: SignedIn, place: str) -> Response:
         answer = RedirectResponse(_own_path(place), 303)
         answer.set_cookie(
             self._cookie, session.id, max_age=int(IDLE_SECONDS), httponly=True, samesite="strict", secure=self._is_tls

@@ -23,7 +23,7 @@ from headrace.core.names import check_group_name, check_id, check_topic_name, to
 from headrace.core.positions import EARLIEST, LATEST, PerPartition, Position, parse_position, parse_time
 from headrace.core.settings import TopicSettings
 from headrace.spark.connection import Connection, default_url
-from headrace.spark.reader.subscription import Subscription, check_pattern
+from headrace.spark.reader.topic_selection import TopicSelection, check_pattern
 from headrace.spark.schema import METADATA, READ_COLUMNS, Metadata
 
 Delivery = Literal["exactly-once", "at-least-once"]
@@ -89,7 +89,7 @@ class ReadOptions:
     """
 
     connection: Connection
-    subscription: Subscription
+    subscription: TopicSelection
     columns: tuple[str, ...]
     decode: bool
     start: Position | None
@@ -143,7 +143,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     group, connection = options.text("group"), options.connection()
     return ReadOptions(
         connection=connection,
-        subscription=Subscription(
+        subscription=TopicSelection(
             connection, _topics(topic), None if pattern is None else check_pattern("topicPattern", pattern)
         ),
         columns=_columns(options.text("columns")),

@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.reader import stream_offsets
-from headrace.spark.reader.splits import TopicPartition
+from headrace.spark.reader.splits import PartitionKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def messages_behind(progress: Any) -> MessagesBehind | None:
     return MessagesBehind(sum(counts), min(counts), max(counts), sum(counts) / len(counts), by_topic)
 
 
-def _behind(source: Any) -> Iterable[tuple[TopicPartition, int]]:
+def _behind(source: Any) -> Iterable[tuple[PartitionKey, int]]:
     try:
         end = stream_offsets.decode(json.loads(source.endOffset))
         latest = stream_offsets.decode(json.loads(source.latestOffset))

@@ -40,7 +40,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ConcernPlace:
     """Where something is wrong: the kind of place, and the names that lead to it."""
 
     kind: PlaceKind
@@ -50,18 +50,18 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Concern:
     """Something that needs attention: what is wrong where, and a sentence on what to do."""
 
     rule: str
     severity: Severity
-    place: Place
+    place: ConcernPlace
     problem: str
     advice: str
 
 
 # Where a rule holds, and what is wrong there.
-Judge = Callable[[Sequence[Snapshot]], Iterable[tuple[Place, str]]]
+Judge = Callable[[Sequence[Snapshot]], Iterable[tuple[ConcernPlace, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,12 @@ class Rule:
     judge: Judge
 
 
-def attention(snapshots: Sequence[Snapshot]) -> list[Finding]:
+def attention(snapshots: Sequence[Snapshot]) -> list[Concern]:
     """What needs attention now, the most severe first; snapshots are in the order of time."""
     if not snapshots:
         return []
     found = [
-        Finding(rule.name, rule.severity, place, problem, rule.advice)
+        Concern(rule.name, rule.severity, place, problem, rule.advice)
         for rule in RULES
         for place, problem in rule.judge(snapshots)
     ]
@@ -101,14 +101,14 @@ def _values(snapshot: Snapshot, metric: str) -> dict[Labels, float]:
     return values
 
 
-def _place(kind: PlaceKind, labels: Labels) -> Place:
-    return Place(kind, **dict(labels))
+def _place(kind: PlaceKind, labels: Labels) -> ConcernPlace:
+    return ConcernPlace(kind, **dict(labels))
 
 
 def _above_zero(metric: str, kind: PlaceKind, problem: str) -> Judge:
     """Holds wherever a metric is above 0; `problem` has a place for the number."""
 
-    def judge(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Place, str]]:
+    def judge(snapshots: Sequence[Snapshot]) -> Iterator[tuple[ConcernPlace, str]]:
         for labels, value in _values(snapshots[-1], metric).items():
             if value > 0:
                 yield _place(kind, labels), problem.format(int(value))
@@ -116,7 +116,7 @@ def _above_zero(metric: str, kind: PlaceKind, problem: str) -> Judge:
     return judge
 
 
-def _growing_lag(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Place, str]]:
+def _growing_lag(snapshots: Sequence[Snapshot]) -> Iterator[tuple[ConcernPlace, str]]:
     lags = _within(snapshots, "headrace_group_lag_messages", LAG_WINDOW_SECONDS)
     for labels, seconds in _values(snapshots[-1], "headrace_group_lag_seconds").items():
         trend = _trend(lags, labels) if seconds > LAG_SECONDS_MIN else None
@@ -125,18 +125,18 @@ def _growing_lag(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Place, str]]:
             yield _place("group", labels), f"{trend.last:,.0f} messages behind, {minutes} minutes, and falling behind"
 
 
-def _filling_disk(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Place, str]]:
+def _filling_disk(snapshots: Sequence[Snapshot]) -> Iterator[tuple[ConcernPlace, str]]:
     trend = _trend(_within(snapshots, "headrace_disk_free_bytes", DISK_WINDOW_SECONDS), ())
     if trend is not None and trend.slope < 0 and trend.fitted + trend.slope * DISK_HORIZON_SECONDS < 0:
         hours = max(0.0, trend.fitted / -trend.slope / 3600)
-        yield Place("store"), f"at its present rate the disk is full in {hours:.1f} hours"
+        yield ConcernPlace("store"), f"at its present rate the disk is full in {hours:.1f} hours"
 
 
-def _almost_full_disk(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Place, str]]:
+def _almost_full_disk(snapshots: Sequence[Snapshot]) -> Iterator[tuple[ConcernPlace, str]]:
     free = _values(snapshots[-1], "headrace_disk_free_bytes").get(())
     size = _values(snapshots[-1], "headrace_disk_size_bytes").get(())
     if free is not None and size and free < DISK_FREE_SHARE_MIN * size:
-        yield Place("store"), f"{free / size:.1%} of the disk is free"
+        yield ConcernPlace("store"), f"{free / size:.1%} of the disk is free"
 
 
 @dataclass(frozen=True, slots=True)

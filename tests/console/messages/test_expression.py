@@ -9,32 +9,32 @@ from headrace.console.messages.expression import (
     Comparison,
     Contains,
     Every,
-    Field,
+    FieldPath,
     Not,
     parse,
 )
 from headrace.core.errors import InvalidInput
 
-AMOUNT = Field("value", ("amount",))
+AMOUNT = FieldPath("value", ("amount",))
 
 
 def test_comparisons() -> None:
     assert parse("value.amount > 100") == Comparison(AMOUNT, ">", 100.0)
     assert parse("-1.5 <= value.amount") == Comparison(AMOUNT, ">=", -1.5)
-    assert parse('value["a b"].c == "x"') == Comparison(Field("value", ("a b", "c")), "==", "x")
-    assert parse("attributes.kind != 'sale'") == Comparison(Field("attributes", ("kind",)), "!=", "sale")
-    assert parse("value.error == None") == Comparison(Field("value", ("error",)), "==", None)
-    assert parse("value.paid") == Comparison(Field("value", ("paid",)), "==", True)
+    assert parse('value["a b"].c == "x"') == Comparison(FieldPath("value", ("a b", "c")), "==", "x")
+    assert parse("attributes.kind != 'sale'") == Comparison(FieldPath("attributes", ("kind",)), "!=", "sale")
+    assert parse("value.error == None") == Comparison(FieldPath("value", ("error",)), "==", None)
+    assert parse("value.paid") == Comparison(FieldPath("value", ("paid",)), "==", True)
 
 
 def test_composition() -> None:
-    big, first = Comparison(AMOUNT, ">", 1.0), Comparison(Field("partition"), "==", 0.0)
+    big, first = Comparison(AMOUNT, ">", 1.0), Comparison(FieldPath("partition"), "==", 0.0)
     assert parse("value.amount > 1 and partition == 0") == Every((big, first))
     assert parse("not (value.amount > 1 or partition == 0)") == Not(AnyOf((big, first)))
     assert parse("1 < value.amount < 9") == Every((big, Comparison(AMOUNT, "<", 9.0)))
-    assert parse("'x' in value") == Contains(Field("value"), "x")
-    assert parse("'x' not in key") == Not(Contains(Field("key"), "x"))
-    country = Field("value", ("country",))
+    assert parse("'x' in value") == Contains(FieldPath("value"), "x")
+    assert parse("'x' not in key") == Not(Contains(FieldPath("key"), "x"))
+    country = FieldPath("value", ("country",))
     choice = AnyOf((Comparison(country, "==", "DE"), Comparison(country, "==", "FR")))
     assert parse("value.country in ('DE', 'FR')") == choice
 

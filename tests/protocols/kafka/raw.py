@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, Self
 
-from headrace.protocols.kafka.messages.reader import Reader
+from headrace.protocols.kafka.messages.reader import FieldReader
 from headrace.protocols.kafka.messages.schema import request_schema, response_schema
 from headrace.protocols.kafka.messages.writer import Writer
 
@@ -40,7 +40,7 @@ class RawClient:
     def answer(self, correlation_id: int = -1, version: int | None = None) -> SimpleNamespace:
         """The next answer, which must be to the request of this number."""
         (size,) = struct.unpack(">i", self.receive(4))
-        reader = Reader(memoryview(self.receive(size)))
+        reader = FieldReader(memoryview(self.receive(size)))
         number = reader.number("int32")
         assert correlation_id in (-1, number)
         api_key, asked = self._asked[number]

@@ -11,7 +11,7 @@ import typer
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.listen_address import parse_address
 from headrace.cli.option_groups import with_option_groups
-from headrace.cli.options import Server
+from headrace.cli.options import ServerOptions
 from headrace.cli.output import print_line
 from headrace.core.errors import InvalidInput
 
@@ -49,7 +49,7 @@ def console(
         float, typer.Option(help="Time between two samples for the charts.", min=0.2, max=300.0, metavar="SECONDS")
     ] = 5.0,
     parent: Annotated[int | None, typer.Option(help="End with this process.", metavar="PID", hidden=True)] = None,
-    server: Server,
+    server: ServerOptions,
 ) -> None:
     """Run the console: topics, messages, groups and charts in a browser, until SIGTERM or Ctrl-C."""
     host, port = parse_address(http)

@@ -14,7 +14,7 @@ from headrace.cli.completion import complete_groups, complete_topics
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.messages.positions import parse_from
 from headrace.cli.option_groups import with_option_groups
-from headrace.cli.options import Server
+from headrace.cli.options import ServerOptions
 
 DEFAULT_FORMAT: Final = "{value}"
 FIELDS: Final = (
@@ -92,7 +92,7 @@ def consume(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print each message as JSON on a line; `produce --json` reads it back.")
     ] = False,
-    server: Server,
+    server: ServerOptions,
 ) -> None:
     """Print the messages of topics. With --follow, wait for new messages too."""
     place = parse_from(begin) if begin is not None else None
@@ -106,14 +106,14 @@ def consume(
         raise Failure(Exit.USAGE, f"--to cannot be combined with {other}, which reads on")
     if on_undecodable not in ("raise", "raw", "skip"):
         raise Failure(Exit.USAGE, f"--on-undecodable is {on_undecodable!r}: it must be raise, raw or skip")
-    from headrace.cli.messages.consumption import Wanted, print_messages
-    from headrace.cli.messages.filters import Filter
+    from headrace.cli.messages.consumption import PrintRequest, print_messages
+    from headrace.cli.messages.filters import MessageFilter
     from headrace.cli.messages.formats import parse_format
     from headrace.client.consumer.decode import check_on_undecodable
 
-    filter = Filter(None if key is None else key.encode(errors="surrogateescape"), grep)
+    filter = MessageFilter(None if key is None else key.encode(errors="surrogateescape"), grep)
     filter.check()
-    wanted = Wanted(
+    wanted = PrintRequest(
         tuple(dict.fromkeys(topics)),
         group,
         place,

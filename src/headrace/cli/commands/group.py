@@ -10,7 +10,7 @@ from headrace.cli.completion import complete_topics
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.messages.positions import chosen_partitions, offsets_at, parse_from
 from headrace.cli.option_groups import with_option_groups
-from headrace.cli.options import Group, Json, Server, Yes, confirm
+from headrace.cli.options import Group, Json, ServerOptions, Yes, confirm
 from headrace.cli.output import print_json, print_line, print_note, print_table, time_shown
 from headrace.core.positions import AtTime, Earliest, Latest, Position, moment, read_from
 
@@ -61,7 +61,7 @@ def create(
     ] = "earliest",
     start: Annotated[str | None, typer.Option(hidden=True, help="The old name of --from.")] = None,
     as_json: Json = False,
-    server: Server,
+    server: ServerOptions,
 ) -> None:
     """Create a group, or change the size or importance of an existing one without moving its offsets."""
     begin = begin if start is None else start
@@ -95,7 +95,7 @@ def list_groups(
     ] = None,
     *,
     as_json: Json = False,
-    server: Server,
+    server: ServerOptions,
 ) -> None:
     """List the groups of a topic, or of all topics, with their lag."""
     with server.connected() as client:
@@ -133,7 +133,7 @@ def _groups(client: Client, topic: str | None) -> list[GroupDescription]:
 
 @app.command("describe", epilog="Example: headrace group describe orders billing --json")
 @with_option_groups
-def describe(topic: Topic, group: Group, *, as_json: Json = False, server: Server) -> None:
+def describe(topic: Topic, group: Group, *, as_json: Json = False, server: ServerOptions) -> None:
     """Show a group's consumers, and its position and lag in each partition."""
     with server.connected() as client:
         found = client.describe_group(topic, group)
@@ -189,7 +189,7 @@ def seek(
         list[int] | None, typer.Option(help="Only this partition; may be repeated.", metavar="N")
     ] = None,
     as_json: Json = False,
-    server: Server,
+    server: ServerOptions,
 ) -> None:
     """Move a group, forward or back. Members that are reading continue at the new position."""
     to = parse_from(place, "the position")
@@ -212,7 +212,7 @@ def _offsets(client: Client, topic: str, to: Position, only: list[int]) -> dict[
 
 @app.command("delete")
 @with_option_groups
-def delete(topic: Topic, group: Group, *, yes: Yes = False, server: Server) -> None:
+def delete(topic: Topic, group: Group, *, yes: Yes = False, server: ServerOptions) -> None:
     """Delete a group with its offsets; messages are kept. Asks first on a terminal."""
     confirm(f"Delete group {group} of topic {topic}?", "deleting a group deletes its offsets", yes)
     with server.connected() as client:

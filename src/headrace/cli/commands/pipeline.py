@@ -20,7 +20,7 @@ import typer
 
 from headrace.cli.exits import Exit, Failure, exit_of
 from headrace.cli.option_groups import with_option_groups
-from headrace.cli.options import Json, Server
+from headrace.cli.options import Json, ServerOptions
 from headrace.cli.output import print_json, print_line, print_note, print_table, time_shown
 from headrace.core.errors import HeadraceError, InvalidInput
 
@@ -108,7 +108,7 @@ def check(file: File, master: Master = "local[*]", var: Variables = None) -> Non
 
 @app.command("list", epilog="Example: headrace pipeline list --json")
 @with_option_groups
-def list_pipelines(*, as_json: Json = False, server: Server) -> None:
+def list_pipelines(*, as_json: Json = False, server: ServerOptions) -> None:
     """List the pipelines that report to this broker: state, batch, rate, lag, dead letters and last error.
 
     A running pipeline reports every 5 seconds, from whatever machine it runs on; without a report for a minute it is

@@ -17,7 +17,7 @@ import typer
 
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.option_groups import with_option_groups
-from headrace.cli.options import Server, Topic
+from headrace.cli.options import ServerOptions, Topic
 from headrace.cli.output import print_json, print_line
 from headrace.core.limits import BATCH_ROWS_MAX, ID_CHARACTERS_MAX
 
@@ -104,7 +104,7 @@ def produce(
     as_json: Annotated[
         bool, typer.Option("--json", help="Read messages as JSON lines, and print the outcome as JSON.")
     ] = False,
-    server: Server,
+    server: ServerOptions,
 ) -> None:
     """Publish each line of files or stdin as a message."""
     is_json = (input_format or ("json" if as_json else "text")) == "json"

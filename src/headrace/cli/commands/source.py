@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.option_groups import with_option_groups
-from headrace.cli.options import Json, Server, Topic, Yes, confirm
+from headrace.cli.options import Json, ServerOptions, Topic, Yes, confirm
 from headrace.cli.output import print_json, print_line, print_table, time_shown
 
 app = typer.Typer(
@@ -27,7 +27,7 @@ def list_sources(
         int, typer.Option(help="Maximum number of sources, the most recent first.", min=1, max=100_000, metavar="N")
     ] = 1_000,
     as_json: Json = False,
-    server: Server,
+    server: ServerOptions,
 ) -> None:
     """List sources with last seqno, partition and time of last use, the most recent first."""
     with server.connected() as client:
@@ -63,7 +63,7 @@ def reset(
     ] = "",
     yes: Yes = False,
     as_json: Json = False,
-    server: Server,
+    server: ServerOptions,
 ) -> None:
     """Reset the last seqno of a source, so that its next message may have any seqno. Asks first on a terminal.
 

@@ -9,7 +9,7 @@ import typer
 
 from headrace.cli.exits import Exit
 from headrace.cli.option_groups import with_option_groups
-from headrace.cli.options import Json, Server
+from headrace.cli.options import Json, ServerOptions
 from headrace.cli.output import bytes_shown, counted, duration_shown, print_json, print_line, print_note
 
 EXAMPLES: Final = """
@@ -21,7 +21,7 @@ Examples: headrace status; headrace status --json
 
 
 @with_option_groups
-def status(*, as_json: Json = False, server: Server) -> None:
+def status(*, as_json: Json = False, server: ServerOptions) -> None:
     """Show whether a server is up, how it is doing, and what needs attention."""
     from headrace.cli.activity import groups, total
     from headrace.cli.remote.scrape import scrape

@@ -9,7 +9,7 @@ import typer
 
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.option_groups import with_option_groups
-from headrace.cli.options import Json, Server
+from headrace.cli.options import Json, ServerOptions
 from headrace.cli.output import print_json, print_line, print_note, print_table, time_shown
 from headrace.cli.topic_settings import SECONDS, parse_amount
 
@@ -27,7 +27,7 @@ DEFAULT_STORE: Final = "file:./headrace-data"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TokenStore:
     """The store whose tokens are meant, unless a server is named."""
 
     store: Annotated[str, typer.Option("--store", envvar="HEADRACE_STORE", help="URL of the store.", metavar="URL")] = (
@@ -77,9 +77,9 @@ def create(
         list[str] | None, typer.Option(help="Only with these producer ids. By default all.", metavar="PATTERN")
     ] = None,
     expires: Expires = None,
-    place: Place,
+    place: TokenStore,
     as_json: Json = False,
-    server: Server,
+    server: ServerOptions,
 ) -> None:
     """Create a token and print it once. Without rights it may do everything; * matches any characters."""
     from headrace.cli.tokens import opened
@@ -106,9 +106,9 @@ def rotate(
             help="Lifetime of the new token: 90d, 12h, 30m, 60s. By default that of the old one.", metavar="TIME"
         ),
     ] = None,
-    place: Place,
+    place: TokenStore,
     as_json: Json = False,
-    server: Server,
+    server: ServerOptions,
 ) -> None:
     """Replace a token by a new one with the same rights. The old token stays valid for the --keep time."""
     keep_seconds = parse_amount("--keep", keep, SECONDS)
@@ -134,7 +134,7 @@ def _print_new(made: NewToken, as_json: bool) -> None:
 
 @app.command("list")
 @with_option_groups
-def list_tokens(*, place: Place, as_json: Json = False, server: Server) -> None:
+def list_tokens(*, place: TokenStore, as_json: Json = False, server: ServerOptions) -> None:
     """List tokens with their rights. The secrets are never shown."""
     from headrace.cli.tokens import opened
 
@@ -168,8 +168,8 @@ def list_tokens(*, place: Place, as_json: Json = False, server: Server) -> None:
 def revoke(
     token_id: Annotated[str, typer.Argument(help="Id of the token, from `headrace token list`.", metavar="ID")],
     *,
-    place: Place,
-    server: Server,
+    place: TokenStore,
+    server: ServerOptions,
 ) -> None:
     """Revoke a token. All calls with it fail within a second, running ones too."""
     from headrace.cli.tokens import opened

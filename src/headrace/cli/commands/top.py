@@ -9,7 +9,7 @@ import typer
 
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.option_groups import with_option_groups
-from headrace.cli.options import Server
+from headrace.cli.options import ServerOptions
 from headrace.cli.output import bytes_shown, make_table, print_json_line, print_shown
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def top(
     rows: Annotated[int, typer.Option(help="At most N topics and N groups.", min=1, metavar="N")] = 20,
     once: Annotated[bool, typer.Option("--once", help="Measure once, print and end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each refresh.")] = False,
-    server: Server,
+    server: ServerOptions,
 ) -> None:
     """Watch the rates and the lag of topics and groups."""
     from headrace.cli.remote.scrape import scrape

@@ -9,7 +9,7 @@ import typer
 from headrace.cli.commands import topic_messages
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.option_groups import with_option_groups
-from headrace.cli.options import Json, Server, Topic, Yes, confirm
+from headrace.cli.options import Json, ServerOptions, Topic, Yes, confirm
 from headrace.cli.output import bytes_shown, counted, print_json, print_line, print_table, time_shown
 from headrace.cli.topic_settings import SettingsGiven
 
@@ -25,7 +25,7 @@ app = typer.Typer(
 
 @app.command("create", epilog="Example: headrace topic create orders --partitions 8 --retention 7d")
 @with_option_groups
-def create(topic: Topic, *, settings: SettingsGiven, as_json: Json = False, server: Server) -> None:
+def create(topic: Topic, *, settings: SettingsGiven, as_json: Json = False, server: ServerOptions) -> None:
     """Create a topic.
 
     If it exists, missing partitions are added (which moves keys) and nothing else changes. Fewer partitions or other
@@ -57,7 +57,7 @@ def _partitions(client: Client, topic: str) -> int | None:
 
 @app.command("list")
 @with_option_groups
-def list_topics(*, as_json: Json = False, server: Server) -> None:
+def list_topics(*, as_json: Json = False, server: ServerOptions) -> None:
     """List the topics that your token has any right on."""
     with server.connected() as client:
         names = client.list_topics()
@@ -91,7 +91,7 @@ def _described(client: Client, topic: str) -> TopicDescription | None:
 
 @app.command("describe", epilog="Example: headrace topic describe orders --json")
 @with_option_groups
-def describe(topic: Topic, *, as_json: Json = False, server: Server) -> None:
+def describe(topic: Topic, *, as_json: Json = False, server: ServerOptions) -> None:
     """Show the partitions of a topic with their offsets, and its settings, size and groups."""
     with server.connected() as client:
         found = client.describe_topic(topic)
@@ -116,7 +116,7 @@ def describe(topic: Topic, *, as_json: Json = False, server: Server) -> None:
 
 @app.command("alter", epilog="Example: headrace topic alter orders --partitions 16 --retention none")
 @with_option_groups
-def alter(topic: Topic, *, settings: SettingsGiven, as_json: Json = False, server: Server) -> None:
+def alter(topic: Topic, *, settings: SettingsGiven, as_json: Json = False, server: ServerOptions) -> None:
     """Change settings or add partitions. Adding partitions may move keys to other partitions."""
     given = settings.given()
     if settings.partitions is None and not given:
@@ -131,7 +131,7 @@ def alter(topic: Topic, *, settings: SettingsGiven, as_json: Json = False, serve
 
 @app.command("delete")
 @with_option_groups
-def delete(topic: Topic, *, yes: Yes = False, server: Server) -> None:
+def delete(topic: Topic, *, yes: Yes = False, server: ServerOptions) -> None:
     """Delete a topic with all its messages and groups, and free its disk space. Asks first on a terminal."""
     with server.connected() as client:
         if not yes:

@@ -11,11 +11,11 @@ import typer
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.messages.positions import parse_from
 from headrace.cli.option_groups import with_option_groups
-from headrace.cli.options import Json, Server, Topic, Yes, confirm
+from headrace.cli.options import Json, ServerOptions, Topic, Yes, confirm
 from headrace.cli.output import counted, print_json, print_line, print_note
 
 if TYPE_CHECKING:
-    from headrace.cli.messages.readers import Range
+    from headrace.cli.messages.readers import TopicRange
     from headrace.client import Client
 
 # How long the connection may break while messages are moved.
@@ -35,7 +35,7 @@ class Part:
         None
     )
 
-    def of(self, client: Client, topic: str) -> Range:
+    def of(self, client: Client, topic: str) -> TopicRange:
         """The offsets of a topic that are meant."""
         from headrace.cli.messages.readers import range_of
 
@@ -49,7 +49,7 @@ KeepPartitions = Annotated[
 
 
 @with_option_groups
-def purge(topic: Topic, *, yes: Yes = False, as_json: Json = False, server: Server) -> None:
+def purge(topic: Topic, *, yes: Yes = False, as_json: Json = False, server: ServerOptions) -> None:
     """Delete all messages of a topic now; its settings, groups and offsets stay. Asks first on a terminal.
 
     What an important group has not read yet is kept.
@@ -67,7 +67,7 @@ def trim(
     ],
     yes: Yes = False,
     as_json: Json = False,
-    server: Server,
+    server: ServerOptions,
 ) -> None:
     """Delete the messages written before a time, once. Asks first on a terminal.
 
@@ -77,7 +77,7 @@ def trim(
     _trim(topic, before, f"Delete the messages of topic {topic} before {before}?", yes, as_json, server)
 
 
-def _trim(topic: str, before: str | None, question: str, yes: bool, as_json: bool, server: Server) -> None:
+def _trim(topic: str, before: str | None, question: str, yes: bool, as_json: bool, server: ServerOptions) -> None:
     from datetime import UTC, datetime
 
     from headrace.core.positions import AtTime, moment
@@ -109,7 +109,7 @@ def copy(
     part: Part,
     keep_partitions: KeepPartitions = False,
     as_json: Json = False,
-    server: Server,
+    server: ServerOptions,
 ) -> None:
     """Copy messages to another topic: value, key, attributes, codec and creation time.
 
@@ -147,7 +147,7 @@ def export(
     format: Format = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
     as_json: Json = False,
-    server: Server,
+    server: ServerOptions,
 ) -> None:
     """Export messages to a file with everything they have: offset, key, attributes, times, source and codec.
 
@@ -177,7 +177,7 @@ def import_messages(
         typer.Option(help="Skip messages that an earlier import under this NAME wrote.", metavar="NAME"),
     ] = None,
     as_json: Json = False,
-    server: Server,
+    server: ServerOptions,
 ) -> None:
     """Publish the messages of a file that `topic export` wrote, or of a Parquet file with a column `value`.
 

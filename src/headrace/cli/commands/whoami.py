@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from headrace.cli.option_groups import with_option_groups
-from headrace.cli.options import Json, Server
+from headrace.cli.options import Json, ServerOptions
 from headrace.cli.output import print_json, print_line, print_table, time_shown
 
 EXAMPLES = "Example: HEADRACE_TOKEN=hr_… headrace whoami --url headrace+tls://broker:7071"
 
 
 @with_option_groups
-def whoami(*, as_json: Json = False, server: Server) -> None:
+def whoami(*, as_json: Json = False, server: ServerOptions) -> None:
     """Show the name, expiry and rights of your token."""
     from headrace.wire.descriptions import IdentityOut
 

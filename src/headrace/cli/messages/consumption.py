@@ -11,11 +11,11 @@ from typing import Final
 import pyarrow as pa
 
 from headrace.cli.exits import Enough, Exit, Failure
-from headrace.cli.messages.filters import Filter
+from headrace.cli.messages.filters import MessageFilter
 from headrace.cli.messages.formats import LineFormat, json_lines
-from headrace.cli.messages.readers import MemberReader, PartitionReader, Reader
+from headrace.cli.messages.readers import MemberReader, MessageSource, PartitionReader
 from headrace.cli.output import print_note
-from headrace.cli.progress import Progress, progress
+from headrace.cli.progress import ProgressLine, progress
 from headrace.client import Client
 from headrace.client.consumer.decode import Broken, Decoder, OnUndecodable, Packed, Passed, Piece
 from headrace.core.positions import EARLIEST, Position
@@ -24,7 +24,7 @@ _PAGE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PrintRequest:
     """What the user asked to print; `line` is the format of a message, or none for JSON."""
 
     topics: tuple[str, ...]
@@ -34,13 +34,13 @@ class Wanted:
     partitions: tuple[int, ...]
     follow: bool
     count: int | None
-    filter: Filter
+    filter: MessageFilter
     line: LineFormat | None
     decode: bool
     on_undecodable: OnUndecodable
 
 
-def print_messages(client: Client, wanted: Wanted) -> None:
+def print_messages(client: Client, wanted: PrintRequest) -> None:
     """Print the wanted messages."""
     is_shown = not sys.stdout.isatty()
     # A member that is told to end leaves its group, as after Ctrl-C.
@@ -61,7 +61,7 @@ def _interrupt(number: int, frame: object) -> None:
 class Printing:
     """Prints batches, up to the number of messages that are wanted."""
 
-    def __init__(self, wanted: Wanted, reader: Reader, bar: Progress) -> None:
+    def __init__(self, wanted: PrintRequest, reader: MessageSource, bar: ProgressLine) -> None:
         self._wanted = wanted
         self._reader = reader
         self._bar = bar
@@ -130,7 +130,7 @@ class Printing:
         return self._decoders.get(topic)
 
 
-def _reader(client: Client, wanted: Wanted) -> Reader:
+def _reader(client: Client, wanted: PrintRequest) -> MessageSource:
     if wanted.group is not None:
         return MemberReader(client, wanted.topics, wanted.group, wanted.place, wanted.follow)
     begin: Position = EARLIEST if wanted.place is None else wanted.place

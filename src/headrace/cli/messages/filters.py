@@ -13,7 +13,7 @@ from headrace.cli.exits import Exit, Failure
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class MessageFilter:
     """Conditions that all must hold; a message without a key has none that could match."""
 
     key: bytes | None = None

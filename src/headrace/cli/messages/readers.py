@@ -30,7 +30,7 @@ _TURN_SECONDS: Final = 0.1
 Delivery = tuple[str, pa.RecordBatch]
 
 
-class Reader(Protocol):
+class MessageSource(Protocol):
     """A source of messages that is notified of what was printed. `total` is how many there are, if that is known."""
 
     total: int | None
@@ -43,7 +43,7 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class TopicRange:
     """What is read of one topic: begin and end offset by partition."""
 
     topic: str
@@ -51,7 +51,7 @@ class Range:
     ends: dict[int, int]
 
 
-def range_of(client: Client, topic: str, begin: Position, to: Position | None, partitions: Sequence[int]) -> Range:
+def range_of(client: Client, topic: str, begin: Position, to: Position | None, partitions: Sequence[int]) -> TopicRange:
     """The messages of a topic between two positions; without an end, all that exist now."""
 
     def offset_at(partition: int, time_us: int) -> int:
@@ -63,10 +63,10 @@ def range_of(client: Client, topic: str, begin: Position, to: Position | None, p
     ends = {partition: end for partition, (_, end) in bounds.items()}
     if to is not None:
         ends = offsets_at(to, bounds, offset_at, topic, "--to")
-    return Range(topic, begins, ends)
+    return TopicRange(topic, begins, ends)
 
 
-def batches_of(client: Client, found: Range, limit: int) -> Iterator[pa.RecordBatch]:
+def batches_of(client: Client, found: TopicRange, limit: int) -> Iterator[pa.RecordBatch]:
     """The messages of a range as they are stored, by partition; what retention deletes meanwhile is skipped."""
     for partition, end in found.ends.items():
         offset = found.begins[partition]

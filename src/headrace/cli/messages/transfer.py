@@ -26,7 +26,7 @@ from headrace.cli.exits import Exit, Failure
 from headrace.cli.messages.formats import json_lines
 from headrace.cli.messages.lines import batches_of as lines_of
 from headrace.cli.messages.parsers import JsonParser
-from headrace.cli.messages.readers import Range, batches_of
+from headrace.cli.messages.readers import TopicRange, batches_of
 from headrace.cli.progress import progress
 from headrace.client import Client, Producer
 from headrace.core.errors import InvalidMessage
@@ -59,7 +59,7 @@ def format_of(file: Path, asked: str | None) -> str:
     return found
 
 
-def export(client: Client, found: Range, file: Path, format: str, is_overwriting: bool) -> Transferred:
+def export(client: Client, found: TopicRange, file: Path, format: str, is_overwriting: bool) -> Transferred:
     """Write the messages of a range to a new file."""
     if file.exists() and not is_overwriting:
         raise Failure(Exit.USAGE, f"{file} exists: add --overwrite to replace it")
@@ -136,7 +136,7 @@ def import_file(
     return done
 
 
-def copy(client: Client, found: Range, target: str, keeps_partitions: bool, name: str) -> Transferred:
+def copy(client: Client, found: TopicRange, target: str, keeps_partitions: bool, name: str) -> Transferred:
     """Publish the messages of a range to another topic, except those that were copied before."""
     done = Transferred()
     total = sum(max(0, end - found.begins[at]) for at, end in found.ends.items())

@@ -62,14 +62,14 @@ SeveralTopics = list[str] | tuple[str, ...] | set[str] | frozenset[str] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class TopicChoice:
     """Which topics are read: these, or those that match a pattern."""
 
     names: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
 
     @classmethod
-    def of(cls, names: Iterable[str] | None, pattern: str | None) -> Topics:
+    def of(cls, names: Iterable[str] | None, pattern: str | None) -> TopicChoice:
         """Check what a caller asks for."""
         if (names is None) == (pattern is None):
             raise InvalidInput("topic", "none" if names is None else "a list and a pattern", "give topics or a pattern")
@@ -110,7 +110,7 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
     def __init__(
         self,
         transport: Transport,
-        topics: Topics,
+        topics: TopicChoice,
         settings: ConsumerSettings,
         group: str | None = None,
         start: Start = "earliest",

@@ -41,7 +41,7 @@ _FLIPPED: Final[dict[Operator, Operator]] = {"==": "==", "!=": "!=", "<": ">", "
 
 
 @dataclass(frozen=True)
-class Field:
+class FieldPath:
     """A part of a message: a column, and for value and attributes the names that lead to it."""
 
     column: str
@@ -55,7 +55,7 @@ class Field:
 class Comparison:
     """A field compared with a literal."""
 
-    field: Field
+    field: FieldPath
     operator: Operator
     literal: Literals
 
@@ -64,7 +64,7 @@ class Comparison:
 class Contains:
     """A text within a field."""
 
-    field: Field
+    field: FieldPath
     text: str
 
 
@@ -184,7 +184,7 @@ class _Translation:
             raise self._refusal(left, 'is no text: write "text" in value, or value.country in ("DE", "FR")')
         return Contains(self._checked(self._field(right), text), text)
 
-    def _checked(self, field: Field, literal: Literals) -> Field:
+    def _checked(self, field: FieldPath, literal: Literals) -> FieldPath:
         """A column has one type; a field of JSON may have any."""
         if field.column in NUMBER_FIELDS and (isinstance(literal, str | bool)):
             raise _wrong(self._text, f"{field} is a number: compare it with one")
@@ -196,7 +196,7 @@ class _Translation:
     def _is_field(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Name | ast.Attribute | ast.Subscript)
 
-    def _field(self, node: ast.expr) -> Field:
+    def _field(self, node: ast.expr) -> FieldPath:
         names: list[str] = []
         while isinstance(node, ast.Attribute | ast.Subscript):
             if isinstance(node, ast.Attribute):
@@ -210,9 +210,9 @@ class _Translation:
             raise self._refusal(node, "is no field: fields begin with value, key, attributes, partition or offset")
         column, path = node.id, tuple(reversed(names))
         if column == "value" or (column == "attributes" and len(path) == 1):
-            return Field(column, path)
+            return FieldPath(column, path)
         if column in (*TEXT_FIELDS, *NUMBER_FIELDS) and not path:
-            return Field(column)
+            return FieldPath(column)
         known = "value, value.NAME, attributes.NAME, " + ", ".join((*TEXT_FIELDS, *NUMBER_FIELDS))
         raise _wrong(self._text, f"{ast.unparse(node)[:60]} is no field: there are {known}")
 

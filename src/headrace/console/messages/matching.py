@@ -22,7 +22,7 @@ from headrace.console.messages.expression import (
     Condition,
     Contains,
     Every,
-    Field,
+    FieldPath,
     Not,
     fields,
 )
@@ -79,7 +79,7 @@ class _Matching:
         return pc.fill_null(self.evaluate(condition), False)
 
     def _column(self, condition: Comparison | Contains) -> Any:
-        field: Field = condition.field
+        field: FieldPath = condition.field
         if field.column == "value":
             return self._json[field.path, _type_of(condition)] if field.path else self._batch.column("value")
         if field.column == "attributes":

@@ -27,7 +27,7 @@ Start = Literal["newest", "offset", "time"]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class MessageQuery:
     """Which messages a page wants: from where, of one partition or of all, and how many."""
 
     start: Start = "newest"
@@ -45,7 +45,7 @@ class Found:
     partitions_left_out: int = 0
 
 
-async def read(client: aio.AsyncClient, topic: TopicDescription, wanted: Wanted) -> Found:
+async def read(client: aio.AsyncClient, topic: TopicDescription, wanted: MessageQuery) -> Found:
     """The wanted messages: the newest first, or the oldest first from an offset or a time on."""
     partitions, left_out = _partitions(topic.offsets, wanted.partition)
     count = min(wanted.count, _fitting(topic))
@@ -80,7 +80,7 @@ def _fitting(topic: TopicDescription) -> int:
 
 
 async def _range(
-    client: aio.AsyncClient, topic: TopicDescription, partition: int, wanted: Wanted, count: int
+    client: aio.AsyncClient, topic: TopicDescription, partition: int, wanted: MessageQuery, count: int
 ) -> tuple[int, int]:
     """Where to read in a partition: the first offset, and the one behind the last."""
     start, end = topic.offsets[partition]
@@ -107,7 +107,7 @@ async def read_range(client: aio.AsyncClient, topic: str, partition: int, first:
 class Tail:
     """The newest messages of a topic, kept up to date."""
 
-    def __init__(self, topic: TopicDescription, wanted: Wanted, shown: list[Message]) -> None:
+    def __init__(self, topic: TopicDescription, wanted: MessageQuery, shown: list[Message]) -> None:
         self._name = topic.name
         self._wanted = wanted
         self._fitting = _fitting(topic)

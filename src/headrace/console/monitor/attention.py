@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from headrace.console.monitor.sample import Sample
-from headrace.wire.attention import DISK_WINDOW_SECONDS, RULES, Finding, Place, Snapshot, attention
+from headrace.wire.attention import DISK_WINDOW_SECONDS, RULES, Concern, ConcernPlace, Snapshot, attention
 
 STEP_SECONDS: Final = 60.0
 FINDINGS_MAX: Final = 20
@@ -26,7 +26,7 @@ class Attention:
 
     def __init__(self) -> None:
         self._minutes: deque[Snapshot] = deque(maxlen=int(DISK_WINDOW_SECONDS / STEP_SECONDS) + 2)
-        self._found: list[Finding] = []
+        self._found: list[Concern] = []
 
     def add(self, sample: Sample) -> None:
         """Judge a sample."""
@@ -37,12 +37,12 @@ class Attention:
 
     def findings(
         self, may_read: Callable[[str], bool], sees_all: bool, expires_us: int | None, now: float
-    ) -> list[Finding]:
+    ) -> list[Concern]:
         """What somebody sees whose token may expire."""
         found = [each for each in self._found if (may_read(each.place.topic) if each.place.topic else sees_all)]
         left = None if expires_us is None else expires_us / 1e6 - now
         if left is not None and left < TOKEN_SECONDS:
             problem = f"your own token expires in {max(0.0, left / 86_400):.1f} days"
             advice = "Have it replaced with headrace token rotate NAME, and sign in with the new one."
-            found.append(Finding("own_token_expiring", "warning", Place("tokens"), problem, advice))
+            found.append(Concern("own_token_expiring", "warning", ConcernPlace("tokens"), problem, advice))
         return found[:FINDINGS_MAX]

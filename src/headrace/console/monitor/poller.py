@@ -26,7 +26,7 @@ from headrace import aio
 from headrace.console.monitor.attention import WATCHED, Attention
 from headrace.console.monitor.history import History, Key
 from headrace.console.monitor.sample import Sample, parse
-from headrace.console.sessions import CALL_SECONDS, Session, Sessions
+from headrace.console.sessions import CALL_SECONDS, Sessions, SignedIn
 from headrace.console.settings import ConsoleSettings
 from headrace.core.descriptions import ServerDescription
 from headrace.core.errors import AccessDenied, HeadraceError, Unauthenticated
@@ -116,7 +116,7 @@ class Poller:
         self.attention.add(sample)
         return sample, self.history.values_of(sample)
 
-    async def _fetch(self, client: aio.AsyncClient, http: httpx.AsyncClient, session: Session | None) -> list[str]:
+    async def _fetch(self, client: aio.AsyncClient, http: httpx.AsyncClient, session: SignedIn | None) -> list[str]:
         """The metrics of all servers, with the token of the console or of a session."""
         token = self._settings.token if session is None else session.token
         headers = {"Authorization": f"Bearer {token}"} if token else {}

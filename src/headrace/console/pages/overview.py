@@ -14,7 +14,7 @@ from headrace.console.view.charts import Chart, range_toggle
 from headrace.console.view.frame import Frame, Visit
 from headrace.console.view.tables import LINK, Column, ShortTable
 from headrace.core.rights import Right
-from headrace.wire.attention import Finding, Place
+from headrace.wire.attention import Concern, ConcernPlace
 
 _ROWS_MAX = 8
 
@@ -68,7 +68,7 @@ class _Overview:
             self._lag = parts.Card("Largest lag")
         with parts.panel("Needs attention"):
             self._attention = ui.element("div").classes("full-width")
-        self._found: list[Finding] | None = None
+        self._found: list[Concern] | None = None
         with ui.element("div").classes("hr-grid"):
             with parts.panel("Messages per second"):
                 self._messages_chart = Chart("count")
@@ -144,7 +144,7 @@ class _Overview:
             return history.value(name)
         return sum(history.value(name, topic) for topic in topics)
 
-    def _show_attention(self, found: list[Finding]) -> None:
+    def _show_attention(self, found: list[Concern]) -> None:
         if found == self._found:
             return
         self._found = found
@@ -213,7 +213,7 @@ class _Overview:
         self._no_topics.set_visibility(not busy)
 
 
-def _named(place: Place) -> tuple[str, str | None]:
+def _named(place: ConcernPlace) -> tuple[str, str | None]:
     """How a place is called, and its page."""
     if place.kind == "group":
         return f"Group {place.group} of {place.topic}", text.group_page(place.topic, place.group)

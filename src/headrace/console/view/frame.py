@@ -17,7 +17,7 @@ from starlette.datastructures import QueryParams
 from headrace import aio
 from headrace.console.monitor.history import History
 from headrace.console.monitor.poller import Poller
-from headrace.console.sessions import Session, Sessions
+from headrace.console.sessions import Sessions, SignedIn
 from headrace.console.settings import ConsoleSettings
 from headrace.console.sign_in import PATH, SignIn
 from headrace.console.view import text
@@ -51,7 +51,7 @@ _HEAD: Final = (
 class Visit:
     """An open page: who looks at it, with which query, and its banner."""
 
-    session: Session
+    session: SignedIn
     sessions: Sessions
     poller: Poller
     settings: ConsoleSettings
@@ -158,7 +158,7 @@ class Frame:
 
         return register
 
-    def _draw(self, path: str, session: Session, request: Request) -> ui.label:
+    def _draw(self, path: str, session: SignedIn, request: Request) -> ui.label:
         ui.colors(primary="#0e6f8c", secondary="#5c6f78", accent="#0e6f8c", positive="#1b7f4d", negative="#b3261e")
         theme = ui.dark_mode({"dark": True, "light": False}.get(request.cookies.get(THEME_COOKIE, "")))
         with ui.header().classes("hr-header"):
@@ -190,7 +190,7 @@ class Frame:
         banner.set_visibility(False)
         return banner
 
-    def _search(self, session: Session) -> None:
+    def _search(self, session: SignedIn) -> None:
         async def go() -> None:
             wanted = (field.value or "").strip()
             if not wanted:
@@ -224,7 +224,7 @@ class Frame:
             ui.button("Close", on_click=dialog.close).props("flat")
         return dialog
 
-    def _account(self, session: Session, theme: ui.dark_mode) -> None:
+    def _account(self, session: SignedIn, theme: ui.dark_mode) -> None:
         def set_theme(name: str, value: bool | None) -> None:
             theme.set_value(value)
             ui.run_javascript(f"document.cookie = '{THEME_COOKIE}={name}; path=/; max-age=31536000; SameSite=Strict'")

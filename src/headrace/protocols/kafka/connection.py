@@ -27,11 +27,11 @@ from headrace.edge.access import Principal
 from headrace.edge.certificates import certificate_name
 from headrace.edge.draining import Draining
 from headrace.protocols.kafka.apis import sasl
-from headrace.protocols.kafka.apis.call import Call, Held, Parts
+from headrace.protocols.kafka.apis.call import AnswerBytes, Call, Parts
 from headrace.protocols.kafka.apis.produce import begin_produce
 from headrace.protocols.kafka.apis.table import API_VERSIONS, APIS, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from headrace.protocols.kafka.apis.versions import api_versions
-from headrace.protocols.kafka.messages.reader import BadRequest, Reader
+from headrace.protocols.kafka.messages.reader import BadRequest, FieldReader
 from headrace.protocols.kafka.messages.schema import request_schema, response_schema
 from headrace.protocols.kafka.messages.writer import Writer
 
@@ -57,10 +57,10 @@ class _Answer:
     """An answer that is awaited, and the memory that it holds until it is written."""
 
     task: asyncio.Task[bytes | None]
-    held: Held
+    held: AnswerBytes
 
 
-class Connection:
+class KafkaConnection:
     """One connection of a client. Belongs to the event loop."""
 
     def __init__(self, parts: Parts, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -195,9 +195,9 @@ class Connection:
                 )
             # Answered in the oldest version, so that every client understands it.
             refused = _ready(api_versions(ErrorCode.unsupported_version))
-            return _Answer(asyncio.create_task(self._encoded(API_VERSIONS, 0, correlation_id, refused)), Held())
+            return _Answer(asyncio.create_task(self._encoded(API_VERSIONS, 0, correlation_id, refused)), AnswerBytes())
         schema = request_schema(api_key, version)
-        reader = Reader(frame)
+        reader = FieldReader(frame)
         reader.bytes(_HEAD.size)
         client_id = reader.text(False) or ""
         if schema.has_flexible_header:
@@ -207,7 +207,9 @@ class Connection:
         if api_key in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE):
             await self._all_written.wait()
             logging_in = self._log_in(api_key, version, request)
-            return _Answer(asyncio.create_task(self._encoded(api_key, version, correlation_id, logging_in)), Held())
+            return _Answer(
+                asyncio.create_task(self._encoded(api_key, version, correlation_id, logging_in)), AnswerBytes()
+            )
         call = Call(
             self._parts,
             await self._principal(api.name),
@@ -217,7 +219,7 @@ class Connection:
             self._host,
             self._advertised,
             self._gone,
-            Held(),
+            AnswerBytes(),
         )
         work: Awaitable[Answer]
         if api_key == PRODUCE:

@@ -29,7 +29,7 @@ from headrace.edge.draining import Draining
 from headrace.edge.limits import Limits
 from headrace.edge.long_poll import LoopWakeups
 from headrace.protocols.kafka.apis.call import Parts
-from headrace.protocols.kafka.connection import Connection
+from headrace.protocols.kafka.connection import KafkaConnection
 from headrace.protocols.kafka.coordinator.coordinator import Coordinator
 from headrace.protocols.kafka.idempotence import Sequences
 from headrace.protocols.kafka.nodes import Nodes
@@ -124,7 +124,7 @@ class KafkaServer:
             reader = asyncio.StreamReader(_AHEAD_BYTES)
 
             def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                task = asyncio.create_task(Connection(parts, reader, writer).run())
+                task = asyncio.create_task(KafkaConnection(parts, reader, writer).run())
                 self._connections.add(task)
                 task.add_done_callback(self._connections.discard)
                 if len(self._connections) > settings.connections_max:

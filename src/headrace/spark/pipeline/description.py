@@ -37,7 +37,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A table of the file."""
 
 
-class Server(Section, frozen=True, kw_only=True):
+class ServerSection(Section, frozen=True, kw_only=True):
     """The broker, for all parts that do not name another.
 
     If `url` or `token` is omitted, HEADRACE_URL and HEADRACE_TOKEN are used when set.
@@ -206,7 +206,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     """A whole pipeline; `directory` is that of its file, where modules of steps are found."""
 
     name: str
-    server: Server
+    server: ServerSection
     source: Source
     deduplicate: Deduplicate | None
     steps: list[Step]

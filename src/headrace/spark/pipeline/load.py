@@ -29,7 +29,7 @@ from headrace.spark.pipeline.description import (
     Run,
     SampleTest,
     Section,
-    Server,
+    ServerSection,
     Step,
     TableSink,
     TopicSink,
@@ -73,7 +73,7 @@ def describe(content: Mapping[str, Any], variables: Mapping[str, str], name: str
             raise InvalidInput(needed, "missing", f"a pipeline needs a table [{needed}]")
     description = Description(
         name=_text(given.get("name", name), "name"),
-        server=_section(given.get("server", {}), Server, "server"),
+        server=_section(given.get("server", {}), ServerSection, "server"),
         source=_source(given["source"]),
         deduplicate=_section(given["deduplicate"], Deduplicate, "deduplicate") if "deduplicate" in given else None,
         steps=_steps(given.get("steps", [])),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.core.errors import MessagesLost
-from headrace.spark.reader.splits import Bounds, Ranges, TopicPartition
+from headrace.spark.reader.splits import Bounds, PartitionKey, Ranges
 
 _REMEDY: Final = (
     "Start again with a new checkpoint, or set failOnDataLoss=false to skip them; an important group keeps "
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 class DataLoss:
     """Lost offsets by partition: from the first one lost up to the one after the last."""
 
-    ranges: Mapping[TopicPartition, tuple[int, int]]
+    ranges: Mapping[PartitionKey, tuple[int, int]]
 
     def face(self, fails: bool) -> None:
         """Raise an error that names them, or log how many were skipped."""
@@ -52,7 +52,7 @@ def face_deleted(topic: str, is_recreated: bool, fails: bool) -> None:
     logger.warning("topic %r: %s; messages that were not read before are skipped", topic, what)
 
 
-def _shown(place: TopicPartition, with_topic: bool) -> str:
+def _shown(place: PartitionKey, with_topic: bool) -> str:
     return f"topic {place.topic!r} partition {place.partition}" if with_topic else f"partition {place.partition}"
 
 

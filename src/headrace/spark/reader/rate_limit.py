@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.spark.reader.splits import Offsets, Ranges, TopicPartition
+from headrace.spark.reader.splits import Offsets, PartitionKey, Ranges
 
-MessagesWithin = Callable[[TopicPartition, int, int, int], int]
+MessagesWithin = Callable[[PartitionKey, int, int, int], int]
 
 
 def waiting(start: Offsets, end: Offsets) -> Ranges:
@@ -21,7 +21,7 @@ def waiting(start: Offsets, end: Offsets) -> Ranges:
 def within_messages(ranges: Ranges, messages_max: int) -> Ranges:
     """Limit the unread ranges to a number of messages, at least one.
 
-    >>> one, other = TopicPartition(7, "orders", 0), TopicPartition(7, "orders", 1)
+    >>> one, other = PartitionKey(7, "orders", 0), PartitionKey(7, "orders", 1)
     >>> within_messages({one: (0, 30), other: (5, 15)}, 20) == {one: (0, 15), other: (5, 10)}
     True
     """
@@ -39,7 +39,7 @@ def within_messages(ranges: Ranges, messages_max: int) -> Ranges:
     return {partition: (start, start + shares.get(partition, 0)) for partition, (start, _) in ranges.items()}
 
 
-def _in_turn(ranges: Ranges) -> list[TopicPartition]:
+def _in_turn(ranges: Ranges) -> list[PartitionKey]:
     """The partitions, beginning with another one in every batch: each batch moves the starts by what it reads."""
     partitions = sorted(ranges)
     first = sum(start for start, _ in ranges.values()) % len(partitions)

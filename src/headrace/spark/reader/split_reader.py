@@ -30,8 +30,8 @@ from headrace.client.retry import Backoff
 from headrace.core.errors import OffsetOutOfRange, ServerFailed, TopicDeleted
 from headrace.spark.connection import Connection
 from headrace.spark.reader.data_loss import DataLoss, kept_of
-from headrace.spark.reader.splits import Range, Split, TopicPartition
-from headrace.spark.reader.subscription import Subscription
+from headrace.spark.reader.splits import PartitionKey, Range, Split
+from headrace.spark.reader.topic_selection import TopicSelection
 from headrace.spark.start.worker_tuning import settle
 
 _BATCH_MESSAGES: Final = 1 << 16
@@ -44,7 +44,7 @@ _LEAVE_SECONDS: Final = 5.0
 class _Stored(NamedTuple):
     """A batch as the broker has it, and the place of its first row."""
 
-    of: TopicPartition
+    of: PartitionKey
     offset: int
     batch: pa.RecordBatch
 
@@ -111,8 +111,8 @@ class SplitReader:
 
     def _kept(self, topic_id: int, topic: str, left: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
         """What is still there of ranges that a server did not give."""
-        ranges = {TopicPartition(topic_id, topic, partition): bounds for partition, bounds in left.items()}
-        kept, losses = kept_of(ranges, Subscription(self.connection, (topic,)).look())
+        ranges = {PartitionKey(topic_id, topic, partition): bounds for partition, bounds in left.items()}
+        kept, losses = kept_of(ranges, TopicSelection(self.connection, (topic,)).look())
         losses.face(self.fail_on_data_loss)
         return {place.partition: bounds for place, bounds in kept.items()}
 
@@ -151,7 +151,7 @@ class SplitReader:
                 if offset < part.end and not backoff.wait():
                     raise ServerFailed(f"it returned nothing for partition {part.of.partition} from offset {offset} on")
 
-    def _resumed(self, of: TopicPartition, offset: int, end: int) -> int:
+    def _resumed(self, of: PartitionKey, offset: int, end: int) -> int:
         """Where a read that ended early continues: there if the server was about to stop, or past what is lost."""
         kept = self._kept(of.topic_id, of.topic, {of.partition: (offset, end)})
         return kept[of.partition][0] if of.partition in kept else end

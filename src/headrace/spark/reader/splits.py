@@ -16,7 +16,7 @@ from pyspark.sql.datasource import InputPartition
 SHARED_MESSAGES: Final = 50_000
 
 
-class TopicPartition(NamedTuple):
+class PartitionKey(NamedTuple):
     """A partition of a topic. The id tells the topic from an earlier or later one of the same name."""
 
     topic_id: int
@@ -24,16 +24,16 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-Offsets = Mapping[TopicPartition, int]
-Bounds = Mapping[TopicPartition, tuple[int, int]]
-Ranges = dict[TopicPartition, tuple[int, int]]
+Offsets = Mapping[PartitionKey, int]
+Bounds = Mapping[PartitionKey, tuple[int, int]]
+Ranges = dict[PartitionKey, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
     """The messages of one partition from `start` up to `end`."""
 
-    of: TopicPartition
+    of: PartitionKey
     start: int
     end: int
 
@@ -69,7 +69,7 @@ def split(ranges: Ranges, messages_max: int, splits_min: int) -> list[Split]:
     return _packed(parts, min(messages_max, SHARED_MESSAGES, share), splits_min)
 
 
-def _cut(partition: TopicPartition, start: int, end: int, size: int) -> list[Range]:
+def _cut(partition: PartitionKey, start: int, end: int, size: int) -> list[Range]:
     pieces = -(-(end - start) // size)
     bounds = [start + (end - start) * place // pieces for place in range(pieces + 1)]
     return [Range(partition, bounds[place], bounds[place + 1]) for place in range(pieces)]

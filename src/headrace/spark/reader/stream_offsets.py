@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.reader.splits import Offsets, TopicPartition
+from headrace.spark.reader.splits import Offsets, PartitionKey
 
 VERSION: Final = 2
 # The id of a topic in version 1.
@@ -22,7 +22,7 @@ UNKNOWN_ID: Final = -1
 def encode(offsets: Offsets) -> dict[str, Any]:
     """Next offsets as Spark wants them.
 
-    >>> encode({TopicPartition(7, "orders", 1): 9, TopicPartition(7, "orders", 0): 3})
+    >>> encode({PartitionKey(7, "orders", 1): 9, PartitionKey(7, "orders", 0): 3})
     {'version': 2, 'topics': {'7': {'name': 'orders', 'offsets': {'0': 3, '1': 9}}}}
     """
     topics: dict[str, Any] = {}
@@ -32,7 +32,7 @@ def encode(offsets: Offsets) -> dict[str, Any]:
     return {"version": VERSION, "topics": topics}
 
 
-def decode(given: Mapping[str, Any]) -> dict[TopicPartition, int]:
+def decode(given: Mapping[str, Any]) -> dict[PartitionKey, int]:
     """Parse next offsets from a checkpoint."""
     version = given.get("version")
     if version == 1:
@@ -40,11 +40,11 @@ def decode(given: Mapping[str, Any]) -> dict[TopicPartition, int]:
     if version != VERSION:
         rule = f"this Headrace supports versions 1 and {VERSION}: upgrade it, or start with a new checkpoint"
         raise InvalidInput("checkpoint", f"of version {version!r}"[:100], rule)
-    offsets: dict[TopicPartition, int] = {}
+    offsets: dict[PartitionKey, int] = {}
     for topic_id, topic in given["topics"].items():
         offsets |= _of_topic(int(topic_id), str(topic["name"]), topic["offsets"])
     return offsets
 
 
-def _of_topic(topic_id: int, name: str, offsets: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    return {TopicPartition(topic_id, name, int(partition)): int(offset) for partition, offset in offsets.items()}
+def _of_topic(topic_id: int, name: str, offsets: Mapping[str, Any]) -> dict[PartitionKey, int]:
+    return {PartitionKey(topic_id, name, int(partition)): int(offset) for partition, offset in offsets.items()}

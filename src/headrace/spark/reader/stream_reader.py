@@ -41,8 +41,8 @@ from headrace.spark.reader.batch_reader import split_reader
 from headrace.spark.reader.data_loss import DataLoss, face_deleted, kept_of
 from headrace.spark.reader.group_progress import GroupProgress
 from headrace.spark.reader.rate_limit import waiting, within_bytes, within_messages
-from headrace.spark.reader.splits import Bounds, Offsets, Ranges, Split, TopicPartition, split
-from headrace.spark.reader.subscription import by_topic
+from headrace.spark.reader.splits import Bounds, Offsets, PartitionKey, Ranges, Split, split
+from headrace.spark.reader.topic_selection import by_topic
 
 _WAIT_SECONDS: Final = 0.5
 
@@ -57,8 +57,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock
         self._progress: dict[int, GroupProgress] = {}
         # Where an available-now query ends; none in any other query.
-        self._target: dict[TopicPartition, int] | None = None
-        self._newest: dict[TopicPartition, int] = {}
+        self._target: dict[PartitionKey, int] | None = None
+        self._newest: dict[PartitionKey, int] = {}
         # Since when messages wait that are too few for a batch.
         self._few_since: float | None = None
 
@@ -127,7 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._progress[topic_id] = GroupProgress(self._options, places[0].topic)
             self._progress[topic_id].report({p.partition: min(offsets[p], newest[p]) for p in places})
 
-    def _look(self, known: Offsets) -> dict[TopicPartition, tuple[int, int]]:
+    def _look(self, known: Offsets) -> dict[PartitionKey, tuple[int, int]]:
         """The bounds of the topics now, or a little later if there is nothing new now."""
         if self._target is not None:
             return self._topics.look()
@@ -188,7 +188,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ranges = within_bytes(waiting_only(ranges), bytes_max, self._messages_within)
         return ranges
 
-    def _messages_within(self, place: TopicPartition, start: int, end: int, bytes_max: int) -> int:
+    def _messages_within(self, place: PartitionKey, start: int, end: int, bytes_max: int) -> int:
         """How many messages fit into a number of bytes: the broker cuts batches by bytes, and sends only offsets."""
         client, left, count = self._options.connection.client(), bytes_max, 0
         batches = client.scan(
@@ -212,15 +212,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return count
 
 
-def _ends(bounds: Bounds) -> dict[TopicPartition, int]:
+def _ends(bounds: Bounds) -> dict[PartitionKey, int]:
     return {place: end for place, (_, end) in bounds.items()}
 
 
-def _identified(known: Offsets, present: Bounds) -> dict[TopicPartition, int]:
+def _identified(known: Offsets, present: Bounds) -> dict[PartitionKey, int]:
     """Offsets with the ids of the topics that have their names now, where a checkpoint of version 1 has none."""
     if all(place.topic_id != stream_offsets.UNKNOWN_ID for place in known):
         return dict(known)
-    named: Mapping[str, TopicPartition] = {topic_key(place.topic): place for place in present}
+    named: Mapping[str, PartitionKey] = {topic_key(place.topic): place for place in present}
     return {
         now._replace(partition=place.partition) if (now := named.get(topic_key(place.topic))) is not None else place: at
         for place, at in known.items()

@@ -10,8 +10,8 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from headrace.protocols.kafka.apis.table import APIS
-from headrace.protocols.kafka.messages.reader import BadRequest, Reader
-from headrace.protocols.kafka.messages.schema import Field, Struct, request_schema, response_schema
+from headrace.protocols.kafka.messages.reader import BadRequest, FieldReader
+from headrace.protocols.kafka.messages.schema import SchemaField, Struct, request_schema, response_schema
 from headrace.protocols.kafka.messages.writer import Writer
 
 SERVED = [(key, version) for key, api in APIS.items() for version in api.versions]
@@ -23,7 +23,7 @@ def filled(struct: Struct) -> dict[str, Any]:
     return {field.name: _filled(field) for field in struct.fields}
 
 
-def _filled(field: Field) -> Any:
+def _filled(field: SchemaField) -> Any:
     value: Any = filled(field.struct) if field.struct is not None else VALUES.get(field.kind, 7)
     if field.kind == "uuid":
         value = None
@@ -48,7 +48,7 @@ def test_every_served_message_is_the_one_that_kio_has(key: int, version: int) ->
         sink = io.BytesIO()
         entity_writer(kind)(sink, entity)
         assert sink.getvalue() == data
-        reader = Reader(memoryview(data))
+        reader = FieldReader(memoryview(data))
         read = reader.struct(struct)
         assert reader.left == 0
         assert written(struct, _plain(read)) == data
@@ -69,7 +69,7 @@ def test_a_message_that_is_cut_anywhere_is_refused() -> None:
         data = written(struct, filled(struct))
         for size in range(len(data)):
             with pytest.raises(BadRequest):
-                Reader(memoryview(data[:size])).struct(struct)
+                FieldReader(memoryview(data[:size])).struct(struct)
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def test_a_message_that_is_cut_anywhere_is_refused() -> None:
 )
 def test_claims_beyond_the_bytes_are_refused(version: int, data: bytes) -> None:
     with pytest.raises(BadRequest):
-        Reader(memoryview(data)).struct(request_schema(3, version).struct)
+        FieldReader(memoryview(data)).struct(request_schema(3, version).struct)
 
 
 def test_tags_are_read_if_known_and_skipped_if_not() -> None:
     struct = request_schema(1, 12).struct
     data = written(struct, filled(struct) | {"cluster_id": "mine"})
-    assert Reader(memoryview(data)).struct(struct).cluster_id == "mine"
+    assert FieldReader(memoryview(data)).struct(struct).cluster_id == "mine"
     plain = written(struct, filled(struct))
     assert plain.endswith(b"\x00")
     unknown = plain[:-1] + b"\x01\x63\x03abc"
-    assert Reader(memoryview(unknown)).struct(struct).cluster_id is None
+    assert FieldReader(memoryview(unknown)).struct(struct).cluster_id is None

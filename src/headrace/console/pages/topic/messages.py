@@ -11,7 +11,7 @@ from nicegui.events import GenericEventArguments
 from headrace.client.message import Message
 from headrace.console.messages.download import FORMATS, encode
 from headrace.console.messages.payload import preview
-from headrace.console.messages.reader import Tail, Wanted, read
+from headrace.console.messages.reader import MessageQuery, Tail, read
 from headrace.console.pages.topic import message as one_message
 from headrace.console.pages.topic.search_bar import SearchBar
 from headrace.console.view import parts, text
@@ -116,12 +116,12 @@ class _Messages:
         self._time.set_visibility(self._start.value == "time")
         self._live.set_visibility(self._start.value == "newest")
 
-    async def _wanted(self) -> Wanted:
+    async def _wanted(self) -> MessageQuery:
         partition = self._partition.value
         moment = None
         if self._start.value == "time" and self._time.value:
             moment = await parts.browser_time(self._time.value)
-        return Wanted(
+        return MessageQuery(
             start=self._start.value,
             partition=None if partition is None or partition < 0 else int(partition),
             offset=int(self._offset.value or 0),

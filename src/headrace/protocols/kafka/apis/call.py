@@ -37,7 +37,7 @@ class Parts:
 
 
 @dataclass(slots=True)
-class Held:
+class AnswerBytes:
     """How much of the budget for answers a call holds until its answer is written."""
 
     bytes: int = 0
@@ -56,7 +56,7 @@ class Call:
     host: str
     advertised: tuple[str, int]
     gone: Draining
-    held: Held
+    held: AnswerBytes
 
     async def unless_gone(self, future: asyncio.Future[dict[str, object]]) -> dict[str, object] | None:
         """What a future will hold; none if the client disconnects or the server stops before."""

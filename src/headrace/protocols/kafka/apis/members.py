@@ -17,7 +17,7 @@ from headrace.core.names import check_group_name
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.coordinator.group import GroupError, Join, JoinAnswer, SyncAnswer
 from headrace.protocols.kafka.errors import code_of
-from headrace.protocols.kafka.messages.reader import BadRequest, Reader
+from headrace.protocols.kafka.messages.reader import BadRequest, FieldReader
 
 _MILLISECONDS: Final = 1000
 # From this version on a new member is told its id before it joins.
@@ -88,7 +88,7 @@ def subscribed(protocols: dict[str, bytes]) -> list[str]:
     """The topics that a consumer names in what it tells the others."""
     topics: dict[str, None] = {}
     for metadata in protocols.values():
-        reader = Reader(memoryview(metadata))
+        reader = FieldReader(memoryview(metadata))
         reader.number("int16")
         count = reader.number("int32")
         if not 0 <= count <= reader.left:

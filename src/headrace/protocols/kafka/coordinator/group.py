@@ -56,7 +56,7 @@ class Join:
 
 
 @dataclass(slots=True)
-class Member:
+class KafkaMember:
     """A member, with the time when its session ends and whether it waits for an answer."""
 
     id: str
@@ -107,7 +107,7 @@ class ClassicGroup:
     protocol_type: str = ""
     protocol: str = ""
     leader: str = ""
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, KafkaMember] = field(default_factory=dict)
     # Ids that were given out and have not joined yet, and until when they may.
     pending: dict[str, float] = field(default_factory=dict)
     # When the present phase of a rebalance ends, even if members are missing.
@@ -153,7 +153,7 @@ class ClassicGroup:
         if known is None:
             if len(self.members) >= self.members_max:
                 raise GroupError("group_max_size_reached", member_id)
-            self.members[member_id] = known = Member(member_id, request, now + request.session_seconds)
+            self.members[member_id] = known = KafkaMember(member_id, request, now + request.session_seconds)
             is_changed = True
         else:
             is_changed = known.joined.protocols != request.protocols or member_id == self.leader or static is not None
@@ -286,7 +286,7 @@ class ClassicGroup:
             effects += self._prepare(now)
         return effects + self._try_complete(now)
 
-    def _replace(self, old: Member, new_id: str) -> list[Effect]:
+    def _replace(self, old: KafkaMember, new_id: str) -> list[Effect]:
         """Give the place of a static member to its successor."""
         del self.members[old.id]
         effects: list[Effect] = []
@@ -296,7 +296,7 @@ class ClassicGroup:
             effects.append(SyncAnswer(old.id, "fenced_instance_id"))
         if self.leader == old.id:
             self.leader = new_id
-        self.members[new_id] = Member(new_id, old.joined, old.deadline, old.assignment)
+        self.members[new_id] = KafkaMember(new_id, old.joined, old.deadline, old.assignment)
         return effects
 
     # Checks and answers
@@ -312,12 +312,12 @@ class ClassicGroup:
         if not request.protocols or not request.protocol_type or not is_common or not is_of_type:
             raise GroupError("inconsistent_group_protocol", request.member_id)
 
-    def _static(self, instance_id: str | None) -> Member | None:
+    def _static(self, instance_id: str | None) -> KafkaMember | None:
         if instance_id is None:
             return None
         return next((each for each in self.members.values() if each.joined.instance_id == instance_id), None)
 
-    def _member(self, member_id: str, instance_id: str | None, generation: int) -> Member:
+    def _member(self, member_id: str, instance_id: str | None, generation: int) -> KafkaMember:
         static = self._static(instance_id)
         if static is not None and static.id != member_id:
             raise GroupError("fenced_instance_id", member_id)
@@ -328,7 +328,7 @@ class ClassicGroup:
             raise GroupError("illegal_generation", member_id)
         return member
 
-    def _joined(self, member: Member) -> JoinAnswer:
+    def _joined(self, member: KafkaMember) -> JoinAnswer:
         member.is_joining = False
         everyone: Sequence[tuple[str, str | None, bytes]] = ()
         if member.id == self.leader:
@@ -338,15 +338,15 @@ class ClassicGroup:
             ]
         return JoinAnswer(member.id, "none", self.generation, self.protocol_type, self.protocol, self.leader, everyone)
 
-    def _synced(self, member: Member) -> SyncAnswer:
+    def _synced(self, member: KafkaMember) -> SyncAnswer:
         member.is_syncing = False
         return SyncAnswer(member.id, "none", self.protocol_type, self.protocol, member.assignment)
 
-    def _sync_refused(self, member: Member) -> Effect:
+    def _sync_refused(self, member: KafkaMember) -> Effect:
         member.is_syncing = False
         return SyncAnswer(member.id, "rebalance_in_progress")
 
 
-def _is_waiting(member: Member) -> bool:
+def _is_waiting(member: KafkaMember) -> bool:
     """Whether a member waits for this server, so that it cannot send heartbeats."""
     return member.is_joining or member.is_syncing

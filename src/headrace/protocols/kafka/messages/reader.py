@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 from uuid import UUID
 
-from headrace.protocols.kafka.messages.schema import Field, Struct
+from headrace.protocols.kafka.messages.schema import SchemaField, Struct
 
 NUMBERS: Final = {
     "int8": struct.Struct(">b"),
@@ -37,7 +37,7 @@ class BadRequest(Exception):
     """Bytes that are not the request they say they are."""
 
 
-class Reader:
+class FieldReader:
     """Reads fields one after another."""
 
     def __init__(self, data: memoryview) -> None:
@@ -115,12 +115,12 @@ class Reader:
         known = {field.tag: field for field in described.tagged}
         values: dict[str, Any] = {}
         for _ in range(self._tag_count()):
-            tag, part = self.unsigned_varint(), Reader(self.bytes(self.unsigned_varint()))
+            tag, part = self.unsigned_varint(), FieldReader(self.bytes(self.unsigned_varint()))
             if tag in known:
                 values[known[tag].name] = part._field(known[tag], True)
         return values
 
-    def _field(self, field: Field, is_flexible: bool) -> Any:
+    def _field(self, field: SchemaField, is_flexible: bool) -> Any:
         if not field.is_array:
             return self._value(field, is_flexible)
         count = self.unsigned_varint() - 1 if is_flexible else self.number("int32")
@@ -130,7 +130,7 @@ class Reader:
             raise BadRequest(f"{field.name} says it has {count} elements, with {self.left} bytes left")
         return [self._value(field, is_flexible) for _ in range(count)]
 
-    def _value(self, field: Field, is_flexible: bool) -> Any:
+    def _value(self, field: SchemaField, is_flexible: bool) -> Any:
         kind = field.kind
         value: Any
         if kind in NUMBERS:

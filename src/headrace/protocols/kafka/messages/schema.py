@@ -23,7 +23,7 @@ _ZEROS: Final[dict[str, Any]] = {"string": "", "bytes": b"", "records": b"", "uu
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class SchemaField:
     """One field: of a primitive kind, or a struct; `tag` is set for those that may be left out."""
 
     name: str
@@ -40,12 +40,12 @@ class Struct:
     """The fields of a message or of a part of it, in their order on the wire."""
 
     is_flexible: bool
-    fields: tuple[Field, ...]
-    tagged: tuple[Field, ...]
+    fields: tuple[SchemaField, ...]
+    tagged: tuple[SchemaField, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class MessageSchema:
     """A request or a response of one version; flexible headers have tags."""
 
     struct: Struct
@@ -59,32 +59,32 @@ def versions_of(api_key: int) -> range:
 
 
 @cache
-def request_schema(api_key: int, version: int) -> Message:
+def request_schema(api_key: int, version: int) -> MessageSchema:
     """The schema of a request."""
     return _message(load_request_schema(api_key, version), flexible_header=2)
 
 
 @cache
-def response_schema(api_key: int, version: int) -> Message:
+def response_schema(api_key: int, version: int) -> MessageSchema:
     """The schema of a response."""
     return _message(load_response_schema(api_key, version), flexible_header=1)
 
 
 def struct_of(entity: Any) -> Struct:
     """The schema of any class of kio, such as what members of a group tell each other."""
-    plain: list[Field] = []
-    tagged: list[Field] = []
+    plain: list[SchemaField] = []
+    tagged: list[SchemaField] = []
     for field in fields(entity):
         described = _field(field)
         (plain if described.tag is None else tagged).append(described)
     return Struct(entity.__flexible__, tuple(plain), tuple(sorted(tagged, key=lambda field: field.tag or 0)))
 
 
-def _message(entity: Any, flexible_header: int) -> Message:
-    return Message(struct_of(entity), entity.__header_schema__.__version__ == flexible_header)
+def _message(entity: Any, flexible_header: int) -> MessageSchema:
+    return MessageSchema(struct_of(entity), entity.__header_schema__.__version__ == flexible_header)
 
 
-def _field(field: Any) -> Field:
+def _field(field: Any) -> SchemaField:
     kind, is_nullable = _without_none(field.type)
     is_array = typing.get_origin(kind) is tuple
     if is_array:
@@ -93,7 +93,7 @@ def _field(field: Any) -> Field:
     struct = struct_of(kind) if is_dataclass(kind) else None
     name = "struct" if struct is not None else str(field.metadata["kafka_type"])
     default = _default(field, name, struct, is_array, is_nullable)
-    return Field(field.name, name, struct, is_array, is_nullable, default, field.metadata.get("tag"))
+    return SchemaField(field.name, name, struct, is_array, is_nullable, default, field.metadata.get("tag"))
 
 
 def _without_none(kind: Any) -> tuple[Any, bool]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.protocols.kafka.messages.reader import NUMBERS
-from headrace.protocols.kafka.messages.schema import Field, Struct
+from headrace.protocols.kafka.messages.schema import SchemaField, Struct
 
 _NO_UUID = bytes(16)
 
@@ -57,7 +57,7 @@ class Writer:
             self.unsigned_varint(len(body))
             self.parts.append(body)
 
-    def _field(self, field: Field, value: Any, is_flexible: bool) -> None:
+    def _field(self, field: SchemaField, value: Any, is_flexible: bool) -> None:
         if not field.is_array:
             self._value(field, value, is_flexible)
             return
@@ -69,7 +69,7 @@ class Writer:
         for element in value or ():
             self._value(field, element, is_flexible)
 
-    def _value(self, field: Field, value: Any, is_flexible: bool) -> None:
+    def _value(self, field: SchemaField, value: Any, is_flexible: bool) -> None:
         kind = field.kind
         if kind in NUMBERS:
             self.number(kind, value)

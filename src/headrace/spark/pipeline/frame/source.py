@@ -11,7 +11,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType, TimestampType
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.pipeline.description import Description, FormatSource, Server, TopicSource
+from headrace.spark.pipeline.description import Description, FormatSource, ServerSection, TopicSource
 from headrace.spark.pipeline.spark_logs import analysis, first_line
 from headrace.spark.reader.frame import option_text, read_frame
 
@@ -80,7 +80,7 @@ def _options(source: TopicSource, description: Description) -> dict[str, str]:
     return options | source.options
 
 
-def connection_options(server: Server, url: str) -> dict[str, str]:
+def connection_options(server: ServerSection, url: str) -> dict[str, str]:
     """How the data source reaches a broker."""
     given = {"url": url, "token": server.token, "rootCertificates": server.ca}
     return {name: value for name, value in given.items() if value is not None}

@@ -15,27 +15,27 @@ from headrace.core.errors import InvalidInput, TopicNotFound
 from headrace.core.names import topic_key
 from headrace.core.positions import Earliest, Latest, Position, moment, resolve
 from headrace.spark.connection import Connection
-from headrace.spark.reader.splits import Bounds, TopicPartition
+from headrace.spark.reader.splits import Bounds, PartitionKey
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class TopicSelection:
     """The topics of a query. It travels to executors."""
 
     connection: Connection
     topics: tuple[str, ...]
     pattern: str | None = None
 
-    def look(self) -> dict[TopicPartition, tuple[int, int]]:
+    def look(self) -> dict[PartitionKey, tuple[int, int]]:
         """Start and end offset of every partition of every topic."""
         found = self.connection.call(self._described)
         return {
-            TopicPartition(topic.id, topic.name, partition): bound
+            PartitionKey(topic.id, topic.name, partition): bound
             for topic in found
             for partition, bound in sorted(topic.offsets.items())
         }
 
-    def wait(self, known: Mapping[TopicPartition, int], seconds: float) -> None:
+    def wait(self, known: Mapping[PartitionKey, int], seconds: float) -> None:
         """Wait until a topic has other ends than the known ones, or the time is up.
 
         Of several topics the one with the largest offset is watched: news of the others are seen when the time is up.
@@ -62,9 +62,9 @@ class Subscription:
 
     def offsets_at(
         self, field: str, position: Position, bounds: Bounds, otherwise: Earliest | Latest
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[PartitionKey, int]:
         """The offset of each partition at a position, topic by topic."""
-        offsets: dict[TopicPartition, int] = {}
+        offsets: dict[PartitionKey, int] = {}
         for places in by_topic(bounds).values():
             present = {place.partition: bounds[place] for place in places}
             found = resolve(field, position, present, otherwise, self._offset_at(places[0].topic))
@@ -91,9 +91,9 @@ class Subscription:
         return found
 
 
-def by_topic(places: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+def by_topic(places: Iterable[PartitionKey]) -> dict[int, list[PartitionKey]]:
     """Partitions by the id of their topic."""
-    topics: dict[int, list[TopicPartition]] = {}
+    topics: dict[int, list[PartitionKey]] = {}
     for place in sorted(places):
         topics.setdefault(place.topic_id, []).append(place)
     return topics
