@@ -202,7 +202,11 @@ def test_a_range_is_scanned(client: Client) -> None:
     ("plain", "asynchronous", "inside"),
     [
         (Client, AsyncClient, set()),
-        (Consumer, AsyncConsumer, {"take", "is_next", "give", "one_by_one", "is_closed"}),
+        (
+            Consumer,
+            AsyncConsumer,
+            {"take", "is_next", "give", "one_by_one", "is_closed", "polled", "keep_up", "has_changed"},
+        ),
         (Producer, AsyncProducer, {"submit_batch"}),
     ],
 )
