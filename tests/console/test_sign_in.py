@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
 import headrace
 from tests.console.conftest import Site, Visit
 from tests.console.processes import ConsoleProcess
-from tests.server_process import ROOT, ServerProcess
+from tests.server_process import PATIENCE_SECONDS, ROOT, ServerProcess
 
 
 def create_token(store: str, *arguments: str) -> str:
@@ -155,3 +157,28 @@ def test_a_page_of_samples_closes_when_its_token_is_revoked(visit: Visit, site: 
     expect(page).to_have_title("Sign in · Headrace")
     page.goto(site.console.url + path)
     expect(page).to_have_title("Sign in · Headrace")
+
+
+def fetched(site: Site, token: str, path: str) -> str:
+    """The HTML of a page, without a browser."""
+    with httpx.Client(base_url=site.console.url, trust_env=False, follow_redirects=True, timeout=60.0) as client:
+        entered = client.post("/sign-in", data={"token": token, "next": path}, headers={"Origin": site.console.url})
+        assert entered.status_code == 200
+        return entered.text
+
+
+def test_a_name_that_reorders_text_is_shown_as_escapes(site: Site) -> None:
+    made = site.client.create_token("ri\u202eta", [("orders.*", ["read"])])
+    for path in ("/", "/access", "/topic?name=secret"):
+        shown = fetched(site, made.text, path)
+        assert "\u202e" not in shown and shown.count(r"\u202e") >= 1, path
+
+
+def test_the_latency_of_all_topics_is_for_those_who_may_read_them(site: Site, tokens: dict[str, str]) -> None:
+    is_sampled = False
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_sampled and time.monotonic() < deadline:
+        is_sampled = '"name":"p99"' in fetched(site, tokens["admin"], "/")
+    assert is_sampled
+    shown = fetched(site, tokens["reader"], "/")
+    assert '"name":"stored"' in shown and '"name":"p99"' not in shown

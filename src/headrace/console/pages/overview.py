@@ -163,7 +163,8 @@ class _Overview:
                             name, target = _named(finding.place)
                             if target is not None:
                                 ui.link(text.visible(name), target)
-                            parts.tagged("span", ": " + finding.problem if name else _capital(finding.problem))
+                            problem = text.visible(finding.problem)
+                            parts.tagged("span", ": " + problem if name else _capital(problem))
                         ui.label(finding.advice).classes("hr-muted hr-small")
 
     def _show_charts(self, history: History, sample: Sample, topics: list[str]) -> None:
@@ -175,7 +176,9 @@ class _Overview:
 
         self._messages_chart.show({"in": line("messages_in"), "out": line("messages_out")}, seconds, now)
         self._bytes_chart.show({"in": line("bytes_in"), "out": line("bytes_out")}, seconds, now)
-        latency = {name: history.points([(f"publish_{name}",)], seconds) for name in ("p50", "p99")}
+        # The history has it over all topics only, and it tells when others publish.
+        names = ("p50", "p99") if self._visit.session.sees_all else ()
+        latency = {name: history.points([(f"publish_{name}",)], seconds) for name in names}
         self._latency_chart.show(latency, seconds, now)
         self._stored_chart.show({"stored": line("bytes_stored")}, seconds, now)
 

@@ -189,6 +189,6 @@ async def delete_topic(visit: Visit, topic: TopicDescription) -> None:
     try:
         await visit.client.delete_topic(topic.name)
     except HeadraceError as error:
-        ui.notify(str(error), type="negative")
+        ui.notify(text.visible(str(error)), type="negative")
         return
     ui.navigate.to("/topics")

@@ -107,7 +107,7 @@ class Reporting:
             return False
         if isinstance(error, Unauthenticated | Closed):
             self.visit.sessions.end(self.visit.session)
-            ui.notify(f"Signed out: {error}", type="warning")
+            ui.notify(f"Signed out: {text.visible(str(error))}", type="warning")
             ui.navigate.to(PATH)
         elif isinstance(error, Unreachable):
             self.visit.say("The server does not answer. This page goes on by itself when it is back.")
@@ -231,7 +231,7 @@ class Frame:
 
         with ui.button(icon="account_circle").props('flat dense round color=secondary aria-label="Account"'), ui.menu():
             with ui.element("div").classes("q-pa-md"):
-                ui.label(session.caller.name).classes("hr-panel-title")
+                ui.label(text.visible(session.caller.name)).classes("hr-panel-title")
                 told = (
                     "This server needs no token"
                     if session.caller.token_id is None

@@ -62,7 +62,7 @@ def empty(title: str, advice: str = "") -> Iterator[None]:
     with ui.element("div").classes("hr-empty"):
         ui.label(title).classes("hr-panel-title")
         if advice:
-            ui.label(advice).classes("hr-muted")
+            ui.label(text.visible(advice)).classes("hr-muted")
         yield
 
 
@@ -83,7 +83,7 @@ class Card:
     def set(self, number: str, note: str = "") -> None:
         """Show another number."""
         self._number.set_text(number)
-        self._note.set_text(note)
+        self._note.set_text(text.visible(note))
 
 
 def facts(values: Mapping[str, Any]) -> None:
