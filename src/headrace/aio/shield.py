@@ -1,8 +1,8 @@
-"""Taking what comes, by calls that outlive whoever awaits them.
+"""Calls in a thread that outlive the task that awaits them.
 
-A thread cannot be called back. If the task that awaits a batch is cancelled, as by `asyncio.wait_for`, the thread goes
-on and may get one; it is kept, and is the answer to whoever asks next. So nothing is lost. Calls are short, so that
-what comes behind them in the same thread does not wait for long.
+A call in a thread cannot be cancelled. If the task that awaits a batch is cancelled, as by `asyncio.wait_for`, the
+thread continues and may receive one; it is kept for the next caller, so nothing is lost. Calls are short, so that the
+next one in the same thread does not wait for long.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CancelShield(Generic[Result]):
                 return result
 
     def _drop(self, call: asyncio.Future[Result]) -> bool:
-        """Go on without a call; false if another task has got its result."""
+        """Forget a call; false if another task has its result."""
         is_present = self._call is call
         if is_present:
             self._call = None
@@ -48,8 +48,10 @@ class CancelShield(Generic[Result]):
 
     async def end(self) -> None:
         """Wait for a call that was left alone; nobody wants its result any more."""
-        if self._call is not None:
-            await asyncio.wait([self._call])
-            if not self._call.cancelled():
+        # The task that runs it may drop it meanwhile.
+        call = self._call
+        if call is not None:
+            await asyncio.wait([call])
+            if not call.cancelled():
                 # Looked at, so that asyncio does not report it as one that nobody looked at.
-                self._call.exception()
+                call.exception()
