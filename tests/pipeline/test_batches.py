@@ -97,9 +97,12 @@ def test_sample_rows_in_and_expected_rows_out(spark: SparkSession) -> None:
         "dead_letters": 1,
     }
     bad = {**good, "name": "wrong", "expect": [{"value": {"id": 3}}], "dead_letters": 0}
-    passed, failed = Pipeline.of({**JOINED, "tests": [good, bad]}).test(spark)
+    dead = {**good, "name": "no dead letters", "dead_letters": 0}
+    passed, failed, by_dead_letters = Pipeline.of({**JOINED, "tests": [good, bad, dead]}).test(spark)
     assert passed.is_passed and passed.dead_letters == 1
     assert not failed.is_passed and failed.missing == bad["expect"] and len(failed.unexpected) == 2
+    assert not by_dead_letters.is_passed and by_dead_letters.missing == by_dead_letters.unexpected == []
+    assert (by_dead_letters.dead_letters, by_dead_letters.expected_dead_letters) == (1, 0)
     for test, told in (({"name": "x", "source": [{"vale": 1}]}, "vale"), ({"name": "x", "sources": {"y": []}}, "y")):
         with pytest.raises(InvalidInput, match=told):
             Pipeline.of({**JOINED, "tests": [test]}).test(spark)

@@ -1,5 +1,7 @@
 """Access rights on topics, groups and producer ids, granted by patterns.
 
+`wire.operations` says which operation needs which right.
+
 A grant gives rights on the topics that its pattern matches. It may be limited further:
 
 - `groups`: operations on a group (joining, committing, seeking, …) only for groups that match. A `manage` grant that is
@@ -100,7 +102,7 @@ class Caller(msgspec.Struct, frozen=True):
             raise Forbidden(self.name, "use", topic)
 
     def require_full_access(self) -> None:
-        """Raise `Forbidden` if anything is denied to the caller: whoever makes tokens could give it to themselves."""
+        """Raise `Forbidden` if any right is missing: a caller who can create tokens could grant it to themselves."""
         unlimited = [grant for grant in self.grants if "*" in grant.groups and "*" in grant.producers]
         if not all(any(grant.gives(right, "*", None, None) for grant in unlimited) for right in Right):
             raise Forbidden(self.name, "administer", "*")

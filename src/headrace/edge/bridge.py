@@ -73,7 +73,7 @@ class Bridge:
         return await self.call(self.broker.reader, topic)
 
     async def _admitted(self, topic: str, ask: Callable[[Callable[[], None]], Admission]) -> Admission:
-        """Admit a batch to the queue of a topic: the only limit on what waits to be written, counted from now on."""
+        """Admit a batch to the queue of a topic: from here on it counts against the only limit on waiting writes."""
         if not self.broker.knows_topic(topic):
             await self.know(topic)
         loop, admissions = asyncio.get_running_loop(), self.broker.admissions

@@ -3,8 +3,8 @@
 A request flows one way; each step passes a value to the next:
 
     Broker.publish          checks its arguments, creates a Request
-    CommitQueue.publish     waits for space and for its turn (Combiner); the leader takes the requests that fit
-    Topic._commit             a frame, and does the rest for all of them
+    CommitQueue.publish     waits for space and for its turn (Combiner); the leader takes as many as fit a frame
+    Topic._commit           commits the requests taken, for all of their publishers
       CommitBuilder           checks their rows
       TopicLog.commit         calls the builder under the write lock, with the current state
         CommitBuilder.build     state, fences -> commits, as values: changes nothing

@@ -204,7 +204,7 @@ def is_consumer(group: str) -> bool:
 
 
 def _number_in(group: str) -> int:
-    """The consumer number of a group; None for other groups that have such a name, and for number 0."""
+    """The consumer number of a group; 0 for other groups that have such a name."""
     digits = group.removeprefix(CONSUMER_PREFIX)
     return number_of(int(digits)) if digits.isdecimal() and len(digits) <= NUMBER_DIGITS_MAX * 2 else 0
 

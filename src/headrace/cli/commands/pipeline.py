@@ -157,6 +157,8 @@ def test(file: File, master: Master = "local[*]", var: Variables = None) -> None
         for label, rows in () if result.is_passed else (("missing", result.missing), ("unexpected", result.unexpected)):
             for row in rows:
                 print_line(f"  {label}: {msgspec.json.encode(row, enc_hook=str).decode()}")
+        if result.expected_dead_letters not in (None, result.dead_letters):
+            print_line(f"  dead letters: {result.dead_letters} (expected {result.expected_dead_letters})")
     failed = [result.name for result in results if not result.is_passed]
     if failed:
         raise Failure(Exit.REFUSED, f"{len(failed)} of {len(results)} tests failed: {', '.join(failed)}")

@@ -6,8 +6,8 @@
 
 A partition has one owner at a time: the member in whose `owned` it is, also while it is being revoked, so that the
 owner can still commit. It becomes free when its owner names it no more in an acknowledgement, leaves, loses its
-session, or does not let go in time. In the same step a free partition is given to the next owner, so none stays
-without one as long as there are members.
+session (`group.expire`), or does not let go in time. In the same step a free partition is given to the next owner, so
+none stays without one as long as there are members.
 
 A partition is revoked in a generation. An acknowledgement names the generation it knows, and only lets go what was
 revoked up to it: one that arrives late, or while the partition was given back to its owner, takes nothing from it.

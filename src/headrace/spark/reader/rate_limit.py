@@ -1,7 +1,8 @@
 """The rate limit of micro-batches: maximum messages and bytes, shared fairly between partitions.
 
 Each partition gets a share in proportion to its lag, so that all reach their end together, and at least one message, so
-that none starves. If there are more partitions than messages, they take turns.
+that none starves. If there are more partitions than messages, they take turns. `stream_reader` applies it to each
+micro-batch.
 """
 
 from __future__ import annotations

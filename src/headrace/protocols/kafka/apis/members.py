@@ -1,7 +1,8 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup: membership of consumer groups, as the coordinator decides.
 
-A member needs the right to read each topic that it subscribes to, as the group; of other kinds of groups, such as the
-workers of Kafka Connect, all topics. Groups that have native members, or a fixed size, cannot be joined.
+A consumer needs the right to read every topic that it subscribes to, in a grant that covers its group. A member of any
+other kind of group, such as a worker of Kafka Connect, needs that right on all topics. Groups that have native members,
+or a fixed size, cannot be joined.
 """
 
 from __future__ import annotations

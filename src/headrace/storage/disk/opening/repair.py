@@ -2,7 +2,8 @@
 
 A header has the end offsets at the start of its segment, which frames and neighbouring segments imply too. The content
 of a damaged frame of the newest segment is known from its index, if it has one. Otherwise only a bound is known, and
-the offsets up to it are skipped: an offset that was acknowledged must never be given to another message.
+the offsets up to it are skipped: an offset that was acknowledged must never be given to another message. A torn tail is
+not damage: `recovery` cuts it.
 """
 
 from __future__ import annotations

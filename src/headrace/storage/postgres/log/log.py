@@ -138,7 +138,7 @@ class PostgresLog:
             self._signals.announce(f"topic:{self._topic.id}")
 
     def _apply(self, commits: Sequence[Commit]) -> None:
-        """Refresh the state from the database; if that fails halfway, it is reloaded."""
+        """Apply commits that were written to the state in memory; if that fails halfway, the state is reloaded."""
         state, self._state = self._state, None
         assert state is not None, "it was brought up to date for the decision"
         try:
@@ -286,7 +286,7 @@ class PostgresLog:
         topic = self._topic
         head, transaction = heads.begin(connection, topic, writing.store_wide)
         if writing.is_doubtful:
-            # Nothing was written: decide again.
+            # If it was not written, it is decided again below.
             writing.is_written = bool(writing.commits) and resolve_lost_commit(connection, topic, head, writing)
             writing.is_doubtful = False
         sight = Sight(head, segments_of(connection, topic.id, head, self._segments()))
