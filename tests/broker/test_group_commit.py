@@ -375,11 +375,13 @@ class Writes:
     """What a queue commits to, at the test's pace."""
 
     def __init__(self) -> None:
+        self.begun = threading.Event()
         self.gate = threading.Event()
         self.groups: list[list[int]] = []
         self.interrupt: BaseException | None = None
 
     def __call__(self, requests: Sequence[Request]) -> None:
+        self.begun.set()
         assert self.gate.wait(PATIENCE_SECONDS)
         if self.interrupt is not None:
             raise self.interrupt
@@ -410,7 +412,7 @@ def test_an_interrupted_publisher_takes_its_request_back() -> None:
     writes = Writes()
     queue = queue_of(writes)
     leader = Background(lambda: queue.publish(request_of(1), 60))
-    eventually(lambda: queue.depth == 1)
+    assert writes.begun.wait(PATIENCE_SECONDS)
     interrupting = interrupt_main_once(queue, depth=3)
     with pytest.raises(KeyboardInterrupt):
         queue.publish(request_of(2), 60)

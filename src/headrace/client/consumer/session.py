@@ -94,10 +94,11 @@ class Session(ABC):
         return view.joins != self._known.joins
 
     def present(self) -> View:
-        """The membership as it was seen last; raises what kept it from being seen."""
+        """The membership as it was seen last; raises what keeps it from being seen."""
         if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+            # It may be over: a group that was deleted may exist again.
+            self._failure = None
+            self.renew()
         return self._present
 
     def hold(self, view: View) -> None:
