@@ -399,7 +399,9 @@ def request_of(rows: int) -> Request:
 
 
 def interrupt_main_once(condition_queue: CommitQueue, depth: int) -> Background[None]:
-    """Send the main thread what Ctrl-C sends, once so many messages wait."""
+    """Send the main thread what Ctrl-C sends, once this many messages wait."""
+    # An event loop that watched the signal in an earlier test leaves it restarting system calls.
+    signal.siginterrupt(signal.SIGINT, True)
 
     def interrupt() -> None:
         eventually(lambda: condition_queue.depth == depth)
