@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.hashing import Int64s, byte_rows
-from headrace.core.publish.sources import NO_DIGEST, Bools, RowSources, SourceTable
+from headrace.core.publish.sources import NO_DIGEST, Bools, RowSources, SourceTable, ranks_by_source
 
 _DIGEST_BYTES: Final = 8
 
@@ -70,15 +70,10 @@ def conflicting(
 
 
 def _latest(code: Int64s, seqno: Int64s) -> Bools:
-    """Which rows have a seqno as high as any before them of their source.
-
-    Seqnos become ranks, so that source and rank fit one integer, whose running maximum starts anew with each source.
-    """
-    _, rank = np.unique(seqno, return_inverse=True)
-    order = np.argsort(code, kind="stable")
-    combined = (code * (len(code) + 1) + rank)[order]
+    """Which rows have a seqno as high as any before them of their source."""
+    order, ranks = ranks_by_source(code, seqno)
     result = np.empty(len(code), bool)
-    result[order] = combined == np.maximum.accumulate(combined)
+    result[order] = ranks == np.maximum.accumulate(ranks)
     return result
 
 

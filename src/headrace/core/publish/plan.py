@@ -48,6 +48,7 @@ from headrace.core.publish.sources import (
     RowSources,
     Source,
     SourceTable,
+    ranks_by_source,
     row_sources,
     seqnos_of,
     updates_of,
@@ -161,16 +162,10 @@ def _repeated_seqnos(rows: RowSources, seqno: Int64s, table: SourceTable, now_us
 
 
 def _not_rising(code: Int64s, number: Int64s) -> Bools:
-    """Rows that are at or below an earlier row of the same source.
-
-    Seqnos become ranks, so that source and rank fit one integer; sorted by source, a running maximum over that
-    integer restarts with each source.
-    """
-    _, rank = np.unique(number, return_inverse=True)
-    order = np.argsort(code, kind="stable")
-    combined = (code * (len(code) + 1) + rank)[order]
+    """Rows that are at or below an earlier row of the same source."""
+    order, ranks = ranks_by_source(code, number)
     rising = np.ones(len(code), bool)
-    rising[1:] = combined[1:] > np.maximum.accumulate(combined)[:-1]
+    rising[1:] = ranks[1:] > np.maximum.accumulate(ranks)[:-1]
     result = np.empty(len(code), bool)
     result[order] = ~rising
     return result

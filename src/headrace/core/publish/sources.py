@@ -249,6 +249,16 @@ def _without_gaps(codes: Int64s, sources: list[Source]) -> RowSources:
     return RowSources(codes, sources)
 
 
+def ranks_by_source(code: Int64s, seqno: Int64s) -> tuple[Int64s, Int64s]:
+    """The rows ordered by source, and in that order a number for each that rises with its seqno within its source.
+
+    Seqnos become ranks, so that source and rank fit one integer; a running maximum over it restarts with each source.
+    """
+    _, rank = np.unique(seqno, return_inverse=True)
+    order = np.argsort(code, kind="stable")
+    return order, (code * (len(code) + 1) + rank)[order]
+
+
 def first_jump(rows: RowSources, seqno: Int64s, highest: Int64s) -> tuple[int, int] | None:
     """The first row whose seqno is too far above the previous one of its source, and that one; None if there is none.
 
