@@ -107,7 +107,7 @@ def pay(client: Client, victim: Server) -> int:
         for first in range(0, PAYMENTS, BATCH):
             if first == PAYMENTS // 2:
                 victim.end(signal.SIGKILL)
-                print("killed the server that the producer and one member talked to; both go on with the other")
+                print("killed the server that the producer and one member talked to; both continue with the other")
             amounts = [1 + number * 7919 % 997 for number in range(first, first + BATCH)]
             keys = [b"account-%d" % (number % 100) for number in range(first, first + BATCH)]
             rows = pa.record_batch({"value": [b"%d" % amount for amount in amounts], "key": keys})
