@@ -31,7 +31,7 @@ from bench.report import Report
 from headrace.broker import Broker
 from headrace.core.publish.plan import plan
 from headrace.core.publish.state import TopicState
-from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.postgres.codec import encode_copy as rows
 from tests.postgres_server import PASSWORD, PostgresServer
 

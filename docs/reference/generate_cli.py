@@ -15,7 +15,7 @@ import typer
 from typer.main import get_command
 
 from headrace.cli.main import app
-from headrace.cli.plain_help import format_options
+from headrace.cli.terminal.help import format_options
 
 HEAD = """# Command line
 

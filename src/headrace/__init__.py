@@ -23,7 +23,10 @@ if TYPE_CHECKING:
         TopicsConsumer,
         connect,
     )
-    from headrace.core.descriptions import (
+    from headrace.core.errors import HeadraceError
+    from headrace.core.publish.receipts import Receipts
+    from headrace.core.publish.state import CommitKey
+    from headrace.core.reports.descriptions import (
         CommitOutcome,
         GroupDescription,
         Identity,
@@ -33,11 +36,8 @@ if TYPE_CHECKING:
         Staged,
         TopicDescription,
     )
-    from headrace.core.errors import HeadraceError
-    from headrace.core.pipelines import PipelineDescription, PipelineReport
-    from headrace.core.publish.receipts import Receipts
-    from headrace.core.publish.state import CommitKey
-    from headrace.core.settings import TopicOptions, TopicSettings
+    from headrace.core.reports.pipelines import PipelineDescription, PipelineReport
+    from headrace.core.topics.settings import TopicOptions, TopicSettings
 
     __version__: str
 
@@ -92,7 +92,7 @@ _MODULES = {
         "TopicsConsumer",
         "connect",
     ],
-    "headrace.core.descriptions": [
+    "headrace.core.reports.descriptions": [
         "CommitOutcome",
         "GroupDescription",
         "Identity",
@@ -103,10 +103,10 @@ _MODULES = {
         "TopicDescription",
     ],
     "headrace.core.errors": ["HeadraceError"],
-    "headrace.core.pipelines": ["PipelineDescription", "PipelineReport"],
+    "headrace.core.reports.pipelines": ["PipelineDescription", "PipelineReport"],
     "headrace.core.publish.receipts": ["Receipts"],
     "headrace.core.publish.state": ["CommitKey"],
-    "headrace.core.settings": ["TopicOptions", "TopicSettings"],
+    "headrace.core.topics.settings": ["TopicOptions", "TopicSettings"],
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
-from headrace.core.descriptions import Staged
 from headrace.core.errors import InvalidInput, InvalidMessage
 from headrace.core.limits import PARTITIONS_MAX
 from headrace.core.publish.state import CommitKey
+from headrace.core.reports.descriptions import Staged
 from tests.broker.messages import batch, content, statuses
 
 Call = Callable[[Broker], object]

@@ -11,7 +11,7 @@ from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import CommitConflict, InvalidMessage, ProducerFenced, SeqnoJump
 from headrace.core.limits import SEQNO_JUMP_MAX
 from headrace.core.publish.state import CommitKey, TopicState
-from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.fences import LocalFences
 from tests.broker.clock import SettableClock

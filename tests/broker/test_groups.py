@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from headrace.broker import Broker
-from headrace.core.descriptions import PartitionProgress
 from headrace.core.errors import (
     GroupNotFound,
     GroupSizeConflict,
@@ -25,6 +24,7 @@ from headrace.core.errors import (
 )
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import GROUP_CONSUMERS_MAX, MICROSECONDS
+from headrace.core.reports.descriptions import PartitionProgress
 from tests.broker.background import together
 from tests.broker.clock import START_US, SettableClock
 from tests.broker.messages import batch

@@ -23,11 +23,11 @@ import pytest
 from headrace.broker import Broker
 from headrace.broker.cluster.notifications import Notifications
 from headrace.broker.groups.store import LocalGroupStore
-from headrace.core.descriptions import GroupDescription, Staged, TopicDescription
 from headrace.core.errors import HeadraceError, OffsetOutOfRange, StorageError
 from headrace.core.messages import PUBLISH_SCHEMA, message_sizes
 from headrace.core.publish.receipts import Receipts
 from headrace.core.publish.state import CommitKey
+from headrace.core.reports.descriptions import GroupDescription, Staged, TopicDescription
 from tests.broker.clock import SettableClock
 from tests.broker.sites import DISK, DURABLE_ENGINES, MEMORY, POSTGRES, Engine, Site
 

@@ -8,7 +8,7 @@ import pytest
 from headrace.broker import Broker
 from headrace.core.errors import InvalidInput, TopicNotFound
 from headrace.core.limits import PIPELINE_KEPT_SECONDS, PIPELINE_SILENT_SECONDS
-from headrace.core.pipelines import PipelineReport
+from headrace.core.reports.pipelines import PipelineReport
 from tests.broker.clock import SettableClock
 
 REPORT = PipelineReport(run_id="1", state="running", started_us=1, messages=10)

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.broker import Broker
 from headrace.core.errors import CodecNotAllowed, InvalidMessage, MessageTooLarge, TopicNotFound
-from headrace.core.hashing import FNV_OFFSET, FNV_PRIME
+from headrace.core.hashes.columns import FNV_OFFSET, FNV_PRIME
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.publish.receipts import RECEIPT_SCHEMA
 from tests.broker.background import together

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from headrace.broker import Broker
-from headrace.core.descriptions import SourceDescription
 from headrace.core.errors import InvalidInput, SourceNotFound, TopicNotFound
 from headrace.core.publish.receipts import WRITTEN
+from headrace.core.reports.descriptions import SourceDescription
 from tests.broker.clock import SettableClock
 from tests.broker.messages import batch
 from tests.broker.sites import Site

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
-from headrace.core.descriptions import Staged
 from headrace.core.errors import CommitConflict, InvalidInput, MessageTooLarge, StageNotFound, TopicNotFound
 from headrace.core.limits import FRAME_ROWS
 from headrace.core.publish.state import CommitKey
+from headrace.core.reports.descriptions import Staged
 from tests.broker.background import Background, eventually, open_gated, together, until_queued
 from tests.broker.clock import SettableClock
 from tests.broker.messages import batch, content, everything, numbered, places, statuses

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.broker import Broker, BrokerSettings, TopicDefaults
 from headrace.core.errors import InvalidInput
-from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.open import open_store
 from tests.broker.messages import batch
 from tests.broker.sites import Site

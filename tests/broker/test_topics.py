@@ -18,7 +18,7 @@ from headrace.core.errors import (
     TopicDeleted,
     TopicNotFound,
 )
-from headrace.core.settings import TopicSettings
+from headrace.core.topics.settings import TopicSettings
 from tests.broker.background import Background, together, until_waiting
 from tests.broker.clock import START_US
 from tests.broker.messages import batch, content, places, values_of

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.core.errors import HeadraceError
-from headrace.verify.history import read_history
+from headrace.verify.checks.verdict import check
+from headrace.verify.history.file import read_history
 from headrace.verify.run import VerifyRun
-from headrace.verify.verdict import check
 from headrace.verify.workload import Workload
 from tests.campaign.servers import CampaignFailed, has_strace
 from tests.campaign.sites import Fault, Site, make_site

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from headrace.client import connect
 from headrace.core.errors import OffsetOutOfRange
-from headrace.verify.events import PublishEnded
-from headrace.verify.history import read_history
-from headrace.verify.index import HistoryIndex
+from headrace.verify.history.events import PublishEnded
+from headrace.verify.history.file import read_history
+from headrace.verify.history.index import HistoryIndex
 from headrace.verify.publishers import message_id
 from headrace.verify.run import VerifyRun
 from tests.campaign.servers import CampaignFailed, CampaignServer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from headrace.cli.activity import groups, topics
+from headrace.cli.remote.activity import groups, topics
 from headrace.wire.attention import Snapshot
 from headrace.wire.metrics import parse
 from tests.cli.processes import Server, headrace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.cli.exits import Failure
-from headrace.cli.topic_settings import parse_amount
+from headrace.cli.options.topic_settings import parse_amount
 from tests.cli.processes import Server
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.verify.events import Began
-from headrace.verify.history import Recorder
+from headrace.verify.history.events import Began
+from headrace.verify.history.file import Recorder
 from tests.cli.processes import headrace
 from tests.verify.test_checks import BAD
 

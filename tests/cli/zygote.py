@@ -84,7 +84,7 @@ class Forked:
 def serve(path: str) -> None:
     """Become whatever is asked for."""
     # Imported by the commands themselves only when they are needed.
-    import headrace.cli.commands.doctor
+    import headrace.cli.commands.checks.doctor
     import headrace.cli.messages.consumption
     import headrace.cli.messages.production
     import headrace.cli.server.process

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.aio import AsyncClient
 from headrace.client import Client
-from headrace.client.consumer.decode import Decoder, Packed, Passed
+from headrace.client.read.decode import Decoder, Packed, Passed
 from headrace.core.codecs import columns as codecs
 from headrace.core.errors import InvalidInput, Undecodable
 from headrace.core.messages import READ_SCHEMA

@@ -9,8 +9,8 @@ import pytest
 from headrace.aio import AsyncClient
 from headrace.broker import Broker
 from headrace.client import Client
-from headrace.core.descriptions import SourceDescription
 from headrace.core.errors import Forbidden, SourceNotFound
+from headrace.core.reports.descriptions import SourceDescription
 from headrace.core.rights import Caller, check_grants
 from headrace.testing import EmbeddedTransport
 

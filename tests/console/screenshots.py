@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 
 import headrace
 from headrace.client.client import Client
-from headrace.core.pipelines import PipelineReport
+from headrace.core.reports.pipelines import PipelineReport
 from tests.console.browser import opened_browser
 from tests.console.processes import ConsoleProcess
 from tests.server_process import ServerProcess

@@ -8,7 +8,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from headrace.core.pipelines import PipelineReport
+from headrace.core.reports.pipelines import PipelineReport
 from tests.console.conftest import Site, Visit
 
 

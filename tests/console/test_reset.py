@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.console.reset import Move, Target, moves
-from headrace.core.descriptions import GroupDescription, PartitionProgress
+from headrace.core.reports.descriptions import GroupDescription, PartitionProgress
 
 BOUNDS = {0: (10, 100), 1: (0, 50), 2: (5, 5)}
 GROUP = GroupDescription(

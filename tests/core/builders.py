@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from headrace.core.hashing import fnv1a64_of
+from headrace.core.hashes.columns import fnv1a64_of
 from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS
 from headrace.core.messages import PUBLISH_SCHEMA, accept
 from headrace.core.publish.receipts import CONFLICT, DUPLICATE_BY_PAYLOAD, DUPLICATE_BY_SOURCE, WRITTEN, Receipts
 from headrace.core.publish.sources import NO_LINK, NOTHING_WRITTEN, Source
 from headrace.core.publish.state import Commit, TopicState
-from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
+from headrace.core.topics.settings import DEFAULT_SETTINGS, TopicSettings
 
 NOW_US = 1_700_000_000 * MICROSECONDS
 DAY_US = 24 * 3600 * MICROSECONDS

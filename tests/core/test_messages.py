@@ -35,7 +35,7 @@ from headrace.core.messages import (
     pad,
     read_batch,
 )
-from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
+from headrace.core.topics.settings import DEFAULT_SETTINGS, TopicSettings
 from tests.core.builders import accepted, publish_batch
 
 TEXTS = ["", "one", None, "zwölf"]

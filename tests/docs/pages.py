@@ -25,7 +25,7 @@ from typing import Final
 
 import psycopg
 
-from headrace.spark.pipeline.load import parse
+from headrace.spark.pipeline.definition.load import parse
 from tests.cli.processes import ROOT, Server, environment
 
 LANGUAGES: Final = frozenset({"bash", "python", "output", "toml", "sql", "text"})

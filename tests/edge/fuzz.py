@@ -23,7 +23,7 @@ import pyarrow as pa
 from headrace.broker import Broker
 from headrace.core.errors import HeadraceError, InvalidInput
 from headrace.core.messages import NO_MESSAGES, accept_all, read_batch
-from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.edge.arrow import Stream
 from headrace.protocols.flight.server import FlightServer
 from headrace.protocols.http.formats import encode_fetched

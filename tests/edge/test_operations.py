@@ -23,7 +23,7 @@ from pyarrow import flight
 from headrace.broker import Broker
 from headrace.client import connect
 from headrace.core.errors import StageNotFound
-from headrace.core.pipelines import PipelineReport
+from headrace.core.reports.pipelines import PipelineReport
 from headrace.core.rights import Right
 from headrace.edge.operations import OPERATIONS
 from headrace.protocols.flight.server import FlightServer

@@ -27,11 +27,11 @@ import pyarrow as pa
 from headrace.broker import Broker
 from headrace.broker.clock import Clock
 from headrace.broker.settings import BrokerSettings
-from headrace.core.descriptions import Staged
 from headrace.core.errors import StageNotFound, TopicNotFound
 from headrace.core.messages import PUBLISH_SCHEMA
 from headrace.core.publish.receipts import Receipts
 from headrace.core.publish.state import CommitKey
+from headrace.core.reports.descriptions import Staged
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.options import DiskOptions

@@ -22,7 +22,7 @@ from headrace.broker import (
 )
 from headrace.core.publish.receipts import Receipts
 from headrace.core.publish.state import CommitKey
-from headrace.core.settings import TopicOptions
+from headrace.core.topics.settings import TopicOptions
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.options import DiskOptions
 from tests.faults.invariants import Message, Place, batch_of

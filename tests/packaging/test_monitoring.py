@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from headrace.core.pipelines import PipelineReport
+from headrace.core.reports.pipelines import PipelineReport
 from headrace.wire.metrics import METRICS, parse
 from tests.protocols.http.site import Site, create_topic, publish
 

@@ -14,9 +14,9 @@ import pytest
 
 from headrace.client import Client
 from headrace.core.errors import InvalidInput
-from headrace.core.hashing import partition_of
+from headrace.core.hashes.columns import partition_of
 from headrace.spark.pipeline import Pipeline, PipelineFailed
-from headrace.spark.pipeline.load import load
+from headrace.spark.pipeline.definition.load import load
 from tests.pipeline.runs import ROOT, messages, publish, run, run_ready, values
 
 if TYPE_CHECKING:

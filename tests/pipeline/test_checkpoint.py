@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.pipeline.checkpoint import Checkpoint
-from headrace.spark.pipeline.load import describe
+from headrace.spark.pipeline.definition.load import describe
+from headrace.spark.pipeline.run.checkpoint import Checkpoint
 
 
 def checkpoint(directory: Path, **parts: Any) -> Checkpoint:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.pipeline.description import FormatSource, ReportSink, TableSink, TopicSink, TopicSource
-from headrace.spark.pipeline.load import describe, load, parse
+from headrace.spark.pipeline.definition.description import FormatSource, ReportSink, TableSink, TopicSink, TopicSource
+from headrace.spark.pipeline.definition.load import describe, load, parse
 
 ROOT = Path(__file__).parents[2]
 BATCH = {"source": {"topic": "in", "mode": "batch"}, "sink": {"topic": "out"}}

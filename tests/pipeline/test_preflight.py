@@ -14,9 +14,9 @@ from headrace.client import Client
 from headrace.core.errors import Forbidden, InvalidInput, TopicNotFound, Unreachable
 from headrace.core.publish.state import CommitKey
 from headrace.protocols.flight.server import FlightServer
-from headrace.spark.pipeline.description import Description
-from headrace.spark.pipeline.load import describe
-from headrace.spark.pipeline.preflight import check_sink_id, check_topics, make_topics
+from headrace.spark.pipeline.definition.description import Description
+from headrace.spark.pipeline.definition.load import describe
+from headrace.spark.pipeline.run.preflight import check_sink_id, check_topics, make_topics
 from headrace.spark.pipeline.sinks.file_commit import FileCommit
 
 
@@ -134,6 +134,6 @@ def test_a_batch_that_is_decided_and_the_log_of_delta_count_too(url: str, topic:
 
 
 def test_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.spark.pipeline.preflight._TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr("headrace.spark.pipeline.run.preflight._TIMEOUT_SECONDS", 0.2)
     with pytest.raises(Unreachable):
         check_topics(described("headrace://127.0.0.1:1", "x"))

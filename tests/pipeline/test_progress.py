@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql import Row
 
 from headrace.core.errors import TopicNotFound, Unreachable
-from headrace.spark.pipeline.progress import Progress, Summary, Tally
-from headrace.spark.pipeline.spark_errors import carried, failure_of
+from headrace.spark.pipeline.run.progress import Progress, Summary, Tally
+from headrace.spark.pipeline.run.spark_errors import carried, failure_of
 
 
 def report(batch: int, rows: int, end: int = 0, latest: int = 0, dead: int | None = None) -> Any:

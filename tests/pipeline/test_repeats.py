@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.spark.pipeline.frame import dedup_window as repeats
 from headrace.spark.pipeline.frame.dedup_window import NOTHING, Bools, Rows, first_of_each, remembered
 

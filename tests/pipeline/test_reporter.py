@@ -11,10 +11,10 @@ import pytest
 
 from headrace.broker import Broker
 from headrace.client import Client
-from headrace.core.pipelines import PipelineDescription
+from headrace.core.reports.pipelines import PipelineDescription
 from headrace.spark.pipeline import Pipeline, PipelineFailed, Progress, Summary
-from headrace.spark.pipeline.load import describe
-from headrace.spark.pipeline.reporter import Reporter
+from headrace.spark.pipeline.definition.load import describe
+from headrace.spark.pipeline.run.reporter import Reporter
 from tests.broker.background import eventually
 from tests.pipeline.runs import publish
 

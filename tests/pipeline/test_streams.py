@@ -15,10 +15,10 @@ import pytest
 from headrace.client import Client
 from headrace.core.errors import InvalidInput, StoreUnavailable
 from headrace.spark.pipeline import Pipeline, PipelineFailed, Progress
-from headrace.spark.pipeline.checkpoint import lock_of
-from headrace.spark.pipeline.description import TableSink
-from headrace.spark.pipeline.load import describe
-from headrace.spark.pipeline.lock import Lock
+from headrace.spark.pipeline.definition.description import TableSink
+from headrace.spark.pipeline.definition.load import describe
+from headrace.spark.pipeline.run.checkpoint import lock_of
+from headrace.spark.pipeline.run.lock import Lock
 from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter, TableSinkWriter
 from headrace.spark.write.fingerprint import BatchId
 from tests.pipeline.runs import forget_last_batch, messages, publish, run, run_ready, values

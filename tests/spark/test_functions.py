@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.core.errors import InvalidInput
-from headrace.core.hashing import fnv1a64_of, partition_of
+from headrace.core.hashes.columns import fnv1a64_of, partition_of
 from headrace.spark.functions import fnv1a64, partition_for
 
 TEXTS = ["", "a", "user-1", "ß" * 300, None]

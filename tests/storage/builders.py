@@ -19,7 +19,7 @@ from headrace.core.names import topic_key
 from headrace.core.publish.plan import plan
 from headrace.core.publish.receipts import Receipts
 from headrace.core.publish.state import Commit, CommitKey, TopicState
-from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
+from headrace.core.topics.settings import DEFAULT_SETTINGS, TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Fences, Store, TopicLog
 from headrace.storage.open import open_store

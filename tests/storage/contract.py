@@ -26,11 +26,11 @@ from headrace.core.ids import Kind
 from headrace.core.limits import PIPELINES_PER_TOPIC_MAX
 from headrace.core.messages import READ_SCHEMA, STORED_SCHEMA, message_sizes
 from headrace.core.names import topic_key
-from headrace.core.pipelines import PipelineReport
 from headrace.core.publish.plan import plan_reset
 from headrace.core.publish.state import Commit, CommitKey, TopicState
+from headrace.core.reports.pipelines import PipelineReport
 from headrace.core.rights import Grant, Right
-from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
+from headrace.core.topics.settings import DEFAULT_SETTINGS, TopicSettings
 from headrace.storage.catalog import TokenRecord, TopicRecord
 from headrace.storage.interface import Fences, TopicLog
 from tests.storage.builders import (

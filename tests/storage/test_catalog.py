@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, text
 from headrace.core.errors import StoreUnavailable, UnknownFormat
 from headrace.core.groups.group import Group
 from headrace.core.rights import Grant, Right
-from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import Catalog, TokenRecord
 from headrace.storage.tables import VERSION
 

@@ -11,7 +11,7 @@ from sqlalchemy import create_engine
 from headrace.core.errors import StoreUnavailable
 from headrace.core.ids import Kind
 from headrace.core.rights import check_grants
-from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import Catalog, TokenRecord
 from tests.broker.background import together
 

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.core.errors import OffsetOutOfRange
 from headrace.core.limits import RETENTION_CHECK_SECONDS
-from headrace.core.retention import lateness_seconds
+from headrace.core.topics.retention import lateness_seconds
 from tests.postgres_server import PostgresServer
 from tests.storage.builders import EVERYTHING, NOW_US, DiskPlace, MemoryPlace, Place, PostgresPlace, Topic, values
 from tests.storage.contract import SECOND_US, settings_of

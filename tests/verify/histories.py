@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.verify.events import (
+from headrace.verify.checks.verdict import Verdict, check
+from headrace.verify.history.events import (
     Began,
     Event,
     GroupSeen,
@@ -17,7 +18,6 @@ from headrace.verify.events import (
     SeekStarted,
     Sought,
 )
-from headrace.verify.verdict import Verdict, check
 
 BEGAN = Began("orders")
 Places = list[tuple[int, int] | None]

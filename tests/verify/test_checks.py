@@ -6,7 +6,8 @@ from typing import get_args
 
 import pytest
 
-from headrace.verify.events import (
+from headrace.verify.checks.violation import MEANINGS, Kind
+from headrace.verify.history.events import (
     ClientFailed,
     Event,
     GapReported,
@@ -18,7 +19,6 @@ from headrace.verify.events import (
     PublishEnded,
     Stalled,
 )
-from headrace.verify.violation import MEANINGS, Kind
 from tests.verify.histories import committed, kinds, log, polled, seen, sent, sought, started, verdict_on
 
 # Three messages in one partition, read and committed: the good history that the bad ones differ from.

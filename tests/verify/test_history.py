@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import InvalidInput
-from headrace.verify.events import Began, Event, Note
-from headrace.verify.history import Recorder, read_history
-from headrace.verify.intervals import Intervals
+from headrace.verify.checks.intervals import Intervals
+from headrace.verify.history.events import Began, Event, Note
+from headrace.verify.history.file import Recorder, read_history
 from headrace.verify.members import runs_of
 from headrace.verify.workload import Workload
 from tests.verify.test_checks import GOOD

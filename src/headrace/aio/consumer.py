@@ -12,8 +12,8 @@ import pyarrow as pa
 from headrace.aio.bridge import ThreadBridge
 from headrace.aio.shield import CALL_SECONDS, CancelShield
 from headrace.client.consumer.base import BaseConsumer
-from headrace.client.consumer.start import Start
 from headrace.client.message import Message
+from headrace.client.read.start import Start
 from headrace.core.errors import Closed
 from headrace.core.limits import FETCH_MESSAGES_DEFAULT
 

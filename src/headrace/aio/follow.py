@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.aio.bridge import ThreadBridge
 from headrace.aio.shield import CALL_SECONDS, CancelShield
-from headrace.client.consumer.follow import Following
+from headrace.client.read.follow import Following
 from headrace.core.errors import Closed
 
 

@@ -25,10 +25,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headrace.broker.clock import Clock, SystemClock
-from headrace.core.descriptions import TokenDescription
 from headrace.core.errors import HeadraceError, InvalidInput, Unauthenticated
 from headrace.core.limits import MICROSECONDS
 from headrace.core.names import check_id
+from headrace.core.reports.descriptions import TokenDescription
 from headrace.core.rights import ALL, ANYONE, Caller, Grant, check_grants
 from headrace.storage.catalog import Catalog, TokenRecord
 

@@ -50,16 +50,6 @@ from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.broker.topics.topic import Topic
 from headrace.core.checks import check_index, check_seconds, check_whole
 from headrace.core.deprecation import warn_renamed
-from headrace.core.descriptions import (
-    CommitOutcome,
-    GroupDescription,
-    Membership,
-    ProducerOpening,
-    ServerDescription,
-    SourceDescription,
-    Staged,
-    TopicDescription,
-)
 from headrace.core.errors import CommitConflict, HeadraceError, InvalidInput, StageNotFound
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, Held, ReadFrom
@@ -82,10 +72,20 @@ from headrace.core.limits import (
 )
 from headrace.core.messages import NO_MESSAGES, accept
 from headrace.core.names import check_group_name, check_id
-from headrace.core.pipelines import PipelineDescription, PipelineReport, check_report, listed_state
 from headrace.core.publish.receipts import DUPLICATE_COMMIT, Receipts, all_duplicates
 from headrace.core.publish.state import CommitKey
-from headrace.core.settings import TopicOptions
+from headrace.core.reports.descriptions import (
+    CommitOutcome,
+    GroupDescription,
+    Membership,
+    ProducerOpening,
+    ServerDescription,
+    SourceDescription,
+    Staged,
+    TopicDescription,
+)
+from headrace.core.reports.pipelines import PipelineDescription, PipelineReport, check_report, listed_state
+from headrace.core.topics.settings import TopicOptions
 from headrace.storage.interface import Store
 from headrace.storage.open import open_store
 

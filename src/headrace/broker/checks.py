@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from headrace.core.checks import check_index, check_whole
-from headrace.core.descriptions import Staged
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import SEQNO_MAX
 from headrace.core.names import check_id
 from headrace.core.publish.state import FINGERPRINT_BITS, CommitKey
+from headrace.core.reports.descriptions import Staged
 
 
 def check_text(field: str, value: object) -> str:

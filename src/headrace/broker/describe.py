@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.broker.topics.registry import OpenTopic
-from headrace.core.descriptions import GroupDescription, PartitionProgress, TopicDescription
 from headrace.core.groups.group import Group
 from headrace.core.limits import MICROSECONDS
+from headrace.core.reports.descriptions import GroupDescription, PartitionProgress, TopicDescription
 
 
 def describe_topic(opened: OpenTopic) -> TopicDescription:

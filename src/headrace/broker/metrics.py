@@ -16,9 +16,9 @@ from headrace.broker.queue_api.registrations import is_consumer
 from headrace.broker.topics.registry import OpenTopic
 from headrace.core.errors import Damaged
 from headrace.core.groups.group import Group
-from headrace.core.hashing import Int64s
-from headrace.core.histogram import Histogram
+from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import MICROSECONDS
+from headrace.core.reports.histogram import Histogram
 from headrace.storage.interface import OffsetRange, TopicLog
 
 

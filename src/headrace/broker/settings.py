@@ -24,7 +24,7 @@ from headrace.core.limits import (
     TOPICS_IN_STORE,
     TOPICS_MAX,
 )
-from headrace.core.settings import DEFAULT_SETTINGS, Deduplication, KeyHash, Scope, TopicSettings
+from headrace.core.topics.settings import DEFAULT_SETTINGS, Deduplication, KeyHash, Scope, TopicSettings
 
 
 class QueueApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -29,7 +29,7 @@ app = typer.Typer(
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        from headrace.cli.commands.version import version
+        from headrace.cli.commands.checks.version import version
 
         version()
         raise typer.Exit

@@ -10,12 +10,12 @@ It uses the wire and the core, and knows nothing of the broker's internals.
 from headrace.client.client import Client
 from headrace.client.connection import connect
 from headrace.client.consumer.consumer import Consumer
-from headrace.client.consumer.follow import Following
-from headrace.client.consumer.start import Start
 from headrace.client.consumer.topics_consumer import TopicPartition, TopicsConsumer
 from headrace.client.message import Message
 from headrace.client.producer.producer import Producer
 from headrace.client.producer.receipt import Receipt
+from headrace.client.read.follow import Following
+from headrace.client.read.start import Start
 
 __all__ = [
     "Client",

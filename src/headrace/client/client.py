@@ -18,32 +18,21 @@ import pyarrow as pa
 
 from headrace.client.consumer.assignment import PartitionsChanged, callbacks_of
 from headrace.client.consumer.consumer import Consumer
-from headrace.client.consumer.decode import Decoder, OnUndecodable
-from headrace.client.consumer.follow import Following
 from headrace.client.consumer.options import ConsumerOptions
 from headrace.client.consumer.prefetch import Prefetch
-from headrace.client.consumer.scan import read_batch, read_decoded, scan
-from headrace.client.consumer.start import Start, parse_start, positions_at
-from headrace.client.consumer.table import table_of
 from headrace.client.consumer.topics_consumer import SeveralTopics, TopicChoice, TopicsConsumer, check_several
 from headrace.client.producer.producer import Producer
 from headrace.client.producer.staging import stage_batches
+from headrace.client.read.decode import Decoder, OnUndecodable
+from headrace.client.read.follow import Following
+from headrace.client.read.scan import read_batch, read_decoded, scan
+from headrace.client.read.start import Start, parse_start, positions_at
+from headrace.client.read.table import table_of
 from headrace.client.retry import Calls
 from headrace.client.serializers import Deserializer, Serializer
 from headrace.client.settings import ConsumerSettings, ProducerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.deprecation import warn_renamed
-from headrace.core.descriptions import (
-    CommitOutcome,
-    GroupDescription,
-    Identity,
-    NewToken,
-    ServerDescription,
-    SourceDescription,
-    Staged,
-    TokenDescription,
-    TopicDescription,
-)
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import (
     AUDIT_LISTED,
@@ -57,10 +46,21 @@ from headrace.core.limits import (
     SESSION_TIMEOUT_SECONDS,
     SOURCES_LISTED,
 )
-from headrace.core.pipelines import PipelineDescription, PipelineReport
 from headrace.core.positions import microseconds
 from headrace.core.publish.state import CommitKey
-from headrace.core.settings import TopicOptions
+from headrace.core.reports.descriptions import (
+    CommitOutcome,
+    GroupDescription,
+    Identity,
+    NewToken,
+    ServerDescription,
+    SourceDescription,
+    Staged,
+    TokenDescription,
+    TopicDescription,
+)
+from headrace.core.reports.pipelines import PipelineDescription, PipelineReport
+from headrace.core.topics.settings import TopicOptions
 from headrace.wire import operations as wire
 from headrace.wire.tickets import Read
 

@@ -21,8 +21,8 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 import msgspec
 import pyarrow as pa
 
-from headrace.client.consumer.decode import OnUndecodable
 from headrace.client.message import Message
+from headrace.client.read.decode import OnUndecodable
 from headrace.core.errors import InvalidInput, InvalidMessage, Undecodable
 
 SerializerName = Literal["text", "json", "msgspec", "pydantic"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.client.consumer.decode import OnUndecodable, check_on_undecodable
+from headrace.client.read.decode import OnUndecodable, check_on_undecodable
 from headrace.client.serializers import Deserializer, Serializer
 from headrace.core.checks import check_number
 from headrace.core.errors import InvalidInput
@@ -18,7 +18,7 @@ from headrace.core.limits import (
     PRODUCER_BUFFER_BYTES,
     SESSION_TIMEOUT_SECONDS,
 )
-from headrace.core.settings import CODECS
+from headrace.core.topics.settings import CODECS
 
 
 @dataclass(frozen=True, slots=True)

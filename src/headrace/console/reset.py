@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from headrace.core.descriptions import GroupDescription
+from headrace.core.reports.descriptions import GroupDescription
 
 Target = Literal["earliest", "latest", "offset", "time", "delta"]
 

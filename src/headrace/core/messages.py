@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.errors import CodecNotAllowed, InvalidInput, InvalidMessage, MessageTooLarge
-from headrace.core.hashing import Int64s, byte_rows
+from headrace.core.hashes.columns import Int64s, byte_rows
 from headrace.core.limits import (
     ATTRIBUTES_PER_MESSAGE_MAX,
     BATCH_BYTES_MAX,
@@ -26,7 +26,7 @@ from headrace.core.limits import (
     CREATED_AT_US_MIN,
     ID_CHARACTERS_MAX,
 )
-from headrace.core.settings import CODECS, TopicSettings
+from headrace.core.topics.settings import CODECS, TopicSettings
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 ATTRIBUTES: Final = pa.map_(pa.string(), pa.field("value", pa.binary(), nullable=False))

@@ -24,8 +24,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.broker.access import Access
-from headrace.core.descriptions import Identity
 from headrace.core.errors import AccessDenied, Forbidden, HeadraceError
+from headrace.core.reports.descriptions import Identity
 from headrace.core.rights import ANYONE, Caller
 from headrace.edge import audit
 from headrace.edge.limits import Limits

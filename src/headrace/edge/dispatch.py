@@ -11,7 +11,11 @@ import msgspec
 from headrace.broker import Broker
 from headrace.broker.access import described
 from headrace.core.checks import check_seconds, check_whole
-from headrace.core.descriptions import (
+from headrace.core.errors import InvalidInput, QuotaExceeded, StageNotFound
+from headrace.core.limits import AUDIT_KEPT, FETCH_WAIT_SECONDS_MAX
+from headrace.core.names import composed
+from headrace.core.publish.state import CommitKey
+from headrace.core.reports.descriptions import (
     CommitOutcome,
     Identity,
     NewToken,
@@ -19,12 +23,8 @@ from headrace.core.descriptions import (
     TokenDescription,
     TopicDescription,
 )
-from headrace.core.errors import InvalidInput, QuotaExceeded, StageNotFound
-from headrace.core.limits import AUDIT_KEPT, FETCH_WAIT_SECONDS_MAX
-from headrace.core.names import composed
-from headrace.core.pipelines import PipelineDescription
-from headrace.core.publish.state import CommitKey
-from headrace.core.settings import TopicSettings
+from headrace.core.reports.pipelines import PipelineDescription
+from headrace.core.topics.settings import TopicSettings
 from headrace.edge import audit
 from headrace.edge.access import LOOK_SECONDS, Principal
 from headrace.wire import operations as wire

@@ -24,8 +24,8 @@ from faststream.specification.schema import BrokerSpec
 
 import headrace.aio
 from headrace.aio import AsyncClient
-from headrace.client.consumer.start import Start
 from headrace.client.producer.receipt import Receipt
+from headrace.client.read.start import Start
 from headrace.core.errors import HeadraceError
 from headrace.faststream.message import Delivery, HeadracePublishCommand
 from headrace.faststream.publisher import (

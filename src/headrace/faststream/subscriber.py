@@ -24,8 +24,8 @@ from faststream.specification.schema import Operation, SubscriberSpec
 
 from headrace.aio import AsyncClient
 from headrace.aio.consumer import AsyncConsumer
-from headrace.client.consumer.start import Start
 from headrace.client.message import Message
+from headrace.client.read.start import Start
 from headrace.faststream.message import Delivery, decode_body, parse_message
 
 # So long without a message, and what was handled is committed; so often at most while there are messages.

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.core.hashing import byte_rows
+from headrace.core.hashes.columns import byte_rows
 from headrace.load.load import VALUE_BYTES_MIN
 
 Numbers = npt.NDArray[np.int64]

@@ -14,7 +14,7 @@ from pyspark.sql.functions import col, lit
 from pyspark.sql.pandas.functions import arrow_udf
 
 from headrace.core.checks import check_partitions
-from headrace.core.hashing import fnv1a64 as hashes_of
+from headrace.core.hashes.columns import fnv1a64 as hashes_of
 
 
 def fnv1a64(column: Column | str) -> Column:

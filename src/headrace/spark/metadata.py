@@ -14,9 +14,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headrace.client import Client
-from headrace.core.descriptions import GroupDescription, TopicDescription
 from headrace.core.errors import NotFound
 from headrace.core.positions import moment
+from headrace.core.reports.descriptions import GroupDescription, TopicDescription
 from headrace.spark.options import ReadOptions
 
 

@@ -15,13 +15,13 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from headrace.client.connection import TOKEN_VARIABLE
-from headrace.client.consumer.decode import OnUndecodable
+from headrace.client.read.decode import OnUndecodable
 from headrace.core.checks import check_whole
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_MAX, PARTITIONS_MAX, SEQNO_MAX
 from headrace.core.names import check_group_name, check_id, check_topic_name, topic_key
 from headrace.core.positions import EARLIEST, LATEST, PerPartition, Position, parse_position, parse_time
-from headrace.core.settings import TopicSettings
+from headrace.core.topics.settings import TopicSettings
 from headrace.spark.connection import Connection, default_url
 from headrace.spark.reader.topic_selection import TopicSelection, check_pattern
 from headrace.spark.schema import METADATA, READ_COLUMNS, Metadata

@@ -48,7 +48,7 @@ from headrace.core.groups.group import Group
 from headrace.core.ids import Kind
 from headrace.core.limits import STOP_SECONDS
 from headrace.core.rights import Grant
-from headrace.core.settings import TopicSettings
+from headrace.core.topics.settings import TopicSettings
 from headrace.storage.group_row import (
     KEYS,
     GroupRow,

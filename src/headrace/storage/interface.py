@@ -14,12 +14,12 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from headrace.core.hashing import Int64s
-from headrace.core.histogram import Histogram
+from headrace.core.hashes.columns import Int64s
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.sources import Source
 from headrace.core.publish.state import Commit, TopicState
-from headrace.core.settings import TopicSettings
+from headrace.core.reports.histogram import Histogram
+from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import Catalog, TopicRecord
 from headrace.storage.ranges import Gap, OffsetRange
 

@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError
 
 from headrace.core.errors import TopicDeleted
 from headrace.core.limits import PIPELINES_PER_TOPIC_MAX
-from headrace.core.pipelines import PipelineReport
+from headrace.core.reports.pipelines import PipelineReport
 from headrace.storage.tables import all_pipelines
 
 _KEYS: Final = ["topicid", "pipelinename"]

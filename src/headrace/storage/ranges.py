@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.core.errors import OffsetOutOfRange, PartitionNotFound
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 
 
 class Gap(NamedTuple):

@@ -14,8 +14,8 @@ import msgspec
 from sqlalchemy import Connection, delete, literal_column, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from headrace.core.descriptions import ServerDescription
 from headrace.core.limits import MICROSECONDS, SERVER_EXPIRY_SECONDS
+from headrace.core.reports.descriptions import ServerDescription
 from headrace.storage.group_row import DATABASE_US
 from headrace.storage.tables import all_servers
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from headrace.client.consumer.consumer import Consumer
 from headrace.core.errors import AnswerLost, Conflict, HeadraceError, NotFound, Unreachable
-from headrace.verify.events import OffsetsCommitted, Outcome, Poll
-from headrace.verify.history import Recorder
+from headrace.verify.history.events import OffsetsCommitted, Outcome, Poll
+from headrace.verify.history.file import Recorder
 from headrace.verify.publishers import Connect, message_id
 
 _SESSION_SECONDS: Final = 3.0

@@ -9,8 +9,8 @@ from typing import Final
 
 from headrace.client import Client
 from headrace.core.errors import Conflict, HeadraceError, InvalidInput, NotFound, OffsetOutOfRange
-from headrace.verify.events import GroupSeen, Grown, OffsetsSeen, Outcome, SeekStarted, Sought
-from headrace.verify.history import Recorder
+from headrace.verify.history.events import GroupSeen, Grown, OffsetsSeen, Outcome, SeekStarted, Sought
+from headrace.verify.history.file import Recorder
 from headrace.verify.publishers import Connect
 from headrace.verify.workload import Workload
 

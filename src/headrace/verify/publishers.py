@@ -27,8 +27,8 @@ from headrace.core.errors import (
     Unreachable,
 )
 from headrace.core.publish.state import CommitKey
-from headrace.verify.events import Outcome, PublishEnded, PublishStarted
-from headrace.verify.history import Recorder
+from headrace.verify.history.events import Outcome, PublishEnded, PublishStarted
+from headrace.verify.history.file import Recorder
 
 BATCH_MESSAGES_MAX: Final = 40
 KEYS: Final = 12

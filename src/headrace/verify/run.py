@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from headrace.client import Client, connect
 from headrace.core.errors import Damaged, HeadraceError, OffsetOutOfRange
-from headrace.verify.events import Began, ClientFailed, GapReported, LogEnd, LogRead, Note, OffsetsSeen, Stalled
-from headrace.verify.history import Recorder
+from headrace.verify.history.events import Began, ClientFailed, GapReported, LogEnd, LogRead, Note, OffsetsSeen, Stalled
+from headrace.verify.history.file import Recorder
 from headrace.verify.members import Members
 from headrace.verify.operators import Observer, Operator
 from headrace.verify.publishers import BatchPublisher, Connect, MessagePublisher, StagePublisher, message_id

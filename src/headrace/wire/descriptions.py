@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.core.descriptions import GroupDescription, Identity, TopicDescription
 from headrace.core.groups.group import ReadFrom
-from headrace.core.settings import TopicSettings
+from headrace.core.reports.descriptions import GroupDescription, Identity, TopicDescription
+from headrace.core.topics.settings import TopicSettings
 
 
 class PartitionOut(msgspec.Struct):

@@ -14,7 +14,9 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
 
 import msgspec
 
-from headrace.core.descriptions import (
+from headrace.core.groups.group import ReadFrom
+from headrace.core.limits import AUDIT_LISTED, SESSION_TIMEOUT_SECONDS, SOURCES_LISTED
+from headrace.core.reports.descriptions import (
     CommitOutcome,
     GroupDescription,
     Identity,
@@ -26,9 +28,7 @@ from headrace.core.descriptions import (
     TokenDescription,
     TopicDescription,
 )
-from headrace.core.groups.group import ReadFrom
-from headrace.core.limits import AUDIT_LISTED, SESSION_TIMEOUT_SECONDS, SOURCES_LISTED
-from headrace.core.pipelines import PipelineDescription, PipelineReport
+from headrace.core.reports.pipelines import PipelineDescription, PipelineReport
 from headrace.core.rights import Need, Right
 
 Answer = TypeVar("Answer")

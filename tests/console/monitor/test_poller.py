@@ -11,7 +11,7 @@ import pytest
 from headrace.console.monitor.poller import Poller
 from headrace.console.sessions import Sessions
 from headrace.console.settings import ConsoleSettings
-from headrace.core.descriptions import ServerDescription
+from headrace.core.reports.descriptions import ServerDescription
 
 
 class Broker:

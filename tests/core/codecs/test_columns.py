@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headrace.core.codecs import lzop
 from headrace.core.codecs.columns import compress, decode, decode_known, encode
 from headrace.core.errors import HeadraceError, InvalidInput, InvalidMessage
-from headrace.core.settings import CODECS
+from headrace.core.topics.settings import CODECS
 
 COMPRESSING = [codec for codec in CODECS if codec != "raw"]
 # The frames that pyarrow writes as zstd have no checksum: of them only a clean outcome is asked.

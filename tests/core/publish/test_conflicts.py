@@ -8,7 +8,7 @@ from headrace.core.messages import accept
 from headrace.core.publish.conflicts import digests_of
 from headrace.core.publish.plan import plan
 from headrace.core.publish.state import TopicState
-from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.core.topics.settings import DEFAULT_SETTINGS
 from tests.core.builders import NOW_US, Row, batch_of, new_state
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.hashing import fnv1a64_of
+from headrace.core.hashes.columns import fnv1a64_of
 from headrace.core.publish.payload_window import (
     NO_PAYLOADS,
     SNAPSHOT_SCHEMA,

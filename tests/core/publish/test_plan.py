@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headrace.core.hashing import fnv1a64, partition_of
+from headrace.core.hashes.columns import fnv1a64, partition_of
+from headrace.core.hashes.murmur2 import murmur2_of
 from headrace.core.limits import MICROSECONDS, SEQNO_JUMP_MAX
 from headrace.core.messages import STORED_SCHEMA, accept
-from headrace.core.murmur2 import murmur2_of
 from headrace.core.publish import state as topic_state
 from headrace.core.publish.payload_window import PayloadWindow, payloads_of
 from headrace.core.publish.plan import plan, plan_reset, replay
@@ -32,7 +32,7 @@ from headrace.core.publish.routing import NOWHERE
 from headrace.core.publish.seqno_jumps import SeqnoWatch, may_jump
 from headrace.core.publish.sources import NO_LINK
 from headrace.core.publish.state import Commit, CommitKey, TopicState
-from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
+from headrace.core.topics.settings import DEFAULT_SETTINGS, TopicSettings
 from tests.core.builders import (
     LINK_IDLE_US,
     NOW_US,

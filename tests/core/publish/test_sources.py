@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.descriptions import SourceDescription
 from headrace.core.publish.sources import (
     NO_DIGEST,
     NO_LINK,
@@ -23,6 +22,7 @@ from headrace.core.publish.sources import (
     row_sources,
     updates_of,
 )
+from headrace.core.reports.descriptions import SourceDescription
 from tests.core.builders import DAY_US, LINK_IDLE_US, NOW_US, publish_batch
 
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace.core.pipelines import PipelineReport
+from headrace.core.reports.pipelines import PipelineReport
 from headrace.core.rights import Right
-from headrace.protocols.http.routes.metrics import Bounds, scrape
+from headrace.protocols.http.routes.monitoring.metrics import Bounds, scrape
 from headrace.protocols.http.settings import HttpSettings
 from headrace.storage.open import open_store
 from headrace.wire.metrics import METRICS, parse, series_of

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace.core.publish.receipts import Receipts
 from headrace.core.publish.state import CommitKey
-from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
+from headrace.core.topics.settings import DEFAULT_SETTINGS, TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.files import frame

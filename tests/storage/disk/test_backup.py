@@ -15,7 +15,7 @@ import pytest
 
 from headrace.core.errors import InvalidInput, StoreUnavailable
 from headrace.core.groups.group import Group
-from headrace.core.settings import TopicSettings
+from headrace.core.topics.settings import TopicSettings
 from headrace.storage.disk.backup import ATTEMPTS_MAX, back_up
 from headrace.storage.disk.doctor.doctor import examine
 from headrace.storage.disk.files.filesystem import FileSystem

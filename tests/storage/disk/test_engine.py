@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 
 from headrace.core.errors import StoreUnavailable, UnknownFormat
-from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.files.filesystem import FileSystem

@@ -24,7 +24,7 @@ from headrace.core.errors import (
 )
 from headrace.core.messages import message_sizes
 from headrace.core.publish.state import Commit, CommitKey, TopicState
-from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.segment import file_name
 from headrace.storage.disk.log import MAPPED_SEGMENTS_MAX

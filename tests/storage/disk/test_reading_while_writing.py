@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import OffsetOutOfRange
-from headrace.core.settings import TopicSettings
+from headrace.core.topics.settings import TopicSettings
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.index import GrowingIndex
 from tests.storage.builders import EVERYTHING, NOW_US, values

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from headrace.core.names import topic_key
-from headrace.core.settings import DEFAULT_SETTINGS, TopicSettings
+from headrace.core.topics.settings import DEFAULT_SETTINGS, TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.engine import PostgresStore
 from headrace.storage.postgres.log.log import PostgresLog

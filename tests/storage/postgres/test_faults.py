@@ -16,7 +16,7 @@ from headrace.core.errors import Closed, DiskFull, OutcomeUnknown, StoreUnavaila
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.receipts import Receipts
 from headrace.core.publish.state import Commit, CommitKey, TopicState
-from headrace.core.settings import TopicSettings
+from headrace.core.topics.settings import TopicSettings
 from headrace.storage.interface import Fences, TopicLog
 from headrace.storage.postgres.engine import PostgresStore
 from headrace.storage.postgres.errors import failure_of, is_lost

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.core.errors import OffsetOutOfRange, StoreUnavailable
 from headrace.core.groups.group import Group
-from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.engine import PostgresStore
 from headrace.storage.postgres.log import segments

@@ -13,7 +13,7 @@ import pytest
 from headrace.core.errors import LogFailed, StoreUnavailable, TopicDeleted, UnknownFormat
 from headrace.core.publish.plan import plan_reset
 from headrace.core.publish.state import Commit, CommitKey, TopicState
-from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import TokenRecord
 from headrace.storage.interface import Fences
 from headrace.storage.open import open_catalog, open_store

@@ -17,7 +17,7 @@ from headrace.core.errors import MemberNotFound, StoreUnavailable, TopicDeleted,
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group
 from headrace.core.groups.member import Member, Revocation
-from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import Catalog
 from headrace.storage.group_row import GroupRow
 from headrace.storage.interface import Fences, TopicLog

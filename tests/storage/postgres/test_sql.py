@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.core.hashing import partition_of
-from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.core.hashes.columns import partition_of
+from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.postgres.sql.schema import VERSION, is_viewable
 from tests.postgres_server import PASSWORD
 from tests.storage.builders import EVERYTHING, NOW_US, batch_of, publish, state_of, values, values_in

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from importlib.metadata import version
 
 from headrace.broker.clock import Clock
-from headrace.core.descriptions import ServerDescription
 from headrace.core.errors import HeadraceError
+from headrace.core.reports.descriptions import ServerDescription
 from headrace.storage.interface import Store
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,6 @@ from headrace.broker.clock import Clock, DatabaseTime
 from headrace.broker.groups.store import GroupDraft, GroupStore
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics.topic import Topic
-from headrace.core.descriptions import CommitOutcome
 from headrace.core.errors import (
     GroupNotFound,
     OffsetOutOfRange,
@@ -26,9 +25,10 @@ from headrace.core.errors import (
 from headrace.core.groups import group as rules
 from headrace.core.groups.commits import check_commit, refusals
 from headrace.core.groups.group import Group, Held, ReadFrom
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import MAX_POLL_SECONDS
-from headrace.core.settings import TopicSettings
+from headrace.core.reports.descriptions import CommitOutcome
+from headrace.core.topics.settings import TopicSettings
 from headrace.storage.group_row import Reach
 from headrace.storage.ranges import OffsetRange
 

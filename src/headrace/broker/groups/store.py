@@ -25,8 +25,8 @@ from headrace.broker.clock import DatabaseTime
 from headrace.broker.groups.offset_commits import OffsetCommit, OffsetCommits
 from headrace.broker.topics.topic import Topic
 from headrace.core.groups.group import Group
-from headrace.core.hashing import Int64s
-from headrace.core.settings import TopicSettings
+from headrace.core.hashes.columns import Int64s
+from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import Catalog
 from headrace.storage.group_row import Reach
 

@@ -37,9 +37,9 @@ import pyarrow as pa
 from headrace.broker.publish.combiner import Combiner, Waiter
 from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import HeadraceError, OutcomeUnknown, Overloaded, again
-from headrace.core.histogram import SECONDS, Histogram
 from headrace.core.publish.receipts import Receipts
 from headrace.core.publish.state import CommitKey
+from headrace.core.reports.histogram import SECONDS, Histogram
 
 _SMALL_BYTES: Final = 4096
 # How often closing a queue checks whether it is empty, in case it was not notified.

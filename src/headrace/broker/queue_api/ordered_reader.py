@@ -32,7 +32,7 @@ import pyarrow as pa
 from headrace.broker.groups.groups import positions_of
 from headrace.broker.topics.registry import OpenTopic
 from headrace.core.errors import InvalidInput, OffsetOutOfRange, Overloaded, StaleGeneration
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import TAKES_MAX
 from headrace.storage.interface import OffsetRange, TopicLog
 

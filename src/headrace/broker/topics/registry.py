@@ -40,7 +40,7 @@ from headrace.core.errors import (
 )
 from headrace.core.names import check_topic_name, topic_key
 from headrace.core.publish.payload_window import PayloadWindow
-from headrace.core.settings import TopicSettings
+from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Store
 

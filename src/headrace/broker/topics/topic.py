@@ -32,13 +32,13 @@ from headrace.core.errors import (
     again,
     exhausted,
 )
-from headrace.core.hashing import Int64s
-from headrace.core.histogram import COUNTS, SECONDS, Histogram
+from headrace.core.hashes.columns import Int64s
 from headrace.core.messages import content_bytes
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import plan_reset
 from headrace.core.publish.state import Commit, Directory, TopicState
-from headrace.core.settings import TopicSettings
+from headrace.core.reports.histogram import COUNTS, SECONDS, Histogram
+from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Fences, OffsetRange, TopicLog
 

@@ -1,4 +1,4 @@
-"""All commands by name, with their lines in `headrace --help`. The module of a command is imported when it is used.
+"""All commands by package and name, with their lines in `headrace --help`. Modules are imported as they are used.
 
 A test compares these lines with the commands' own help.
 """
@@ -11,17 +11,23 @@ from typing import Any, Final
 from typer import Typer
 from typer.main import get_command, get_group
 
-from headrace.cli.plain_help import PlainCommand, PlainGroup
+from headrace.cli.terminal.help import PlainCommand, PlainGroup
 
+TITLES: Final[Mapping[str, str]] = {
+    "servers": "Run a server",
+    "topics": "Topics and messages",
+    "access": "Access",
+    "checks": "Check and measure",
+}
 SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
-    "Run a server": {
+    "servers": {
         "serve": "Run a server until SIGTERM or Ctrl-C.",
         "console": "Run the console: topics, messages, groups and charts in a browser, until SIGTERM or Ctrl-C.",
         "config": "Show or check the settings of a server.",
         "status": "Show whether a server is up, how it is doing, and what needs attention.",
         "top": "Watch the rates and the lag of topics and groups.",
     },
-    "Topics and messages": {
+    "topics": {
         "topic": "Create, list, describe, alter and delete topics; delete, copy, export and import their messages.",
         "produce": "Publish each line of files or stdin as a message.",
         "consume": "Print the messages of topics. With --follow, wait for new messages too.",
@@ -29,12 +35,12 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "source": "List and reset the sources (producer id and message group id) of a topic.",
         "pipeline": "Run pipelines on Spark: read a topic or files, transform with SQL, write a topic or a table.",
     },
-    "Access": {
+    "access": {
         "token": "Manage access tokens. Takes effect on a running server within a second.",
         "whoami": "Show the name, expiry and rights of your token.",
         "profile": "Name servers with their tokens, and choose the one that commands use.",
     },
-    "Check and measure": {
+    "checks": {
         "doctor": "Check every frame, index, snapshot and catalog row of a disk store. No server may be running on it.",
         "backup": "Copy a disk store to a directory. A server may keep running on the store.",
         "bench": "Measure throughput and latency of a server, and verify that every message arrived once and in order.",
@@ -62,19 +68,19 @@ class CommandIndex(PlainGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command by its name; none if there is no such command."""
-        return _load(cmd_name) if any(cmd_name in section for section in SECTIONS.values()) else None
+        return next((_load(package, cmd_name) for package, names in SECTIONS.items() if cmd_name in names), None)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands in sections, without importing them."""
-        for title, commands in SECTIONS.items():
-            with formatter.section(title):
+        for package, commands in SECTIONS.items():
+            with formatter.section(TITLES[package]):
                 formatter.write_dl(list(commands.items()))
 
 
-def _load(name: str) -> Any:
+def _load(package: str, name: str) -> Any:
     from importlib import import_module
 
-    module = import_module(f"headrace.cli.commands.{name}")
+    module = import_module(f"headrace.cli.commands.{package}.{name}")
     app = getattr(module, "app", None)
     if isinstance(app, Typer):
         app.rich_markup_mode = None

@@ -14,10 +14,10 @@ from headrace.cli.exits import Enough, Exit, Failure
 from headrace.cli.messages.filters import MessageFilter
 from headrace.cli.messages.formats import LineFormat, json_lines
 from headrace.cli.messages.readers import MemberReader, MessageSource, PartitionReader
-from headrace.cli.output import print_note
-from headrace.cli.progress import ProgressLine, progress
+from headrace.cli.terminal.output import print_note
+from headrace.cli.terminal.progress import ProgressLine, progress
 from headrace.client import Client
-from headrace.client.consumer.decode import Broken, Decoder, OnUndecodable, Packed, Passed, Piece
+from headrace.client.read.decode import Broken, Decoder, OnUndecodable, Packed, Passed, Piece
 from headrace.core.positions import EARLIEST, Position
 
 _PAGE: Final = 10_000

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from headrace.cli.commands.consume import FIELDS
+from headrace.cli.commands.topics.consume import FIELDS
 from headrace.cli.exits import Exit, Failure
 from headrace.wire.json import messages_of
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Iterable
 
 from headrace.cli.exits import Exit, Failure
-from headrace.cli.output import print_note
+from headrace.cli.terminal.output import print_note
 from headrace.core.errors import InvalidInput
 from headrace.core.positions import EARLIEST, Bounds, OffsetAtTime, Position, parse_position, resolve
 

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.messages.lines import batches_of, whole_of
 from headrace.cli.messages.parsers import Columns, LineParser
-from headrace.cli.output import print_note
-from headrace.cli.progress import progress
 from headrace.cli.remote.connection import failure_of
+from headrace.cli.terminal.output import print_note
+from headrace.cli.terminal.progress import progress
 from headrace.client import Client, Producer
 from headrace.core.codecs import columns as codecs
 from headrace.core.errors import HeadraceError, InvalidMessage

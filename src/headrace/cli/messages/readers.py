@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.messages.positions import chosen_partitions, offsets_at
-from headrace.cli.output import print_note
+from headrace.cli.terminal.output import print_note
 from headrace.client import Client, Consumer
 from headrace.core.errors import OffsetOutOfRange
 from headrace.core.positions import AtTime, Earliest, Latest, Position, moment, read_from

@@ -27,7 +27,7 @@ from headrace.cli.messages.formats import json_lines
 from headrace.cli.messages.lines import batches_of as lines_of
 from headrace.cli.messages.parsers import JsonParser
 from headrace.cli.messages.readers import TopicRange, batches_of
-from headrace.cli.progress import progress
+from headrace.cli.terminal.progress import progress
 from headrace.client import Client, Producer
 from headrace.core.errors import InvalidMessage
 from headrace.core.messages import PUBLISH_SCHEMA, READ_SCHEMA

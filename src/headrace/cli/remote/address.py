@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.cli.exits import Exit, Failure
-from headrace.cli.profiles import Profile, Profiles
+from headrace.cli.remote.profiles import Profile, Profiles
 
 URL_DEFAULT: Final = "headrace://127.0.0.1:7071"
 

@@ -77,7 +77,7 @@ def failure_of(error: HeadraceError) -> Failure:
 def told(error: HeadraceError) -> str:
     """An error in one line: a field that is an option of the command is called as the user typed it."""
     if type(error) is InvalidInput:
-        from headrace.cli.options import option_of
+        from headrace.cli.options.shared import option_of
 
         return f"{option_of(error.field) or error.field} is {error.value}: {error.rule}"
     if type(error) is Unreachable:

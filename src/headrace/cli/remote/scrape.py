@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from headrace.cli.remote.address import ServerAddress
-from headrace.core.descriptions import ServerDescription
+from headrace.core.reports.descriptions import ServerDescription
 from headrace.wire.attention import Snapshot
 from headrace.wire.metrics import Sample, parse
 

@@ -19,12 +19,12 @@ from headrace import tracing
 from headrace.broker import Broker
 from headrace.broker.access import Access
 from headrace.cli.exits import Exit, Failure
-from headrace.cli.output import print_line
 from headrace.cli.server import logs
 from headrace.cli.server.console_process import console_beside
 from headrace.cli.server.settings import ServeSettings, parse_address, unknown_variables
+from headrace.cli.server.stop_deadline import StopDeadline, leave
 from headrace.cli.server.store_check import check_store
-from headrace.cli.stop_deadline import StopDeadline, leave
+from headrace.cli.terminal.output import print_line
 from headrace.core.errors import HeadraceError
 from headrace.core.rights import Right
 from headrace.edge import audit

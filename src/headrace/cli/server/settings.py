@@ -18,8 +18,8 @@ import msgspec
 
 from headrace.broker.settings import BrokerSettings, QueueApiSettings, TopicDefaults
 from headrace.cli.exits import Exit, Failure
-from headrace.cli.listen_address import parse_address as parse_address
-from headrace.cli.output import print_note
+from headrace.cli.options.listen_address import parse_address as parse_address
+from headrace.cli.terminal.output import print_note
 from headrace.core.errors import HeadraceError
 from headrace.edge.limits import LimitSettings
 from headrace.protocols.http.settings import HttpSettings

@@ -16,13 +16,13 @@ from typing import Any, Final, NamedTuple
 from headrace.client.consumer.intake import Intake
 from headrace.client.consumer.progress import ReadProgress
 from headrace.client.consumer.session import FixedSession, Session
-from headrace.client.consumer.start import positions_at
+from headrace.client.read.start import positions_at
 from headrace.client.retry import Calls
 from headrace.core.checks import check_index, check_whole
-from headrace.core.descriptions import Membership
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import SEQNO_MAX
 from headrace.core.positions import AtTime, Earliest, Latest, Position
+from headrace.core.reports.descriptions import Membership
 from headrace.wire.operations import CommitOffsets, Committed, DescribeGroup
 
 # How often a commit is retried while the group is rebalanced.

@@ -17,8 +17,8 @@ from typing import Any, Generic, Self, TypeVar
 import pyarrow as pa
 
 from headrace.client import fork
-from headrace.client.consumer.start import Start
 from headrace.client.message import Message
+from headrace.client.read.start import Start
 from headrace.core.checks import check_whole
 from headrace.core.errors import Closed
 from headrace.core.limits import FETCH_MESSAGES_DEFAULT, SEQNO_MAX

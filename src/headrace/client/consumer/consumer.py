@@ -19,10 +19,10 @@ from headrace.client.consumer.assignment import Assignment, Callbacks, callbacks
 from headrace.client.consumer.base import BaseConsumer
 from headrace.client.consumer.intake import Intake
 from headrace.client.consumer.progress import ReadProgress
-from headrace.client.consumer.scan import NO_ROWS
 from headrace.client.consumer.session import ChosenSession, FixedSession, GroupSession, Session
-from headrace.client.consumer.start import Start, parse_start
 from headrace.client.message import Message, messages_of
+from headrace.client.read.scan import NO_ROWS
+from headrace.client.read.start import Start, parse_start
 from headrace.client.retry import Calls
 from headrace.client.serializers import message_reader
 from headrace.client.settings import ConsumerSettings

@@ -12,9 +12,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.client.consumer.decode import Broken, Decoder, Packed, Passed, Piece, is_packed
 from headrace.client.consumer.prefetch import Prefetch
 from headrace.client.consumer.progress import ReadProgress
+from headrace.client.read.decode import Broken, Decoder, Packed, Passed, Piece, is_packed
 from headrace.client.settings import ConsumerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.errors import again

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 from headrace.client.consumer.assignment import PartitionsChanged
-from headrace.client.consumer.decode import OnUndecodable
-from headrace.client.consumer.start import Start
+from headrace.client.read.decode import OnUndecodable
+from headrace.client.read.start import Start
 from headrace.client.serializers import Deserializer
 
 

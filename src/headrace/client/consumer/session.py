@@ -25,7 +25,6 @@ from typing import Final, NamedTuple
 
 from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings
-from headrace.core.descriptions import GroupDescription, Membership
 from headrace.core.errors import (
     GroupSizeConflict,
     HeadraceError,
@@ -34,6 +33,7 @@ from headrace.core.errors import (
     PartitionNotFound,
     Unreachable,
 )
+from headrace.core.reports.descriptions import GroupDescription, Membership
 from headrace.wire.operations import DescribeGroup, Heartbeat, JoinGroup, LeaveGroup
 
 logger = logging.getLogger(__name__)

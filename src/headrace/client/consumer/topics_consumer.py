@@ -26,9 +26,9 @@ from headrace.client import fork
 from headrace.client.consumer.assignment import Callbacks, PartitionsChanged, callbacks_of
 from headrace.client.consumer.base import BaseConsumer
 from headrace.client.consumer.consumer import Consumer
-from headrace.client.consumer.scan import NO_ROWS
-from headrace.client.consumer.start import Start
 from headrace.client.message import Message
+from headrace.client.read.scan import NO_ROWS
+from headrace.client.read.start import Start
 from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings
 from headrace.client.transport.transport import Transport

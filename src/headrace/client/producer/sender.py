@@ -33,9 +33,9 @@ from headrace.client.producer.futures import Outcome
 from headrace.client.retry import Backoff, Calls
 from headrace.client.settings import ProducerSettings
 from headrace.client.transport.transport import Transport, UploadStream
-from headrace.core.descriptions import ProducerOpening
 from headrace.core.errors import Closed, HeadraceError, InvalidInput, OutcomeUnknown, ServerFailed, Unreachable, again
 from headrace.core.limits import PRODUCER_BATCHES_IN_FLIGHT
+from headrace.core.reports.descriptions import ProducerOpening
 from headrace.core.retry import is_transient
 from headrace.wire.answers import decode_answer
 from headrace.wire.operations import OpenProducer

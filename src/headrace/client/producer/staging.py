@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from headrace.client.producer.batch import fitted
 from headrace.client.transport.transport import Transport
-from headrace.core.descriptions import Staged
 from headrace.core.errors import InvalidInput, ServerFailed
+from headrace.core.reports.descriptions import Staged
 from headrace.wire.tickets import Stage
 
 

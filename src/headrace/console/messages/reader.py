@@ -15,8 +15,8 @@ from typing import Final, Literal
 
 from headrace import aio
 from headrace.client.message import Message, messages_of
-from headrace.core.descriptions import TopicDescription
 from headrace.core.errors import OffsetOutOfRange
+from headrace.core.reports.descriptions import TopicDescription
 
 PARTITIONS_MAX: Final = 32
 READ_BYTES: Final = 4 << 20

@@ -15,8 +15,8 @@ from typing import Final
 import pyarrow as pa
 
 from headrace import aio
-from headrace.client.consumer.decode import Decoder, Packed
 from headrace.client.message import Message, messages_of
+from headrace.client.read.decode import Decoder, Packed
 from headrace.console.messages.expression import Condition
 from headrace.console.messages.matching import matches
 

@@ -28,8 +28,8 @@ from headrace.console.monitor.history import History, Key
 from headrace.console.monitor.sample import Sample, parse
 from headrace.console.sessions import CALL_SECONDS, Sessions, SignedIn
 from headrace.console.settings import ConsoleSettings
-from headrace.core.descriptions import ServerDescription
 from headrace.core.errors import AccessDenied, HeadraceError, Unauthenticated
+from headrace.core.reports.descriptions import ServerDescription
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from nicegui.events import GenericEventArguments
 from headrace.console.view import parts, text
 from headrace.console.view.frame import Frame, Visit
 from headrace.console.view.tables import LEVEL, MONO, TIME, Column, PagedTable, PageOrder, Row, cut
-from headrace.core.descriptions import TokenDescription
+from headrace.core.reports.descriptions import TokenDescription
 from headrace.core.rights import Grant, Right
 
 _REVOKE = Column(

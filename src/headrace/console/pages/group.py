@@ -12,8 +12,8 @@ from headrace.console.view import parts, text
 from headrace.console.view.charts import Chart, range_toggle
 from headrace.console.view.frame import Frame, Visit
 from headrace.console.view.tables import MONO, Column, PagedTable, PageOrder, Row, ShortTable, cut
-from headrace.core.descriptions import GroupDescription
 from headrace.core.errors import NotFound
+from headrace.core.reports.descriptions import GroupDescription
 from headrace.core.rights import Right
 
 _PARTITIONS = (

@@ -10,7 +10,7 @@ from headrace.console.reset import Move, Target, moves
 from headrace.console.view import parts, text
 from headrace.console.view.frame import Visit
 from headrace.console.view.tables import Column, ShortTable
-from headrace.core.descriptions import GroupDescription
+from headrace.core.reports.descriptions import GroupDescription
 
 _TARGETS: dict[Target, str] = {
     "earliest": "Earliest message",

@@ -7,7 +7,7 @@ from nicegui import ui
 from headrace.console.view import parts, text
 from headrace.console.view.frame import Frame, Visit
 from headrace.console.view.tables import LEVEL, TIME, Column, Row, ShortTable
-from headrace.core.pipelines import PipelineDescription
+from headrace.core.reports.pipelines import PipelineDescription
 
 _DEAD: str = """<q-td :props="props">
   <a v-if="props.row.dead_href" :href="props.row.dead_href">{{ props.value }}</a><span v-else>{{ props.value }}</span>

@@ -11,9 +11,9 @@ from headrace.console.monitor.sample import TopicSample
 from headrace.console.view import parts, text
 from headrace.console.view.frame import Frame, Visit
 from headrace.console.view.tables import LINK, Column, PagedTable, PageOrder, Row, cut
-from headrace.core.descriptions import TopicDescription
 from headrace.core.errors import Forbidden, HeadraceError, TopicNotFound
 from headrace.core.limits import PARTITIONS_MAX
+from headrace.core.reports.descriptions import TopicDescription
 from headrace.core.rights import Right
 
 _COLUMNS = (

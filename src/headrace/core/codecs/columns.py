@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 
 from headrace.core.codecs import gzip, lzop, zstd
 from headrace.core.errors import InvalidInput, InvalidMessage
-from headrace.core.hashing import byte_rows
+from headrace.core.hashes.columns import byte_rows
 from headrace.core.limits import DECODED_MESSAGE_BYTES_MAX
-from headrace.core.settings import CODECS
+from headrace.core.topics.settings import CODECS
 
 # What the 32-bit offsets of Arrow's binary type can address.
 COLUMN_BYTES_MAX: Final = (1 << 31) - 1

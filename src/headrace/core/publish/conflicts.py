@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.hashing import Int64s, byte_rows
+from headrace.core.hashes.columns import Int64s, byte_rows
 from headrace.core.publish.sources import NO_DIGEST, Bools, RowSources, SourceTable, ranks_by_source
 
 _DIGEST_BYTES: Final = 8

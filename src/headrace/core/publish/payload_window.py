@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.core.hashing import Int64s, UInt64s, fnv1a64, mix64
+from headrace.core.hashes.columns import Int64s, UInt64s, fnv1a64, mix64
 from headrace.core.limits import CLOCK_JUMP_SECONDS, MICROSECONDS, WINDOW_MESSAGES_DEFAULT
 
 Bools = npt.NDArray[np.bool_]

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import MICROSECONDS
 from headrace.core.messages import NO_MESSAGES, STORED_SCHEMA
 from headrace.core.publish.conflicts import conflicting, digests_of
@@ -54,7 +54,7 @@ from headrace.core.publish.sources import (
     updates_of,
 )
 from headrace.core.publish.state import Commit, CommitKey, Directory, TopicState
-from headrace.core.settings import TopicSettings
+from headrace.core.topics.settings import TopicSettings
 
 
 def plan(

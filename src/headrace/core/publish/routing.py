@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.hashing import Bytes, Int64s, byte_rows, partition_rows
-from headrace.core.murmur2 import partitions_of
+from headrace.core.hashes.columns import Bytes, Int64s, byte_rows, partition_rows
+from headrace.core.hashes.murmur2 import partitions_of
 from headrace.core.publish.payload_window import Bools
 from headrace.core.publish.sources import NO_LINK, NO_SOURCE, Int32s, RowSources, SourceTable, links_of
-from headrace.core.settings import KeyHash
+from headrace.core.topics.settings import KeyHash
 
 # A row whose partition is not chosen, and what a receipt holds as partition and offset of a duplicate.
 NOWHERE: Final = -1

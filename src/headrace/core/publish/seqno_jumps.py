@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.errors import SeqnoJump
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import SEQNO_JUMP_MAX
 from headrace.core.publish.sources import (
     NO_SOURCE,

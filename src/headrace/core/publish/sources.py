@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.descriptions import SourceDescription
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS, SEQNO_JUMP_MAX
+from headrace.core.reports.descriptions import SourceDescription
 
 Source = tuple[str, str]
 Int32s = npt.NDArray[np.int32]

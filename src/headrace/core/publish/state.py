@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import WRITERS_MAX
 from headrace.core.messages import NO_MESSAGES
 from headrace.core.publish.payload_window import NO_PAYLOADS, Payloads, PayloadWindow

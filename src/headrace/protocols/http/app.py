@@ -33,18 +33,15 @@ from headrace.protocols.http.requests.strict_query import check_query
 from headrace.protocols.http.routes import (
     events,
     groups,
-    health,
     identity,
     members,
     messages,
-    metrics,
     pages,
-    pipelines,
     queue_api,
-    servers,
     sources,
     topics,
 )
+from headrace.protocols.http.routes.monitoring import health, metrics, pipelines, servers
 from headrace.protocols.http.settings import HttpSettings
 
 API: Final = "/v1"

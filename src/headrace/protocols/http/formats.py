@@ -23,7 +23,7 @@ from headrace.core.limits import BATCH_ROWS_MAX, ID_CHARACTERS_MAX, LOOP_BYTES_M
 from headrace.core.messages import PUBLISH_SCHEMA, join
 from headrace.core.publish.receipts import STATUSES, WRITTEN, Receipts
 from headrace.core.publish.state import CommitKey
-from headrace.core.settings import CODECS
+from headrace.core.topics.settings import CODECS
 from headrace.protocols.http.requests.strict_json import decode
 from headrace.wire.json import Encoding, messages_of
 

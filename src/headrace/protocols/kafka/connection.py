@@ -28,7 +28,7 @@ from headrace.edge.certificates import certificate_name
 from headrace.edge.draining import Draining
 from headrace.protocols.kafka.apis import sasl
 from headrace.protocols.kafka.apis.call import AnswerBytes, Call, Parts
-from headrace.protocols.kafka.apis.produce import begin_produce
+from headrace.protocols.kafka.apis.records.produce import begin_produce
 from headrace.protocols.kafka.apis.table import API_VERSIONS, APIS, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from headrace.protocols.kafka.apis.versions import api_versions
 from headrace.protocols.kafka.messages.reader import BadRequest, FieldReader

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from headrace.core.descriptions import ServerDescription
 from headrace.core.errors import HeadraceError
+from headrace.core.reports.descriptions import ServerDescription
 from headrace.edge.bridge import Bridge
 
 PROTOCOL: Final = "kafka"

@@ -10,7 +10,7 @@ pipeline      all of it, run
 """
 
 from headrace.spark.pipeline.pipeline import Pipeline
-from headrace.spark.pipeline.progress import Progress, Summary
-from headrace.spark.pipeline.spark_errors import PipelineFailed
+from headrace.spark.pipeline.run.progress import Progress, Summary
+from headrace.spark.pipeline.run.spark_errors import PipelineFailed
 
 __all__ = ["Pipeline", "PipelineFailed", "Progress", "Summary"]

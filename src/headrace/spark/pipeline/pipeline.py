@@ -36,8 +36,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from headrace.core.errors import HeadraceError, InvalidInput
-from headrace.spark.pipeline.checkpoint import Checkpoint, lock_of
-from headrace.spark.pipeline.description import (
+from headrace.spark.pipeline.definition.description import (
     TABLE_FORMATS,
     DeadTopic,
     Description,
@@ -47,14 +46,16 @@ from headrace.spark.pipeline.description import (
     TableSink,
     TopicSink,
 )
+from headrace.spark.pipeline.definition.load import describe, load
+from headrace.spark.pipeline.definition.sample_test import SampleResult, run_tests
 from headrace.spark.pipeline.frame.deduplication import deduplicate
 from headrace.spark.pipeline.frame.parse import METRICS, typed
 from headrace.spark.pipeline.frame.source import connection_options, read_source, with_watermark
 from headrace.spark.pipeline.frame.steps import run_steps
-from headrace.spark.pipeline.load import describe, load
-from headrace.spark.pipeline.load_id import load_id
-from headrace.spark.pipeline.lock import unusable
-from headrace.spark.pipeline.preflight import (
+from headrace.spark.pipeline.run.checkpoint import Checkpoint, lock_of
+from headrace.spark.pipeline.run.load_id import load_id
+from headrace.spark.pipeline.run.lock import unusable
+from headrace.spark.pipeline.run.preflight import (
     check_sink_id,
     check_tables,
     check_topics,
@@ -62,14 +63,13 @@ from headrace.spark.pipeline.preflight import (
     make_topics,
     writer_of,
 )
-from headrace.spark.pipeline.progress import LINE_SECONDS, Progress, Summary, Tally
-from headrace.spark.pipeline.reporter import Reporter
-from headrace.spark.pipeline.sample_test import SampleResult, run_tests
+from headrace.spark.pipeline.run.progress import LINE_SECONDS, Progress, Summary, Tally
+from headrace.spark.pipeline.run.reporter import Reporter
+from headrace.spark.pipeline.run.spark_errors import PipelineFailed, failure_of
+from headrace.spark.pipeline.run.spark_logs import analysis, check_streaming
 from headrace.spark.pipeline.sinks.sink import AnyFormat, BatchReport, SinkWriter, order_columns
 from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter, TableSinkWriter
 from headrace.spark.pipeline.sinks.topic_sink import DeadTopicSinkWriter, TopicSinkWriter
-from headrace.spark.pipeline.spark_errors import PipelineFailed, failure_of
-from headrace.spark.pipeline.spark_logs import analysis, check_streaming
 from headrace.spark.write.fingerprint import BatchId, batch_id
 
 _ROW: Final = "_headrace_good"

@@ -24,8 +24,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headrace.client.consumer.decode import Broken, Decoder, OnUndecodable, Packed, Piece, is_packed
-from headrace.client.consumer.scan import remaining
+from headrace.client.read.decode import Broken, Decoder, OnUndecodable, Packed, Piece, is_packed
+from headrace.client.read.scan import remaining
 from headrace.client.retry import Backoff
 from headrace.core.errors import OffsetOutOfRange, ServerFailed, TopicDeleted
 from headrace.spark.connection import Connection

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.client import Client
-from headrace.core.descriptions import TopicDescription
 from headrace.core.errors import InvalidInput, TopicNotFound
 from headrace.core.names import topic_key
 from headrace.core.positions import Earliest, Latest, Position, moment, resolve
+from headrace.core.reports.descriptions import TopicDescription
 from headrace.spark.connection import Connection
 from headrace.spark.reader.splits import Bounds, PartitionKey
 

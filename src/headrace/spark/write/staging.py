@@ -19,9 +19,9 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.client import Client
-from headrace.core.descriptions import Staged
 from headrace.core.errors import AnswerLost, HeadraceError, InvalidInput, ServerFailed, TopicExists, TopicNotFound
 from headrace.core.publish.state import CommitKey
+from headrace.core.reports.descriptions import Staged
 from headrace.spark.connection import Connection
 from headrace.spark.options import WriteOptions
 from headrace.spark.start.worker_tuning import settle

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.core.messages import join, message_sizes, read_rows
 from headrace.storage.disk.files.segment import Segment
 from headrace.storage.ranges import OffsetRange

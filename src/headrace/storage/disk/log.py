@@ -24,13 +24,13 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.errors import Damaged, DiskFull, LogFailed, OutcomeUnknown, exhausted
-from headrace.core.hashing import Int64s
-from headrace.core.histogram import SECONDS, Histogram
+from headrace.core.hashes.columns import Int64s
 from headrace.core.messages import NO_MESSAGES, content_bytes, join, message_sizes, read_batch
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.state import Commit, TopicState
-from headrace.core.retention import Piece, Sightings, droppable, piece_bytes_max, should_complete
-from headrace.core.settings import TopicSettings
+from headrace.core.reports.histogram import SECONDS, Histogram
+from headrace.core.topics.retention import Piece, Sightings, droppable, piece_bytes_max, should_complete
+from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk.files import frame, snapshot, watermark
 from headrace.storage.disk.files.filesystem import FileSystem

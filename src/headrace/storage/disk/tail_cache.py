@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.core.messages import join
 from headrace.core.publish.state import Directory
 from headrace.storage.disk.files import frame

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.hashing import Int64s
-from headrace.core.histogram import SECONDS, Histogram
+from headrace.core.hashes.columns import Int64s
 from headrace.core.messages import NO_MESSAGES, message_sizes, read_batch
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.state import Commit, TopicState
-from headrace.core.retention import Piece, Sightings, droppable
-from headrace.core.settings import TopicSettings
+from headrace.core.reports.histogram import SECONDS, Histogram
+from headrace.core.topics.retention import Piece, Sightings, droppable
+from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.fences import LocalFences
 from headrace.storage.interface import Decide, OffsetRange

@@ -13,7 +13,7 @@ import sys
 from random import Random
 
 from headrace.core.messages import accept
-from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.protocols.kafka.records.decode import decode
 from headrace.protocols.kafka.records.header import BadRecords
 from tests.protocols.kafka.records.by_hand import resealed

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.core.settings import DEFAULT_SETTINGS
+from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.disk.files.filesystem import FileSystem, write_whole
 from headrace.storage.open import open_store
 from tests.storage.disk.builders import BROKEN, FailingFiles

@@ -17,7 +17,7 @@ from headrace.console.pages.topic.search_bar import SearchBar
 from headrace.console.view import parts, text
 from headrace.console.view.frame import Visit
 from headrace.console.view.tables import MONO, TIME, Column, Row, ShortTable
-from headrace.core.descriptions import TopicDescription
+from headrace.core.reports.descriptions import TopicDescription
 
 _COLUMNS = (
     Column("time", "Written", slot=TIME),

@@ -12,8 +12,8 @@ from headrace.console.pages.topic.publish import PublishDialog
 from headrace.console.pages.topics import delete_topic
 from headrace.console.view import parts, text
 from headrace.console.view.frame import Frame, Visit
-from headrace.core.descriptions import TopicDescription
 from headrace.core.errors import NotFound
+from headrace.core.reports.descriptions import TopicDescription
 from headrace.core.rights import Right
 
 Tab = Callable[[Visit, TopicDescription], Awaitable[None]]

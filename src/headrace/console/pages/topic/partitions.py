@@ -10,7 +10,7 @@ from nicegui import ui
 from headrace.console.view import parts, text
 from headrace.console.view.frame import Visit
 from headrace.console.view.tables import SKEW, Column, PagedTable, PageOrder, Row, cut
-from headrace.core.descriptions import TopicDescription
+from headrace.core.reports.descriptions import TopicDescription
 
 _COLUMNS = (
     Column("partition", "Partition", is_sortable=True),

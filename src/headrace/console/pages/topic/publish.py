@@ -9,8 +9,8 @@ from nicegui import ui
 
 from headrace.console.view import text
 from headrace.console.view.frame import Visit
-from headrace.core.descriptions import TopicDescription
 from headrace.core.messages import ATTRIBUTES
+from headrace.core.reports.descriptions import TopicDescription
 
 
 class PublishDialog:

@@ -9,10 +9,10 @@ from nicegui import ui
 
 from headrace.console.view import parts, text
 from headrace.console.view.frame import Visit
-from headrace.core.descriptions import TopicDescription
 from headrace.core.limits import PARTITIONS_MAX
+from headrace.core.reports.descriptions import TopicDescription
 from headrace.core.rights import Right
-from headrace.core.settings import CODECS
+from headrace.core.topics.settings import CODECS
 
 # Name, label, meaning; the names are those of `TopicSettings`.
 _TEXTS = {

@@ -11,7 +11,6 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
 from headrace.broker.read.topic_reader import MemberRead
-from headrace.core.descriptions import Membership
 from headrace.core.limits import (
     FETCH_BYTES_DEFAULT,
     FETCH_MESSAGES_DEFAULT,
@@ -23,6 +22,7 @@ from headrace.core.limits import (
 )
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.positions import parse_pairs
+from headrace.core.reports.descriptions import Membership
 from headrace.edge.access import Leases
 from headrace.edge.bridge import Bridge
 from headrace.edge.long_poll import LongPoll, LoopWakeups

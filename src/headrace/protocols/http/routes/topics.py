@@ -19,7 +19,7 @@ from headrace.core.limits import (
     WINDOW_MESSAGES_MAX,
     WINDOW_SECONDS_MAX,
 )
-from headrace.core.settings import CODECS, Deduplication, KeyHash, Scope, TopicSettings
+from headrace.core.topics.settings import CODECS, Deduplication, KeyHash, Scope, TopicSettings
 from headrace.edge.bridge import Bridge
 from headrace.protocols.http.answers import answer
 from headrace.protocols.http.middleware.access import principal_of

@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.broker import Broker
 from headrace.core.errors import HeadraceError, TopicNotFound
-from headrace.core.settings import TopicOptions
+from headrace.core.topics.settings import TopicOptions
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.errors import code_of
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from headrace.core.errors import HeadraceError, InvalidInput
-from headrace.core.settings import TopicSettings
+from headrace.core.topics.settings import TopicSettings
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.errors import code_of, message_of
 

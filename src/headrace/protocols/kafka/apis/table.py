@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.protocols.kafka.apis import cluster, configs, fetch, groups, members, offsets, producers, topics
+from headrace.protocols.kafka.apis import cluster, configs, topics
 from headrace.protocols.kafka.apis.call import Call
+from headrace.protocols.kafka.apis.groups import administration, members
+from headrace.protocols.kafka.apis.records import fetch, offsets, producers
 
 Handler = Callable[[Call, Any], Awaitable[dict[str, Any] | None]]
 
@@ -40,15 +42,15 @@ APIS: Final[dict[int, Api]] = {
     1: Api("Fetch", range(4, 13), fetch.fetch),
     2: Api("ListOffsets", range(1, 10), offsets.list_offsets),
     3: Api("Metadata", range(13), cluster.metadata),
-    8: Api("OffsetCommit", range(2, 10), groups.offset_commit),
-    9: Api("OffsetFetch", range(1, 10), groups.offset_fetch),
+    8: Api("OffsetCommit", range(2, 10), administration.offset_commit),
+    9: Api("OffsetFetch", range(1, 10), administration.offset_fetch),
     10: Api("FindCoordinator", range(6), cluster.find_coordinator),
     11: Api("JoinGroup", range(10), members.join_group),
     12: Api("Heartbeat", range(5), members.heartbeat),
     13: Api("LeaveGroup", range(6), members.leave_group),
     14: Api("SyncGroup", range(6), members.sync_group),
-    15: Api("DescribeGroups", range(6), groups.describe_groups),
-    16: Api("ListGroups", range(6), groups.list_groups),
+    15: Api("DescribeGroups", range(6), administration.describe_groups),
+    16: Api("ListGroups", range(6), administration.list_groups),
     SASL_HANDSHAKE: Api("SaslHandshake", range(2), _by_connection),
     API_VERSIONS: Api("ApiVersions", range(5), _by_connection),
     19: Api("CreateTopics", range(2, 8), topics.create_topics),
@@ -58,7 +60,7 @@ APIS: Final[dict[int, Api]] = {
     32: Api("DescribeConfigs", range(1, 5), configs.describe_configs),
     SASL_AUTHENTICATE: Api("SaslAuthenticate", range(3), _by_connection),
     37: Api("CreatePartitions", range(4), topics.create_partitions),
-    42: Api("DeleteGroups", range(3), groups.delete_groups),
+    42: Api("DeleteGroups", range(3), administration.delete_groups),
     44: Api("IncrementalAlterConfigs", range(2), configs.incremental_alter_configs),
     60: Api("DescribeCluster", range(2), cluster.describe_cluster),
 }

@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 from headrace.broker import Broker
 from headrace.core.errors import HeadraceError, InvalidInput, PartitionsCannotShrink, TopicExists, TopicNotFound
 from headrace.core.names import check_topic_name
-from headrace.core.settings import TopicSettings
+from headrace.core.topics.settings import TopicSettings
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.cluster import AS_CLIENTS_CHOOSE, topic_uuid
 from headrace.protocols.kafka.apis.configs import settings_of

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.hashing import byte_rows
+from headrace.core.hashes.columns import byte_rows
 from headrace.protocols.kafka.records.header import NO_PRODUCER, BatchHeader, write_header
 from headrace.protocols.kafka.records.varints import Int64s, lengths_of, write_varints, zigzag_of
 

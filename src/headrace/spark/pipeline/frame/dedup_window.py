@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import WINDOW_MESSAGES_DEFAULT
 
 Bools = npt.NDArray[np.bool_]

@@ -26,10 +26,10 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.functions import fnv1a64
-from headrace.spark.pipeline.check import MESSAGE_STRUCT
-from headrace.spark.pipeline.description import Deduplicate
+from headrace.spark.pipeline.definition.check import MESSAGE_STRUCT
+from headrace.spark.pipeline.definition.description import Deduplicate
 from headrace.spark.pipeline.frame.dedup_window import BUCKETS, NOTHING, Rows, first_of_each, remembered
-from headrace.spark.pipeline.spark_logs import analysis, quoted
+from headrace.spark.pipeline.run.spark_logs import analysis, quoted
 
 if TYPE_CHECKING:
     import pandas as pd

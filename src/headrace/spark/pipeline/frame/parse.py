@@ -21,10 +21,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.pipeline.check import MESSAGE_STRUCT
-from headrace.spark.pipeline.description import Description, TopicSource
+from headrace.spark.pipeline.definition.check import MESSAGE_STRUCT
+from headrace.spark.pipeline.definition.description import Description, TopicSource
 from headrace.spark.pipeline.frame.source import CORRUPT, schema_of
-from headrace.spark.pipeline.spark_logs import quoted
+from headrace.spark.pipeline.run.spark_logs import quoted
 
 METRICS: Final = "headrace"
 _PARSED: Final = "_headrace_parsed"

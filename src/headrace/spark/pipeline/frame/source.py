@@ -11,8 +11,8 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType, TimestampType
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.pipeline.description import Description, FormatSource, ServerSection, TopicSource
-from headrace.spark.pipeline.spark_logs import analysis, first_line
+from headrace.spark.pipeline.definition.description import Description, FormatSource, ServerSection, TopicSource
+from headrace.spark.pipeline.run.spark_logs import analysis, first_line
 from headrace.spark.reader.frame import option_text, read_frame
 
 # What a row of text that does not fit its schema is kept in.

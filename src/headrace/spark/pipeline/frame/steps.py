@@ -17,10 +17,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.pipeline.description import Description, Step, TopicSource
+from headrace.spark.pipeline.definition.description import Description, Step, TopicSource
 from headrace.spark.pipeline.frame.source import connection_options
 from headrace.spark.pipeline.frame.sql_functions import register
-from headrace.spark.pipeline.spark_logs import analysis
+from headrace.spark.pipeline.run.spark_logs import analysis
 
 
 def run_steps(spark: SparkSession, rows: DataFrame, description: Description) -> DataFrame:

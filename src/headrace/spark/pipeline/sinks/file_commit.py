@@ -30,7 +30,7 @@ from typing import Final
 import msgspec
 
 from headrace.core.errors import StoreUnavailable
-from headrace.spark.pipeline.lock import Lock
+from headrace.spark.pipeline.run.lock import Lock
 
 STATE_DIRECTORY: Final = "_headrace"
 _SUFFIX: Final = re.compile(r"(\.[A-Za-z0-9]+)+$")

@@ -13,8 +13,8 @@ from typing import Final, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from headrace.spark.pipeline.description import ReportSink, TableSink
-from headrace.spark.pipeline.spark_logs import analysis
+from headrace.spark.pipeline.definition.description import ReportSink, TableSink
+from headrace.spark.pipeline.run.spark_logs import analysis
 from headrace.spark.write.fingerprint import BatchId
 
 _ORDER: Final = "_headrace_order_"

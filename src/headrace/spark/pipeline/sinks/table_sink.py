@@ -19,12 +19,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.pipeline.description import TableSink
-from headrace.spark.pipeline.lock import unusable
+from headrace.spark.pipeline.definition.description import TableSink
+from headrace.spark.pipeline.run.lock import unusable
+from headrace.spark.pipeline.run.spark_logs import analysis
 from headrace.spark.pipeline.sinks.compaction import compact
 from headrace.spark.pipeline.sinks.file_commit import FileCommit, Manifest
 from headrace.spark.pipeline.sinks.sink import in_order, with_order
-from headrace.spark.pipeline.spark_logs import analysis
 from headrace.spark.write.fingerprint import BatchId
 
 DATE: Final = "date"

@@ -21,10 +21,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.options import WriteOptions, write_options
-from headrace.spark.pipeline.check import MESSAGE_STRUCT
-from headrace.spark.pipeline.description import MESSAGE_COLUMNS, TopicSink
+from headrace.spark.pipeline.definition.check import MESSAGE_STRUCT
+from headrace.spark.pipeline.definition.description import MESSAGE_COLUMNS, TopicSink
+from headrace.spark.pipeline.run.spark_logs import analysis
 from headrace.spark.pipeline.sinks.sink import in_order, order_columns, with_order
-from headrace.spark.pipeline.spark_logs import analysis
 from headrace.spark.schema import READ_COLUMNS, check_writable
 from headrace.spark.write.fingerprint import BatchId
 from headrace.spark.write.staging import StagedPiece, publish_stages, stage_rows

@@ -20,10 +20,10 @@ from sqlalchemy import Table
 from headrace.core.checks import check_partitions
 from headrace.core.errors import HeadraceError, InvalidInput, UnknownFormat
 from headrace.core.groups.group import ReadFrom, check_read_from
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.core.names import check_group_name, check_topic_name, topic_key
 from headrace.core.rights import Grant
-from headrace.core.settings import TopicSettings
+from headrace.core.topics.settings import TopicSettings
 from headrace.storage.tables import VERSION, all_consumers, all_groups, all_tokens, all_topics, headrace_catalog
 
 Row = Mapping[str, Any]

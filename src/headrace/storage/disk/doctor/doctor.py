@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.core.errors import StoreUnavailable
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.storage.disk.doctor.catalog_check import CheckedCatalog, check_catalog
 from headrace.storage.disk.doctor.log_check import LogCheck
 from headrace.storage.disk.doctor.report import Finding, Kind, Report

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.errors import Damaged
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.core.publish.state import Directory
 from headrace.storage.disk.doctor.report import Finding, Kind, Repair, Report
 from headrace.storage.disk.files import frame, snapshot, watermark

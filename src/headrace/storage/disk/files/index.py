@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.core.publish.state import Directory
 from headrace.storage.disk.files.frame import Header
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from headrace.core.errors import Damaged, UnknownFormat
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import PARTITIONS_MAX
 from headrace.core.messages import join
 from headrace.storage.disk.files import frame

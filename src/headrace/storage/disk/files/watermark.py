@@ -22,7 +22,7 @@ import numpy as np
 from crc32c import crc32c
 
 from headrace.core.errors import Damaged, UnknownFormat
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.storage.disk.files.filesystem import FileSystem, write_whole
 from headrace.storage.ranges import Gap
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from headrace.core.errors import Damaged
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import MICROSECONDS, SEGMENT_BYTES
 from headrace.core.publish.plan import replay
 from headrace.core.publish.state import TopicState

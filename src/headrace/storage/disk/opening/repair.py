@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.core.publish.state import Directory
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk.files import frame

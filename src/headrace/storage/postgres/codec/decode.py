@@ -17,7 +17,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from headrace.core.errors import Damaged
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.core.messages import ATTRIBUTES, STORED_SCHEMA, TIMESTAMP
 from headrace.storage.postgres.pool import Connection
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.hashing import Int64s, byte_rows
+from headrace.core.hashes.columns import Int64s, byte_rows
 from headrace.core.messages import message_sizes
 from headrace.core.publish.state import Commit
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.hashing import Int64s, byte_rows
+from headrace.core.hashes.columns import Int64s, byte_rows
 from headrace.core.publish.state import Commit
 from headrace.storage.postgres.codec.encode_copy import FIXED_COLUMNS, TABLE_NAMES
 from headrace.storage.postgres.log.topic_row import array

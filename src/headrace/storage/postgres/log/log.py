@@ -41,14 +41,14 @@ import pyarrow as pa
 from psycopg import errors, sql
 
 from headrace.core.errors import HeadraceError, LogFailed, OutcomeUnknown, StoreUnavailable, TableMissing
-from headrace.core.hashing import Int64s
-from headrace.core.histogram import SECONDS, Histogram
+from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import LOOKS_MAX
 from headrace.core.messages import NO_MESSAGES, message_sizes, read_batch
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.state import Commit, TopicState
-from headrace.core.retention import Sightings
-from headrace.core.settings import TopicSettings
+from headrace.core.reports.histogram import SECONDS, Histogram
+from headrace.core.topics.retention import Sightings
+from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Decide, OffsetRange
 from headrace.storage.postgres.codec.decode import read_columns

@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 
 from headrace.core.errors import StoreUnavailable
-from headrace.core.hashing import Int64s
-from headrace.core.retention import Sightings, droppable, should_complete
-from headrace.core.settings import TopicSettings
+from headrace.core.hashes.columns import Int64s
+from headrace.core.topics.retention import Sightings, droppable, should_complete
+from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.log import topic_row as heads
 from headrace.storage.postgres.log.segments import (

@@ -17,9 +17,9 @@ from typing import Final
 from psycopg import sql
 
 from headrace.core.errors import TableMissing
-from headrace.core.hashing import Int64s
+from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import LOOKS_MAX
-from headrace.core.retention import Piece, piece_bytes_max
+from headrace.core.topics.retention import Piece, piece_bytes_max
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.log import topic_row as heads
 from headrace.storage.postgres.log.topic_row import ROW_BYTES, TopicRow, array, widened

@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 
 from headrace.core.errors import TopicDeleted
-from headrace.core.hashing import Int64s
-from headrace.core.settings import TopicSettings
+from headrace.core.hashes.columns import Int64s
+from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.pool import Connection
 from headrace.storage.postgres.sql.schema import STORE_WIDE_SPACE

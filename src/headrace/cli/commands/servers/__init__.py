@@ -1,0 +1,1 @@
+"""Commands that run a server and show how it is doing."""

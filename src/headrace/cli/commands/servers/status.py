@@ -1,0 +1,86 @@
+"""`headrace status`: is it up, how is it doing, what needs attention."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import typer
+
+from headrace.cli.exits import Exit
+from headrace.cli.options.groups import with_option_groups
+from headrace.cli.options.shared import Json, ServerOptions
+from headrace.cli.terminal.output import bytes_shown, counted, duration_shown, print_json, print_line, print_note
+
+EXAMPLES: Final = """
+Exit code 0: up, and nothing critical. 1: something critical needs attention. 3: no server. A token that may not
+read all topics sees only the servers.
+
+Examples: headrace status; headrace status --json
+"""
+
+
+@with_option_groups
+def status(*, as_json: Json = False, server: ServerOptions) -> None:
+    """Show whether a server is up, how it is doing, and what needs attention."""
+    from headrace.cli.remote.activity import groups, total
+    from headrace.cli.remote.scrape import scrape
+    from headrace.wire.attention import attention
+
+    address = server.address()
+    with server.connected() as client:
+        found = scrape(client, address)
+    now = found.snapshot
+    findings = attention([now])
+    lagging = [each for each in groups(now, now) if each.lag_messages]
+    facts: dict[str, Any] = {
+        "url": address.url,
+        "servers": found.servers,
+        "topics": total(now, "headrace_topics"),
+        "bytes_stored": int(sum(value for _, value in now.samples.get("headrace_store_bytes", ())))
+        if now.samples
+        else None,
+        "disk_free_bytes": total(now, "headrace_disk_free_bytes"),
+        "disk_size_bytes": total(now, "headrace_disk_size_bytes"),
+        "groups_lagging": len(lagging),
+        "lag_messages": sum(each.lag_messages for each in lagging),
+        "tokens": total(now, "headrace_tokens"),
+        "findings": findings,
+        "problems": found.problems,
+    }
+    if as_json:
+        print_json(facts)
+    else:
+        _print(facts)
+    if any(each.severity == "critical" for each in findings):
+        raise typer.Exit(Exit.REFUSED)
+
+
+def _print(facts: dict[str, Any]) -> None:
+    for each in facts["servers"]:
+        since = duration_shown(time.time() - each.started_us / 1e6)
+        print_line(f"up    headrace {each.version}, {since}, on {', '.join(each.addresses.values())}")
+    for problem in facts["problems"]:
+        print_note(problem)
+    if facts["topics"] is not None:
+        print_line(
+            f"store {counted(int(facts['topics']), 'topic')}, {bytes_shown(int(facts['bytes_stored']))}{_disk(facts)}"
+        )
+        behind = f", {counted(facts['groups_lagging'], 'group')} behind by {counted(facts['lag_messages'], 'message')}"
+        print_line(f"use   {_tokens(facts['tokens'])}{behind if facts['groups_lagging'] else ', no group is behind'}")
+    for finding in facts["findings"]:
+        place = " ".join(filter(None, (finding.place.topic, finding.place.group, finding.place.pipeline)))
+        print_line(f"{finding.severity:<8} {place or finding.place.kind}: {finding.problem}. {finding.advice}")
+    if facts["topics"] is not None and not facts["findings"]:
+        print_line("fine  nothing needs attention")
+
+
+def _disk(facts: dict[str, Any]) -> str:
+    free, size = facts["disk_free_bytes"], facts["disk_size_bytes"]
+    return (
+        f", {bytes_shown(int(free))} of {bytes_shown(int(size))} of the disk free" if free is not None and size else ""
+    )
+
+
+def _tokens(count: float | None) -> str:
+    return "no tokens: everyone on the server's machine has full access" if not count else counted(int(count), "token")

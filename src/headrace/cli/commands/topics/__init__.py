@@ -1,0 +1,1 @@
+"""Commands for topics, their messages, groups and pipelines."""

@@ -1,0 +1,220 @@
+"""`headrace group`: create, list, describe, seek, delete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.messages.positions import chosen_partitions, offsets_at, parse_from
+from headrace.cli.options.completion import complete_topics
+from headrace.cli.options.groups import with_option_groups
+from headrace.cli.options.shared import Group, Json, ServerOptions, Yes, confirm
+from headrace.cli.terminal.output import print_json, print_line, print_note, print_table, time_shown
+from headrace.core.positions import AtTime, Earliest, Latest, Position, moment, read_from
+
+if TYPE_CHECKING:
+    from headrace.client import Client
+    from headrace.core.reports.descriptions import GroupDescription
+
+app = typer.Typer(help="Create, list, describe, seek and delete consumer groups.", no_args_is_help=True)
+
+Topic = Annotated[
+    str,
+    typer.Argument(help="Name of the topic that the group reads.", metavar="TOPIC", autocompletion=complete_topics),
+]
+_MEMBERS = "members join and leave"
+
+
+@app.command(
+    "create",
+    epilog="Examples: headrace group create orders billing --important; "
+    "headrace group create orders workers --consumers 4 --from latest",
+)
+@with_option_groups
+def create(
+    topic: Topic,
+    group: Group,
+    *,
+    consumers: Annotated[
+        int | None,
+        typer.Option(
+            help="Fixed number of consumers, named 0, 1, …. By default members join and leave.", metavar="N", min=1
+        ),
+    ] = None,
+    important: Annotated[
+        bool | None,
+        typer.Option(
+            "--important/--not-important",
+            help="Retention keeps messages until this group has read them.",
+            show_default=False,
+        ),
+    ] = None,
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="Where a new group starts: earliest, latest, a time, or 15m (15 minutes ago).",
+            metavar="PLACE",
+        ),
+    ] = "earliest",
+    start: Annotated[str | None, typer.Option(hidden=True, help="The old name of --from.")] = None,
+    as_json: Json = False,
+    server: ServerOptions,
+) -> None:
+    """Create a group, or change the size or importance of an existing one without moving its offsets."""
+    begin = begin if start is None else start
+    begins = parse_from(begin)
+    if not isinstance(begins, Earliest | Latest | AtTime):
+        raise Failure(
+            Exit.USAGE, f"--from {begin}: a group starts at earliest, latest or a time; use `group seek` to move it"
+        )
+    with server.connected() as client:
+        is_new = group.casefold() not in (name.casefold() for name in client.list_groups(topic))
+        made = client.register_group(topic, group, consumers, important, read_from(begins))
+    if not is_new and begin != "earliest":
+        print_note(f"group {group} exists: --from applies to new groups only; move it with `headrace group seek`")
+    if as_json:
+        print_json(_shown(made))
+        return
+    done = "created" if is_new else "updated"
+    print_line(f"{done} group {group} of topic {topic} ({_kind(made)}{', important' if made.important else ''})")
+
+
+@app.command("list", epilog="Examples: headrace group list; headrace group list orders --json")
+@with_option_groups
+def list_groups(
+    topic: Annotated[
+        str | None,
+        typer.Argument(
+            help="Name of a topic. By default all topics that you may read.",
+            metavar="[TOPIC]",
+            autocompletion=complete_topics,
+        ),
+    ] = None,
+    *,
+    as_json: Json = False,
+    server: ServerOptions,
+) -> None:
+    """List the groups of a topic, or of all topics, with their lag."""
+    with server.connected() as client:
+        groups = _groups(client, topic)
+    if as_json:
+        print_json([_shown(each) for each in groups])
+    elif not groups:
+        whose = f"topic {topic} has" if topic is not None else "the topics have"
+        print_line(f"{whose} no groups yet: `headrace consume TOPIC --group NAME` creates one")
+    else:
+        print_table(
+            ("topic", "group", "consumers", "lag", "lag seconds", "important"),
+            [
+                (each.topic, each.name, len(each.members), each.lag_messages, each.lag_seconds, each.important)
+                for each in groups
+            ],
+        )
+
+
+def _groups(client: Client, topic: str | None) -> list[GroupDescription]:
+    """The groups of a topic, or of all topics that may be read."""
+    from headrace.core.errors import Forbidden, NotFound
+
+    if topic is not None:
+        return [client.describe_group(topic, name) for name in client.list_groups(topic)]
+    found: list[GroupDescription] = []
+    for each in client.list_topics():
+        # A topic or a group may be deleted meanwhile, and one that is seen need not be readable.
+        try:
+            found += [client.describe_group(each, name) for name in client.list_groups(each)]
+        except (Forbidden, NotFound):
+            continue
+    return found
+
+
+@app.command("describe", epilog="Example: headrace group describe orders billing --json")
+@with_option_groups
+def describe(topic: Topic, group: Group, *, as_json: Json = False, server: ServerOptions) -> None:
+    """Show a group's consumers, and its position and lag in each partition."""
+    with server.connected() as client:
+        found = client.describe_group(topic, group)
+    if as_json:
+        print_json(_shown(found))
+        return
+    begins = found.read_from
+    facts = {
+        "group": found.name,
+        "topic": found.topic,
+        "kind": _kind(found),
+        "important": found.important,
+        "started at": time_shown(begins) if isinstance(begins, int) else begins,
+        "generation": found.generation,
+        "lag": f"{found.lag_messages:,} messages, {found.lag_seconds:,.1f} seconds",
+    }
+    print_table(("", ""), facts.items())
+    print_table(
+        ("partition", "committed", "position", "end offset", "lag", "lag seconds", "consumer"),
+        [
+            (partition, at.committed, at.position, at.end, at.lag_messages, at.lag_seconds, at.consumer)
+            for partition, at in found.progress.items()
+        ],
+    )
+
+
+def _shown(group: GroupDescription) -> Any:
+    from headrace.wire.descriptions import GroupOut
+
+    return GroupOut.of(group)
+
+
+def _kind(group: GroupDescription) -> str:
+    return _MEMBERS if group.consumers is None else f"{group.consumers} fixed consumers"
+
+
+@app.command(
+    "seek",
+    epilog="Examples: headrace group seek orders billing earliest; headrace group seek orders billing 15m; "
+    "headrace group seek orders billing 1200 --partition 3",
+    # A position such as -100 must not be parsed as an option.
+    context_settings={"ignore_unknown_options": True},
+)
+@with_option_groups
+def seek(
+    topic: Topic,
+    group: Group,
+    place: Annotated[
+        str, typer.Argument(help="earliest, latest, N, -N, a time, or 15m (15 minutes ago).", metavar="PLACE")
+    ],
+    *,
+    partition: Annotated[
+        list[int] | None, typer.Option(help="Only this partition; may be repeated.", metavar="N")
+    ] = None,
+    as_json: Json = False,
+    server: ServerOptions,
+) -> None:
+    """Move a group, forward or back. Members that are reading continue at the new position."""
+    to = parse_from(place, "the position")
+    with server.connected() as client:
+        offsets = _offsets(client, topic, to, partition or [])
+        client.seek(topic, group, offsets)
+        moved = dict(sorted(client.committed(topic, group).items()))
+    if as_json:
+        print_json([{"partition": at, "offset": offset} for at, offset in moved.items()])
+    else:
+        print_table(("partition", "next offset"), moved.items())
+
+
+def _offsets(client: Client, topic: str, to: Position, only: list[int]) -> dict[int, int]:
+    """The offset for each partition, clamped to the messages that exist."""
+    known = client.offsets(topic)
+    bounds = {partition: known[partition] for partition in chosen_partitions(topic, only, known)}
+    return offsets_at(to, bounds, lambda partition, time_us: client.offset_at(topic, partition, moment(time_us)), topic)
+
+
+@app.command("delete")
+@with_option_groups
+def delete(topic: Topic, group: Group, *, yes: Yes = False, server: ServerOptions) -> None:
+    """Delete a group with its offsets; messages are kept. Asks first on a terminal."""
+    confirm(f"Delete group {group} of topic {topic}?", "deleting a group deletes its offsets", yes)
+    with server.connected() as client:
+        client.delete_group(topic, group)
+    print_line(f"deleted group {group} of topic {topic}")

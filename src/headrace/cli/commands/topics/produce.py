@@ -1,0 +1,170 @@
+"""`headrace produce`: publish lines of files or stdin. The work is in messages/production.py, imported only here.
+
+With a producer id the seqnos continue after the last seqno of that id, so a batch whose answer was lost can be sent
+again and is written once. Another run with the same id writes new lines. With `--resume NAME` a line's number in the
+input is its seqno, in a message group of that name: sending the same input again from its beginning writes only the
+lines that are missing. Lines are sent in batches; an incomplete batch is sent as soon as no more input is available, so
+interactive typing works too.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.options.groups import with_option_groups
+from headrace.cli.options.shared import ServerOptions, Topic
+from headrace.cli.terminal.output import print_json, print_line
+from headrace.core.limits import BATCH_ROWS_MAX, ID_CHARACTERS_MAX
+
+_RETRY_SECONDS: Final = 30.0
+
+EXAMPLES: Final = """
+With --producer-id no line is written twice if an answer is lost. Seqnos continue after the last one of the id.
+
+With --resume NAME, lines already written under this id and NAME are skipped: after a failure, send the same file again.
+Use a different NAME for each file. If no line was new, the exit code is 6.
+
+With --json, lines are messages as `consume --json` prints them: {"value": "…", "key": "…", "attributes": {…}}. A value
+that is an object is published as its JSON. Offsets, times and producer ids of the messages read are not copied.
+
+Examples:
+
+  headrace produce orders orders.txt
+
+  headrace produce orders --key-separator : --producer-id till-7 < orders.txt
+
+  headrace produce orders --producer-id till-7 --resume monday monday.txt
+
+  headrace produce orders --attributes-separator '\\t' --key-separator '\\t' < attributes-key-value.tsv
+
+  headrace produce images --whole --attribute kind=photo *.jpg
+
+  headrace consume orders --json | headrace produce orders-copy --json
+
+  tail -f app.log | headrace produce logs
+"""
+
+
+@with_option_groups
+def produce(
+    topic: Topic,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Files to read. By default, or for -, stdin.", metavar="[FILE]...")
+    ] = None,
+    *,
+    key_separator: Annotated[
+        str | None,
+        typer.Option(help="Separator between key and value; a line without it has no key.", metavar="TEXT"),
+    ] = None,
+    attributes_separator: Annotated[
+        str | None,
+        typer.Option(help="Separator after the attributes of a line, NAME=VALUE,NAME=VALUE.", metavar="TEXT"),
+    ] = None,
+    delimiter: Annotated[
+        str,
+        typer.Option(
+            help="What ends a message instead of a newline; \\0 is byte 0.", metavar="TEXT", show_default=False
+        ),
+    ] = "\\n",
+    whole: Annotated[bool, typer.Option("--whole", help="Publish each file as one message.")] = False,
+    producer_id: Annotated[
+        str | None,
+        typer.Option(help="Id of the producer: each line is written once, even if an answer is lost.", metavar="ID"),
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(help="Skip lines already written under this id and NAME.", metavar="NAME"),
+    ] = None,
+    partition: Annotated[int | None, typer.Option(help="Write to this partition.", metavar="N")] = None,
+    keep_partitions: Annotated[
+        bool, typer.Option("--keep-partitions", help="Write JSON messages to the partitions that they name.")
+    ] = False,
+    attribute: Annotated[
+        list[str] | None, typer.Option(help="Attribute of every message; may be repeated.", metavar="NAME=VALUE")
+    ] = None,
+    codec: Annotated[str, typer.Option(help="Compress values: raw, gzip, zstd or lzop.", metavar="CODEC")] = "raw",
+    batch: Annotated[int, typer.Option(help="Lines per request.", metavar="N", min=1, max=BATCH_ROWS_MAX)] = 10_000,
+    retry_seconds: Annotated[
+        float | None,
+        typer.Option(
+            help="How long to retry if the server is unreachable or busy. By default 30, and 3 for the first contact.",
+            metavar="SECONDS",
+            min=0,
+        ),
+    ] = None,
+    input_format: Annotated[
+        str | None,
+        typer.Option("--input", help="text or json. By default text, and json with --json.", metavar="CHOICE"),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Read messages as JSON lines, and print the outcome as JSON.")
+    ] = False,
+    server: ServerOptions,
+) -> None:
+    """Publish each line of files or stdin as a message."""
+    is_json = (input_format or ("json" if as_json else "text")) == "json"
+    if input_format not in (None, "text", "json"):
+        raise Failure(Exit.USAGE, f"--input is {input_format!r}: it must be text or json")
+    if producer_id is not None and not 0 < len(producer_id) <= ID_CHARACTERS_MAX:
+        raise Failure(Exit.USAGE, f"--producer-id must have 1 to {ID_CHARACTERS_MAX} characters")
+    if resume is not None and producer_id is None:
+        raise Failure(Exit.USAGE, "--resume needs --producer-id: give the id that wrote the lines to skip")
+    if resume is not None and not 0 < len(resume) <= ID_CHARACTERS_MAX:
+        raise Failure(Exit.USAGE, f"--resume must have 1 to {ID_CHARACTERS_MAX} characters")
+    separators = {"--key-separator": key_separator, "--attributes-separator": attributes_separator}
+    for option, text in separators.items():
+        if text is not None and (is_json or whole):
+            raise Failure(Exit.USAGE, f"{option} cannot be combined with {'JSON input' if is_json else '--whole'}")
+    if keep_partitions and (not is_json or partition is not None):
+        raise Failure(Exit.USAGE, "--keep-partitions needs JSON input, and cannot be combined with --partition")
+    attributes = dict(_attribute(text) for text in attribute or ())
+    from headrace.cli.messages.parsers import JsonParser, LineParser, TextParser
+    from headrace.cli.messages.production import Input, Shape, check_codec, publish
+
+    check_codec(codec)
+    parser: LineParser = (
+        JsonParser(keep_partitions)
+        if is_json
+        else TextParser(*(None if text is None else _separator(option, text) for option, text in separators.items()))
+    )
+    shape = Shape(parser, producer_id, resume, partition, attributes, codec)
+    given = Input(files or [], _separator("--delimiter", delimiter), whole, batch)
+    started = time.monotonic()
+    with server.connected(retry_seconds, retry_seconds or 0.0) as client:
+        done = publish(client, topic, shape, given, _RETRY_SECONDS if retry_seconds is None else retry_seconds)
+    seconds = time.monotonic() - started
+    if as_json:
+        counts = {"written": done.written, "duplicates": done.duplicates, "conflicts": done.conflicts}
+        print_json({"topic": topic, **counts, "seconds": seconds})
+    else:
+        print_line(f"{topic}: {done.told()}")
+    if done.conflicts:
+        line = f"{done.conflicts:,} lines differ from what {producer_id} wrote as {resume} with their number: this is"
+        raise Failure(Exit.REFUSED, f"{line} another input, or it was changed; use a different --resume NAME for it")
+    if done.lines and not done.written:
+        line = f"all {done.lines:,} lines were already written by {producer_id} as {resume}: nothing is new"
+        raise Failure(Exit.NOTHING_NEW, f"{line}; use a different --resume NAME for different input")
+
+
+def _attribute(text: str) -> tuple[str, bytes]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise Failure(Exit.USAGE, f"--attribute is {text!r}: write it as NAME=VALUE")
+    return name, value.encode(errors="surrogateescape")
+
+
+def _separator(option: str, text: str) -> bytes:
+    r"""A separator as bytes; escapes such as \t and \0 are allowed."""
+    if not text:
+        raise Failure(Exit.USAGE, f"{option} is empty: it must have at least one character")
+    if "\\" not in text:
+        return text.encode()
+    try:
+        return text.encode().decode("unicode_escape").encode("latin-1")
+    except UnicodeError as error:
+        raise Failure(Exit.USAGE, f"{option} is {text!r}: {error}") from None

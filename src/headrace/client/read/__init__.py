@@ -1,0 +1,1 @@
+"""Reading without a group: scans, tables, following, and decoding what was read."""

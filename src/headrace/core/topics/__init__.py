@@ -1,0 +1,1 @@
+"""What a topic is set to: its settings, and what retention follows from them."""

@@ -1,0 +1,119 @@
+"""Retention: which of the oldest segments of a topic may be deleted, and when the newest one must be rolled.
+
+Segments are deleted whole. So that a slowly written topic loses its old messages too, its newest segment is rolled once
+it is old or large compared with what the topic keeps: a message can be read at most `lateness_seconds` after it
+expired, as long as retention runs every `RETENTION_CHECK_SECONDS`.
+
+Segments are dated by broker time, which never decreases: after a clock was ahead for a while, all later segments are
+dated in the future until the present has caught up. Their age counts from when they were first seen (`Sightings`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from headrace.core.hashes.columns import Int64s
+from headrace.core.limits import LATENESS_SECONDS_MIN, MICROSECONDS, PIECE_BYTES_MIN, RETENTION_PARTS
+from headrace.core.topics.settings import TopicSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A whole segment: its size, the time of its newest message, and each partition's end offset after it."""
+
+    bytes: int
+    newest_us: int
+    end_offsets: Int64s
+
+
+class Sightings:
+    """When this process first saw segments that are dated in the future.
+
+    Broker time rises with every commit, so the time of its newest message identifies a segment. Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._seen_us: dict[int, int] = {}
+
+    def newest_us(self, newest_us: int, now_us: int) -> int:
+        """The time that counts for a segment whose newest message has this broker time."""
+        seen_us = self._seen_us.get(newest_us)
+        if seen_us is None and newest_us <= now_us:
+            return newest_us
+        self._seen_us[newest_us] = now_us if seen_us is None else min(seen_us, now_us)
+        return min(newest_us, self._seen_us[newest_us])
+
+    def dated(self, pieces: Sequence[Piece], now_us: int) -> list[Piece]:
+        """All segments of a topic with the times that count."""
+        dated = [replace(piece, newest_us=self.newest_us(piece.newest_us, now_us)) for piece in pieces]
+        there = {piece.newest_us for piece in pieces}
+        self._seen_us = {newest_us: seen_us for newest_us, seen_us in self._seen_us.items() if newest_us in there}
+        return dated
+
+
+def droppable(pieces: Sequence[Piece], settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
+    """How many of the oldest segments are past retention and not held.
+
+    `held` has, per partition, the lowest offset that an important group has not read yet; None if there is no such
+    group. A segment is deleted by size only while at least `retention_bytes` remain.
+    """
+    total_bytes = sum(piece.bytes for piece in pieces)
+    for count, piece in enumerate(pieces):
+        total_bytes -= piece.bytes
+        if not _is_past(piece, total_bytes, settings, now_us) or _is_held(piece, held):
+            return count
+    return len(pieces)
+
+
+def outlived(newest_us: int, settings: TopicSettings, now_us: int) -> bool:
+    """Whether everything up to this time is older than the topic keeps."""
+    seconds = settings.retention_seconds
+    return seconds is not None and newest_us < now_us - seconds * MICROSECONDS
+
+
+def lateness_seconds(retention_seconds: int) -> float:
+    """How long after it expired a message may still be read."""
+    return max(LATENESS_SECONDS_MIN, retention_seconds / RETENTION_PARTS)
+
+
+def should_complete(
+    pieces: Sequence[Piece], begun_us: int, settings: TopicSettings, held: Int64s | None, now_us: int
+) -> bool:
+    """Whether the newest segment, which started at this time, must be rolled so that it can be deleted.
+
+    Not while an important group holds older segments: that would create ever more small segments.
+    """
+    if settings.retention_seconds is None:
+        return False
+    if outlived(pieces[-1].newest_us, settings, now_us):
+        return True
+    is_stuck = len(pieces) > 1 and outlived(pieces[0].newest_us, settings, now_us)
+    if is_stuck and not droppable(pieces, settings, held, now_us):
+        return False
+    # The other half is for two retention runs: one rolls the segment, the next deletes it.
+    return begun_us < now_us - lateness_seconds(settings.retention_seconds) / 2 * MICROSECONDS
+
+
+def piece_bytes_max(settings: TopicSettings, bytes_max: int) -> int:
+    """The maximum size of a segment: a fraction of what the topic keeps."""
+    if settings.retention_bytes is None:
+        return bytes_max
+    return min(bytes_max, max(PIECE_BYTES_MIN, settings.retention_bytes // RETENTION_PARTS))
+
+
+def _is_past(piece: Piece, bytes_after: int, settings: TopicSettings, now_us: int) -> bool:
+    too_many = settings.retention_bytes is not None and bytes_after >= settings.retention_bytes
+    return too_many or outlived(piece.newest_us, settings, now_us)
+
+
+def _is_held(piece: Piece, held: Int64s | None) -> bool:
+    if held is None:
+        return False
+    # Nothing has been read from a partition that was added after `held` was computed.
+    covered = np.zeros_like(piece.end_offsets)
+    known = held[: len(covered)]
+    covered[: len(known)] = known
+    return bool(np.any(piece.end_offsets > covered))

@@ -1,0 +1,1 @@
+"""Routes for those who watch: health, metrics, servers, pipelines."""

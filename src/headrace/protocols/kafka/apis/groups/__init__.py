@@ -1,0 +1,1 @@
+"""APIs of groups: membership, offsets and administration."""

@@ -1,0 +1,224 @@
+"""Committed offsets and groups: OffsetCommit, OffsetFetch, ListGroups, DescribeGroups, DeleteGroups.
+
+Committed offsets are those of the broker's groups: a Kafka group over several topics is a group of that name in each of
+them. Kafka lets a commit move back, which is a seek here. The text that a commit may carry is not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.broker import Broker
+from headrace.core.errors import GroupNotFound, GroupSizeConflict, HeadraceError, NotFound
+from headrace.protocols.kafka.apis.call import Call
+from headrace.protocols.kafka.apis.groups.members import code_named
+from headrace.protocols.kafka.coordinator.group import ClassicGroup, GroupError, State
+from headrace.protocols.kafka.errors import code_of
+
+_CONSUMER = "consumer"
+_CLASSIC = "classic"
+_DEAD = "Dead"
+
+
+async def offset_commit(call: Call, request: Any) -> dict[str, Any]:
+    """Store the next offsets to read, if the member may."""
+    group, instance_id = request.group_id, getattr(request, "group_instance_id", None)
+    error = ErrorCode.none
+    try:
+        generation = request.generation_id_or_member_epoch
+        call.parts.coordinator.check_commit(group, request.member_id, instance_id, generation)
+    except GroupError as refused:
+        error = code_named(refused.error)
+    if not call.parts.nodes.is_coordinator(group):
+        error = ErrorCode.not_coordinator
+    answers = []
+    for topic in request.topics:
+        offsets = {each.partition_index: each.committed_offset for each in topic.partitions}
+        if error == ErrorCode.none:
+            codes = await call.parts.bridge.call(_commit, call, topic.name, group, offsets)
+        else:
+            codes = dict.fromkeys(offsets, error)
+        partitions = [
+            {"partition_index": each.partition_index, "error_code": codes[each.partition_index]}
+            for each in topic.partitions
+        ]
+        answers.append({"name": topic.name, "partitions": partitions})
+    return {"topics": answers}
+
+
+def _commit(call: Call, topic: str, group: str, offsets: dict[int, int]) -> dict[int, ErrorCode]:
+    """Commit the offsets of a topic, those that are wrong without those that are right."""
+    broker = call.parts.bridge.broker
+    codes = dict.fromkeys(offsets, ErrorCode.none)
+    try:
+        call.principal.require("commit", topic, group)
+        known = broker.offsets(topic)
+    except HeadraceError as error:
+        return dict.fromkeys(offsets, code_of(error))
+    for partition, offset in offsets.items():
+        if partition not in known:
+            codes[partition] = ErrorCode.unknown_topic_or_partition
+        elif not 0 <= offset <= known[partition][1]:
+            codes[partition] = ErrorCode.offset_out_of_range
+    good = {partition: offset for partition, offset in offsets.items() if codes[partition] == ErrorCode.none}
+    try:
+        _store(broker, topic, group, good)
+    except HeadraceError as error:
+        # Native members own the group: a commit from outside would move it under their feet.
+        code = ErrorCode.unknown_member_id if isinstance(error, GroupSizeConflict) else code_of(error)
+        codes |= dict.fromkeys(good, code)
+    return codes
+
+
+def _store(broker: Broker, topic: str, group: str, offsets: dict[int, int]) -> None:
+    if not offsets:
+        return
+    try:
+        committed = broker.committed(topic, group)
+    except GroupNotFound:
+        broker.register_group(topic, group)
+        committed = {}
+    back = {partition: offset for partition, offset in offsets.items() if offset < committed.get(partition, 0)}
+    forth = {partition: offset for partition, offset in offsets.items() if partition not in back}
+    if forth:
+        broker.commit_offsets(topic, group, forth)
+    if back:
+        broker.seek(topic, group, back)
+
+
+async def offset_fetch(call: Call, request: Any) -> dict[str, Any]:
+    """The committed offsets of a group, of some topics or of all."""
+    if hasattr(request, "groups"):
+        answers = []
+        for group in request.groups:
+            topics = await call.parts.bridge.call(_committed, call, group.group_id, group.topics)
+            answers.append({"group_id": group.group_id, "topics": topics, "error_code": ErrorCode.none})
+        return {"groups": answers}
+    topics = await call.parts.bridge.call(_committed, call, request.group_id, request.topics)
+    return {"topics": topics, "error_code": ErrorCode.none}
+
+
+def _committed(call: Call, group: str, topics: Any) -> list[dict[str, Any]]:
+    broker = call.parts.bridge.broker
+    if topics is not None:
+        return [_of_topic(call, broker, group, topic.name, topic.partition_indexes) for topic in topics]
+    names = [name for name in _topics_of(call, group) if call.principal.caller.may_see(name)]
+    answers = [_of_topic(call, broker, group, name, None) for name in names]
+    return [answer for answer in answers if answer["partitions"]]
+
+
+def _of_topic(call: Call, broker: Broker, group: str, topic: str, partitions: Any) -> dict[str, Any]:
+    code, committed = ErrorCode.none, {}
+    try:
+        call.principal.require("committed", topic, group)
+        committed = broker.committed(topic, group)
+    except NotFound:
+        pass
+    except HeadraceError as error:
+        code = code_of(error)
+    answers = [
+        {
+            "partition_index": partition,
+            "committed_offset": committed.get(partition, -1),
+            "metadata": "",
+            "error_code": code,
+        }
+        for partition in (committed if partitions is None else partitions)
+    ]
+    return {"name": topic, "partitions": answers}
+
+
+def _groups_by_topic(call: Call) -> Iterable[tuple[str, list[str]]]:
+    broker = call.parts.bridge.broker
+    for topic in broker.list_topics():
+        try:
+            call.principal.require("list_groups", topic)
+            yield topic, broker.list_groups(topic)
+        except HeadraceError:
+            continue
+
+
+def _topics_of(call: Call, group: str) -> list[str]:
+    return [topic for topic, groups in _groups_by_topic(call) if group in groups]
+
+
+async def list_groups(call: Call, request: Any) -> dict[str, Any]:
+    """The groups that have members here, and those that have offsets in any topic that the caller may read."""
+    stored = await call.parts.bridge.call(lambda: {group for _, groups in _groups_by_topic(call) for group in groups})
+    states = dict.fromkeys(stored, (_CONSUMER, State.EMPTY.value))
+    states |= {group.id: (group.protocol_type, group.state.value) for group in call.parts.coordinator.groups()}
+    wanted = {state.lower() for state in getattr(request, "states_filter", ())}
+    listed = [
+        {"group_id": name, "protocol_type": kind, "group_state": state, "group_type": _CLASSIC}
+        for name, (kind, state) in sorted(states.items())
+        if not wanted or state.lower() in wanted
+    ]
+    types = {kind.lower() for kind in getattr(request, "types_filter", ())}
+    return {"error_code": ErrorCode.none, "groups": listed if not types or _CLASSIC in types else []}
+
+
+async def describe_groups(call: Call, request: Any) -> dict[str, Any]:
+    """Members and assignments of groups."""
+    return {"groups": [await _described(call, name) for name in request.groups]}
+
+
+async def _described(call: Call, name: str) -> dict[str, Any]:
+    answer: dict[str, Any] = {"error_code": ErrorCode.none, "group_id": name, "group_state": _DEAD}
+    group = call.parts.coordinator.find(name)
+    if not call.parts.nodes.is_coordinator(name):
+        return answer | {"error_code": ErrorCode.not_coordinator}
+    if group is None:
+        topics = await call.parts.bridge.call(_topics_of, call, name)
+        return answer | ({"group_state": State.EMPTY.value, "protocol_type": _CONSUMER} if topics else {})
+    return answer | _shown(group)
+
+
+def _shown(group: ClassicGroup) -> dict[str, Any]:
+    members = [
+        {
+            "member_id": member.id,
+            "group_instance_id": member.joined.instance_id,
+            "client_id": member.joined.client_id,
+            "client_host": f"/{member.joined.host}",
+            "member_metadata": member.joined.protocols.get(group.protocol, b""),
+            "member_assignment": member.assignment,
+        }
+        for member in group.members.values()
+    ]
+    return {
+        "group_state": group.state.value,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol,
+        "members": members,
+    }
+
+
+async def delete_groups(call: Call, request: Any) -> dict[str, Any]:
+    """Delete groups without members, with their offsets in all topics."""
+    return {"results": [{"group_id": name, "error_code": await _deleted(call, name)} for name in request.groups_names]}
+
+
+async def _deleted(call: Call, name: str) -> ErrorCode:
+    if not call.parts.nodes.is_coordinator(name):
+        return ErrorCode.not_coordinator
+    if call.parts.coordinator.find(name) is not None:
+        return ErrorCode.non_empty_group
+    try:
+        return await call.parts.bridge.call(_delete, call, name)
+    except HeadraceError as error:
+        return code_of(error)
+
+
+def _delete(call: Call, name: str) -> ErrorCode:
+    broker, topics = call.parts.bridge.broker, _topics_of(call, name)
+    if any(broker.describe_group(topic, name).members for topic in topics):
+        return ErrorCode.non_empty_group
+    for topic in topics:
+        call.principal.require("delete_group", topic, name)
+    for topic in topics:
+        broker.delete_group(topic, name)
+    call.principal.record_changes()
+    return ErrorCode.none if topics else ErrorCode.group_id_not_found

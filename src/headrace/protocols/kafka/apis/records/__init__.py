@@ -1,0 +1,1 @@
+"""APIs of records: produce, fetch, and the offsets of a log."""

@@ -1,0 +1,45 @@
+"""The id of a batch load into a topic: the same files, loaded by the same pipeline, have one id and are loaded once.
+
+The id is a commit key of the topic: the second commit publishes nothing. It is made of the pipeline and of the names,
+sizes and times of its files. `run.load_id` sets it for any other input. Without either, every run publishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from headrace.spark.pipeline.definition.description import Description, FormatSource, TopicSink
+from headrace.spark.pipeline.run.checkpoint import fingerprint
+
+
+def load_id(description: Description, files: Iterable[str]) -> str | None:
+    """The id of a load; None if nothing identifies it.
+
+    files: what is read, as Spark names it.
+    """
+    if description.is_stream or not isinstance(description.sink, TopicSink):
+        return None
+    if description.run.load_id is not None:
+        return description.run.load_id
+    known = [_state(file) for file in sorted(files)] if isinstance(description.source, FormatSource) else []
+    if not known or None in known:
+        return None
+    parts = (fingerprint(description), description.source, description.sink, description.deduplicate, known)
+    return f"load-{sha256(msgspec.json.encode(parts)).hexdigest()[:32]}"
+
+
+def _state(file: str) -> tuple[str, int, int] | None:
+    """Name, size and time of a local file; None of any other: it may change under its name."""
+    parts = urlsplit(file)
+    if parts.scheme not in ("", "file"):
+        return None
+    try:
+        found = Path(unquote(parts.path)).stat()
+    except OSError:
+        return None
+    return parts.path, found.st_size, found.st_mtime_ns

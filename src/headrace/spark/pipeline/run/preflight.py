@@ -1,0 +1,160 @@
+"""Checks of the broker and of tables before a run: missing topics, and sink ids that were used before.
+
+A check changes nothing: `make_topics` creates topics when a run begins.
+
+The checks of a sink need only the right to publish: the token of a pipeline need not be able to read what it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from headrace.client import Client, connect
+from headrace.core.errors import InvalidInput, TopicNotFound
+from headrace.spark.pipeline.definition.description import (
+    TABLE_FORMATS,
+    DeadTable,
+    DeadTopic,
+    Description,
+    TableSink,
+    TopicSink,
+    TopicSource,
+)
+from headrace.spark.pipeline.run.lock import unusable
+from headrace.spark.pipeline.sinks.file_commit import FileCommit
+from headrace.spark.write.staging import make_topic
+
+_TIMEOUT_SECONDS: Final = 10.0
+_NOBODY: Final = "headrace-pipeline"
+
+
+def check_topics(description: Description) -> None:
+    """Raise for missing topics, unless a run would create them."""
+    for part in _all_parts(description):
+        if isinstance(part, TopicSource | TopicSink | DeadTopic):
+            with connected(description, part) as client:
+                _check_topic(client, part)
+
+
+def make_topics(description: Description) -> None:
+    """Create missing topics. If none is missing, no right to create is needed."""
+    for part in _all_parts(description):
+        if isinstance(part, TopicSink | DeadTopic) and part.partitions is not None:
+            with connected(description, part) as client:
+                try:
+                    client.last_commit(part.topic, _NOBODY)
+                except TopicNotFound:
+                    make_topic(client, part.topic, part.partitions, part.settings)
+
+
+def is_loaded(description: Description, load: str) -> bool:
+    """Whether a load was published before."""
+    sink = description.sink
+    assert isinstance(sink, TopicSink), "other loads have no id"
+    with connected(description, sink) as client:
+        return client.last_commit(sink.topic, load) is not None
+
+
+def check_sink_id(description: Description, sink_id: str) -> None:
+    """Raise for an id that has written from another checkpoint.
+
+    Batches of a new checkpoint start at 0, and the broker or the table would drop them as already written.
+    """
+    for writer, _, part in _written(description, sink_id):
+        if isinstance(part, TopicSink | DeadTopic):
+            with connected(description, part) as client:
+                _check_unused(client, part.topic, writer)
+    check_tables(description, sink_id)
+
+
+def check_tables(description: Description, sink_id: str) -> None:
+    """Raise for an id that has written to a table from another checkpoint."""
+    for writer, field, part in _written(description, sink_id):
+        if isinstance(part, TableSink | DeadTable) and part.format in TABLE_FORMATS and part.path is not None:
+            try:
+                number = _last_batch(part, writer)
+            except OSError as error:
+                raise InvalidInput(f"{field}.path", part.path, unusable(error)) from None
+            if number is not None:
+                _refuse(writer, f"it has written up to batch {number} to {part.path}")
+
+
+def _all_parts(description: Description) -> list[object]:
+    sources, sinks = description.sources.values(), description.sinks.values()
+    return [description.source, *sources, description.sink, *sinks, description.dead_letters]
+
+
+def _written(description: Description, sink_id: str) -> list[tuple[str, str, object]]:
+    """What is written, with the id it is written under and its key."""
+    named = [(writer_of(sink_id, name), f"sinks.{name}", sink) for name, sink in description.sinks.items()]
+    return [(sink_id, "sink", description.sink), *named, (sink_id, "dead_letters", description.dead_letters)]
+
+
+def writer_of(sink_id: str, name: str) -> str:
+    """The id that a named sink writes under: two sinks may write to one topic."""
+    return f"{sink_id}-{name}"
+
+
+def _check_topic(client: Client, part: TopicSource | TopicSink | DeadTopic) -> None:
+    if isinstance(part, TopicSource):
+        for topic in part.topics:
+            client.describe_topic(topic)
+        return
+    try:
+        client.last_commit(part.topic, _NOBODY)
+    except TopicNotFound:
+        if part.partitions is None:
+            raise
+
+
+def _check_unused(client: Client, topic: str, sink_id: str) -> None:
+    try:
+        number = client.last_commit(topic, sink_id)
+    except TopicNotFound:
+        # It is to be made, so nobody has published to it.
+        return
+    if number is not None:
+        _refuse(sink_id, f"it has published up to batch {number} to {topic!r}")
+
+
+def _last_batch(part: TableSink | DeadTable, sink_id: str) -> int | None:
+    assert part.path is not None
+    table = Path(part.path).absolute()
+    landing = FileCommit(table, sink_id)
+    if landing.is_used:
+        return max(0, landing.last)
+    if part.format != "delta" or not (table / "_delta_log").is_dir():
+        return None
+    try:
+        from deltalake import DeltaTable
+    except ImportError:
+        # Said by the destination, with the remedy.
+        return None
+    return DeltaTable(str(table)).transaction_version(sink_id)
+
+
+def _refuse(sink_id: str, told: str) -> None:
+    rule = (
+        f"{told} from another checkpoint, or from this one before its directory spark was deleted; batches that "
+        "restart at 0 would be dropped as already written: continue with that checkpoint, or choose another id. An id "
+        "that you did not choose belongs to its checkpoint: choose another checkpoint"
+    )
+    raise InvalidInput("sink.sink_id", sink_id, rule)
+
+
+@contextmanager
+def connected(description: Description, part: TopicSource | TopicSink | DeadTopic) -> Iterator[Client]:
+    """A client of the broker of a part."""
+    server = description.server
+    try:
+        client = connect(
+            description.url_of(part), server.token, root_certificates=server.ca, timeout_seconds=_TIMEOUT_SECONDS
+        )
+    except OSError as error:
+        # No server is asked yet: it is the only file that is read.
+        raise InvalidInput("server.ca", str(server.ca), f"it cannot be read ({error.strerror})") from None
+    with client:
+        yield client

@@ -1,0 +1,1 @@
+"""The promises, each checked on a history."""

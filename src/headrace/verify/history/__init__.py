@@ -1,0 +1,1 @@
+"""What clients did and saw, as events in a file."""
