@@ -19,7 +19,7 @@ from headrace.client.consumer.session import FixedSession, Session
 from headrace.client.read.start import positions_at
 from headrace.client.retry import Calls
 from headrace.core.checks import check_index, check_whole
-from headrace.core.errors import InvalidInput
+from headrace.core.errors import InvalidInput, PartitionNotFound
 from headrace.core.limits import SEQNO_MAX
 from headrace.core.positions import AtTime, Earliest, Latest, Position
 from headrace.core.reports.descriptions import Membership
@@ -141,8 +141,12 @@ class Assignment:
             self._callbacks.assigned(gained)
 
     def _committed(self, partitions: list[int]) -> dict[int, int]:
-        described = self._calls(DescribeGroup(self._topic, self._group))
-        positions = {partition: described.progress[partition].position for partition in partitions}
+        progress = self._calls(DescribeGroup(self._topic, self._group)).progress
+        for partition in partitions:
+            if partition not in progress:
+                # The topic was deleted meanwhile, and a smaller one has its name.
+                raise PartitionNotFound(self._topic, partition, len(progress))
+        positions = {partition: progress[partition].position for partition in partitions}
         if not isinstance(self._start, Earliest | Latest | AtTime):
             committed = self._calls(Committed(self._topic, self._group))
             begins = positions_at(self._calls, self._topic, self._start, partitions)
@@ -156,7 +160,8 @@ class Assignment:
         session = self._session
         if session is None:
             raise InvalidInput("group", "none", "only a consumer with a group can commit")
-        session.polled()
+        if session.polled():
+            session.renew()
         positions = self._progress.positions()
         offsets = self._progress.uncommitted() if given is None else _check_offsets(given)
         refused = self._commit(offsets, session)

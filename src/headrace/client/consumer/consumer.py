@@ -115,10 +115,9 @@ class Consumer(BaseConsumer[int]):
     # Reading
 
     def _take(self, max_messages: int, timeout: float | None) -> pa.RecordBatch:
-        if self._session is not None:
-            self._session.polled()
-            if self._settings.auto_commit:
-                self.commit()
+        self.polled()
+        if self._session is not None and self._settings.auto_commit:
+            self.commit()
         rest = self._progress.take_rest()
         if rest is not None:
             self._intake.put_back(rest)
@@ -150,8 +149,10 @@ class Consumer(BaseConsumer[int]):
 
     def polled(self) -> None:
         """Count as polled: the consumer that this one belongs to is at work."""
-        if self._session is not None:
-            self._session.polled()
+        if self._session is not None and self._session.polled():
+            # A signal handler that closes the consumer must wait for the locks which this thread holds here.
+            with self._working():
+                self._session.renew()
 
     def keep_up(self) -> None:
         """As a poll that takes nothing: it stays in its group, and takes up changes of it."""

@@ -31,6 +31,7 @@ from headrace.core.errors import (
     InvalidInput,
     MemberNotFound,
     PartitionNotFound,
+    ServerFailed,
     Unreachable,
 )
 from headrace.core.reports.descriptions import GroupDescription, Membership
@@ -110,16 +111,17 @@ class Session(ABC):
     def renew(self) -> Membership:
         """Refresh now, instead of at the next heartbeat."""
         with self._lock:
-            self._present = self._look()
+            self._present = self._checked_look()
             return self._present.membership
 
     def look_soon(self) -> None:
         """Have the thread look now: the group seems to have changed."""
         self._soon.set()
 
-    def polled(self) -> None:
-        """The consumer is at work."""
+    def polled(self) -> bool:
+        """The consumer is at work; whether it has to `renew` its membership, which it left while it was not."""
         self._polled_at = time.monotonic()
+        return False
 
     def close(self) -> None:
         """Stop refreshing."""
@@ -128,6 +130,16 @@ class Session(ABC):
 
     @abstractmethod
     def _look(self) -> View: ...
+
+    def _checked_look(self) -> View:
+        """Look; whatever fails, fails as an error that the consumer can raise, and never ends the thread."""
+        try:
+            return self._look()
+        except HeadraceError:
+            raise
+        except Exception as error:
+            logger.exception("the heartbeat of %r in group %r failed", self.member, self._group)
+            raise ServerFailed(f"the heartbeat failed: {error!r}") from error
 
     def _run(self) -> None:
         """The top of the thread."""
@@ -138,7 +150,7 @@ class Session(ABC):
                 with self._lock:
                     if self._stop.is_set():
                         return
-                    self._present = self._look()
+                    self._present = self._checked_look()
             except Unreachable as error:
                 logger.warning(
                     "the heartbeat of %r in group %r failed, will retry: %s", self.member, self._group, error
@@ -176,10 +188,9 @@ class GroupSession(Session):
         seconds = _JOINING_BEAT_SECONDS if is_new else _BEAT_SECONDS_MAX
         return min(seconds, self._settings.session_timeout_seconds / _BEATS_PER_SESSION)
 
-    def polled(self) -> None:
+    def polled(self) -> bool:
         super().polled()
-        if self._has_left:
-            self.renew()
+        return self._has_left
 
     def close(self) -> None:
         """Leave the group, so that other members get the partitions at once."""
