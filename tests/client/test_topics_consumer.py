@@ -141,6 +141,24 @@ def test_what_needs_one_topic_is_refused(client: Client) -> None:
         client.consumer(pattern="(")
 
 
+def test_topics_of_one_partition_are_shared_evenly_and_one_thread_sends_all_heartbeats(client: Client) -> None:
+    topics = [f"t{number}" for number in range(6)]
+    for topic in topics:
+        client.create_topic(topic)
+    before = sum(thread.name == "headrace-heartbeat" for thread in threading.enumerate())
+    with client.consumer(pattern="t.", group="g") as first, client.consumer(topics, group="g") as second:
+        assert sum(thread.name == "headrace-heartbeat" for thread in threading.enumerate()) == before + 2
+
+        def is_even() -> bool:
+            first.poll(timeout=0.0)
+            second.poll(timeout=0.0)
+            return len(first.assignment) == len(second.assignment) == 3
+
+        eventually(is_even)
+        assert sorted(first.assignment + second.assignment) == [(topic, 0) for topic in topics]
+    eventually(lambda: sum(thread.name == "headrace-heartbeat" for thread in threading.enumerate()) <= before)
+
+
 def test_callbacks_name_the_topic(client: Client) -> None:
     fill(client, "a", 1)
     fill(client, "b", 1)

@@ -491,14 +491,17 @@ class Broker:
         member: str,
         session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS,
         max_poll_seconds: float = MAX_POLL_SECONDS,
+        topic_index: int | None = None,
     ) -> Membership:
         """Join a group, or renew the membership; the group is created if it does not exist.
 
         `max_poll_seconds` is how long the member may take to let a partition go; with 0 it is taken at once.
+        `topic_index` is the index of the topic among those that the member reads, if it reads several: the partitions
+        of all of them are then divided evenly.
         """
         found = self._topics.find(topic)
         name, member = check_group_name(group), check_id("member", member)
-        joined = found.groups.join(name, member, session_timeout_seconds, max_poll_seconds)
+        joined = found.groups.join(name, member, session_timeout_seconds, max_poll_seconds, topic_index)
         return self._membership(found, joined, member)
 
     def heartbeat(

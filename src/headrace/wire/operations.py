@@ -212,7 +212,7 @@ class DeleteGroup(Operation[None], tag="delete_group"):
         return False
 
 
-class JoinGroup(Operation[Membership], tag="join"):
+class JoinGroup(Operation[Membership], tag="join", omit_defaults=True):
     """Join a group, or renew the membership."""
 
     need: ClassVar = _READ_AS_GROUP
@@ -222,6 +222,7 @@ class JoinGroup(Operation[Membership], tag="join"):
     session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS
     # A client from before acknowledgements does not send it: what it should give up is taken at once.
     max_poll_seconds: float = 0.0
+    topic_index: int | None = None
 
 
 class Heartbeat(Operation[Membership], tag="heartbeat"):

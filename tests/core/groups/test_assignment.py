@@ -48,3 +48,17 @@ def test_free_partitions_go_to_those_with_the_fewest() -> None:
         5: "bob",
         7: "cem",
     }
+
+
+@given(members=st.integers(1, 9), partitions=st.integers(1, 12), topics=st.integers(1, 20))
+def test_the_partitions_of_all_topics_of_the_members_are_divided_evenly(
+    members: int, partitions: int, topics: int
+) -> None:
+    owned = {f"member-{number}": number for number in range(members)}
+    totals = dict.fromkeys(owned, 0)
+    for topic_index in range(topics):
+        share = shares(owned, partitions, topic_index)
+        assert sum(share.values()) == partitions and max(share.values()) - min(share.values()) <= 1
+        for member, count in share.items():
+            totals[member] += count
+    assert max(totals.values()) - min(totals.values()) <= 1

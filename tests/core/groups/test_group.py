@@ -213,3 +213,9 @@ def test_a_seek_is_remembered_by_the_generation_it_began() -> None:
 def test_a_fixed_group_has_nobody_to_expire() -> None:
     group = fixed(2)
     assert rules.expire(group, NOW_US, PARTITIONS) is group
+
+
+@pytest.mark.parametrize("topic_index", [-1, 1.5, "0", True])
+def test_an_index_that_no_topic_has_is_refused(topic_index: Any) -> None:
+    with pytest.raises(InvalidInput, match="topic_index is"):
+        rules.join(Group("g"), "ann", 10, NOW_US, PARTITIONS, topic_index=topic_index)

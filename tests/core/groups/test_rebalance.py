@@ -225,3 +225,21 @@ def surplus(owned: list[int], partitions: int) -> int:
     least, larger = divmod(partitions, len(owned))
     shares = [least + (place < larger) for place in range(len(owned))]
     return sum(max(0, count - share) for count, share in zip(sorted(owned, reverse=True), shares, strict=True))
+
+
+def test_topics_of_one_partition_are_divided_among_members_that_read_all_of_them() -> None:
+    owners = []
+    for topic_index in range(4):
+        group = rules.join(Group("g"), "ann", 10, NOW_US, partitions=1, topic_index=topic_index)
+        group = rules.join(group, "bob", 10, NOW_US, partitions=1, topic_index=topic_index)
+        group = rules.heartbeat(group, "ann", NOW_US, 1, is_reading=True)
+        again = rules.join(group, "bob", 10, NOW_US, partitions=1, topic_index=topic_index)
+        assert again.generation == group.generation, "it stays where it is"
+        owners.append(group.owners(1)[0])
+    assert owners == ["ann", "bob", "ann", "bob"]
+
+
+def test_the_index_of_one_member_counts_for_all() -> None:
+    group = rules.join(Group("g"), "ann", 10, NOW_US, partitions=1, max_poll_seconds=0)
+    group = rules.join(group, "bob", 10, NOW_US, partitions=1, topic_index=1)
+    assert group.owners(1) == {0: "bob"}

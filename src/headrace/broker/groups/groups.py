@@ -118,7 +118,12 @@ class Groups:
             return {partition: log.first_at(partition, read_from) for partition in range(len(ends))}
 
     def join(
-        self, name: str, member: str, session_timeout_seconds: float, max_poll_seconds: float = MAX_POLL_SECONDS
+        self,
+        name: str,
+        member: str,
+        session_timeout_seconds: float,
+        max_poll_seconds: float = MAX_POLL_SECONDS,
+        topic_index: int | None = None,
     ) -> Group:
         """Let a member in, or renew it; a group that is not there is made, unless the member is refused."""
         self._check_groups(name)
@@ -126,7 +131,7 @@ class Groups:
 
         def step(draft: GroupDraft) -> _Step:
             before, now_us = draft.group or Group(name), self._now_us(draft)
-            after = rules.join(before, member, seconds, now_us, self._partitions, max_poll_seconds)
+            after = rules.join(before, member, seconds, now_us, self._partitions, max_poll_seconds, topic_index)
             if member not in before.members and len(after.members) > members_max:
                 raise QuotaExceeded(f"members in group {name!r}", "broker.members_per_group_max", members_max)
             return _put(draft, after)

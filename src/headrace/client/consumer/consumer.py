@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from headrace import tracing
 from headrace.client import fork
 from headrace.client.consumer.assignment import Assignment, Callbacks, callbacks_of
 from headrace.client.consumer.base import BaseConsumer
+from headrace.client.consumer.heartbeats import Heartbeats
 from headrace.client.consumer.intake import Intake
 from headrace.client.consumer.progress import ReadProgress
 from headrace.client.consumer.session import ChosenSession, FixedSession, GroupSession, Session
@@ -31,6 +32,18 @@ from headrace.core.checks import check_index
 from headrace.core.errors import InvalidInput
 from headrace.core.positions import Position, read_from
 from headrace.wire.operations import RegisterGroup
+
+
+class Part(NamedTuple):
+    """What a consumer of several topics shares with its consumer of one of them.
+
+    wake: called when there may be something to take.
+    topic_index: the index of the topic among all of them.
+    """
+
+    wake: Callable[[], None]
+    heartbeats: Heartbeats
+    topic_index: int
 
 
 class Consumer(BaseConsumer[int]):
@@ -59,7 +72,7 @@ class Consumer(BaseConsumer[int]):
         consumer_index: int | None = None,
         partitions: Iterable[int] | None = None,
         callbacks: Callbacks | None = None,
-        news: Callable[[], None] | None = None,
+        part: Part | None = None,
     ) -> None:
         super().__init__()
         self._topic = topic
@@ -71,7 +84,7 @@ class Consumer(BaseConsumer[int]):
             _check_index(consumer_index, group, member_id)
         self._calls = Calls(transport, settings.timeout_seconds)
         self._progress = ReadProgress(growing=group is None and chosen is None)
-        self._intake = Intake(transport, topic, settings, self._progress, news)
+        self._intake = Intake(transport, topic, settings, self._progress, None if part is None else part.wake)
         self._reader = message_reader(
             topic,
             settings.serializer,
@@ -87,7 +100,7 @@ class Consumer(BaseConsumer[int]):
         if group is None:
             self._assignment.begin()
             return
-        self._session = self._open_session(group, begin, member_id, consumer_index, chosen)
+        self._session = self._open_session(group, begin, member_id, consumer_index, chosen, part)
         try:
             self._assignment.begin_in(group, self._session)
         except BaseException:
@@ -96,16 +109,23 @@ class Consumer(BaseConsumer[int]):
             raise
 
     def _open_session(
-        self, group: str, begin: Position, member_id: str | None, index: int | None, chosen: list[int] | None
+        self,
+        group: str,
+        begin: Position,
+        member_id: str | None,
+        index: int | None,
+        chosen: list[int] | None,
+        part: Part | None,
     ) -> Session:
         calls, topic, wake = self._calls, self._topic, self._intake.wake
+        heartbeats, topic_index = (Heartbeats(), None) if part is None else (part.heartbeats, part.topic_index)
         if index is not None:
-            return FixedSession(calls, topic, group, index, wake)
+            return FixedSession(calls, topic, group, index, wake, heartbeats)
         calls(RegisterGroup(topic, group, read_from=read_from(begin)))
         if chosen is not None:
-            return ChosenSession(calls, topic, group, chosen, wake)
+            return ChosenSession(calls, topic, group, chosen, wake, heartbeats)
         member = member_id or f"member-{uuid.uuid4().hex[:12]}"
-        return GroupSession(calls, topic, group, member, self._settings, wake)
+        return GroupSession(calls, topic, group, member, self._settings, wake, heartbeats, topic_index)
 
     def __repr__(self) -> str:
         group = "" if self._group is None else f" in group {self._group!r}"

@@ -1,12 +1,12 @@
-"""A consumer's session in a group: what it reads by, and a thread that keeps the present membership up to date.
+"""A consumer's session in a group: what it reads by, and the heartbeats that keep the present membership up to date.
 
 Three kinds. A member of an open group sends heartbeats, and joins again when its session was lost. A consumer of a
 group with a fixed size has no session that expires: its index decides which partitions it reads. Nor has one that chose
-its partitions itself. For these two the thread looks whether the group or the topic has changed.
+its partitions itself. For these two a heartbeat looks whether the group or the topic has changed.
 
-The thread only detects a change and wakes the consumer, which applies it when it polls, so that its partitions never
-change during processing. `known` is what the consumer reads by, `present` what the thread saw last: both are values
-that are replaced as a whole, so that reading them needs no lock.
+The thread of the heartbeats (heartbeats.py) only detects a change and wakes the consumer, which applies it when it
+polls, so that its partitions never change during processing. `known` is what the consumer reads by,
+`present` what the thread saw last: both are values that are replaced as a whole, so that reading them needs no lock.
 
 What a member holds goes out with every heartbeat: a partition is let go as soon as one arrives that does not name it.
 
@@ -23,6 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from headrace.client.consumer.heartbeats import Heartbeats
 from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings
 from headrace.core.errors import (
@@ -59,25 +60,33 @@ class Session(ABC):
     _known: View
     _present: View
 
-    def __init__(self, calls: Calls, topic: str, group: str, member: str | None, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        topic: str,
+        group: str,
+        member: str | None,
+        wake: Callable[[], None],
+        heartbeats: Heartbeats,
+    ) -> None:
         self._calls = calls
         self._topic = topic
         self._group = group
         self._wake = wake
         self.member = member
-        self._stop = threading.Event()
-        self._soon = threading.Event()
+        self._heartbeats = heartbeats
+        self._is_closed = False
         self._lock = threading.Lock()
         self._failure: HeadraceError | None = None
         self._polled_at = time.monotonic()
 
     def _start(self, first: View) -> None:
         self._known = self._present = first
-        threading.Thread(target=self._run, name="headrace-heartbeat", daemon=True).start()
+        self._heartbeats.add(self)
 
     @property
-    def _interval_seconds(self) -> float:
-        """How long the thread waits between two looks."""
+    def interval_seconds(self) -> float:
+        """How long to wait between two heartbeats."""
         return _BEAT_SECONDS_MAX
 
     @property
@@ -115,8 +124,8 @@ class Session(ABC):
             return self._present.membership
 
     def look_soon(self) -> None:
-        """Have the thread look now: the group seems to have changed."""
-        self._soon.set()
+        """Have the next heartbeat sent now: the group seems to have changed."""
+        self._heartbeats.hurry(self)
 
     def polled(self) -> bool:
         """The consumer is at work; whether it has to `renew` its membership, which it left while it was not."""
@@ -125,8 +134,8 @@ class Session(ABC):
 
     def close(self) -> None:
         """Stop refreshing."""
-        self._stop.set()
-        self._soon.set()
+        self._is_closed = True
+        self._heartbeats.remove(self)
 
     @abstractmethod
     def _look(self) -> View: ...
@@ -141,24 +150,19 @@ class Session(ABC):
             logger.exception("the heartbeat of %r in group %r failed", self.member, self._group)
             raise ServerFailed(f"the heartbeat failed: {error!r}") from error
 
-    def _run(self) -> None:
-        """The top of the thread."""
-        while not self._stop.is_set():
-            self._soon.wait(self._interval_seconds)
-            self._soon.clear()
-            try:
-                with self._lock:
-                    if self._stop.is_set():
-                        return
-                    self._present = self._checked_look()
-            except Unreachable as error:
-                logger.warning(
-                    "the heartbeat of %r in group %r failed, will retry: %s", self.member, self._group, error
-                )
-            except HeadraceError as error:
-                self._failure = error
-            if self.has_changed:
-                self._wake()
+    def beat(self) -> None:
+        """Look, and wake the consumer if something has changed; the next poll raises what keeps it from being seen."""
+        try:
+            with self._lock:
+                if self._is_closed:
+                    return
+                self._present = self._checked_look()
+        except Unreachable as error:
+            logger.warning("the heartbeat of %r in group %r failed, will retry: %s", self.member, self._group, error)
+        except HeadraceError as error:
+            self._failure = error
+        if self.has_changed:
+            self._wake()
 
 
 class GroupSession(Session):
@@ -172,10 +176,13 @@ class GroupSession(Session):
         member: str,
         settings: ConsumerSettings,
         wake: Callable[[], None],
+        heartbeats: Heartbeats,
+        topic_index: int | None = None,
     ) -> None:
-        super().__init__(calls, topic, group, member, wake)
+        super().__init__(calls, topic, group, member, wake, heartbeats)
         self._name = member
         self._settings = settings
+        self._topic_index = topic_index
         self._joining = threading.Lock()
         self._joins = 0
         self._has_left = False
@@ -183,7 +190,7 @@ class GroupSession(Session):
         self._start(self._join())
 
     @property
-    def _interval_seconds(self) -> float:
+    def interval_seconds(self) -> float:
         is_new = time.monotonic() - self._joined_at < _JOINING_SECONDS
         seconds = _JOINING_BEAT_SECONDS if is_new else _BEAT_SECONDS_MAX
         return min(seconds, self._settings.session_timeout_seconds / _BEATS_PER_SESSION)
@@ -206,8 +213,8 @@ class GroupSession(Session):
 
     def _join(self) -> View:
         settings = self._settings
-        seconds = settings.session_timeout_seconds, settings.max_poll_seconds
-        joined: Membership = self._calls(JoinGroup(self._topic, self._group, self._name, *seconds))
+        terms = settings.session_timeout_seconds, settings.max_poll_seconds, self._topic_index
+        joined: Membership = self._calls(JoinGroup(self._topic, self._group, self._name, *terms))
         self._joins += 1
         self._joined_at = time.monotonic()
         return View(joined, self._joins)
@@ -233,7 +240,7 @@ class GroupSession(Session):
             present: Membership = self._calls(Heartbeat(self._topic, self._group, self._name, *claim))
         except MemberNotFound:
             with self._joining:
-                if self._stop.is_set():
+                if self._is_closed:
                     return self._present
                 self._has_left = False
                 return self._join()
@@ -245,8 +252,16 @@ class GroupSession(Session):
 class ChosenSession(Session):
     """A consumer that chose its partitions: it commits for the group, which must have no members, and follows seeks."""
 
-    def __init__(self, calls: Calls, topic: str, group: str, partitions: list[int], wake: Callable[[], None]) -> None:
-        super().__init__(calls, topic, group, None, wake)
+    def __init__(
+        self,
+        calls: Calls,
+        topic: str,
+        group: str,
+        partitions: list[int],
+        wake: Callable[[], None],
+        heartbeats: Heartbeats,
+    ) -> None:
+        super().__init__(calls, topic, group, None, wake, heartbeats)
         self._partitions = partitions
         self._start(self._look())
 
@@ -265,8 +280,10 @@ class FixedSession(Session):
     The partitions of a stopped consumer stay unread until one with its index starts again.
     """
 
-    def __init__(self, calls: Calls, topic: str, group: str, index: int, wake: Callable[[], None]) -> None:
-        super().__init__(calls, topic, group, str(index), wake)
+    def __init__(
+        self, calls: Calls, topic: str, group: str, index: int, wake: Callable[[], None], heartbeats: Heartbeats
+    ) -> None:
+        super().__init__(calls, topic, group, str(index), wake, heartbeats)
         self._index = index
         self._start(self._look())
 

@@ -1,8 +1,9 @@
 """A consumer of several topics: a list of them, or all whose name matches a pattern, including later ones.
 
 It has a consumer for each topic and takes from them in turn. In a group it is a member of the group of that name in
-each topic, by one member id. Partitions are named by topic and number. A batch is of one topic, which its column
-`topic` names.
+each topic, by one member id, and says which of its topics each is, so that the partitions of all of them are divided
+evenly. One thread sends the heartbeats of all topics; reading takes a thread for each. Partitions are named by topic
+and number. A batch is of one topic, which its column `topic` names.
 
 Topics that match a pattern are looked for while polling. A topic that appears later is read from its beginning; one
 that was deleted is left out. A topic of a list that was deleted raises.
@@ -25,7 +26,8 @@ import pyarrow as pa
 from headrace.client import fork
 from headrace.client.consumer.assignment import Callbacks, PartitionsChanged, callbacks_of
 from headrace.client.consumer.base import BaseConsumer
-from headrace.client.consumer.consumer import Consumer
+from headrace.client.consumer.consumer import Consumer, Part
+from headrace.client.consumer.heartbeats import Heartbeats
 from headrace.client.message import Message
 from headrace.client.read.scan import NO_ROWS
 from headrace.client.read.start import Start
@@ -130,7 +132,8 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
         self._calls = Calls(transport, settings.timeout_seconds)
         # Set when one of them may have something. Reentrant, since a signal handler may stop the thread that waits.
         self._changed = threading.Condition()
-        self._has_news = False
+        self._is_awoken = False
+        self._heartbeats = Heartbeats()
         self._consumers: dict[str, Consumer] = {}
         # The topics in the order in which they are asked.
         self._turns: deque[str] = deque()
@@ -158,10 +161,10 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
         """Open consumers of topics that are not read yet."""
         self._look_at = time.monotonic() + _LOOK_SECONDS
         existing = [] if self._topics.pattern is None else self._calls(ListTopics("*"))
-        for topic in self._topics.among(existing):
+        for topic_index, topic in enumerate(sorted(self._topics.among(existing), key=topic_key)):
             if topic not in self._consumers:
                 try:
-                    consumer = self._consumers[topic] = self._open(topic, start)
+                    consumer = self._consumers[topic] = self._open(topic, start, topic_index)
                 except _GONE:
                     self._drop(topic)
                     continue
@@ -171,7 +174,7 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
                     consumer.close()
                     return
 
-    def _open(self, topic: str, start: Start) -> Consumer:
+    def _open(self, topic: str, start: Start, topic_index: int) -> Consumer:
         def named(callback: PartitionsChanged) -> PartitionsChanged:
             return lambda partitions: callback([TopicPartition(topic, partition) for partition in partitions])
 
@@ -185,7 +188,7 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
             start,
             member,
             callbacks=callbacks,
-            news=self._wake,
+            part=Part(self._wake, self._heartbeats, topic_index),
         )
 
     def _drop(self, topic: str) -> None:
@@ -203,7 +206,7 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
     def _take(self, max_messages: int, timeout: float | None) -> pa.RecordBatch:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.is_stopped:
-            self._has_news = False
+            self._is_awoken = False
             # Those whose turn is later stay in their groups too, and let go what they must.
             for topic, consumer in list(self._consumers.items()):
                 self._ask(topic, consumer.keep_up)
@@ -235,7 +238,7 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
 
     def _wait(self, seconds: float) -> None:
         with self._changed:
-            if not self._has_news:
+            if not self._is_awoken:
                 self._changed.wait(seconds)
 
     def _is_disturbed(self) -> bool:
@@ -352,7 +355,7 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
 
     def _wake(self) -> None:
         with self._changed:
-            self._has_news = True
+            self._is_awoken = True
             self._changed.notify_all()
 
     def _finish(self) -> None:

@@ -3,6 +3,9 @@
 Two ways. A group of fixed size: partition modulo number of consumers, so that anyone can compute it. An open group:
 even shares with the fewest moves. A member keeps what it owns up to its share, and only what is above is revoked;
 the larger shares go to those who own most, so that nothing moves which need not.
+
+Members that read several topics are in a group of each. There the larger shares rotate from topic to topic: if those
+who own most kept them, the first member would own every topic of one partition.
 """
 
 from __future__ import annotations
@@ -21,10 +24,18 @@ def owner_of(partition: int, consumers: int) -> int:
     return partition % consumers
 
 
-def shares(owned: Mapping[str, int], partitions: int) -> dict[str, int]:
-    """How many partitions each member should have, given how many it owns: even, the larger shares to the largest."""
+def shares(owned: Mapping[str, int], partitions: int, topic_index: int | None = None) -> dict[str, int]:
+    """How many partitions each member should have, given how many it owns: even, the larger shares to the largest.
+
+    With the index of the topic among those that the members read, the larger shares continue behind those of the topic
+    before.
+    """
     least, larger = divmod(partitions, len(owned))
-    ranked = sorted(owned, key=lambda member: (-owned[member], member))
+    if topic_index is None:
+        ranked = sorted(owned, key=lambda member: (-owned[member], member))
+    else:
+        first, names = topic_index * larger % len(owned), sorted(owned)
+        ranked = names[first:] + names[:first]
     return {member: least + (place < larger) for place, member in enumerate(ranked)}
 
 

@@ -33,6 +33,7 @@ from headrace.core.limits import (
     SESSION_TIMEOUT_SECONDS_MAX,
     SESSION_TIMEOUT_SECONDS_MIN,
     TIME_US_MAX,
+    TOPICS_MAX,
 )
 
 # Where a group starts: at the oldest message, at the end, or at the first message at or after a time in microseconds.
@@ -124,16 +125,19 @@ def join(
     now_us: int,
     partitions: int,
     max_poll_seconds: float = MAX_POLL_SECONDS,
+    topic_index: int | None = None,
 ) -> Group:
     """Let a member in, or renew it; a member that is in already does not disturb the others."""
     if group.consumers is not None:
         raise GroupSizeConflict(group.name, f"it has a fixed size of {group.consumers}: nobody can join it")
     timeout_us = int(check_session_timeout(session_timeout_seconds) * MICROSECONDS)
     release_us = int(check_max_poll(max_poll_seconds) * MICROSECONDS)
+    if topic_index is not None:
+        check_whole("topic_index", topic_index, 0, TOPICS_MAX)
     alive = _alive(group, now_us)
     known = alive.get(member)
     owned, revoking = ({}, {}) if known is None else (known.owned, known.revoking)
-    joined = Member(timeout_us, now_us + timeout_us, 0, owned, revoking, release_us)
+    joined = Member(timeout_us, now_us + timeout_us, 0, owned, revoking, release_us, topic_index)
     group = _settle(group, {**alive, member: joined}, partitions, now_us)
     return _renew(group, member, read_generation=group.generation)
 

@@ -22,6 +22,7 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
     owned: the partitions it may read and commit, each with the generation in which it was given.
     revoking: those of them that it should let go.
     release_timeout_us: how long it may take to let a partition go; 0 if it does not acknowledge.
+    topic_index: the index of the topic among those that it reads; None if it reads one topic.
     """
 
     session_timeout_us: int
@@ -30,6 +31,7 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
     owned: dict[int, int] = {}
     revoking: dict[int, Revocation] = {}
     release_timeout_us: int = 0
+    topic_index: int | None = None
 
     @property
     def reads(self) -> list[int]:

@@ -56,7 +56,9 @@ def rebalance(members: Members, partitions: int, generation: int, now_us: int) -
         return {}
     held = {name: _without(member, _overdue(member, now_us)) for name, member in members.items()}
     count = max(partitions, 1 + max((each for member in held.values() for each in member.owned), default=-1))
-    share = shares({name: len(member.owned) for name, member in held.items()}, count)
+    # Members may know different topics; any index does, as long as it is the same for all of them.
+    topic_index = max((member.topic_index for member in held.values() if member.topic_index is not None), default=None)
+    share = shares({name: len(member.owned) for name, member in held.items()}, count, topic_index)
     held = {name: _revoked(member, share[name], generation, now_us) for name, member in held.items()}
     free = set(range(count)).difference(*(member.owned for member in held.values()))
     kept = {name: len(member.owned) - len(member.revoking) for name, member in held.items()}

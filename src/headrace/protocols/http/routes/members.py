@@ -44,12 +44,15 @@ class JoinIn(msgspec.Struct, forbid_unknown_fields=True):
     """How a member joins: one without a heartbeat for its session timeout is removed.
 
     max_poll_seconds: how long it may take to let go a partition that is being revoked; 0 takes it at once.
+    topic_index: the index of the topic among those that the member reads, if it reads several: the partitions of all of
+        them are then divided evenly.
     """
 
     session_timeout_seconds: Annotated[
         float, msgspec.Meta(ge=SESSION_TIMEOUT_SECONDS_MIN, le=SESSION_TIMEOUT_SECONDS_MAX)
     ] = SESSION_TIMEOUT_SECONDS
     max_poll_seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_POLL_SECONDS_MAX)] = MAX_POLL_SECONDS
+    topic_index: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
 class HeartbeatIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -111,8 +114,8 @@ async def join_group(
 ) -> MemberOut:
     """Join a group, or renew the membership; the group is created if it does not exist."""
     data = await read(request, JoinIn)
-    join, seconds = bridge.broker.join_group, (data.session_timeout_seconds, data.max_poll_seconds)
-    return MemberOut.of(await bridge.call(join, unquoted(topic), unquoted(group), unquoted(member), *seconds))
+    names = unquoted(topic), unquoted(group), unquoted(member)
+    return MemberOut.of(await bridge.call(bridge.broker.join_group, *names, *msgspec.structs.astuple(data)))
 
 
 @post(
