@@ -57,6 +57,36 @@ def test_files_are_loaded_once(spark: SparkSession, url: str, client: Client, to
     assert len(values(client, topic)) == 8
 
 
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_tables_are_loaded_once(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    files, table = tmp_path / "files", tmp_path / "table"
+    files.mkdir()
+    (files / "one.json").write_text('{"id": 1}\n{"id": 2}\n')
+    tables: dict[str, Any] = {
+        "source": {"format": "json", "path": f"file://{files}", "schema": "id BIGINT"},
+        "sink": {"format": kind, "path": str(table)},
+    }
+    ended = [run(spark, tables) for _ in range(2)]
+    assert [(summary.messages, summary.is_repeated) for summary in ended] == [(2, False), (0, True)]
+    (files / "two.json").write_text('{"id": 3}\n')
+    assert run(spark, tables).messages == 3, "another input is another load"
+    named = {**tables, "run": {"load_id": "july/1"}}
+    assert [run(spark, named).is_repeated for _ in range(2)] == [False, True]
+    assert sorted(row.id for row in spark.read.parquet(str(table)).collect()) == [1, 1, 1, 2, 2, 2, 3, 3]
+
+
+def test_urls_that_this_spark_cannot_use(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "rows.json").write_text('{"id": 1}\n')
+    here: dict[str, Any] = {"format": "json", "path": str(tmp_path / "rows.json"), "schema": "id BIGINT"}
+    for field, tables in (
+        ("source.path", {"source": {**here, "path": "s3a://bucket/x"}, "sink": {"format": "report"}}),
+        ("sink.path", {"source": here, "sink": {"format": "avro", "path": "gs://bucket/x"}}),
+    ):
+        with pytest.raises(InvalidInput, match="this Spark has no file system for") as refused:
+            Pipeline.of(tables).check(spark)
+        assert refused.value.field == field
+
+
 def test_a_function_of_a_module_beside_the_file(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "rows.json").write_text('{"id": 1}\n')
     (tmp_path / "shop_functions.py").write_text(
@@ -216,7 +246,7 @@ def test_a_delta_table_divided_by_any_text(spark: SparkSession, tmp_path: Path) 
         "sink": {"format": "delta", "path": str(tmp_path / "table"), "partition_by": ["place"]},
     }
     for runs in (1, 2):
-        run(spark, tables)
+        run(spark, {**tables, "run": {"load_id": f"load-{runs}"}})
         found = DeltaTable(str(tmp_path / "table")).to_pyarrow_table()
         rows = sorted(zip(found["id"].to_pylist(), found["place"].to_pylist(), strict=True))
         # Spark takes an empty text for none where it names a directory.

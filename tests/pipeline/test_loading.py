@@ -128,7 +128,8 @@ def test_variables() -> None:
         ({"deduplicate": {"by": []}}, "deduplicate.by", "at least one"),
         ({"deduplicate": {"by": "payload", "window_seconds": 0}}, "deduplicate.window_seconds", "more than 0"),
         ({"deduplicate": {"by": "key"}}, "deduplicate.by", "key"),
-        ({"run": {"checkpoint": "s3://bucket/x"}}, "run.checkpoint", "a local path"),
+        ({"run": {"checkpoint": "s3://bucket/x"}}, "run.checkpoint", "object stores"),
+        ({"source": {"topic_pattern": "in-.*"}}, "source.topic_pattern", "not both"),
         ({"run": {"trigger_seconds": -1}}, "run.trigger_seconds", "negative"),
         ({"run": None}, "run.checkpoint", "set a directory"),
         ({"source": {"schema": "a INT", "columns": ["key"]}}, "source.columns", "value"),
@@ -174,6 +175,10 @@ def test_batches_that_cannot_work(parts: dict[str, Any], field: str) -> None:
         ({"format": "jdbc", "sink_id": "x"}, "sink.sink_id"),
         ({"format": "xml", "path": "p", "partition_date": "t"}, "sink.partition_date"),
         ({"format": "report"}, "sink.format"),
+        ({"format": "parquet", "path": "p", "mode": "upsert", "keys": ["a"]}, "sink.mode"),
+        ({"format": "delta", "path": "p", "mode": "upsert"}, "sink.keys"),
+        ({"format": "delta", "path": "p", "delete_when": "a"}, "sink.delete_when"),
+        ({"format": "delta", "path": "file://elsewhere/p"}, "sink.path"),
         ({"format": "parquet", "path": "p", "key": "k"}, "sink.key"),
     ],
 )
@@ -181,6 +186,26 @@ def test_tables_that_cannot_work(sink: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         describe({**STREAM, "sink": sink}, {})
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("source", "field", "told"),
+    [
+        ({"topic_pattern": "o.*"}, "sink.topic", "selects it"),
+        ({"topic_pattern": "("}, "source.topic_pattern", "regular expression"),
+    ],
+)
+def test_patterns_that_cannot_work(source: dict[str, Any], field: str, told: str) -> None:
+    with pytest.raises(InvalidInput, match=told) as refused:
+        describe({**STREAM, "source": source}, {})
+    assert refused.value.field == field
+
+
+def test_urls_of_files_are_paths() -> None:
+    sink, run = {"format": "parquet", "path": "file:///a%20b/t"}, {"checkpoint": "file:/cp"}
+    described = describe({**STREAM, "sink": sink, "run": run}, {})
+    assert isinstance(described.sink, TableSink)
+    assert (described.sink.path, described.run.checkpoint) == ("/a b/t", "/cp")
 
 
 def test_a_token_is_never_shown() -> None:
@@ -224,7 +249,7 @@ def test_ready_pipelines_run_by_the_command_in_their_head(file: Path) -> None:
 def test_ready_pipelines_need_what_they_say(file: Path) -> None:
     given = {
         "TOPIC": "in", "TARGET": "out", "FILES": "files", "TABLE": "table", "CHECKPOINT": "cp", "FROM": "2026-11-01",
-        "SCHEMA": "a INT", "SQL": "SELECT a FROM source", "DEAD_LETTERS": "dead",
+        "SCHEMA": "a INT", "SQL": "SELECT a FROM source", "DEAD_LETTERS": "dead", "KEY": "a",
     }  # fmt: skip
     assert load(file, given).name == file.stem
     with pytest.raises(InvalidInput, match="is not set"):

@@ -83,6 +83,28 @@ def test_from_topic_to_topic_with_dead_letters_and_without_repeats(
     assert refused.value.field == "run.checkpoint" and "steps.doubled" in refused.value.rule
 
 
+def test_topics_by_pattern(spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path) -> None:
+    tables: dict[str, Any] = {
+        "server": {"url": url},
+        "source": {"topic_pattern": f"{topic}-in-.*", "schema": "id BIGINT"},
+        "steps": [{"name": "rows", "sql": "SELECT id, message.topic FROM source"}],
+        "sink": {"topic": f"{topic}-out", "partitions": 1, "value": "to_json(struct(*))"},
+        "run": {"checkpoint": str(tmp_path / "cp")},
+    }
+    expected = []
+    for number, name in enumerate((f"{topic}-in-a", f"{topic}-in-b")):
+        client.create_topic(name)
+        publish(client, name, [{"id": number}])
+        run(spark, tables)
+        expected.append({"id": number, "topic": name})
+        assert values(client, f"{topic}-out") == expected, "a topic that appears later is read from its beginning"
+    batch = tables | {"source": {**tables["source"], "mode": "batch"}, "run": {}}
+    assert run(spark, batch).messages == 2
+    none = batch | {"source": {"topic_pattern": "nothing-like-it", "mode": "batch"}}
+    with pytest.raises(InvalidInput, match="no topic has a name that matches it"):
+        run(spark, none)
+
+
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_land_a_topic_as_a_table(
     spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path, kind: str

@@ -118,6 +118,9 @@ _ALL: Final = (
     _of_store("pipeline_failed", _PIPELINE, "1 if the last run of the pipeline failed or was lost"),
     _of_store("pipeline_messages_per_second", _PIPELINE, "Messages per second, as the pipeline last reported"),
     _of_store("pipeline_lag_messages", _PIPELINE, "Unread messages of its topic, as the pipeline last reported"),
+    _of_store("pipeline_messages", _PIPELINE, "Messages that the last run of the pipeline has read"),
+    _of_store("pipeline_batch_seconds", _PIPELINE, "Duration of the last batch, as the pipeline last reported"),
+    _of_store("pipeline_duplicates", _PIPELINE, "Messages of the last run that topics dropped because they had them"),
     _of_store("pipeline_dead_letters", _PIPELINE, "Messages that the last run of the pipeline could not process"),
     # Maintenance
     _counter("segments_dropped", _NONE, "Segments deleted by retention"),

@@ -33,7 +33,8 @@ class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of one run of a pipeline.
 
     source, sink: what it reads and writes, for people. messages, dead_letters: since the run started. batch: the number
-    of the last batch. lag_messages: unread messages of its topic; None if it reads no topic. error: why it failed.
+    of the last batch, batch_seconds: how long it took. duplicates: messages that topics dropped because they had them.
+    lag_messages: unread messages of its topic; None if it reads no topic. error: why it failed.
     """
 
     run_id: str
@@ -48,6 +49,8 @@ class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
     lag_messages: _Count | None = None
     dead_letters: _Count = 0
     dead_letter_topic: str | None = None
+    batch_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    duplicates: _Count = 0
     error: str | None = None
 
 

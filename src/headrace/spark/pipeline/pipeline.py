@@ -37,7 +37,6 @@ from pyspark.sql.types import StructType
 
 from headrace.core.errors import HeadraceError, InvalidInput
 from headrace.spark.pipeline.definition.description import (
-    TABLE_FORMATS,
     DeadTopic,
     Description,
     FormatSource,
@@ -49,6 +48,7 @@ from headrace.spark.pipeline.definition.description import (
 from headrace.spark.pipeline.definition.load import describe, load
 from headrace.spark.pipeline.definition.sample_test import SampleResult, run_tests
 from headrace.spark.pipeline.frame.deduplication import deduplicate
+from headrace.spark.pipeline.frame.file_systems import check_file_systems
 from headrace.spark.pipeline.frame.parse import METRICS, typed
 from headrace.spark.pipeline.frame.source import connection_options, read_source, with_watermark
 from headrace.spark.pipeline.frame.steps import run_steps
@@ -70,6 +70,7 @@ from headrace.spark.pipeline.run.spark_logs import analysis, check_streaming
 from headrace.spark.pipeline.sinks.sink import AnyFormat, BatchReport, SinkWriter, order_columns
 from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter, TableSinkWriter
 from headrace.spark.pipeline.sinks.topic_sink import DeadTopicSinkWriter, TopicSinkWriter
+from headrace.spark.pipeline.sinks.upsert_sink import UpsertSinkWriter
 from headrace.spark.write.fingerprint import BatchId, batch_id
 
 _ROW: Final = "_headrace_good"
@@ -313,6 +314,7 @@ class Pipeline:
         _configure(spark, _CONFIGURATION | description.spark)
         writer = checkpoint.sink_id if checkpoint is not None else _file_name(description.name)
         counts = Observation() if checkpoint is None else None
+        check_file_systems(spark, description)
         read = read_source(spark, description)
         load = load_id(description, _files(read, description))
         dead = self._dead_letters(writer, load)
@@ -342,7 +344,7 @@ class Pipeline:
         if isinstance(sink, TopicSink):
             options = connection_options(self.description.server, self.description.url_of(sink))
             return TopicSinkWriter(sink, options, writer, load, field)
-        return self._table(sink, writer, field) if sink.format in TABLE_FORMATS else AnyFormat(sink)
+        return self._table(sink, writer, field, load) if sink.is_table else AnyFormat(sink)
 
     def _dead_letters(self, writer: str, load: str | None) -> SinkWriter | None:
         dead = self.description.dead_letters
@@ -351,11 +353,13 @@ class Pipeline:
         if isinstance(dead, DeadTopic):
             options = connection_options(self.description.server, self.description.url_of(dead))
             return DeadTopicSinkWriter(TopicSink(topic=dead.topic), options, writer, load)
-        return self._table(TableSink(format=dead.format, path=dead.path), writer, "dead_letters")
+        return self._table(TableSink(format=dead.format, path=dead.path), writer, "dead_letters", load)
 
-    def _table(self, sink: TableSink, writer: str, field: str) -> SinkWriter:
-        kind = DeltaSinkWriter if sink.format == "delta" else TableSinkWriter
-        return kind(sink, writer, self.description.is_stream, field)
+    def _table(self, sink: TableSink, writer: str, field: str, load: str | None) -> SinkWriter:
+        kind = TableSinkWriter
+        if sink.format == "delta":
+            kind = UpsertSinkWriter if sink.mode == "upsert" else DeltaSinkWriter
+        return kind(sink, writer, self.description.is_stream, field, load)
 
     def _run_batch(self, built: _Built) -> Summary:
         if built.load is not None and is_loaded(self.description, built.load):

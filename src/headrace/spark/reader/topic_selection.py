@@ -56,9 +56,7 @@ class TopicSelection:
 
     def selects(self, topic: str) -> bool:
         """Whether a topic of this name is read."""
-        if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic, re.IGNORECASE) is not None
-        return topic_key(topic) in {topic_key(name) for name in self.topics}
+        return selects(topic, self.topics, self.pattern)
 
     def offsets_at(
         self, field: str, position: Position, bounds: Bounds, otherwise: Earliest | Latest
@@ -89,6 +87,13 @@ class TopicSelection:
                     # Deleted since it was listed.
                     continue
         return found
+
+
+def selects(topic: str, topics: Iterable[str], pattern: str | None) -> bool:
+    """Whether a topic is one of the named ones, or matches the pattern if there is one. Names are case-insensitive."""
+    if pattern is not None:
+        return re.fullmatch(pattern, topic, re.IGNORECASE) is not None
+    return topic_key(topic) in {topic_key(name) for name in topics}
 
 
 def by_topic(places: Iterable[PartitionKey]) -> dict[int, list[PartitionKey]]:

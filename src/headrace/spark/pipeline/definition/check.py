@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import WINDOW_SECONDS_MAX
 from headrace.core.names import check_group_name, check_id, check_topic_name, topic_key
 from headrace.core.topics.settings import TopicSettings
 from headrace.spark.pipeline.definition.description import (
-    TABLE_FORMATS,
     DeadTable,
     DeadTopic,
     Description,
@@ -26,11 +26,13 @@ from headrace.spark.pipeline.definition.description import (
     TopicSink,
     TopicSource,
 )
+from headrace.spark.reader.topic_selection import check_pattern
 
 # Views that exist without a step.
 RESERVED_VIEWS: Final = frozenset({"source", "partitions"})
 MESSAGE_STRUCT: Final = "message"
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _STREAM_ONLY: Final = ("group", "important", "max_messages_per_trigger", "max_bytes_per_trigger")
 _BATCH_ONLY: Final = ("ending_offsets", "ending_timestamp")
@@ -72,8 +74,7 @@ def _check_source(source: Source, place: str) -> None:
         if source.format == "headrace":
             raise InvalidInput(f"{place}.format", "headrace", f"set {place}.topic to read a topic")
         return
-    for topic in source.topics:
-        _named(f"{place}.topic", topic, check_topic_name)
+    _check_selection(source, place)
     if source.group is not None:
         _named(f"{place}.group", source.group, check_group_name)
     elif source.important is not None:
@@ -87,6 +88,16 @@ def _check_source(source: Source, place: str) -> None:
         raise InvalidInput(f"{place}.on_undecodable", source.on_undecodable, rule)
     if source.schema is not None and source.columns is not None and "value" not in source.columns:
         raise InvalidInput(f"{place}.columns", ", ".join(source.columns), "a schema needs the column value: add it")
+
+
+def _check_selection(source: TopicSource, place: str) -> None:
+    if source.topic_pattern is None:
+        for topic in source.topics:
+            _named(f"{place}.topic", topic, check_topic_name)
+        return
+    if source.topic is not None:
+        raise InvalidInput(f"{place}.topic_pattern", source.topic_pattern[:100], f"set it or {place}.topic, not both")
+    check_pattern(f"{place}.topic_pattern", source.topic_pattern)
 
 
 def _check_settings(place: str, part: TopicSink | DeadTopic) -> None:
@@ -167,7 +178,8 @@ def _check_table(sink: TableSink, place: str) -> None:
     if sink.format in ("headrace", "report"):
         rule = f"set {place}.topic to write to a topic" if sink.format == "headrace" else "only [sink] can be a report"
         raise InvalidInput(f"{place}.format", sink.format, rule)
-    if sink.format in TABLE_FORMATS:
+    _check_upsert(sink, place)
+    if sink.is_table:
         _check_path(f"{place}.path", sink.path)
         if sink.sink_id is not None and not _IDENTIFIER.fullmatch(sink.sink_id.replace("-", "_")):
             raise InvalidInput(
@@ -193,6 +205,19 @@ def _check_table(sink: TableSink, place: str) -> None:
             f"{place}.partition_date",
             sink.partition_date,
             f"it creates the column date: remove date from {place}.partition_by",
+        )
+
+
+def _check_upsert(sink: TableSink, place: str) -> None:
+    if sink.mode == "upsert":
+        if sink.format != "delta":
+            raise InvalidInput(f"{place}.mode", "upsert", f'it needs {place}.format = "delta", not {sink.format}')
+        if not sink.keys:
+            raise InvalidInput(f"{place}.keys", "missing", "an upsert needs the columns that identify a row")
+    elif sink.keys or sink.delete_when is not None:
+        field = "keys" if sink.keys else "delete_when"
+        raise InvalidInput(
+            f"{place}.{field}", "given", f'it applies to {place}.mode = "upsert" only: set that, or remove it'
         )
 
 
@@ -227,8 +252,10 @@ def _check_run(description: Description) -> None:
             raise InvalidInput("run.output_mode", run.output_mode, "it does not apply to a batch: remove it")
         if run.load_id is not None:
             _named("run.load_id", run.load_id, lambda name: check_id("run.load_id", name))
-            if not isinstance(description.sink, TopicSink):
-                raise InvalidInput("run.load_id", run.load_id[:100], "it applies to loads into a topic: remove it")
+            sink = description.sink
+            if isinstance(sink, ReportSink) or (isinstance(sink, TableSink) and not sink.is_table):
+                rule = f"it applies to loads into a topic or a table, not to {sink.format}: remove it"
+                raise InvalidInput("run.load_id", run.load_id[:100], rule)
         return
     _refuse(run, ("load_id",), "run", "it does not apply to a stream, which continues from its checkpoint: remove it")
     _check_path("run.checkpoint", run.checkpoint)
@@ -247,27 +274,37 @@ def _check_loops(description: Description) -> None:
                 shown,
                 f"it is the same as {one}: a pipeline cannot write to its source, or mix rows and dead letters",
             )
+    for place, source in _topic_sources(description):
+        for field, (url, topic) in _written_topics(description):
+            if source.topic_pattern is not None and url == description.url_of(source) and source.selects(topic):
+                rule = f"{place}.topic_pattern selects it: a pipeline cannot write to its source"
+                raise InvalidInput(field, topic, rule)
+
+
+def _topic_sources(description: Description) -> Iterable[tuple[str, TopicSource]]:
+    named = ((f"sources.{name}", source) for name, source in description.sources.items())
+    for place, source in (("source", description.source), *named):
+        if isinstance(source, TopicSource):
+            yield place, source
+
+
+def _written_topics(description: Description) -> Iterable[tuple[str, tuple[str, str]]]:
+    named = ((f"sinks.{name}", sink) for name, sink in description.sinks.items())
+    for place, part in (("sink", description.sink), *named, ("dead_letters", description.dead_letters)):
+        if isinstance(part, TopicSink | DeadTopic):
+            yield f"{place}.topic", (description.url_of(part), topic_key(part.topic))
 
 
 def _ends(description: Description) -> Iterable[tuple[str, Any]]:
     source, sink, dead = description.source, description.sink, description.dead_letters
-    if isinstance(source, TopicSource):
-        for topic in source.topics:
-            yield "source.topic", (description.url_of(source), topic_key(topic))
-    for each in description.sources.values():
-        if isinstance(each, TopicSource):
-            for topic in each.topics:
-                # By the key of the main one: to read a topic twice is no loop.
-                yield "source.topic", (description.url_of(each), topic_key(topic))
-    if isinstance(sink, TopicSink):
-        yield "sink.topic", (description.url_of(sink), topic_key(sink.topic))
+    for _, each in _topic_sources(description):
+        for topic in each.topics:
+            # All by the key of the main one: to read a topic twice is no loop.
+            yield "source.topic", (description.url_of(each), topic_key(topic))
+    yield from _written_topics(description)
     for name, each_sink in description.sinks.items():
-        if isinstance(each_sink, TopicSink):
-            yield f"sinks.{name}.topic", (description.url_of(each_sink), topic_key(each_sink.topic))
-        elif each_sink.path is not None:
+        if isinstance(each_sink, TableSink) and each_sink.path is not None:
             yield f"sinks.{name}.path", each_sink.path.rstrip("/")
-    if isinstance(dead, DeadTopic):
-        yield "dead_letters.topic", (description.url_of(dead), topic_key(dead.topic))
     if isinstance(sink, TableSink) and sink.path is not None:
         yield "sink.path", sink.path.rstrip("/")
     if isinstance(dead, DeadTable):
@@ -279,8 +316,26 @@ def _ends(description: Description) -> Iterable[tuple[str, Any]]:
 def _check_path(field: str, path: str | None) -> None:
     if not path:
         raise InvalidInput(field, "missing", "set a directory")
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path):
-        raise InvalidInput(field, path[:100], "it must be a local path, or on a mounted file system")
+    if is_url(path):
+        why = "a run locks it" if field == "run.checkpoint" else "a batch is committed by renaming its files"
+        rule = (
+            f"it must be a directory on this machine or on a mounted file system, because {why}, which object stores "
+            "cannot do. Mount the store, or write there with a format that Spark itself commits"
+        )
+        raise InvalidInput(field, path[:100], rule)
+
+
+def is_url(path: str) -> bool:
+    """Whether a path has a scheme, as `s3a://bucket/x` does."""
+    return _URL.match(path) is not None
+
+
+def local_path(path: Any) -> Any:
+    """A `file:` URL of this machine as a path; anything else as it is."""
+    parts = urlsplit(path) if isinstance(path, str) and path.startswith("file:") else None
+    if parts is None or parts.netloc not in ("", "localhost"):
+        return path
+    return unquote(parts.path)
 
 
 def _named(field: str, name: str, rule: Any) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from headrace.core.limits import WINDOW_SECONDS_DEFAULT
 from headrace.spark.connection import default_url
+from headrace.spark.reader.topic_selection import selects
 
 Mode = Literal["stream", "batch"]
 # Files of these formats are put into a table by Headrace itself, each micro-batch once.
@@ -49,7 +50,7 @@ class ServerSection(Section, frozen=True, kw_only=True):
 
 
 class TopicSource(Section, frozen=True, kw_only=True):
-    """Messages of a topic.
+    """Messages of topics: those named in `topic`, or those whose names match the regular expression `topic_pattern`.
 
     watermark, watermark_delay_seconds: the event time of rows, a timestamp in SQL, and how much later than the newest
         a row may come; for aggregations over windows and for joins of streams.
@@ -57,7 +58,8 @@ class TopicSource(Section, frozen=True, kw_only=True):
         letters if there are any, otherwise it fails the pipeline.
     """
 
-    topic: str
+    topic: str | None = None
+    topic_pattern: str | None = None
     mode: Mode = "stream"
     url: str | None = None
     schema: str | None = None
@@ -80,8 +82,21 @@ class TopicSource(Section, frozen=True, kw_only=True):
 
     @property
     def topics(self) -> list[str]:
-        """The topics by name."""
-        return [name.strip(" ") for name in self.topic.split(",")]
+        """The topics by name; none if a pattern selects them."""
+        return [] if self.topic is None else [name.strip(" ") for name in self.topic.split(",")]
+
+    @property
+    def selection(self) -> dict[str, str]:
+        """The option of the data source that selects the topics."""
+        return {"topicPattern": self.topic_pattern} if self.topic_pattern is not None else {"topic": self.topic or ""}
+
+    def selects(self, topic: str) -> bool:
+        """Whether a topic of this name is read. Names are case-insensitive, as in the broker."""
+        return selects(topic, self.topics, self.topic_pattern)
+
+    def __str__(self) -> str:
+        """What it reads, for people."""
+        return f"topic {self.topic}" if self.topic_pattern is None else f"topics {self.topic_pattern}"
 
 
 class FormatSource(Section, frozen=True, kw_only=True):
@@ -135,11 +150,19 @@ class TopicSink(Section, frozen=True, kw_only=True):
 
 
 class TableSink(Section, frozen=True, kw_only=True):
-    """A table of files, or anything else that Spark writes."""
+    """A table of files, or anything else that Spark writes.
+
+    mode: `append`, or `upsert` into a Delta table: a row replaces the one with the same `keys`. If a batch has several
+        rows of a key, the last one in the order of `order_by` counts.
+    delete_when: a condition in SQL; a row that fulfils it removes the row with its keys.
+    """
 
     format: str
     step: str | None = None
     path: str | None = None
+    mode: Literal["append", "upsert"] = "append"
+    keys: list[str] = []
+    delete_when: str | None = None
     partition_by: list[str] = []
     partition_date: str | None = None
     order_by: list[str] = []
@@ -147,6 +170,11 @@ class TableSink(Section, frozen=True, kw_only=True):
     compact_bytes: int = 128 << 20
     sink_id: str | None = None
     options: dict[str, str] = {}
+
+    @property
+    def is_table(self) -> bool:
+        """Whether Headrace itself commits what is written, each batch once."""
+        return self.format in TABLE_FORMATS
 
 
 class ReportSink(Section, frozen=True, kw_only=True):
@@ -177,7 +205,7 @@ class Run(Section, frozen=True, kw_only=True):
     """How a pipeline runs; a trigger of 0 seconds starts the next batch at once.
 
     report: whether it reports its progress to the broker, for `headrace pipeline list` and the console.
-    load_id: identifies a batch load into a topic, so that a second run loads nothing.
+    load_id: identifies a batch load, so that a second run loads nothing.
     """
 
     checkpoint: str | None = None

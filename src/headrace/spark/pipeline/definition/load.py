@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.pipeline.definition.check import check
+from headrace.spark.pipeline.definition.check import check, local_path
 from headrace.spark.pipeline.definition.description import (
     DeadTable,
     DeadTopic,
@@ -41,6 +41,7 @@ _SECTIONS: Final = (
     "spark", "tests",
 )  # fmt: skip
 _SECRETS: Final = ("token",)
+_PATHS: Final = ("path", "checkpoint")
 _VARIABLE: Final = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 Kind = TypeVar("Kind", bound=Section)
@@ -90,7 +91,8 @@ def describe(content: Mapping[str, Any], variables: Mapping[str, str], name: str
 
 
 def _source(given: Any, place: str = "source") -> TopicSource | FormatSource:
-    return _section(given, TopicSource, place) if "topic" in given else _section(given, FormatSource, place)
+    is_topic = isinstance(given, dict) and ("topic" in given or "topic_pattern" in given)
+    return _section(given, TopicSource, place) if is_topic else _section(given, FormatSource, place)
 
 
 def _sources(given: Any) -> dict[str, TopicSource | FormatSource]:
@@ -155,6 +157,7 @@ def _section(given: Any, kind: type[Kind], place: str) -> Kind:
     _check_keys(given, kind.__struct_fields__, f"{place}.")
     if "options" in kind.__struct_fields__ and isinstance(given.get("options"), dict):
         given = {**given, "options": _configuration(given["options"])}
+    given = {key: local_path(value) if key in _PATHS else value for key, value in given.items()}
     if "settings" in kind.__struct_fields__ and isinstance(given.get("settings"), dict):
         # Variables are text, also where a number is meant.
         numbers = {key: int(value) for key, value in given["settings"].items() if str(value).isdecimal()}

@@ -102,7 +102,7 @@ def _sample(spark: SparkSession, source: Source, rows: Sequence[Mapping[str, Any
 
 def _message(source: TopicSource, given: Mapping[str, Any], number: int, place: str) -> dict[str, Any]:
     message: dict[str, Any] = dict.fromkeys(READ_COLUMNS)
-    message |= {"topic": source.topics[0], "partition": 0, "offset": number, "value": b""}
+    message |= {"topic": next(iter(source.topics), "sample"), "partition": 0, "offset": number, "value": b""}
     message["timestamp"] = _BEGIN + timedelta(seconds=number)
     for name, value in given.items():
         if name not in READ_COLUMNS:

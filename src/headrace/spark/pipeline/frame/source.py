@@ -40,7 +40,7 @@ def read_source(spark: SparkSession, description: Description) -> DataFrame:
     """The rows as they come, before any schema is applied to their values."""
     source = description.source
     reader: Any = spark.readStream if description.is_stream else spark.read
-    with analysis("source", source.topic if isinstance(source, TopicSource) else source.format):
+    with analysis("source", str(source) if isinstance(source, TopicSource) else source.format):
         if isinstance(source, TopicSource):
             options = _options(source, description)
             if description.is_stream:
@@ -66,7 +66,7 @@ def with_watermark(rows: DataFrame, source: TopicSource | FormatSource, place: s
 
 def _options(source: TopicSource, description: Description) -> dict[str, str]:
     """The options of the data source."""
-    options = connection_options(description.server, description.url_of(source)) | {"topic": source.topic}
+    options = connection_options(description.server, description.url_of(source)) | source.selection
     if source.starting_offsets is None and source.starting_timestamp is None:
         options["startingOffsets"] = "earliest"
     for key, name in _OPTIONS.items():

@@ -75,5 +75,5 @@ def _add_partitions(spark: SparkSession, description: Description) -> None:
     if not isinstance(source, TopicSource):
         return
     options = connection_options(description.server, description.url_of(source))
-    reader = spark.read.format("headrace").options(**options, topic=source.topic, metadata="partitions")
+    reader = spark.read.format("headrace").options(**options, **source.selection, metadata="partitions")
     reader.load().createOrReplaceTempView("partitions")

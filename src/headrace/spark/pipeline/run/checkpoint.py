@@ -138,14 +138,17 @@ def fingerprint(description: Description) -> dict[str, str]:
 
 
 def _read_from(source: Source) -> Any:
-    return topic_key(source.topic) if isinstance(source, TopicSource) else [source.format, source.path]
+    if isinstance(source, TopicSource):
+        return topic_key(source.topic) if source.topic is not None else ["topic_pattern", source.topic_pattern]
+    return [source.format, source.path]
 
 
 def _end(end: Any) -> Any:
     if isinstance(end, TopicSink):
         return [topic_key(end.topic), end.sink_id]
     if isinstance(end, TableSink):
-        return [end.format, end.path, end.sink_id, end.partition_by, end.partition_date]
+        upsert = [end.keys, end.delete_when] if end.mode == "upsert" else []
+        return [end.format, end.path, end.sink_id, end.partition_by, end.partition_date, *upsert]
     if isinstance(end, DeadTopic):
         return topic_key(end.topic)
     return [end.format, end.path] if isinstance(end, DeadTable) else None

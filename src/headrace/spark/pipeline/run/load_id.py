@@ -1,6 +1,7 @@
-"""The id of a batch load into a topic: the same files, loaded by the same pipeline, have one id and are loaded once.
+"""The id of a batch load: the same files, loaded by the same pipeline into the same sink, are loaded once.
 
-The id is a commit key of the topic: the second commit publishes nothing. It is made of the pipeline and of the names,
+A topic has the id as a commit key: the second commit publishes nothing. A table keeps the ids of its loads, in
+`_headrace/loads`. The id is made of the pipeline and of the names,
 sizes and times of its files. `run.load_id` sets it for any other input. Without either, every run publishes.
 """
 
@@ -13,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from headrace.spark.pipeline.definition.description import Description, FormatSource, TopicSink
+from headrace.spark.pipeline.definition.description import Description, FormatSource, ReportSink, TableSink
 from headrace.spark.pipeline.run.checkpoint import fingerprint
 
 
@@ -22,7 +23,8 @@ def load_id(description: Description, files: Iterable[str]) -> str | None:
 
     files: what is read, as Spark names it.
     """
-    if description.is_stream or not isinstance(description.sink, TopicSink):
+    sink = description.sink
+    if description.is_stream or isinstance(sink, ReportSink) or (isinstance(sink, TableSink) and not sink.is_table):
         return None
     if description.run.load_id is not None:
         return description.run.load_id

@@ -51,9 +51,12 @@ def make_topics(description: Description) -> None:
 
 
 def is_loaded(description: Description, load: str) -> bool:
-    """Whether a load was published before."""
+    """Whether a load was written before."""
     sink = description.sink
-    assert isinstance(sink, TopicSink), "other loads have no id"
+    if isinstance(sink, TableSink):
+        assert sink.path is not None, "a table has a path"
+        return FileCommit(Path(sink.path).absolute(), _NOBODY).has_load(load)
+    assert isinstance(sink, TopicSink), "a report has no id"
     with connected(description, sink) as client:
         return client.last_commit(sink.topic, load) is not None
 
@@ -102,12 +105,20 @@ def _check_topic(client: Client, part: TopicSource | TopicSink | DeadTopic) -> N
     if isinstance(part, TopicSource):
         for topic in part.topics:
             client.describe_topic(topic)
+        if part.topic_pattern is not None and part.mode == "batch" and not selected_topics(client, part):
+            # A stream waits for the first one.
+            raise InvalidInput("source.topic_pattern", part.topic_pattern[:100], "no topic has a name that matches it")
         return
     try:
         client.last_commit(part.topic, _NOBODY)
     except TopicNotFound:
         if part.partitions is None:
             raise
+
+
+def selected_topics(client: Client, source: TopicSource) -> list[str]:
+    """The topics that a source reads now, as far as the token may see them."""
+    return source.topics or sorted(filter(source.selects, client.list_topics()))
 
 
 def _check_unused(client: Client, topic: str, sink_id: str) -> None:

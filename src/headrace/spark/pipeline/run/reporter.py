@@ -31,7 +31,7 @@ from headrace.spark.pipeline.definition.description import (
     TopicSink,
     TopicSource,
 )
-from headrace.spark.pipeline.run.preflight import connected
+from headrace.spark.pipeline.run.preflight import connected, selected_topics
 from headrace.spark.pipeline.run.progress import Progress, Summary
 
 INTERVAL_SECONDS: Final = 5.0
@@ -89,13 +89,20 @@ class Reporter:
             messages_per_second=progress.rate,
             lag_messages=progress.lag,
             dead_letters=progress.dead_letters,
+            batch_seconds=progress.batch_seconds,
+            duplicates=progress.duplicates,
         )
 
     def ended(self, summary: Summary, is_stopped: bool) -> None:
         """The run came to its end, or was asked to stop."""
         state: RunState = "stopped" if is_stopped else "finished"
-        messages, dead = summary.messages, summary.dead_letters
-        self._change(state=state, messages=messages, dead_letters=dead, messages_per_second=0.0)
+        self._change(
+            state=state,
+            messages=summary.messages,
+            messages_per_second=0.0,
+            dead_letters=summary.dead_letters,
+            duplicates=summary.duplicates,
+        )
         self._has_ended = True
 
     def _change(self, **fields: Any) -> None:
@@ -108,7 +115,9 @@ class Reporter:
         try:
             with connected(self._description, self._part) as client:
                 part = self._part
-                self._send_all(client, part.topics[0] if isinstance(part, TopicSource) else part.topic)
+                topics = selected_topics(client, part) if isinstance(part, TopicSource) else [part.topic]
+                if topics:
+                    self._send_all(client, topics[0])
         except Exception:
             logger.debug("cannot report the progress of %s", self._name, exc_info=True)
 
@@ -147,7 +156,9 @@ def _topic_of(description: Description) -> TopicSource | TopicSink | None:
 
 
 def _shown(part: Source | Sink) -> str:
-    if isinstance(part, TopicSource | TopicSink):
+    if isinstance(part, TopicSource):
+        return str(part)
+    if isinstance(part, TopicSink):
         return f"topic {part.topic}"
     if isinstance(part, ReportSink):
         return "a report"

@@ -9,6 +9,7 @@
               part-<writer>-<number>-…         files in their places; then `last`, then the manifest goes
 
 A batch whose number is that of `last` was written and is not written again, if its fingerprint is that of `last` too.
+A load that is no part of a stream leaves its id in `_headrace/loads`, and is not written again by any pipeline.
 After a kill, a stage without a manifest is dropped and the batch is written anew; one with a manifest is brought to its
 end. Names that begin with an underscore are passed over by everyone who reads tables. A reader that lists the directory
 while files are moved may see a part of a batch; Delta, whose log says which files count, has no such moment.
@@ -24,6 +25,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterable
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +45,7 @@ class Manifest(msgspec.Struct, frozen=True):
     moves: list[tuple[str, str]]
     removals: list[str]
     fingerprint: int | None = None
+    load: str | None = None
 
 
 class FileCommit:
@@ -52,6 +55,7 @@ class FileCommit:
         self.table = table
         self.prefix = f"part-{writer}-"
         self._state = table / STATE_DIRECTORY / writer
+        self._loads = table / STATE_DIRECTORY / "loads"
         told = f"another run writes this table as {writer}: wait until it has ended, or stop it"
         self._lock = Lock(self._state / "lock", table, told)
 
@@ -96,12 +100,24 @@ class FileCommit:
         """Whether a batch was written, or is decided to be."""
         return self.last >= 0 or self._manifest.exists()
 
+    def has_load(self, load: str) -> bool:
+        """Whether a load with this id was written, by whichever pipeline."""
+        return self._load_file(load).exists()
+
+    def _load_file(self, load: str) -> Path:
+        return self._loads / sha256(load.encode()).hexdigest()
+
     def new_stage(self) -> Path:
         """A directory to write to that does not exist."""
         return self._state / f"stage-{uuid.uuid4().hex}"
 
     def land(
-        self, stage: Path, number: int, commit: Callable[[Manifest], None], fingerprint: int | None = None
+        self,
+        stage: Path,
+        number: int,
+        commit: Callable[[Manifest], None],
+        fingerprint: int | None = None,
+        load: str | None = None,
     ) -> list[Path]:
         """Put the files of a stage into the table as a batch: where they are now."""
         if not stage.is_dir():
@@ -111,9 +127,13 @@ class FileCommit:
             folder = file.parent.relative_to(stage)
             name = f"{self.prefix}{number:010d}-{place:05d}{_suffix(file)}"
             moves.append((str(file.relative_to(self._state)), str(folder / name)))
-        self.replace(Manifest(number, moves, [], fingerprint), commit)
-        shutil.rmtree(stage, ignore_errors=True)
+        self.replace(Manifest(number, moves, [], fingerprint, load), commit)
+        self.drop_stage(stage)
         return [self.table / place for _, place in moves]
+
+    def drop_stage(self, stage: Path) -> None:
+        """Remove a stage whose batch is in the table."""
+        shutil.rmtree(stage, ignore_errors=True)
 
     def replace(self, manifest: Manifest, commit: Callable[[Manifest], None]) -> None:
         """Do what a manifest says, so that it is done wholly even if we are killed now."""
@@ -140,6 +160,9 @@ class FileCommit:
         commit(manifest)
         for place in manifest.removals:
             (self.table / place).unlink(missing_ok=True)
+        if manifest.load is not None:
+            self._loads.mkdir(exist_ok=True)
+            _write(self._load_file(manifest.load), manifest.load.encode())
         told = [manifest.number] if manifest.fingerprint is None else [manifest.number, manifest.fingerprint]
         _write(self._state / "last", " ".join(map(str, told)).encode())
         self._manifest.unlink()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.spark.pipeline.definition.description import ReportSink, TableSink
@@ -110,8 +110,15 @@ def in_order(rows: DataFrame) -> DataFrame:
     names = order_columns(rows)
     if not names:
         return rows
-    keys = [F.col(name).desc() if name.endswith("_desc") else F.col(name).asc() for name in names]
-    return rows.orderBy(*keys).drop(*names)
+    return rows.orderBy(*order_keys(rows)).drop(*names)
+
+
+def order_keys(rows: DataFrame, is_reversed: bool = False) -> list[Column]:
+    """What the rows are sorted by: the first of them comes first, or the last."""
+    return [
+        F.col(name).desc() if name.endswith("_desc") != is_reversed else F.col(name).asc()
+        for name in order_columns(rows)
+    ]
 
 
 def order_columns(rows: DataFrame) -> list[str]:

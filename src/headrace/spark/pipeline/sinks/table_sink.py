@@ -34,9 +34,12 @@ _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 class TableSinkWriter:
     """Files of any format that Spark writes as files."""
 
-    def __init__(self, sink: TableSink, writer: str, is_stream: bool, field: str = "sink") -> None:
+    def __init__(
+        self, sink: TableSink, writer: str, is_stream: bool, field: str = "sink", load: str | None = None
+    ) -> None:
         assert sink.path is not None
         self._sink = sink
+        self._load = load
         self._is_stream = is_stream
         self._field = field
         self._partition_by = list(sink.partition_by) + ([DATE] if sink.partition_date else [])
@@ -68,31 +71,40 @@ class TableSinkWriter:
             raise InvalidInput(f"{self._field}.path", str(self._sink.path), unusable(error)) from None
 
     def write(self, rows: DataFrame, batch: BatchId | None) -> None:
-        """Write the files, and put them into the table."""
-        ordered = in_order(rows)
-        fingerprint = None if batch is None else batch.fingerprint
-        place = self._landing.last + 1 if batch is None else batch.number
-        if place < self._landing.last:
+        """Write the files, and put them into the table, unless an earlier run has done so."""
+        if batch is None:
+            if self._load is None or not self._landing.has_load(self._load):
+                self._store(in_order(rows), Manifest(self._landing.last + 1, [], [], load=self._load))
+        elif not self._is_written(batch):
+            self._store(in_order(rows), Manifest(batch.number, [], [], batch.fingerprint))
+
+    def _is_written(self, batch: BatchId) -> bool:
+        """Whether the last batch is this one; raises if the checkpoint does not belong to the table."""
+        last = self._landing.last
+        if batch.number < last:
             rule = (
-                f"its last batch was {self._landing.last} and this is {place}: the checkpoint is older than the table. "
+                f"its last batch was {last} and this is {batch.number}: the checkpoint is older than the table. "
                 "Use a new sink_id with a new checkpoint; nothing of this batch was written"
             )
             raise InvalidInput(f"{self._field}.path", str(self._sink.path), rule)
-        if place == self._landing.last:
-            if fingerprint is not None and self._landing.fingerprint not in (None, fingerprint):
-                rule = (
-                    f"its batch {place} was written by another run: two pipelines write with one sink_id, or a "
-                    "checkpoint was copied. Give each its own sink_id and its own checkpoint; nothing of this batch "
-                    "was written"
-                )
-                raise InvalidInput(f"{self._field}.path", str(self._sink.path), rule)
-            return
+        if batch.number > last:
+            return False
+        if batch.fingerprint is not None and self._landing.fingerprint not in (None, batch.fingerprint):
+            rule = (
+                f"its batch {last} was written by another run: two pipelines write with one sink_id, or a "
+                "checkpoint was copied. Give each its own sink_id and its own checkpoint; nothing of this batch "
+                "was written"
+            )
+            raise InvalidInput(f"{self._field}.path", str(self._sink.path), rule)
+        return True
+
+    def _store(self, ordered: DataFrame, batch: Manifest) -> None:
+        """Write a batch and commit it."""
         stage = self._landing.new_stage()
         writer = ordered.write.format(self.file_format).options(**self._sink.options)
         (writer.partitionBy(*self._partition_by) if self._partition_by else writer).save(str(stage))
         _drop_empty(stage)
-        files = self._landing.land(stage, place, self.commit, fingerprint)
-        self.compact(files)
+        self.compact(self._landing.land(stage, batch.number, self.commit, batch.fingerprint, batch.load))
 
     def close(self) -> None:
         """Let other runs write as this writer."""
@@ -121,8 +133,10 @@ class DeltaSinkWriter(TableSinkWriter):
 
     file_format = "parquet"
 
-    def __init__(self, sink: TableSink, writer: str, is_stream: bool, field: str = "sink") -> None:
-        super().__init__(sink, writer, is_stream, field)
+    def __init__(
+        self, sink: TableSink, writer: str, is_stream: bool, field: str = "sink", load: str | None = None
+    ) -> None:
+        super().__init__(sink, writer, is_stream, field, load)
         try:
             import deltalake  # noqa: F401
         except ImportError:
@@ -138,7 +152,7 @@ class DeltaSinkWriter(TableSinkWriter):
         if DeltaTable.is_deltatable(str(self._landing.table)):
             there = DeltaTable(str(self._landing.table)).schema()
             named = {field.name: str(field.type) for field in there.fields}
-            asked = {field.name: str(field.type) for field in Schema.from_json(_nullable(self.schema).json()).fields}
+            asked = {field.name: str(field.type) for field in Schema.from_json(nullable(self.schema).json()).fields}
             if named != asked:
                 raise InvalidInput(f"{self._field}.path", str(self._sink.path), f"the table has {named}, not {asked}")
         return prepared
@@ -149,7 +163,7 @@ class DeltaSinkWriter(TableSinkWriter):
         from deltalake.transaction import create_table_with_add_actions
 
         properties = CommitProperties(app_transactions=[Transaction(self._writer, manifest.number)])
-        columns = Schema.from_json(_nullable(self.schema).json())
+        columns = Schema.from_json(nullable(self.schema).json())
         actions = [self._action(place) for _, place in manifest.moves]
         table = str(self._landing.table)
         if not DeltaTable.is_deltatable(table):
@@ -157,32 +171,37 @@ class DeltaSinkWriter(TableSinkWriter):
                 table, columns, actions, partition_by=self._partition_by, commit_properties=properties
             )
             return
-        present = DeltaTable(table)
-        version = present.transaction_version(self._writer)
-        if version is None or version < manifest.number:
-            present.create_write_transaction(
+        if not self._is_logged(manifest):
+            DeltaTable(table).create_write_transaction(
                 actions, "append", columns, partition_by=self._partition_by, commit_properties=properties
             )
 
     def finishes(self, manifest: Manifest) -> bool:
         """A batch that the log has was written."""
+        return self._is_stream or self._is_logged(manifest)
+
+    def _is_logged(self, manifest: Manifest) -> bool:
+        """Whether the table's log has the batch."""
         from deltalake import DeltaTable
 
-        if self._is_stream or not DeltaTable.is_deltatable(str(self._landing.table)):
-            return self._is_stream
+        if not DeltaTable.is_deltatable(str(self._landing.table)):
+            return False
         version = DeltaTable(str(self._landing.table)).transaction_version(self._writer)
         return version is not None and version >= manifest.number
 
     def compact(self, files: list[Path]) -> None:
         """Let Delta merge small files where there are enough, and delete what was merged long ago."""
+        if self._sink.compact_files is not None and files:
+            codec = pq.read_metadata(files[0]).row_group(0).column(0).compression
+            self.compact_table(self._sink.compact_files, codec)
+
+    def compact_table(self, files_min: int, codec: Any) -> None:
+        """Let Delta merge small files if a directory has that many."""
         from deltalake import DeltaTable, WriterProperties
 
-        if self._sink.compact_files is None or not files:
-            return
         table = DeltaTable(str(self._landing.table))
-        if _small_files(table, self._sink.compact_bytes) < self._sink.compact_files:
+        if _small_files(table, self._sink.compact_bytes) < files_min:
             return
-        codec = pq.read_metadata(files[0]).row_group(0).column(0).compression
         properties = WriterProperties(compression=codec)
         table.optimize.compact(target_size=self._sink.compact_bytes, writer_properties=properties)
         # Readers of older versions need merged files: they stay for as long as the table says, a week by default.
@@ -211,7 +230,7 @@ def _values(place: str) -> dict[str, str | None]:
     return {unquote(name): None if value == _NO_VALUE else unquote(value) for name, value in pairs}
 
 
-def _nullable(schema: StructType) -> StructType:
+def nullable(schema: StructType) -> StructType:
     """The schema as a table has it: rows of other batches may lack what those of this one have."""
     made = StructType()
     for field in schema.fields:

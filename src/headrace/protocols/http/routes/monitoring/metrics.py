@@ -176,7 +176,7 @@ def _pipelines(pipelines: Sequence[PipelineDescription]) -> Iterator[str]:
     running = ((labels, +(each.state in ("starting", "running"))) for labels, each in labelled)
     yield from _family("pipeline_running", running)
     yield from _family("pipeline_failed", ((labels, +(each.state in ("failed", "lost"))) for labels, each in labelled))
-    for field in ("messages_per_second", "lag_messages", "dead_letters"):
+    for field in ("messages_per_second", "lag_messages", "messages", "batch_seconds", "duplicates", "dead_letters"):
         values = ((labels, getattr(each.report, field)) for labels, each in labelled)
         yield from _family(f"pipeline_{field}", ((labels, value) for labels, value in values if value is not None))
 
