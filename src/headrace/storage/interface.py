@@ -53,6 +53,9 @@ class TopicLog(Protocol):
 
     `read_many` reads many partitions at once: each gets its share of the limits, at least one message, and those whose
     next message is oldest come first. If it returns nothing of a partition that has messages, `read` raises the reason.
+
+    `read_ranges` reads from `start` up to `stop`, both by partition, in the order written and as one batch. It returns
+    None if it cannot, for whatever reason: then `read_many` and `read` do, or raise it.
     """
 
     @property
@@ -76,6 +79,8 @@ class TopicLog(Protocol):
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch: ...
 
     def read_many(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]: ...
+
+    def read_ranges(self, start: Int64s, stop: Int64s, messages_max: int, bytes_max: int) -> pa.RecordBatch | None: ...
 
     def offsets(self) -> OffsetRange: ...
 

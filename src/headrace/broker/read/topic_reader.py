@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.broker.read.wakeups import ALL_PARTITIONS
@@ -22,6 +23,7 @@ from headrace.core.checks import check_whole
 from headrace.core.errors import OffsetOutOfRange, PartitionNotFound, StaleGeneration
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, ReadFrom
+from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import FETCH_BYTES_MAX, FETCH_MESSAGES_MAX, MICROSECONDS, SESSION_TIMEOUT_SECONDS_MAX
 from headrace.core.messages import content_bytes
 from headrace.core.names import check_group_name, check_id
@@ -131,6 +133,24 @@ class TopicReader:
         }
         behind = {partition: offset for partition, offset in positions.items() if offset < ends[partition]}
         return _Turns(self._topic, behind, ends, messages_max, bytes_max).take() if behind else []
+
+    def read_ranges(self, start: Int64s, stop: Int64s, messages_max: int, bytes_max: int) -> pa.RecordBatch | None:
+        """Read from `start` up to `stop`, both by partition: rows of many partitions, those of each in order.
+
+        At least one message, or None if there is nothing.
+        """
+        check_whole("max_messages", messages_max, 1, FETCH_MESSAGES_MAX)
+        check_whole("max_bytes", bytes_max, 1, FETCH_BYTES_MAX)
+        batch = self._topic.read_ranges(start, stop, messages_max, bytes_max)
+        if batch is not None:
+            return batch
+        wanted = np.flatnonzero(start < stop)
+        found = self.read(dict(zip(wanted.tolist(), start[wanted].tolist(), strict=True)), messages_max, bytes_max)
+        if not found:
+            return None
+        batch = pa.concat_batches(found)
+        is_within = batch.column("offset").to_numpy() < stop[batch.column("partition").to_numpy()]
+        return batch if is_within.all() else batch.filter(pa.array(is_within))
 
     def read_as_member(
         self,

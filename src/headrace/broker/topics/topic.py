@@ -165,9 +165,7 @@ class Topic:
         began = time.perf_counter()
         with self.using() as log:
             batch = log.read(partition, offset, messages_max, bytes_max)
-        if batch.num_rows:
-            self.fetch_seconds.observe(time.perf_counter() - began)
-            self.counters.add_all({"messages_read": batch.num_rows, "bytes_read": content_bytes(batch)})
+        self._count_read([batch], began)
         return batch
 
     def read_many(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
@@ -175,11 +173,23 @@ class Topic:
         began = time.perf_counter()
         with self.using() as log:
             batches = log.read_many(positions, messages_max, bytes_max)
-        if batches:
+        self._count_read(batches, began)
+        return batches
+
+    def read_ranges(self, start: Int64s, stop: Int64s, messages_max: int, bytes_max: int) -> pa.RecordBatch | None:
+        """Read ranges of many partitions as one batch, if the engine can."""
+        began = time.perf_counter()
+        with self.using() as log:
+            batch = log.read_ranges(start, stop, messages_max, bytes_max)
+        if batch is not None:
+            self._count_read([batch], began)
+        return batch
+
+    def _count_read(self, batches: Sequence[pa.RecordBatch], began: float) -> None:
+        if any(batch.num_rows for batch in batches):
             self.fetch_seconds.observe(time.perf_counter() - began)
             messages = sum(batch.num_rows for batch in batches)
             self.counters.add_all({"messages_read": messages, "bytes_read": sum(map(content_bytes, batches))})
-        return batches
 
     def between_commits(self, look: Callable[[TopicState], Result]) -> Result:
         """The result of a function of the state, called between commits; it may drop expired entries."""

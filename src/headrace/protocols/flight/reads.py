@@ -91,28 +91,21 @@ def _read_ranges(broker: Broker, read: Read, is_over: Callable[[], bool]) -> Ite
     reader, columns = broker.reader(read.topic), read.columns or READ_SCHEMA.names
     _check_id(reader, read)
     ranges = {partition: bounds for partition, bounds in (read.ranges or {}).items() if bounds[0] < bounds[1]}
-    positions = {partition: start for partition, (start, _) in ranges.items()}
-    reader.check_reached(positions)
-    ends = np.zeros(max(ranges, default=0) + 1, np.int64)
-    ends[list(ranges)] = [end for _, end in ranges.values()]
-    while positions:
-        found = reader.read(positions, read.max_messages, read.max_bytes)
+    reader.check_reached({partition: start for partition, (start, _) in ranges.items()})
+    wanted = np.fromiter(ranges, np.int64, len(ranges))
+    bounds = np.array(list(ranges.values()), np.int64).reshape(-1, 2)
+    ends = reader.offsets().end
+    start, stop = np.zeros(len(ends), np.int64), np.zeros(len(ends), np.int64)
+    start[wanted], stop[wanted] = bounds[:, 0], np.minimum(bounds[:, 1], ends[wanted])
+    while np.any(start < stop):
+        batch = reader.read_ranges(start, stop, read.max_messages, read.max_bytes)
         if is_over():
             raise Closed("the server")
-        if not found:
+        if batch is None:
             return
-        (batch,) = _joined(found)
-        partition, offset = batch.column("partition").to_numpy(), batch.column("offset").to_numpy()
-        is_within = offset < ends[partition]
-        batch = batch.select(columns)
-        yield batch if is_within.all() else batch.filter(pa.array(is_within))
-        # Rows of one partition are in order: the last one that was found counts.
-        reached = np.zeros(len(ends), np.int64)
-        reached[partition] = np.minimum(offset + 1, ends[partition])
-        for each in np.unique(partition).tolist():
-            positions[each] = int(reached[each])
-            if reached[each] == ends[each]:
-                del positions[each]
+        yield batch.select(columns)
+        # Rows of one partition are in order: the last one counts.
+        start[batch.column("partition").to_numpy()] = batch.column("offset").to_numpy() + 1
 
 
 def _check_id(reader: TopicReader, read: Read) -> None:

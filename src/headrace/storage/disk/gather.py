@@ -40,7 +40,7 @@ class _Wanted:
 
 
 @dataclass(slots=True)
-class _Entries:
+class Entries:
     """Rows of one partition in one frame each; all columns have one length."""
 
     segment: Int64s
@@ -55,12 +55,12 @@ class _Entries:
     def __len__(self) -> int:
         return len(self.partition)
 
-    def pick(self, places: npt.NDArray[np.generic]) -> _Entries:
+    def pick(self, places: npt.NDArray[np.generic]) -> Entries:
         """Some of them, in this order."""
-        return _Entries(*(getattr(self, name)[places] for name in _NAMES))
+        return Entries(*(getattr(self, name)[places] for name in _NAMES))
 
 
-_NAMES: Final = tuple(_Entries.__dataclass_fields__)
+_NAMES: Final = tuple(Entries.__dataclass_fields__)
 
 
 def gather(
@@ -75,13 +75,13 @@ def gather(
     wanted = _wanted(offsets, positions, messages_max, bytes_max)
     found = _find(segments, offsets, wanted)
     chosen = _chosen(found, wanted)
-    while len(damaged := _damaged(chosen, segments)):
+    while len(damaged := damaged_frames(chosen, segments)):
         is_bad = np.isin(found.segment << 32 | found.frame, damaged)
         found = found.pick(~is_bad)
         chosen = _chosen(found, wanted)
     if not len(chosen):
         return []
-    whole = _read(chosen, segments, touch)
+    whole = read_entries(chosen, segments, touch)
     return _cut(whole, chosen, wanted)
 
 
@@ -100,46 +100,57 @@ def _wanted(offsets: OffsetRange, positions: Mapping[int, int], messages_max: in
     return _Wanted(start, stop, messages_max, bytes_max, max(1, bytes_max // count))
 
 
-def _find(segments: Sequence[Segment], offsets: OffsetRange, wanted: _Wanted) -> _Entries:
+def _find(segments: Sequence[Segment], offsets: OffsetRange, wanted: _Wanted) -> Entries:
     """The entries that hold anything wanted, by partition and offset."""
-    parts: list[_Entries] = []
+    parts: list[Entries] = []
     for place, segment in enumerate(segments):
-        following = segments[place + 1].header.base_offsets if place + 1 < len(segments) else offsets.end
-        end = np.zeros(len(wanted.start), np.int64)
-        end[: len(following)] = following
-        if np.any(wanted.start < np.minimum(wanted.stop, end)):
-            parts.append(_entries(segment, place, wanted))
-    columns: list[npt.NDArray[Any]] = [np.concatenate([getattr(part, name) for part in parts]) for name in _NAMES]
-    found = _Entries(*columns)
+        if may_hold(segments, place, offsets.end, wanted.start, wanted.stop):
+            parts.append(entries_of(segment, place, wanted.start, wanted.stop))
+    found = joined(parts)
     return found.pick(np.lexsort((found.first_offset, found.partition)))
 
 
-def _entries(segment: Segment, place: int, wanted: _Wanted) -> _Entries:
+def may_hold(segments: Sequence[Segment], place: int, log_end: Int64s, start: Int64s, stop: Int64s) -> bool:
+    """Whether a segment ends behind the start of anything wanted; without a look at its index."""
+    following = segments[place + 1].header.base_offsets if place + 1 < len(segments) else log_end
+    end = np.zeros(max(len(start), len(following)), np.int64)
+    end[: len(following)] = following
+    return bool(np.any(start < np.minimum(stop, end[: len(start)])))
+
+
+def joined(parts: Sequence[Entries]) -> Entries:
+    """Entries one after another."""
+    columns: list[npt.NDArray[Any]] = [np.concatenate([getattr(part, name) for part in parts]) for name in _NAMES]
+    return Entries(*columns)
+
+
+def entries_of(segment: Segment, place: int, start: Int64s, stop: Int64s) -> Entries:
+    """The entries of a segment that hold anything from `start` up to `stop`, which are by partition, cut to that."""
     index = segment.index
     entries = index.entries
     # After the entries: every visible entry has its frame by then.
     frames = index.frames
     partition, first = entries["partition"].astype(np.int64), entries["first_offset"]
     rows = entries["rows"].astype(np.int64)
-    known = np.minimum(partition, len(wanted.start) - 1)
-    is_wanted = (first < wanted.stop[known]) & (first + rows > wanted.start[known]) & (partition == known)
+    known = np.minimum(partition, len(start) - 1)
+    is_wanted = (first < stop[known]) & (first + rows > start[known]) & (partition == known)
     chosen = np.flatnonzero(is_wanted)
     partition, first, rows = partition[chosen], first[chosen], rows[chosen]
     frame = entries["frame"][chosen].astype(np.int64)
-    skip = np.maximum(0, wanted.start[partition] - first)
-    count = np.minimum(first + rows, wanted.stop[partition]) - first - skip
+    skip = np.maximum(0, start[partition] - first)
+    count = np.minimum(first + rows, stop[partition]) - first - skip
     first_row = entries["first_row"][chosen].astype(np.int64) + skip
     row_bytes = frames["bytes"][frame] / np.maximum(frames["rows"][frame], 1)
     segments = np.full(len(chosen), place, np.int64)
-    return _Entries(segments, partition, first + skip, frame, first_row, count, frames["time_us"][frame], row_bytes)
+    return Entries(segments, partition, first + skip, frame, first_row, count, frames["time_us"][frame], row_bytes)
 
 
-def _chosen(found: _Entries, wanted: _Wanted) -> _Entries:
+def _chosen(found: Entries, wanted: _Wanted) -> Entries:
     """What is read of the entries: dense from each position on, within the shares, and within the limits of all."""
-    begins = _begins(found.partition)
-    before = _running(found.rows, begins)
+    begins = begins_of(found.partition)
+    before = running(found.rows, begins)
     is_dense = found.first_offset == wanted.start[found.partition] + before
-    bytes_before = _running(found.rows * found.row_bytes, begins)
+    bytes_before = running(found.rows * found.row_bytes, begins)
     fitting = np.ceil((wanted.share_bytes - bytes_before) / np.maximum(found.row_bytes, 1)).astype(np.int64)
     rows = np.clip(fitting, 0, found.rows)
     rows[begins] = np.maximum(rows[begins], 1)
@@ -149,8 +160,8 @@ def _chosen(found: _Entries, wanted: _Wanted) -> _Entries:
     return _oldest_first(chosen, wanted)
 
 
-def _oldest_first(chosen: _Entries, wanted: _Wanted) -> _Entries:
-    begins = _begins(chosen.partition)
+def _oldest_first(chosen: Entries, wanted: _Wanted) -> Entries:
+    begins = begins_of(chosen.partition)
     group = np.cumsum(begins) - 1
     first = np.flatnonzero(begins)
     rank = np.empty(len(first), np.int64)
@@ -162,7 +173,7 @@ def _oldest_first(chosen: _Entries, wanted: _Wanted) -> _Entries:
     return chosen.pick(np.flatnonzero(is_within))
 
 
-def _damaged(chosen: _Entries, segments: Sequence[Segment]) -> Int64s:
+def damaged_frames(chosen: Entries, segments: Sequence[Segment]) -> Int64s:
     """The damaged ones of frames that are read for the first time, with their segments."""
     bad: list[int] = []
     for place in np.unique(chosen.segment).tolist():
@@ -171,7 +182,7 @@ def _damaged(chosen: _Entries, segments: Sequence[Segment]) -> Int64s:
     return np.array(bad, np.int64)
 
 
-def _read(chosen: _Entries, segments: Sequence[Segment], touch: Callable[[Segment], None]) -> pa.RecordBatch:
+def read_entries(chosen: Entries, segments: Sequence[Segment], touch: Callable[[Segment], None]) -> pa.RecordBatch:
     """The rows of the entries, in their order."""
     row_before = np.cumsum(chosen.rows) - chosen.rows
     parts: list[pa.RecordBatch] = []
@@ -189,16 +200,19 @@ def _read(chosen: _Entries, segments: Sequence[Segment], touch: Callable[[Segmen
             starts = (np.cumsum(frame_rows) - frame_rows)[np.searchsorted(some, chosen.frame[entries])]
             rows = chosen.rows[entries]
             steps = np.arange(int(rows.sum())) - np.repeat(np.cumsum(rows) - rows, rows)
-            decoded = segment.frames_of(some)
-            parts.append(decoded.take(pa.array(np.repeat(starts + chosen.first_row[entries], rows) + steps)))
+            parts.append(_taken(segment.frames_of(some), np.repeat(starts + chosen.first_row[entries], rows) + steps))
             targets.append(np.repeat(row_before[entries], rows) + steps)
         touch(segment)
-    whole = join(parts)
-    order = np.argsort(np.concatenate(targets), kind="stable")
-    return whole if np.array_equal(order, np.arange(len(order))) else whole.take(pa.array(order))
+    return _taken(join(parts), np.argsort(np.concatenate(targets), kind="stable"))
 
 
-def _cut(whole: pa.RecordBatch, chosen: _Entries, wanted: _Wanted) -> list[pa.RecordBatch]:
+def _taken(batch: pa.RecordBatch, places: Int64s) -> pa.RecordBatch:
+    """Some rows of a batch; the batch itself if they are all of them in their order."""
+    is_all = len(places) == batch.num_rows and np.array_equal(places, np.arange(len(places)))
+    return batch if is_all else batch.take(pa.array(places))
+
+
+def _cut(whole: pa.RecordBatch, chosen: Entries, wanted: _Wanted) -> list[pa.RecordBatch]:
     """The rows as readers get them, a batch per partition, within the byte limit but at least one row each."""
     rows = chosen.rows
     steps = np.arange(whole.num_rows) - np.repeat(np.cumsum(rows) - rows, rows)
@@ -206,8 +220,8 @@ def _cut(whole: pa.RecordBatch, chosen: _Entries, wanted: _Wanted) -> list[pa.Re
     offset = np.repeat(chosen.first_offset, rows) + steps
     batch = read_rows(whole, partition.astype(np.int32), offset, np.repeat(chosen.time_us, rows))
     sizes = message_sizes(batch.column("value"), batch.column("key"), batch.column("attributes"))
-    begins = _begins(partition)
-    is_kept = begins | (_running(sizes, begins) + sizes <= wanted.share_bytes)
+    begins = begins_of(partition)
+    is_kept = begins | (running(sizes, begins) + sizes <= wanted.share_bytes)
     total = np.cumsum(np.where(is_kept, sizes, 0))
     is_kept &= total <= wanted.bytes_max
     is_kept[:1] = True
@@ -216,14 +230,14 @@ def _cut(whole: pa.RecordBatch, chosen: _Entries, wanted: _Wanted) -> list[pa.Re
     return [batch.slice(start, count) for start, count in zip(bounds, kept, strict=False) if count]
 
 
-def _begins(partition: Int64s) -> npt.NDArray[np.bool_]:
+def begins_of(partition: Int64s) -> npt.NDArray[np.bool_]:
     """Where the entries of the next partition begin; those of one partition are adjacent."""
     begins = np.ones(len(partition), bool)
     begins[1:] = partition[1:] != partition[:-1]
     return begins
 
 
-def _running(values: npt.NDArray[Any], begins: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+def running(values: npt.NDArray[Any], begins: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
     """The running sum before each value, within its partition."""
     before: npt.NDArray[Any] = np.cumsum(values) - values
     since: npt.NDArray[Any] = before - before[begins][np.cumsum(begins) - 1]

@@ -42,6 +42,7 @@ from headrace.storage.disk.opening.recovery import Recovered
 from headrace.storage.disk.options import DiskOptions
 from headrace.storage.disk.plan_ahead import planned_ahead
 from headrace.storage.disk.preallocation import Preallocation
+from headrace.storage.disk.range_scan import scan_ranges
 from headrace.storage.disk.tail_cache import TAIL_COMMIT_BYTES_MAX, TailCache
 from headrace.storage.fences import LocalFences
 from headrace.storage.interface import Decide, OffsetRange
@@ -172,6 +173,20 @@ class DiskLog:
         except Damaged:
             # Retention may have dropped a segment since; reading each partition raises that, or the damage.
             return []
+
+    def read_ranges(self, start: Int64s, stop: Int64s, messages_max: int, bytes_max: int) -> pa.RecordBatch | None:
+        """Messages of ranges of many partitions in one pass, in the order written."""
+        offsets, is_wanted = self.offsets(), start < stop
+        # Partitions may have been added since the ranges were made.
+        is_kept = (start >= offsets.start[: len(start)]) & (stop <= offsets.end[: len(start)])
+        if offsets.gaps or not is_kept[is_wanted].all():
+            return None
+        stop = np.where(is_wanted, stop, 0)
+        try:
+            return scan_ranges(self._segments, offsets.end, start, stop, messages_max, bytes_max, self._touch)
+        except Damaged:
+            # As in `read_many`.
+            return None
 
     def _read_segments(
         self, partition: int, offset: int, stop: int, end: int, bytes_max: int
