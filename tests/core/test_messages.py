@@ -30,10 +30,12 @@ from headrace.core.messages import (
     accept,
     accept_all,
     content_bytes,
+    has_nulls,
     join,
     message_sizes,
     pad,
     read_batch,
+    with_present_types,
 )
 from headrace.core.topics.settings import DEFAULT_SETTINGS, TopicSettings
 from tests.core.builders import accepted, publish_batch
@@ -296,17 +298,22 @@ def test_batch_without_values_is_refused() -> None:
 
 
 @pytest.mark.parametrize("values", [pa.array([b"", None, None], pa.binary()), pa.array([b"x", None], pa.binary_view())])
-def test_null_value_is_refused_by_row(values: pa.Array) -> None:
-    assert refused_row(value=values) == {
-        "field": "value",
-        "value": "null",
-        "rule": "every message needs a value, which may be empty",
-        "row": 1,
-    }
+def test_null_values_stay_null_beside_empty_ones(values: pa.Array) -> None:
+    accepted = accept(publish_batch(value=values), DEFAULT_SETTINGS, 4)
+    assert accepted.column("value").to_pylist() == values.to_pylist()
+    assert has_nulls(accepted)
 
 
-def test_values_of_no_type_are_refused_as_nulls() -> None:
-    assert refused_row(value=pa.nulls(2))["row"] == 0
+def test_values_of_no_type_are_nulls() -> None:
+    accepted = accept(publish_batch(value=pa.nulls(2)), DEFAULT_SETTINGS, 4)
+    assert accepted.column("value").equals(pa.nulls(2, pa.binary()))
+
+
+def test_bytes_behind_a_null_value_do_not_count() -> None:
+    behind = pa.array([b"x" * 100, b"y"], pa.binary())
+    mask = pa.py_buffer(b"\x02")
+    values = pa.Array.from_buffers(pa.binary(), 2, [mask, *behind.buffers()[1:]])
+    assert message_sizes(values, None, None).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -367,14 +374,23 @@ def test_attributes_of_wrong_types_are_refused(kind: pa.DataType, entry: Any, gi
 
 
 @pytest.mark.parametrize("skipped", [0, 1, 2])
-def test_null_attribute_value_is_refused_by_row(skipped: int) -> None:
-    column = pa.array([[("a", b"1")], [], [("b", b"2")], [("c", b"3"), ("d", None)]], pa.map_(pa.string(), pa.binary()))
-    assert refused_row(value=[b""] * (4 - skipped), attributes=column.slice(skipped)) == {
-        "field": "attributes",
-        "value": "a null attribute value",
-        "rule": "every attribute needs a value",
-        "row": 3 - skipped,
-    }
+def test_the_value_of_an_attribute_may_be_null(skipped: int) -> None:
+    column = pa.array([[("a", b"1")], [], [("b", b"2")], [("d", b""), ("d", None)]], pa.map_(pa.string(), pa.binary()))
+    batch = publish_batch(value=[b""] * (4 - skipped), attributes=column.slice(skipped))
+    accepted = accept(batch, DEFAULT_SETTINGS, 4)
+    assert accepted.column("attributes").to_pylist() == column.slice(skipped).to_pylist()
+    assert has_nulls(accepted)
+    assert not has_nulls(accepted.slice(0, 3 - skipped))
+
+
+def test_rows_of_an_older_version_get_the_present_types() -> None:
+    kind = pa.map_(pa.string(), pa.field("value", pa.binary(), nullable=False))
+    fields = [pa.field("value", pa.binary(), nullable=False), pa.field("attributes", kind)]
+    columns = [pa.array([b"v"]), pa.array([[("a", b"1")]], kind)]
+    old = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+    new = accept(old, DEFAULT_SETTINGS, 4)
+    assert with_present_types(old).schema == new.schema
+    assert join([with_present_types(old), new]).to_pylist() == 2 * old.to_pylist()
 
 
 def test_too_many_attributes_are_refused_by_the_first_row_that_has_them() -> None:
@@ -805,8 +821,8 @@ def test_reader_gets_partition_offset_and_broker_time_beside_what_was_stored() -
     assert batch.column("seqno").to_pylist() == [None, None]
 
 
-def test_readers_can_rely_on_place_time_and_value() -> None:
-    assert [field.name for field in READ_SCHEMA if not field.nullable] == ["partition", "offset", "timestamp", "value"]
+def test_readers_can_rely_on_place_and_time() -> None:
+    assert [field.name for field in READ_SCHEMA if not field.nullable] == ["partition", "offset", "timestamp"]
 
 
 def test_reader_may_get_nothing_and_times_need_not_be_contiguous() -> None:

@@ -380,6 +380,38 @@ class LogContract:
         nothing = dict.fromkeys(STORED_SCHEMA.names) | {"value": b""}
         assert bare == {**nothing, "partition": 1, "offset": 1, "timestamp": written}
 
+    def test_null_and_empty_come_back_as_they_were_sent(self, place: Place) -> None:
+        topic = Topic(place)
+        entries: list[Any] = [None, [], [("n", None)], [("n", None), ("n", b""), ("m", b"1")]]
+        rows = [
+            {"value": value, "key": key, "attributes": attributes, "partition": 1}
+            for value in (None, b"", b"v")
+            for key in (None, b"", b"k")
+            for attributes in entries
+        ]
+        # Together; without any value; one by one.
+        commits = [rows, rows[: 3 * len(entries)], *([row] for row in rows)]
+        for commit in commits:
+            topic.publish(batch_of(commit))
+        place.reopen()
+        batch = topic.log.read(1, 0, 100, EVERYTHING)
+        found = batch.select(["value", "key", "attributes", "partition"]).to_pylist()
+        assert found == [row for commit in commits for row in commit]
+        assert sizes_in(batch)[:5] == [0, 0, 1, 4, 0]
+
+    def test_null_is_no_payload_and_no_retry_of_an_empty_value(self, place: Place) -> None:
+        topic = Topic(place, settings=settings_of(deduplication="payload", deduplication_window_seconds=100))
+        values: list[bytes | None] = [None, b"", None, b""]
+        assert topic.publish(batch_of([{"value": value} for value in values]))[0].outcome.tolist() == [0, 0, 0, 2]
+        place.reopen()
+        assert topic.publish(batch_of([{"value": value} for value in values]))[0].outcome.tolist() == [0, 2, 0, 2]
+        topic.publish(batch_of([{"value": None, "producer_id": "p", "seqno": 9}]))
+        place.reopen()
+        again = batch_of([{"value": value, "producer_id": "p", "seqno": 9} for value in (None, b"")])
+        assert topic.publish(again)[0].outcome.tolist() == [1, 4]
+        fresh = batch_of([{"value": value, "producer_id": "q", "seqno": 1} for value in (None, b"", None)])
+        assert topic.publish(fresh)[0].outcome.tolist() == [0, 4, 1]
+
     def test_offsets_are_dense_in_each_partition_over_all_commits(self, place: Place) -> None:
         topic = Topic(place, partitions=3)
         sent: list[list[bytes]] = [[], [], []]

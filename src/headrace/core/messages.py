@@ -29,12 +29,14 @@ from headrace.core.limits import (
 from headrace.core.topics.settings import CODECS, TopicSettings
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-ATTRIBUTES: Final = pa.map_(pa.string(), pa.field("value", pa.binary(), nullable=False))
+# Names may repeat, and the value of an attribute may be null.
+ATTRIBUTES: Final = pa.map_(pa.string(), pa.binary())
 
 # The columns that are stored, in the order of their bits in a frame's column mask.
 STORED_SCHEMA: Final = pa.schema(
     [
-        pa.field("value", pa.binary(), nullable=False),
+        # Null is not empty: it says that what the key names is gone (a tombstone).
+        pa.field("value", pa.binary()),
         pa.field("key", pa.binary()),
         pa.field("attributes", ATTRIBUTES),
         pa.field("codec", pa.string()),
@@ -79,8 +81,6 @@ def accept(batch: pa.RecordBatch, settings: TopicSettings, partitions: int) -> p
         raise InvalidInput("batch", f"{batch.num_rows} rows", f"at most {BATCH_ROWS_MAX} rows in a batch")
     _check_layout(batch)
     columns = _canonical_columns(batch)
-    if columns["value"].null_count:
-        raise _invalid(columns["value"].is_null(), "value", "null", "every message needs a value, which may be empty")
     accepted = pa.RecordBatch.from_arrays(list(columns.values()), schema=_schema_of(tuple(columns)))
     # If all rows together are within the limit of one, none of them needs to be looked at. The buffers as they are
     # bound what slices of them hold, and cost far less to ask for.
@@ -173,6 +173,12 @@ def join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     present = {name for batch in batches for name in batch.schema.names}
     schema = pa.schema([field for field in PUBLISH_SCHEMA if field.name in present])
     return pa.concat_batches([pad(batch, schema) for batch in batches])
+
+
+def with_present_types(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Canonical rows that an older version stored together with their schema, in the types of today."""
+    schema = _schema_of(tuple(batch.schema.names))
+    return batch if batch.schema.equals(schema) else batch.cast(schema)
 
 
 def read_batch(stored: pa.RecordBatch, partition: int, offset: int, times_us: Int64s) -> pa.RecordBatch:
@@ -336,17 +342,20 @@ def _canonical_map(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
         entries = pa.array(np.repeat(valid, counts))
         keys, items, counts = keys.filter(entries), items.filter(entries), np.where(valid, counts, 0)
     bounds = np.concatenate([[0], np.cumsum(counts)])
-    _check_attributes(items, bounds)
+    _check_attribute_counts(counts)
     mask = column.is_null() if column.null_count else None
     return pa.MapArray.from_arrays(pa.array(bounds, pa.int32()), keys, items, type=kind, mask=mask)
 
 
-def _check_attributes(items: pa.Array, bounds: Int64s) -> None:
-    if items.null_count:
-        item = int(np.flatnonzero(items.is_null().to_numpy(zero_copy_only=False))[0])
-        row = int(np.searchsorted(bounds, item, side="right")) - 1
-        raise InvalidMessage("attributes", "a null attribute value", "every attribute needs a value", row)
-    counts = np.diff(bounds)
+def has_nulls(batch: pa.RecordBatch) -> bool:
+    """Whether any value of these canonical rows is null, or the value of an attribute of theirs."""
+    if batch.column("value").null_count:
+        return True
+    place = batch.schema.get_field_index("attributes")
+    return place >= 0 and _map_items(batch.column(place)).null_count > 0
+
+
+def _check_attribute_counts(counts: Int64s) -> None:
     if len(counts) and counts.max() > ATTRIBUTES_PER_MESSAGE_MAX:
         row = int(np.argmax(counts > ATTRIBUTES_PER_MESSAGE_MAX))
         rule = f"a message may have at most {ATTRIBUTES_PER_MESSAGE_MAX}"

@@ -28,7 +28,8 @@ _DIGEST_BYTES: Final = 8
 def digests_of(batch: pa.RecordBatch, rows: Int64s) -> Int64s:
     """The digest of some rows: of key and value. Attributes may differ in a retry (traces do), so they do not count."""
     values, keys = _slices(batch, "value", rows), _slices(batch, "key", rows)
-    digests = b"".join(_digest(value, key) for value, key in zip(values, keys, strict=True))
+    absent = np.asarray(batch.column("value").is_null())[rows].tolist()
+    digests = b"".join(_digest(*row) for row in zip(values, keys, absent, strict=True))
     # Zero means unknown.
     return np.where((found := np.frombuffer(digests, "<i8")) == NO_DIGEST, 1, found)
 
@@ -43,8 +44,8 @@ def _slices(batch: pa.RecordBatch, name: str, rows: Int64s) -> list[memoryview]:
     return [view[begin:end] for begin, end in zip(begins.tolist(), (begins + lengths[rows]).tolist(), strict=True)]
 
 
-def _digest(value: memoryview, key: memoryview) -> bytes:
-    digest = hashlib.blake2b(value, digest_size=_DIGEST_BYTES)
+def _digest(value: memoryview, key: memoryview, is_null: bool) -> bytes:
+    digest = hashlib.blake2b(value, digest_size=_DIGEST_BYTES, person=b"null" if is_null else b"")
     digest.update(key)
     # The length separates the key from what follows.
     digest.update(len(key).to_bytes(4, "little"))
@@ -83,6 +84,9 @@ def _differ(batch: pa.RecordBatch, rows: Int64s, others: Int64s) -> Bools:
     for name in {"key", "value"}.intersection(batch.schema.names) if len(rows) else ():
         column = pc.fill_null(batch.column(name), b"")
         result |= np.asarray(pc.not_equal(column.take(pa.array(rows)), column.take(pa.array(others))))
+        if name == "value":
+            absent = np.asarray(batch.column(name).is_null())
+            result |= absent[rows] != absent[others]
     return result
 
 

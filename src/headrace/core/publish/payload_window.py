@@ -50,7 +50,8 @@ NO_PAYLOADS: Final = Payloads(np.zeros(0, np.uint64), np.zeros(0, np.uint64), np
 
 
 def payloads_of(values: pa.Array, time_us: int) -> Payloads:
-    """The hashes of a column of values."""
+    """The hashes of a column of values; null is no payload, so two messages without a value are never alike."""
+    values = values.drop_null() if values.null_count else values
     return Payloads(fnv1a64(values), mix64(values), np.full(len(values), time_us, np.int64))
 
 

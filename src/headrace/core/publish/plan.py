@@ -179,8 +179,12 @@ def _new_payloads(
     after_us: int,
 ) -> Payloads:
     """The payloads that will be written; repeated ones are marked in `outcome`."""
-    rows = np.flatnonzero(outcome == WRITTEN)
-    payloads = payloads_of(batch.column("value").take(pa.array(rows)), time_us)
+    values = batch.column("value")
+    considered = outcome == WRITTEN
+    if values.null_count:
+        considered &= np.asarray(values.is_valid())
+    rows = np.flatnonzero(considered)
+    payloads = payloads_of(values.take(pa.array(rows)), time_us)
     repeated = repeats_within(payloads)
     for window in windows:
         repeated |= window.contains(payloads, after_us)

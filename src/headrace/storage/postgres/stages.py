@@ -6,6 +6,7 @@ import hashlib
 
 import pyarrow as pa
 
+from headrace.core.messages import with_present_types
 from headrace.storage.postgres.pool import Connection, ConnectionPool
 
 _EXPIRE = """
@@ -55,7 +56,8 @@ class PostgresStages:
             return connection.cursor(binary=True).execute(query, [topic_id, _digest(stage)]).fetchall()
 
         found = self._connections.read(pieces)
-        return [pa.ipc.open_stream(messages).read_next_batch() for (messages,) in found] or None
+        batches = (pa.ipc.open_stream(messages).read_next_batch() for (messages,) in found)
+        return [with_present_types(batch) for batch in batches] or None
 
     def drop(self, topic_id: int, stage: str) -> bool:
         """Drop a stage; returns whether it existed."""

@@ -19,14 +19,16 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from headrace.core.errors import UnknownFormat
-from headrace.core.messages import PUBLISH_SCHEMA
+from headrace.core.messages import PUBLISH_SCHEMA, has_nulls
 from headrace.core.publish.sources import Source
 from headrace.core.publish.state import Commit, CommitKey, Directory
 
 ALIGNMENT: Final = 64
 MAGIC: Final = b"HRfr"
-# The version that a reader must support: frames that reset sources have a later one.
-VERSION: Final = 2
+# The version that a reader must support: frames have the lowest that will do. 2: resets sources. 3: has null values, or
+# attributes with null values.
+VERSION: Final = 3
+_RESETS_VERSION: Final = 2
 _PLAIN_VERSION: Final = 1
 CONTINUES: Final = 1
 REMEMBERED: Final = 2
@@ -95,7 +97,7 @@ def encode(commit: Commit, topic_id: int, position: int) -> tuple[Header, list[A
     columns = sum(_COLUMN_BITS[name] for name in commit.rows.schema.names)
     flags = (CONTINUES if commit.continues else 0) | (REMEMBERED if len(commit.payloads.first) else 0)
     flags |= RESETS if commit.resets else 0
-    version = VERSION if commit.resets else _PLAIN_VERSION
+    version = _version_of(commit)
     values = (flags, columns, total, commit.number, commit.time_us, commit.round_robin)
     counts = (commit.rows.num_rows, len(entries), len(keys), body.size)
     prefix += bytes(body_position - _HEADER.size - len(prefix))
@@ -106,6 +108,12 @@ def encode(commit: Commit, topic_id: int, position: int) -> tuple[Header, list[A
         checksum = crc32c(part, checksum)
     head = _HEADER.pack(MAGIC, checksum, version, *values, *counts)
     return Header(checksum, version, *values, *counts, body_position), [head + prefix, body, padding]
+
+
+def _version_of(commit: Commit) -> int:
+    if has_nulls(commit.rows):
+        return VERSION
+    return _RESETS_VERSION if commit.resets else _PLAIN_VERSION
 
 
 def _keys_of(commit: Commit) -> bytes:

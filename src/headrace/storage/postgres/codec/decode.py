@@ -33,7 +33,8 @@ FROM {table} WHERE partition = %(partition)s AND "offset" >= %(offset)s AND "off
 ORDER BY "offset"
 """
 _FIRST: Final = f"""
-SELECT count(*), max("offset"), string_agg(value, ''), string_agg(int4send(octet_length(value)), ''),
+SELECT count(*), max("offset"), string_agg(value, ''),
+    string_agg(int4send(coalesce(octet_length(value), {_NULL})), ''),
     string_agg(int8send(time_us), ''), count(key), string_agg(key, ''),
     string_agg(int4send(coalesce(octet_length(key), {_NULL})), ''),
     count(attributes), count(codec), count(producer_id), count(message_group_id), count(created_us), count(seqno)
@@ -41,9 +42,9 @@ FROM (
     SELECT "offset", value, time_us, key, attributes, codec, producer_id, message_group_id, created_us, seqno {_RANGE}
 ) AS kept
 """
-_ATTRIBUTES: Final = """
-SELECT string_agg(part, ''), string_agg(int4send(octet_length(part)), '') FROM (
-    SELECT part FROM {table}, unnest(attributes) WITH ORDINALITY AS parts(part, place)
+_ATTRIBUTES: Final = f"""
+SELECT string_agg(part, ''), string_agg(int4send(coalesce(octet_length(part), {_NULL})), '') FROM (
+    SELECT part FROM {{table}}, unnest(attributes) WITH ORDINALITY AS parts(part, place)
     WHERE partition = %(partition)s AND "offset" >= %(offset)s AND "offset" < %(stop)s ORDER BY "offset", place
 ) AS kept
 """
@@ -63,7 +64,7 @@ def read_columns(
         count, last, values, value_lengths, times, keys, key_bytes, key_lengths, *others = found
         if last != offset + count - 1:
             raise Damaged(f"the table of segment {table.as_string()}", offset, "messages are missing from here on")
-        arrays = {"value": _bytes(values, _int32s(value_lengths), pa.binary())}
+        arrays = {"value": _bytes(values or b"", _int32s(value_lengths), pa.binary())}
         if keys:
             arrays["key"] = _bytes(key_bytes, _int32s(key_lengths), pa.binary())
         present = [name for name, held in zip(_OTHERS, others, strict=True) if held]

@@ -75,7 +75,7 @@ def encode(commit: Commit, bytes_before: Int64s) -> tuple[list[str], Any]:
     front["offset_bytes"] = front["time_bytes"] = front["before_bytes"] = 8
     front["offset"] = np.arange(rows.num_rows) + np.repeat(directory.first_offset - directory.first_row, directory.rows)
     front["time_us"], front["bytes_before"] = commit.time_us, bytes_before
-    front["value_bytes"] = byte_rows(rows.column("value"))[2]
+    front["value_bytes"] = _field_lengths(rows.column("value"))
     parts = [_cells(front), rows.column("value")]
     for name in names:
         parts += _field(rows.column(name))
@@ -89,10 +89,15 @@ def _field(column: pa.Array) -> Sequence[pa.Array]:
         column = _arrays(column)
     if pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type):
         return [_numbers(column)]
+    return [_cells(_field_lengths(column).astype(">i4")), column.cast(pa.binary())]
+
+
+def _field_lengths(column: pa.Array) -> Int64s:
+    """The length before each field; that of null says so."""
     lengths = byte_rows(column)[2]
     if column.null_count:
         lengths = np.where(column.is_null().to_numpy(zero_copy_only=False), _NULL, lengths)
-    return [_cells(lengths.astype(">i4")), column.cast(pa.binary())]
+    return lengths
 
 
 def _numbers(column: pa.Array) -> pa.Array:

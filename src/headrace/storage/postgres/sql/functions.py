@@ -106,17 +106,17 @@ DECLARE
     -- Before the row is locked: who may not publish must not hold up those who may.
     found_key text := headrace_granted(topic);
 BEGIN
-    IF value IS NULL THEN
-        RAISE EXCEPTION 'value is null: every message needs a value; it may be empty';
-    END IF;
-    IF cardinality(attributes) % 2 <> 0 OR array_position(attributes, NULL) IS NOT NULL THEN
-        RAISE EXCEPTION 'attributes must be names and values in turn, none of them null';
+    IF cardinality(attributes) % 2 <> 0 THEN
+        RAISE EXCEPTION 'attributes must be names and values in turn';
     END IF;
     IF cardinality(attributes) > 2000 THEN
         RAISE EXCEPTION 'the message has % attributes: it may have at most 1000', cardinality(attributes) / 2;
     END IF;
     -- Every reader takes names as text.
     FOR i IN 1 .. coalesce(cardinality(attributes), 0) / 2 LOOP
+        IF attributes[2 * i - 1] IS NULL THEN
+            RAISE EXCEPTION 'the name of an attribute is null: only its value may be';
+        END IF;
         PERFORM convert_from(attributes[2 * i - 1], 'UTF8');
     END LOOP;
     SELECT t.*, t.settings::jsonb AS rules INTO head FROM all_topics t
@@ -133,7 +133,7 @@ BEGIN
     IF given IS NOT NULL AND head.rules ->> 'key_hash' = 'murmur2' THEN
         RAISE EXCEPTION 'topic % places keys by murmur2: publish to it through a server', quote_literal(topic);
     END IF;
-    size := octet_length(value) + coalesce(octet_length(key), 0)
+    size := coalesce(octet_length(value), 0) + coalesce(octet_length(key), 0)
         + coalesce((SELECT sum(octet_length(part)) FROM unnest(attributes) AS part), 0);
     IF size > (head.rules ->> 'message_bytes_max')::bigint THEN
         RAISE EXCEPTION 'the message has % bytes: topic % takes at most %',

@@ -27,8 +27,11 @@ from headrace.core.errors import UnknownFormat
 from headrace.storage.postgres.pool import Connection
 from headrace.storage.postgres.sql.functions import FUNCTIONS
 
-# 2: publishing in SQL runs with the rights of the owner and asks for a grant. 3: sources have digests.
-VERSION: Final = 3
+# 2: publishing in SQL runs with the rights of the owner and asks for a grant. 3: sources have digests. 4: values may be
+# null.
+VERSION: Final = 4
+
+_NULL_VALUES_VERSION: Final = 4
 
 # Two numbers, so that other advisory locks do not conflict; the second is the hash of the schema.
 LOCK_SPACE: Final = 0x48454144
@@ -133,7 +136,7 @@ CREATE TABLE {table} (
     "offset" bigint NOT NULL,
     time_us bigint NOT NULL,
     bytes_before bigint NOT NULL,
-    value bytea NOT NULL,
+    value bytea,
     key bytea,
     attributes bytea[],
     codec bytea,
@@ -210,10 +213,19 @@ def make_tables(connection: Connection) -> None:
         if version is None:
             connection.execute(_TABLES)
         connection.execute(_DIGESTS)
+        if version is not None and version < _NULL_VALUES_VERSION:
+            _allow_null_values(connection)
         connection.execute(_GRANTS)
         connection.execute(FUNCTIONS)
         connection.execute("DELETE FROM headrace_postgres")
         connection.execute("INSERT INTO headrace_postgres VALUES (%s)", [VERSION])
+
+
+def _allow_null_values(connection: Connection) -> None:
+    """Let the values of all topics be null; the segments inherit it from their parent."""
+    for (topic_id,) in connection.execute("SELECT topicid FROM all_topics").fetchall():
+        change = sql.SQL("ALTER TABLE IF EXISTS {} ALTER COLUMN value DROP NOT NULL")
+        connection.execute(change.format(table_of(topic_id)))
 
 
 def table_of(topic_id: int, segment: int | None = None) -> sql.Identifier:
