@@ -73,7 +73,9 @@ class Tracing:
 
     # The client
 
-    def start_send(self, topic: str, attributes: Mapping[str, bytes] | None) -> tuple[Span, dict[str, bytes]]:
+    def start_send(
+        self, topic: str, attributes: Mapping[str, bytes | None] | None
+    ) -> tuple[Span, dict[str, bytes | None]]:
         """A span for one message, and its attributes with the context of the span, or with the one it had."""
         parent = self._context(attributes or {})
         span = self._start("send", topic, self._trace.SpanKind.PRODUCER, parent=parent)
@@ -158,7 +160,7 @@ class Tracing:
             yield batch
             self.fetched(topic, batch, started_ns)
 
-    def context_of(self, attributes: Mapping[str, bytes]) -> Context | None:
+    def context_of(self, attributes: Mapping[str, bytes | None]) -> Context | None:
         """The context in the attributes of a message, if it has a valid one."""
         return self._context(attributes)
 
@@ -192,7 +194,7 @@ class Tracing:
         # A provider that does nothing gives spans without a context.
         return {name: carrier[name].encode() for name in (TRACEPARENT,) if name in carrier}
 
-    def _context(self, attributes: Mapping[str, bytes]) -> Context | None:
+    def _context(self, attributes: Mapping[str, bytes | None]) -> Context | None:
         given = attributes.get(TRACEPARENT)
         if not given:
             return None
@@ -246,7 +248,7 @@ def contexts_in(batch: pa.RecordBatch) -> list[bytes]:
         return []
     rows, (keys, items) = np.asarray(attributes.offsets), (attributes.keys, attributes.items)
     keys, items = keys.slice(rows[0], rows[-1] - rows[0]), items.slice(rows[0], rows[-1] - rows[0])
-    found: list[bytes] = pc.unique(items.filter(pc.equal(keys, TRACEPARENT))).to_pylist()
+    found: list[bytes] = pc.unique(items.filter(pc.equal(keys, TRACEPARENT)).drop_null()).to_pylist()
     return found
 
 

@@ -29,7 +29,7 @@ class AsyncProducer(ThreadBridge[Producer]):
         self,
         value: object,
         key: object = None,
-        attributes: Mapping[str, bytes] | None = None,
+        attributes: Mapping[str, bytes | None] | None = None,
         partition: int | None = None,
         created_at: datetime | None = None,
         *,

@@ -15,7 +15,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Message(NamedTuple):
     """One message. Times are microseconds since 1970, and datetimes by property.
 
-    `value` and `key` are bytes, unless the consumer was opened with a serializer.
+    `value` and `key` are bytes, unless the consumer was opened with a serializer; None is null, which is not empty. Of
+    attributes with the same name the last is given: the column of a batch has all of them.
     """
 
     partition: int
@@ -23,7 +24,7 @@ class Message(NamedTuple):
     timestamp_us: int
     value: Any
     key: Any = None
-    attributes: dict[str, bytes] | None = None
+    attributes: dict[str, bytes | None] | None = None
     codec: str | None = None
     created_us: int | None = None
     producer_id: str | None = None

@@ -6,6 +6,8 @@
     "pydantic"  pydantic models, as JSON; consumers name the type. Needs pydantic
     a callable  from an object to bytes in a producer, from bytes to an object in a consumer
 
+None is null on both sides, and is never given to a serializer: a message without a value is one to the consumer, too.
+
 They work on single messages: `send`, and loops over messages. Arrow batches of `poll` and `read` hold bytes. A producer
 also applies them to a column of `send_batch` that does not hold bytes. What a producer cannot serialize is refused
 before it is sent. What a consumer cannot is handled as a value that its codec cannot decode: `on_undecodable` says how.
@@ -133,7 +135,7 @@ class MessageReader:
             # Its value is as it was stored: it could not be decoded, or should not be.
             return message
         try:
-            value = message.value if self.value is None else self.value(message.value)
+            value = message.value if self.value is None or message.value is None else self.value(message.value)
             key = message.key if self.key is None or message.key is None else self.key(message.key)
         except Exception as error:
             # Whatever a callable raises: the message is at fault, and must not stop a reader who asked to go on.

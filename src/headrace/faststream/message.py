@@ -1,6 +1,7 @@
 """Messages of FastStream made of Headrace's, and commands to publish.
 
-Headers are attributes, as text. `content-type` and `correlation_id` are attributes of these names.
+Headers are attributes, as text. `content-type` and `correlation_id` are attributes of these names. None is null: the
+body of a message without a value, or the value of a header.
 """
 
 from __future__ import annotations
@@ -51,21 +52,24 @@ class HeadraceMessage(StreamMessage[Delivery]):
 async def parse_message(delivery: Delivery) -> HeadraceMessage:
     """A message of FastStream."""
     message = delivery.message
-    headers = {name: item.decode(errors="replace") for name, item in (message.attributes or {}).items()}
+    headers = {
+        name: None if item is None else item.decode(errors="replace")
+        for name, item in (message.attributes or {}).items()
+    }
     return HeadraceMessage(
         raw_message=delivery,
         body=message.value,
         headers=headers,
         content_type=headers.get(CONTENT_TYPE),
         correlation_id=headers.get(CORRELATION_ID),
-        reply_to=headers.get(REPLY_TO, ""),
+        reply_to=headers.get(REPLY_TO) or "",
         message_id=f"{delivery.topic}-{message.partition}-{message.offset}",
     )
 
 
 async def decode_body(message: StreamMessage[Any]) -> Any:
     """The body as its content type says."""
-    return decode_message(message)
+    return None if message.body is None else decode_message(message)
 
 
 class HeadracePublishCommand(PublishCommand):

@@ -54,8 +54,10 @@ class TopicProducers(ProducerProto[HeadracePublishCommand]):
 
     async def publish(self, cmd: HeadracePublishCommand) -> Receipt:
         """Publish one message; returns once it is on disk."""
-        value, content_type = await self.codec.encode(cmd.body, self.serializer)
-        attributes = {name: str(item).encode() for name, item in cmd.headers.items()}
+        value, content_type = None, None
+        if cmd.body is not None:
+            value, content_type = await self.codec.encode(cmd.body, self.serializer)
+        attributes = {name: None if item is None else str(item).encode() for name, item in cmd.headers.items()}
         if content_type:
             attributes[CONTENT_TYPE] = content_type.encode()
         if cmd.correlation_id:

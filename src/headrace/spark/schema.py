@@ -32,12 +32,12 @@ from headrace.core.errors import InvalidInput
 
 Metadata = Literal["topics", "groups", "partitions"]
 
-_ATTRIBUTES: Final = MapType(StringType(), BinaryType(), False)
+_ATTRIBUTES: Final = MapType(StringType(), BinaryType())
 _FIELDS: Final = {
     field.name: field
     for field in (
         StructField("key", BinaryType()),
-        StructField("value", BinaryType(), False),
+        StructField("value", BinaryType()),
         StructField("topic", StringType(), False),
         StructField("partition", IntegerType(), False),
         StructField("offset", LongType(), False),

@@ -1,12 +1,13 @@
 """Messages as JSON: what the HTTP server returns, and what the command line prints and reads.
 
-A message has the encoding of its bytes: text, or base64 if they are not valid text or the reader asked for it. Pure.
+A message has the encoding of its bytes: text, or base64 if they are not valid text or the reader asked for it. A null
+value is null, which is not empty. Of attributes with the same name JSON has the last. Pure.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Literal
 
@@ -19,15 +20,15 @@ Encoding = Literal["text", "base64"]
 
 
 class MessageOut(msgspec.Struct, omit_defaults=True, gc=False):
-    """A message. `encoding` is that of `value`, `key` and the values of `attributes`."""
+    """A message. `encoding` is that of `value`, `key` and the values of `attributes`; null is not empty."""
 
     partition: int
     offset: int
     timestamp: datetime
-    value: str
+    value: str | None
     encoding: Encoding = "text"
     key: str | None = None
-    attributes: dict[str, str] | None = None
+    attributes: dict[str, str | None] | None = None
     codec: str | None = None
     created_at: datetime | None = None
     producer_id: str | None = None
@@ -48,24 +49,29 @@ def messages_of(batch: pa.RecordBatch, offset: int, encoding: Encoding) -> Messa
 
 
 def _message(row: dict[str, Any], encoding: Encoding) -> MessageOut:
-    attributes = row["attributes"]
-    items = None if attributes is None else dict(attributes)
+    given = row["value"], row["key"], None if row["attributes"] is None else dict(row["attributes"])
     if encoding == "text":
         try:
-            row["value"] = row["value"].decode()
-            row["key"] = None if row["key"] is None else row["key"].decode()
-            row["attributes"] = None if items is None else {name: item.decode() for name, item in items.items()}
+            row["value"], row["key"], row["attributes"] = _shown(bytes.decode, *given)
             return MessageOut(**row)
         except UnicodeDecodeError:
             pass
-    row["value"] = _encoded(row["value"])
-    row["key"] = None if row["key"] is None else _encoded(row["key"])
-    row["attributes"] = None if items is None else {name: _encoded(item) for name, item in items.items()}
+    row["value"], row["key"], row["attributes"] = _shown(_encoded, *given)
     return MessageOut(**row, encoding="base64")
 
 
-def _encoded(value: bytes | str) -> str:
-    return base64.b64encode(value.encode() if isinstance(value, str) else value).decode()
+def _shown(
+    show: Callable[[bytes], str], value: bytes | None, key: bytes | None, attributes: dict[str, bytes | None] | None
+) -> tuple[str | None, str | None, dict[str, str | None] | None]:
+    """Value, key and attributes as text; null stays null."""
+    items = attributes
+    if attributes is not None:
+        items = {name: None if item is None else show(item) for name, item in attributes.items()}
+    return None if value is None else show(value), None if key is None else show(key), items
+
+
+def _encoded(value: bytes) -> str:
+    return base64.b64encode(value).decode()
 
 
 def table_of(messages: Iterable[MessageOut]) -> pa.Table:
@@ -76,12 +82,13 @@ def table_of(messages: Iterable[MessageOut]) -> pa.Table:
 def _row(message: MessageOut) -> dict[str, Any]:
     row: dict[str, Any] = {name: getattr(message, name) for name in READ_SCHEMA.names}
     row["value"] = _decoded(message.value, message.encoding)
-    if message.key is not None:
-        row["key"] = _decoded(message.key, message.encoding)
+    row["key"] = _decoded(message.key, message.encoding)
     if message.attributes is not None:
         row["attributes"] = [(name, _decoded(item, message.encoding)) for name, item in message.attributes.items()]
     return row
 
 
-def _decoded(text: str, encoding: Encoding) -> bytes:
+def _decoded(text: str | None, encoding: Encoding) -> bytes | None:
+    if text is None:
+        return None
     return base64.b64decode(text) if encoding == "base64" else text.encode()

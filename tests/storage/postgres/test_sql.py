@@ -124,7 +124,10 @@ class TestPublishing:
             ("headrace_publish('nowhere', 'k', 'v')", "topic 'nowhere' does not exist"),
             ("headrace_publish('orders', 'k', repeat('x', 11))", "takes at most 10"),
             ("headrace_publish('orders', NULL, 'v'::bytea, ARRAY['a'::bytea])", "names and values in turn"),
-            ("headrace_publish('orders', NULL, 'v'::bytea, ARRAY[NULL, 'a'::bytea])", "the name of an attribute is null"),
+            (
+                "headrace_publish('orders', NULL, 'v'::bytea, ARRAY[NULL, 'a'::bytea])",
+                "the name of an attribute is null",
+            ),
             ("headrace_publish('orders', NULL, '', array_fill('a'::bytea, ARRAY[2002]))", "1001 attributes"),
             (r"headrace_publish('orders', NULL, '', ARRAY['\xff'::bytea, ''])", "invalid byte sequence"),
             ("headrace_publish('once', 'k', 'v')", "drops repeated payloads"),

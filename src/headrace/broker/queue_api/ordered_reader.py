@@ -48,7 +48,7 @@ _UNKNOWN_US: Final = -1
 class Taken:
     """A delivered message: its value, its codec, and its place in the topic, from 0."""
 
-    value: bytes
+    value: bytes | None
     codec: str | None
     place: int
 
@@ -78,7 +78,7 @@ class _Ahead:
     def __init__(self, offset: int, batch: pa.RecordBatch) -> None:
         self._offset = offset
         self._times_us: list[int] = batch.column("timestamp").view(pa.int64()).to_pylist()
-        self._values: list[bytes] = batch.column("value").to_pylist()
+        self._values: list[bytes | None] = batch.column("value").to_pylist()
         self._codecs: list[str | None] = batch.column("codec").to_pylist()
 
     def has(self, offset: int) -> bool:

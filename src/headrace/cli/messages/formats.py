@@ -1,7 +1,8 @@
 """Messages as lines: by a format with fields, or as JSON.
 
 On a terminal, control characters in a message are escaped, so that no message can move the cursor, change the title or
-type on behalf of the user. Otherwise bytes are printed as they are.
+type on behalf of the user. Otherwise bytes are printed as they are. A null value is printed as `null`, and an attribute
+whose value is null as its name alone; other fields that are null are left empty.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _PART: Final = re.compile(r"\{\{|\}\}|\{([a-z_]*)\}|[{}]")
 _ESCAPES: Final = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
 # All but tab and line feed, including the ISO 6429 controls above 127, which terminals obey too.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_NULL: Final = b"null"
 _ESCAPE: Final = re.compile(r"\\[tnr0\\]")
 
 
@@ -44,7 +46,10 @@ class LineFormat:
     def _column(self, field: str, batch: pa.RecordBatch, topic: str) -> Iterable[bytes]:
         if field == "topic":
             return repeat(topic.encode())
-        return map(self._show, batch.column(field).to_pylist())
+        column = batch.column(field)
+        if field == "value" and column.null_count:
+            return (_NULL if value is None else self._show(value) for value in column.to_pylist())
+        return map(self._show, column.to_pylist())
 
 
 def parse_format(text: str) -> LineFormat:
@@ -96,5 +101,5 @@ def _shown(value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, list):
-        return b",".join(name.encode() + b"=" + item for name, item in value)
+        return b",".join(name.encode() + (b"" if item is None else b"=" + item) for name, item in value)
     return value.isoformat().encode() if hasattr(value, "isoformat") else str(value).encode()

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.messages.lines import split_keys
@@ -34,10 +35,11 @@ class LineParser(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TextParser:
-    """Plain lines: attributes and key before their separators, if there are any."""
+    """Plain lines: attributes and key before their separators, if there are any; one text may stand for null."""
 
     key_separator: bytes | None = None
     attributes_separator: bytes | None = None
+    null_value: bytes | None = None
 
     def columns(self, lines: pa.Array, first: int) -> Columns:
         """The columns of some lines."""
@@ -48,6 +50,10 @@ class TextParser:
             found["attributes"] = pa.array(rows, ATTRIBUTES)
         if self.key_separator is not None:
             found["key"], found["value"] = split_keys(found["value"], self.key_separator)
+        if self.null_value is not None:
+            values = found["value"]
+            is_null = pc.equal(values, pa.scalar(self.null_value, pa.binary()))
+            found["value"] = pc.if_else(is_null, pa.scalar(None, pa.binary()), values)
         return found
 
 
@@ -66,12 +72,12 @@ def _attributes(head: bytes | None, line: int) -> list[tuple[str, bytes]] | None
 
 
 class _JsonMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A message as `consume --json` prints it. A value that is no text is published as its JSON."""
+    """A message as `consume --json` prints it. A value that is neither text nor null is published as its JSON."""
 
     value: Any
     encoding: Encoding = "text"
     key: str | None = None
-    attributes: dict[str, str] | None = None
+    attributes: dict[str, str | None] | None = None
     codec: str | None = None
     created_at: datetime | None = None
     partition: int | None = None
@@ -98,15 +104,14 @@ class JsonParser:
         return {
             field.name: pa.array([row.get(field.name) for row in rows], field.type)
             for field in fields
-            if any(row.get(field.name) is not None for row in rows)
+            if field.name == "value" or any(row.get(field.name) is not None for row in rows)
         }
 
     def _row(self, line: bytes, number: int) -> Mapping[str, Any]:
         try:
             message = _DECODER.decode(line)
             row: dict[str, Any] = {"value": _value(message), "codec": message.codec, "created_at": message.created_at}
-            if message.key is not None:
-                row["key"] = _bytes(message.key, message.encoding)
+            row["key"] = _bytes(message.key, message.encoding)
             if message.attributes is not None:
                 row["attributes"] = [
                     (name, _bytes(item, message.encoding)) for name, item in message.attributes.items()
@@ -124,11 +129,13 @@ class JsonParser:
 _DECODER = msgspec.json.Decoder(_JsonMessage)
 
 
-def _value(message: _JsonMessage) -> bytes:
-    if isinstance(message.value, str):
+def _value(message: _JsonMessage) -> bytes | None:
+    if isinstance(message.value, str | None):
         return _bytes(message.value, message.encoding)
     return msgspec.json.encode(message.value)
 
 
-def _bytes(text: str, encoding: Encoding) -> bytes:
+def _bytes(text: str | None, encoding: Encoding) -> bytes | None:
+    if text is None:
+        return None
     return base64.b64decode(text, validate=True) if encoding == "base64" else text.encode()

@@ -32,7 +32,7 @@ class PendingBatch:
         self.is_taken = False
         self.was_sent = False
         self.bytes = 0 if batch is None else batch.nbytes
-        self.values: list[bytes] = []
+        self.values: list[bytes | None] = []
         self.keys: list[bytes | None] = []
         self._others: dict[str, list[Any]] = {}
 

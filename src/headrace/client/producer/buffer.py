@@ -45,9 +45,9 @@ class SendBuffer:
 
     def add(
         self,
-        value: bytes,
+        value: bytes | None,
         key: bytes | None,
-        attributes: Mapping[str, bytes] | None,
+        attributes: Mapping[str, bytes | None] | None,
         partition: int | None,
         created_us: int | None,
         seqno: int | None,

@@ -75,7 +75,7 @@ class Producer:
         self,
         value: object,
         key: object = None,
-        attributes: Mapping[str, bytes] | None = None,
+        attributes: Mapping[str, bytes | None] | None = None,
         partition: int | None = None,
         created_at: datetime | None = None,
         timeout: float | None = None,
@@ -84,28 +84,30 @@ class Producer:
     ) -> Future[Receipt]:
         """Send one message; its future has the receipt once the message is durable on the broker.
 
-        `value` and `key` are bytes, unless the producer has a serializer for them.
+        `value` and `key` are bytes, unless the producer has a serializer for them. None is null, which is not empty and
+        never serialized: a message without a value says that what its key names is gone (a tombstone).
         A `seqno` is your own number for the message: give one to every message of the producer, or to none. An invalid
         message raises here. If the buffer is full, this waits, and after the timeout raises `Overloaded`; then nothing
         was sent.
         """
         if self._generation != fork.generation:
             fork.check(self._generation, "this producer")
-        if self._serialize is not None:
-            value = self._serialize(value)
-        elif not isinstance(value, bytes):
-            value = _plain("value", value)
+        if value is not None:
+            if self._serialize is not None:
+                value = self._serialize(value)
+            elif not isinstance(value, bytes):
+                value = _plain("value", value)
+            if self._codec != "raw":
+                value = codecs.compress(value, self._codec)
         if key is not None:
             if self._serialize_key is not None:
                 key = self._serialize_key(key)
             elif not isinstance(key, bytes):
                 key = _plain("key", key)
-        if self._codec != "raw":
-            value = codecs.compress(value, self._codec)
-        size = len(value) if key is None else len(value) + len(key)
+        size = (0 if value is None else len(value)) + (0 if key is None else len(key))
         if attributes is not None:
             attributes = _checked_attributes(attributes)
-            size += sum(len(name.encode()) + len(item) for name, item in attributes.items())
+            size += sum(len(name.encode()) + len(item or b"") for name, item in attributes.items())
         if size > self._bytes_max:
             raise MessageTooLarge("message", f"{size} bytes", f"this topic allows at most {self._bytes_max} bytes", 0)
         if partition is not None:
@@ -245,12 +247,12 @@ def _check_seqno(seqno: object) -> None:
         raise InvalidMessage("seqno", repr(seqno)[:100], f"it must be a whole number from 0 to {SEQNO_MAX}", 0)
 
 
-def _checked_attributes(attributes: Mapping[str, bytes]) -> dict[str, bytes]:
+def _checked_attributes(attributes: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
     checked = dict(attributes)
     if len(checked) > ATTRIBUTES_PER_MESSAGE_MAX:
         rule = f"a message may have at most {ATTRIBUTES_PER_MESSAGE_MAX}"
         raise InvalidMessage("attributes", f"{len(checked)} attributes", rule, 0)
     for name, item in checked.items():
-        if not isinstance(name, str) or not isinstance(item, bytes):
-            raise InvalidMessage("attributes", f"{name!r}"[:100], "names must be text and values bytes", 0)
+        if not isinstance(name, str) or not isinstance(item, bytes | None):
+            raise InvalidMessage("attributes", f"{name!r}"[:100], "names must be text and values bytes or None", 0)
     return checked

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from headrace.console.view.text import visible
 
+NULL: Final = "null"
 PREVIEW_CHARACTERS: Final = 240
 # What one value may bring into a page.
 SHOWN_BYTES: Final = 256 << 10
@@ -17,9 +18,9 @@ _HEX_BYTES: Final = 64 << 10
 
 
 def preview(value: bytes | None, characters: int = PREVIEW_CHARACTERS) -> str:
-    """One line of a value for a list; bytes that are no text as hex."""
+    """One line of a value for a list; bytes that are no text as hex, and null by its name."""
     if value is None:
-        return ""
+        return NULL
     # A character has at most four bytes.
     head = value[: 4 * characters]
     text = as_text(head, is_cut=len(value) > len(head))
@@ -50,8 +51,10 @@ def as_json(value: bytes) -> Any | None:
         return None
 
 
-def forms(value: bytes) -> dict[str, str]:
-    """The ways to show a value, the best first: JSON, Text, Hex."""
+def forms(value: bytes | None) -> dict[str, str]:
+    """The ways to show a value, the best first: JSON, Text, Hex; null has one of its own."""
+    if value is None:
+        return {"Null": NULL}
     shown: dict[str, str] = {}
     decoded = as_json(value)
     if decoded is not None:

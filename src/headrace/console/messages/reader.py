@@ -155,7 +155,7 @@ def _held(messages: list[Message]) -> list[Message]:
     """The first messages, as many as a page may hold."""
     total = 0
     for index, message in enumerate(messages):
-        total += len(message.value)
+        total += len(message.value or b"")
         if total > HELD_BYTES_MAX:
             return messages[: max(1, index)]
     return messages

@@ -93,7 +93,7 @@ class Search:
             if self.found_bytes >= FOUND_BYTES_MAX:
                 return
             self.found.append(message)
-            self.found_bytes += len(message.value)
+            self.found_bytes += len(message.value or b"")
 
 
 def _is_enough(waiting: list[pa.RecordBatch]) -> bool:
@@ -108,7 +108,7 @@ def _matching(topic: str, condition: Condition, batch: pa.RecordBatch) -> list[M
         chosen = decoded.filter(matches(condition, decoded))
         for message in messages_of(chosen.slice(0, FOUND_MAX)):
             found.append(message)
-            found_bytes += len(message.value)
+            found_bytes += len(message.value or b"")
             # A batch that is small as stored may be thousands of times larger once it is decompressed.
             if len(found) >= FOUND_MAX or found_bytes >= FOUND_BYTES_MAX:
                 return found

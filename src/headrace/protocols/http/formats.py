@@ -45,12 +45,13 @@ def _documented(**schema: Any) -> msgspec.Meta:
 class MessageIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A message to publish. `value`, `key` and the values of `attributes` are in the encoding of the request.
 
-    A value that is an object or a list is stored as JSON, with the attribute `content-type: application/json`.
+    A value that is an object or a list is stored as JSON, with the attribute `content-type: application/json`. A value
+    of null is null, which is not empty: it says that what the key names is gone (a tombstone).
     """
 
-    value: str | dict[str, msgspec.Raw] | list[msgspec.Raw]
+    value: str | dict[str, msgspec.Raw] | list[msgspec.Raw] | None
     key: str | None = None
-    attributes: dict[str, str] | None = None
+    attributes: dict[str, str | None] | None = None
     codec: Annotated[str, _documented(enum=list(CODECS))] | None = None
     created_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     producer_id: Annotated[str, _documented(maxLength=ID_CHARACTERS_MAX)] | None = None
@@ -132,7 +133,7 @@ _MESSAGE: Final = msgspec.json.Decoder(MessageIn)
 def batch_of_json(messages: Sequence[MessageIn], encoding: Encoding, first_row: int = 0) -> pa.RecordBatch:
     """Messages as a batch, of which the first is that row of its body; columns that no message has are left out."""
     columns: dict[str, pa.Array] = {}
-    documents = [row for row, message in enumerate(messages) if not isinstance(message.value, str)]
+    documents = [row for row, message in enumerate(messages) if isinstance(message.value, dict | list)]
     for field in PUBLISH_SCHEMA:
         values: list[Any] = [getattr(message, field.name) for message in messages]
         is_typed = field.name == "attributes" and documents
@@ -178,7 +179,9 @@ def _decoded(value: Any, field: str, row: int) -> Any:
         return value
     try:
         if isinstance(value, dict):
-            return {name: base64.b64decode(item, validate=True) for name, item in value.items()}
+            return {
+                name: None if item is None else base64.b64decode(item, validate=True) for name, item in value.items()
+            }
         return None if value is None else base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidMessage(field, repr(value)[:100], f"it is not base64: {error}", row) from None

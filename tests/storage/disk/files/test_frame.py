@@ -193,4 +193,8 @@ def test_a_frame_of_a_newer_version_is_refused_by_name(sample: bytes) -> None:
     struct.pack_into("<I", data, 4, crc32c(bytes(data[8:]), crc32c(struct.pack("<QQ", 3, 0))))
     with pytest.raises(UnknownFormat) as caught:
         frame.read_intact(memoryview(data), 0, 3, "some.log")
-    assert (caught.value.file, caught.value.version, caught.value.known) == ("some.log", frame.VERSION + 1, frame.VERSION)
+    assert (caught.value.file, caught.value.version, caught.value.known) == (
+        "some.log",
+        frame.VERSION + 1,
+        frame.VERSION,
+    )

@@ -65,6 +65,10 @@ def produce(
         str | None,
         typer.Option(help="Separator after the attributes of a line, NAME=VALUE,NAME=VALUE.", metavar="TEXT"),
     ] = None,
+    null_value: Annotated[
+        str | None,
+        typer.Option(help="Publish a null value for a line whose value is this text.", metavar="TEXT"),
+    ] = None,
     delimiter: Annotated[
         str,
         typer.Option(
@@ -116,7 +120,11 @@ def produce(
         raise Failure(Exit.USAGE, "--resume needs --producer-id: give the id that wrote the lines to skip")
     if resume is not None and not 0 < len(resume) <= ID_CHARACTERS_MAX:
         raise Failure(Exit.USAGE, f"--resume must have 1 to {ID_CHARACTERS_MAX} characters")
-    separators = {"--key-separator": key_separator, "--attributes-separator": attributes_separator}
+    separators = {
+        "--key-separator": key_separator,
+        "--attributes-separator": attributes_separator,
+        "--null-value": null_value,
+    }
     for option, text in separators.items():
         if text is not None and (is_json or whole):
             raise Failure(Exit.USAGE, f"{option} cannot be combined with {'JSON input' if is_json else '--whole'}")

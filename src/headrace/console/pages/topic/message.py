@@ -37,7 +37,7 @@ def show(topic: str, message: Message) -> None:
             )
             ui.button(
                 icon="download",
-                on_click=lambda: ui.download.content(message.value, f"{message.partition}-{message.offset}.bin"),
+                on_click=lambda: ui.download.content(message.value or b"", f"{message.partition}-{message.offset}.bin"),
             ).props('flat dense round color=secondary aria-label="Download the value"')
             ui.button(icon="close", on_click=dialog.close).props("flat dense round color=secondary aria-label=Close")
         source = None
@@ -50,7 +50,7 @@ def show(topic: str, message: Message) -> None:
                 "Created": None if message.created_us is None else lambda: parts.moment(message.created_us),
                 "Key": preview(message.key, 2_000) if message.key is not None else "none",
                 "Source": source,
-                "Size": text.size(len(message.value)),
+                "Size": "null" if message.value is None else text.size(len(message.value)),
                 "Codec": None
                 if message.codec is None
                 else f"{message.codec}: it cannot be decoded and is shown as stored",
@@ -64,7 +64,7 @@ def show(topic: str, message: Message) -> None:
     dialog.open()
 
 
-def _show_value(value: bytes) -> None:
+def _show_value(value: bytes | None) -> None:
     shown = forms(value)
     names = list(shown)
     with ui.element("div").classes("hr-bar"):

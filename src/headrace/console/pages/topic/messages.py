@@ -54,7 +54,7 @@ def row_of(message: Message) -> Row:
         "time": text.iso(message.timestamp_us),
         "partition": str(message.partition),
         "offset": f"{message.offset:,}",
-        "message_key": preview(message.key, _KEY_CHARACTERS),
+        "message_key": "" if message.key is None else preview(message.key, _KEY_CHARACTERS),
         "value": preview(message.value),
     }
 

@@ -185,7 +185,7 @@ async def consume(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
         why = f"nothing to read in topic {topic!r} for this consumer"
         return ASGIResponse(body=_failed(why), status_code=500)
     # A compressed value may be large when decompressed.
-    size = len(message.value) if message.codec is None else LOOP_BYTES_MAX + 1
+    size = len(message.value or b"") if message.codec is None else LOOP_BYTES_MAX + 1
     return await off_loop(size, _consumed, message)
 
 
@@ -282,9 +282,11 @@ async def client_size(request: Request[Any, Any, Any], bridge: NamedDependency[B
 # Answers
 
 
-def _text(message: Taken) -> str:
-    """The value of a message as text; other clients may publish bytes, also compressed."""
+def _text(message: Taken) -> str | None:
+    """The value of a message as text; other clients may publish bytes, also compressed, and null, which stays null."""
     value = message.value
+    if value is None:
+        return None
     if message.codec is not None:
         try:
             value = codecs.decode(pa.array([value], pa.binary()), pa.array([message.codec]))[0].as_py()

@@ -129,9 +129,6 @@ def _read_columns(batches: Sequence[_Checked]) -> pa.RecordBatch:
     header_count, position = read_varints(data, _inside(value_end, ends))
     if not np.array_equal(offset_delta, np.concatenate([np.arange(each.header.count) for each in batches])):
         raise BadRecords("the offset deltas of the records do not count from 0")
-    if (value_length < 0).any():
-        row = int(np.argmax(value_length < 0))
-        raise BadRecords(f"record {row} has a null value, which is not supported yet: send an empty one")
     columns = _taken(data, [(key_start, key_end, key_length), (value_start, value_end, value_length)])
     named = {"value": columns[1]}
     if (key_length >= 0).any():
@@ -249,18 +246,18 @@ def _headers(data: Bytes, counts: Int64s, position: Int64s, ends: Int64s) -> tup
         raise BadRecords(f"record {row} has {counts[row]} headers: at most {ATTRIBUTES_PER_MESSAGE_MAX} are accepted")
     position = position.copy()
     bounds = np.concatenate([[0], np.cumsum(counts)])
-    name_start, name_end, start, end = (np.zeros(int(bounds[-1]), np.int64) for _ in range(4))
+    name_start, name_end, start, end, lengths = (np.zeros(int(bounds[-1]), np.int64) for _ in range(5))
     for number in range(int(counts.max())):
         rows = np.flatnonzero(counts > number)
         places, stop = bounds[rows] + number, ends[rows]
         length, first = read_varints(data, _inside(position[rows], stop))
-        _check_present(length, rows, "name")
+        if (length < 0).any():
+            raise BadRecords(f"record {int(rows[np.argmax(length < 0)])} has a header without a name")
         name_start[places], name_end[places] = first, _end(first, length, stop)
         length, first = read_varints(data, _inside(name_end[places], stop))
-        _check_present(length, rows, "value")
-        start[places], end[places] = first, _end(first, length, stop)
+        start[places], end[places], lengths[places] = first, _end(first, length, stop), length
         position[rows] = end[places]
-    names, values = _taken(data, [(name_start, name_end, name_start), (start, end, start)])
+    names, values = _taken(data, [(name_start, name_end, name_start), (start, end, lengths)])
     try:
         names = names.cast(pa.string())
     except pa.ArrowInvalid:
@@ -268,12 +265,6 @@ def _headers(data: Bytes, counts: Int64s, position: Int64s, ends: Int64s) -> tup
     nothing = pa.array(counts == 0) if (counts == 0).any() else None
     offsets = pa.array(bounds, pa.int32())
     return pa.MapArray.from_arrays(offsets, names, values, type=ATTRIBUTES, mask=nothing), position
-
-
-def _check_present(length: Int64s, rows: Int64s, what: str) -> None:
-    if (length < 0).any():
-        row = int(rows[np.argmax(length < 0)])
-        raise BadRecords(f"record {row} has a header with a null {what}, which is not supported yet: leave it out")
 
 
 def _times(headers: Sequence[BatchHeader], delta: Int64s) -> pa.Array | None:

@@ -67,7 +67,9 @@ def _marks(frame: DataFrame, asked: Deduplicate) -> dict[str, Column]:
     free = F.lit(False)
     if asked.by == "payload":
         value = _column(frame, f"{place}value", "deduplicate.by")
-        first, second = fnv1a64(value), F.xxhash64(value)
+        # As in a topic, null is no payload.
+        free = value.isNull()
+        first, second = F.coalesce(fnv1a64(value), F.lit(0).cast("long")), F.xxhash64(value)
     else:
         names = _names_of(asked.by, place)
         columns = [_column(frame, name, "deduplicate.by") for name in names]

@@ -109,6 +109,7 @@ def _judged_value(raw: DataFrame, schema: StructType, may_be_raw: bool) -> DataF
     reason = _undecodable() if may_be_raw else F.when(F.lit(False), "")
     if is_bytes:
         reason = reason.when(~F.is_valid_utf8(value), "the value is not valid UTF-8")
+    reason = reason.when(value.isNull(), "the value is null")
     fields = F.col(_PARSED)
     reason = reason.when(
         fields.isNull() | fields[CORRUPT].isNotNull(), "the value is not a JSON object that matches the schema"
