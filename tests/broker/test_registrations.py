@@ -34,7 +34,7 @@ def read(broker: Broker, topic: str, consumer: int) -> list[bytes]:
     """All messages that are left for a consumer."""
     messages = []
     while (taken := broker.registrations.consume(topic, consumer)) is not None:
-        messages.append(taken.value)
+        messages.append(taken.value or b"")
     return messages
 
 
@@ -195,7 +195,7 @@ def test_all_consumers_read_all_partitions_in_the_order_of_commits(site: Site, s
             consumer = chance.choice(sorted(seen))
             taken = broker.registrations.consume("orders", consumer)
             if taken is not None:
-                seen[consumer].append(taken.value)
+                seen[consumer].append(taken.value or b"")
             assert broker.registrations.size("orders", consumer) == len(written) - len(seen[consumer])
     for consumer, messages in seen.items():
         assert messages + read(broker, "orders", consumer) == written

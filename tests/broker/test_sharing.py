@@ -364,7 +364,7 @@ def test_two_servers_that_read_for_one_consumer_of_the_queue_api_give_each_messa
     def read(broker: Broker) -> list[bytes]:
         got = []
         while (taken := broker.registrations.consume("orders", consumer)) is not None:
-            got.append(taken.value)
+            got.append(taken.value or b"")
         return got
 
     parts = together([lambda broker=broker: read(broker) for broker in (*two, *two)])  # type: ignore[misc]

@@ -352,7 +352,7 @@ def has_nulls(batch: pa.RecordBatch) -> bool:
     if batch.column("value").null_count:
         return True
     place = batch.schema.get_field_index("attributes")
-    return place >= 0 and _map_items(batch.column(place)).null_count > 0
+    return place >= 0 and bool(_map_items(batch.column(place)).null_count)
 
 
 def _check_attribute_counts(counts: Int64s) -> None:

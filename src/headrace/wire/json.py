@@ -64,7 +64,7 @@ def _shown(
     show: Callable[[bytes], str], value: bytes | None, key: bytes | None, attributes: dict[str, bytes | None] | None
 ) -> tuple[str | None, str | None, dict[str, str | None] | None]:
     """Value, key and attributes as text; null stays null."""
-    items = attributes
+    items = None
     if attributes is not None:
         items = {name: None if item is None else show(item) for name, item in attributes.items()}
     return None if value is None else show(value), None if key is None else show(key), items

@@ -20,14 +20,14 @@ from tests.protocols.kafka.records.by_hand import record as records_by_hand
 BYTES_MAX = 1 << 24
 NOW_MS = 1_790_000_000_000
 
-Record = tuple[int, bytes | None, bytes, list[tuple[str, bytes]]]
+Record = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 records = st.lists(
     st.tuples(
         st.integers(0, NOW_MS * 2),
         st.none() | st.binary(max_size=40),
-        st.binary(max_size=300),
-        st.lists(st.tuples(st.text(max_size=10), st.binary(max_size=80)), max_size=3),
+        st.none() | st.binary(max_size=300),
+        st.lists(st.tuples(st.text(max_size=10), st.none() | st.binary(max_size=80)), max_size=3),
     ),
     min_size=1,
     max_size=90,

@@ -30,7 +30,7 @@ With --resume NAME, lines already written under this id and NAME are skipped: af
 Use a different NAME for each file. If no line was new, the exit code is 6.
 
 With --json, lines are messages as `consume --json` prints them: {"value": "…", "key": "…", "attributes": {…}}. A value
-that is an object is published as its JSON. Offsets, times and producer ids of the messages read are not copied.
+that is an object is published as its JSON, and null as null, which is not an empty value. Offsets, times and producer ids of the messages read are not copied.
 
 Examples:
 
@@ -41,6 +41,8 @@ Examples:
   headrace produce orders --producer-id till-7 --resume monday monday.txt
 
   headrace produce orders --attributes-separator '\\t' --key-separator '\\t' < attributes-key-value.tsv
+
+  headrace produce users --key-separator : --null-value gone < users.txt
 
   headrace produce images --whole --attribute kind=photo *.jpg
 
@@ -167,8 +169,8 @@ def _attribute(text: str) -> tuple[str, bytes]:
 
 
 def _separator(option: str, text: str) -> bytes:
-    r"""A separator as bytes; escapes such as \t and \0 are allowed."""
-    if not text:
+    r"""A separator, or what stands for null, as bytes; escapes such as \t and \0 are allowed."""
+    if not text and option != "--null-value":
         raise Failure(Exit.USAGE, f"{option} is empty: it must have at least one character")
     if "\\" not in text:
         return text.encode()
