@@ -18,7 +18,7 @@ from headrace.console.messages.download import FORMATS, encode
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (None, ""),
+        (None, "null"),
         (b"", ""),
         (b"one\n two", "one two"),
         (b"\x1b[31mred", r"\x1b[31mred"),

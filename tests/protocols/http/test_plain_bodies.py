@@ -48,7 +48,7 @@ def test_objects_beside_base64(client: httpx.Client) -> None:
     assert dict(table["attributes"][0].as_py()) == {"content-type": b"application/json", "kind": b"sale"}
 
 
-@pytest.mark.parametrize("value", [b"1", b"true", b"null", b'{"a": }', b'{"a": "\xff"}', b'"\xff"'])
+@pytest.mark.parametrize("value", [b"1", b"true", b'{"a": }', b'{"a": "\xff"}', b'"\xff"'])
 def test_other_values_are_refused(client: httpx.Client, value: bytes) -> None:
     body = b'{"messages": [{"value": %b}]}' % value
     path = path_of("topics", new_topic(client), "messages")
