@@ -30,7 +30,8 @@ With --resume NAME, lines already written under this id and NAME are skipped: af
 Use a different NAME for each file. If no line was new, the exit code is 6.
 
 With --json, lines are messages as `consume --json` prints them: {"value": "…", "key": "…", "attributes": {…}}. A value
-that is an object is published as its JSON, and null as null, which is not an empty value. Offsets, times and producer ids of the messages read are not copied.
+that is an object is published as its JSON, and null as null, which is not an empty value. Offsets, times and producer
+ids of the messages read are not copied.
 
 Examples:
 
