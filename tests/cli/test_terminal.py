@@ -12,7 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.cli.processes import PATIENCE_SECONDS, Server, environment, zygote
+from tests.cli.processes import PATIENCE_SECONDS, Server, environment
+from tests.zygote import zygote
 
 
 class Terminal:

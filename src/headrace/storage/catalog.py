@@ -75,8 +75,8 @@ from headrace.storage.tables import (
     all_queue_consumers,
     all_tokens,
     all_topics,
+    creation_statements,
     headrace_catalog,
-    metadata,
 )
 
 
@@ -153,7 +153,10 @@ class Catalog:
         self._do(self._make_tables if make_tables else self._check_tables)
 
     def _make_tables(self, connection: Connection) -> None:
-        metadata.create_all(connection)
+        existing = set(inspect(connection).get_table_names())
+        for name, statement in creation_statements(self._is_postgres).items():
+            if name not in existing:
+                connection.exec_driver_sql(statement)
         version = connection.execute(select(headrace_catalog.c.version)).scalar()
         if version is None:
             connection.execute(insert(headrace_catalog).values(version=VERSION))

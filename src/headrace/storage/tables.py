@@ -6,6 +6,7 @@ heap-only (HOT), and old versions are removed without a vacuum.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -21,6 +22,8 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
 )
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.schema import CreateTable
 
 # 2: tokens have an end and a last use.
 VERSION: Final = 2
@@ -149,3 +152,14 @@ all_servers = Table(
 
 # Columns that tables of an earlier version lack; each may be null or has a default.
 ADDED_COLUMNS: Final = (all_groups.c.seek_generation, all_tokens.c.expires_us, all_tokens.c.used_us)
+
+
+@cache
+def creation_statements(is_postgres: bool) -> dict[str, str]:
+    """The statement that creates each table, in an order in which they can be executed.
+
+    Compiled once per process: `create_all` compiles each of them again, and asks for each table, at every opening.
+    """
+    make_dialect: Any = postgresql.dialect if is_postgres else sqlite.dialect
+    dialect = make_dialect()
+    return {table.name: str(CreateTable(table).compile(dialect=dialect)) for table in metadata.sorted_tables}

@@ -15,6 +15,7 @@ import threading
 import uuid
 from collections.abc import Mapping
 from importlib.metadata import version
+from typing import Final
 
 from headrace.broker.clock import Clock
 from headrace.core.errors import HeadraceError
@@ -22,6 +23,8 @@ from headrace.core.reports.descriptions import ServerDescription
 from headrace.storage.interface import Store
 
 logger = logging.getLogger(__name__)
+
+_VERSION: Final = version("headrace")
 
 
 class Servers:
@@ -32,7 +35,7 @@ class Servers:
         self._clock = clock
         self._lock = threading.Lock()
         self.id = uuid.uuid4().hex[:12]
-        self._version = version("headrace")
+        self._version = _VERSION
         self._started_us = clock.now_us()
         self._addresses: dict[str, str] = {}
 
