@@ -1,6 +1,8 @@
 """The real `headrace serve` in a process of its own: the one way for tests to have a server that they can kill.
 
-It can be killed or stopped, and started again at the same ports on the same store.
+It can be killed or stopped, and started again at the same ports on the same store. It is forked from a process that has
+everything imported, which takes a fifth of the time. With variables of the environment it is a program of its own: some
+of them count before Python runs.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.ports import ReservedPort
+from tests.zygote import Forked, zygote
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_SECONDS = 60.0
@@ -27,7 +30,7 @@ class ServerProcess:
         self._variables = dict(variables or {})
         self._reserved = ReservedPort(), ReservedPort()
         self.port, self.flight_port = (reserved.number for reserved in self._reserved)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Forked | subprocess.Popen[bytes] | None = None
         self.start()
 
     @property
@@ -41,12 +44,20 @@ class ServerProcess:
 
     def start(self) -> None:
         """Start, and wait until it answers."""
-        command = [sys.executable, "-m", "headrace", "serve", "--store", self.store, "--log-level", "warning"]
+        command = ["serve", "--store", self.store, "--log-level", "warning"]
         command += ["--http", f"127.0.0.1:{self.port}", "--flight", f"127.0.0.1:{self.flight_port}", *self._arguments]
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=kept | self._variables)
-        assert self._process.stdout is not None
-        assert b"ready" in self._process.stdout.readline(), f"the server ended with {self._process.wait()}"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+        source, sink = os.pipe()
+        if self._variables:
+            program = [sys.executable, "-m", "headrace", *command]
+            self._process = subprocess.Popen(program, stdout=sink, cwd=ROOT, env=environment | self._variables)
+        else:
+            with open(os.devnull, "rb") as nothing:
+                self._process = zygote().start(command, environment, [nothing.fileno(), sink, 2], ROOT)
+        os.close(sink)
+        # Open until the server ends: it may print more.
+        self._output = open(source, "rb")  # noqa: SIM115
+        assert b"ready" in self._output.readline(), f"the server ended with {self._process.wait(PATIENCE_SECONDS)}"
 
     def kill(self) -> None:
         """End it at once, as a crash does."""
@@ -70,9 +81,9 @@ class ServerProcess:
 
     def _end(self, number: signal.Signals, expected: int) -> None:
         process = self._process
-        assert process is not None and process.stdout is not None, "the server runs"
+        assert process is not None, "the server runs"
         self._process = None
         process.send_signal(number)
         code = process.wait(PATIENCE_SECONDS)
-        process.stdout.close()
+        self._output.close()
         assert code == expected, f"the server ended with {code}"

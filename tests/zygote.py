@@ -1,11 +1,12 @@
 """Processes that are quick to start: one that has everything imported, and becomes a command by forking.
 
-`python -m tests.cli.zygote SOCKET` answers each connection with a process of its own: it takes the arguments, the
+`python -m tests.zygote SOCKET` answers each connection with a process of its own: it takes the arguments, the
 environment and the three standard files of the caller, runs the command on them, and says its exit code.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
@@ -15,7 +16,9 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from headrace.cli import main
@@ -28,16 +31,18 @@ class Zygote:
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
-        command = [sys.executable, "-W", "error", "-m", "tests.cli.zygote", self._path]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+        command = [sys.executable, "-W", "error", "-m", "tests.zygote", self._path]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1])
         assert self._process.stdout is not None
         self._process.stdout.readline()
 
-    def start(self, arguments: list[str], environment: dict[str, str], files: list[int]) -> Forked:
-        """Start a command on these files: input, output and errors."""
+    def start(
+        self, arguments: list[str], environment: dict[str, str], files: list[int], directory: Path | None = None
+    ) -> Forked:
+        """Start a command on these files: input, output and errors; in a directory, or in that of this process."""
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(self._path)
-        message = json.dumps([arguments, environment, os.getcwd()]).encode()
+        message = json.dumps([arguments, environment, str(directory or Path.cwd())]).encode()
         socket.send_fds(connection, [message], files)
         return Forked(connection)
 
@@ -81,6 +86,16 @@ class Forked:
         return self.returncode
 
 
+@cache
+def zygote() -> Zygote:
+    """One for all tests of this process."""
+    directory = TemporaryDirectory(prefix="headrace-zygote-")
+    made = Zygote(Path(directory.name) / "socket")
+    atexit.register(directory.cleanup)
+    atexit.register(made.close)
+    return made
+
+
 def serve(path: str) -> None:
     """Become whatever is asked for."""
     # Imported by the commands themselves only when they are needed.
@@ -89,6 +104,7 @@ def serve(path: str) -> None:
     import headrace.cli.messages.production
     import headrace.cli.server.process
     import headrace.load.run
+    import headrace.protocols.kafka.server
     import headrace.storage.disk.doctor.doctor  # noqa: F401
 
     listener = socket.socket(socket.AF_UNIX)

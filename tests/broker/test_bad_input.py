@@ -1,9 +1,12 @@
-"""Bad input to every public method: an error of the core tree that names field, value and rule, and nothing happens."""
+"""Bad input to every public method: an error of the core tree that names field, value and rule, and nothing happens.
+
+Each case by itself on a memory store; the durable engines meet all of them on one store.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +18,7 @@ from headrace.core.limits import PARTITIONS_MAX
 from headrace.core.publish.state import CommitKey
 from headrace.core.reports.descriptions import Staged
 from tests.broker.messages import batch, content, statuses
+from tests.broker.sites import Site
 
 Call = Callable[[Broker], object]
 
@@ -176,10 +180,14 @@ GROUPS: list[tuple[str, Call]] = [
 ]
 
 
-def refuse(broker: Broker, field: str, call: Call) -> None:
-    """The call is refused by name, leaves no trace, and the broker works on."""
-    broker.create_topic("orders", partitions=2)
-    broker.register_group("orders", "known")
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker.open("memory:") as opened:
+        yield opened
+
+
+def check_refused(broker: Broker, field: str, call: Call) -> None:
+    """The call is refused by name and leaves no trace."""
     topic, group = broker.describe_topic("orders"), broker.describe_group("orders", "known")
     with pytest.raises(InvalidInput) as caught:
         call(broker)
@@ -193,6 +201,14 @@ def refuse(broker: Broker, field: str, call: Call) -> None:
     assert broker.list_topics() == ["orders"]
     assert broker.describe_topic("orders") == topic
     assert broker.describe_group("orders", "known") == group
+
+
+def refuse(broker: Broker, *cases: tuple[str, Call]) -> None:
+    """Calls are refused, and the broker works on."""
+    broker.create_topic("orders", partitions=2)
+    broker.register_group("orders", "known")
+    for field, call in cases:
+        check_refused(broker, field, call)
     assert statuses(broker.publish("orders", batch(b"good", producer_id="p", seqno=0))) == ["written"]
     assert content(broker, "orders") == {0: [b"good"], 1: []}
 
@@ -229,27 +245,31 @@ def test_a_bad_name_of_a_topic_is_refused_everywhere(broker: Broker, field: str,
 
 @pytest.mark.parametrize(("field", "call"), TOPICS)
 def test_a_bad_topic_is_refused(broker: Broker, field: str, call: Call) -> None:
-    refuse(broker, field, call)
+    refuse(broker, (field, call))
 
 
 @pytest.mark.parametrize(("field", "call"), BATCHES)
 def test_a_bad_batch_is_refused(broker: Broker, field: str, call: Call) -> None:
-    refuse(broker, field, call)
+    refuse(broker, (field, call))
 
 
 @pytest.mark.parametrize(("field", "call"), PUBLISHING)
 def test_a_bad_way_to_publish_is_refused(broker: Broker, field: str, call: Call) -> None:
-    refuse(broker, field, call)
+    refuse(broker, (field, call))
 
 
 @pytest.mark.parametrize(("field", "call"), READING)
 def test_a_bad_way_to_read_is_refused(broker: Broker, field: str, call: Call) -> None:
-    refuse(broker, field, call)
+    refuse(broker, (field, call))
 
 
 @pytest.mark.parametrize(("field", "call"), GROUPS)
 def test_a_bad_group_or_member_is_refused(broker: Broker, field: str, call: Call) -> None:
-    refuse(broker, field, call)
+    refuse(broker, (field, call))
+
+
+def test_durable_engines_refuse_all_of_it(durable_site: Site) -> None:
+    refuse(durable_site.open(), *TOPICS, *BATCHES, *PUBLISHING, *READING, *GROUPS)
 
 
 @pytest.mark.parametrize(

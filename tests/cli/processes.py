@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import signal
@@ -11,15 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryFile
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
-from tests.cli.zygote import Forked, Zygote
+from tests.zygote import Forked, zygote
 
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 ROOT = Path(__file__).parents[2]
@@ -64,16 +62,6 @@ def environment(**more: str) -> dict[str, str]:
     """The environment without any setting of Headrace but those given."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     return kept | {"PYTHONWARNINGS": "error", "XDG_CONFIG_HOME": "/nonexistent"} | more
-
-
-@cache
-def zygote() -> Zygote:
-    """One for all tests."""
-    directory = TemporaryDirectory(prefix="headrace-zygote-")
-    made = Zygote(Path(directory.name) / "socket")
-    atexit.register(directory.cleanup)
-    atexit.register(made.close)
-    return made
 
 
 def headrace(*arguments: str, stdin: str | bytes = b"", **variables: str) -> Result:

@@ -1,4 +1,8 @@
-"""Every test with `client` runs three times: on a broker in this process, over Flight, and so on a database."""
+"""Every test with `client` runs on a broker in this process and over Flight.
+
+A module whose tests depend on how a shared store keeps topics, groups and sources has `ON_POSTGRES = True`: its tests
+run over Flight on a database too.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,14 @@ from headrace.protocols.flight.server import FlightServer
 from headrace.testing import EmbeddedTransport
 
 
-@pytest.fixture(params=["embedded", "flight", "postgres"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    chosen = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    if "way" in metafunc.fixturenames and "way" not in chosen:
+        shared = ["postgres"] if getattr(metafunc.module, "ON_POSTGRES", False) else []
+        metafunc.parametrize("way", ["embedded", "flight", *shared], indirect=True)
+
+
+@pytest.fixture
 def way(request: pytest.FixtureRequest) -> str:
     """How a client comes to its messages."""
     return str(request.param)

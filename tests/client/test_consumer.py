@@ -14,6 +14,8 @@ from headrace.client import Client, Consumer
 from headrace.core.errors import Closed, InvalidInput, TopicDeleted, TopicNotFound, Undecodable
 from tests.broker.background import PATIENCE_SECONDS, eventually
 
+ON_POSTGRES = True
+
 
 def fill(client: Client, topic: str, count: int, first: int = 0) -> None:
     with client.producer(topic) as producer:

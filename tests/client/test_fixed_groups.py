@@ -10,6 +10,8 @@ from headrace.client import Client, Consumer
 from headrace.core.errors import GroupNotFound, GroupSizeConflict, InvalidInput
 from tests.broker.background import eventually
 
+ON_POSTGRES = True
+
 
 def send(client: Client, numbers: range) -> None:
     with client.producer("orders") as producer:

@@ -11,6 +11,8 @@ from headrace.broker import Broker
 from headrace.client import Client, Consumer
 from tests.broker.background import PATIENCE_SECONDS, eventually
 
+ON_POSTGRES = True
+
 TOPIC, GROUP = "orders", "billing"
 
 

@@ -6,6 +6,8 @@ import time
 
 from headrace.client import Client, Consumer
 
+ON_POSTGRES = True
+
 PATIENCE_SECONDS = 60.0
 
 

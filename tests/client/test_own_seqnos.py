@@ -18,6 +18,8 @@ from headrace.core.errors import InvalidInput, InvalidMessage
 from tests.broker.sites import DURABLE_ENGINES
 from tests.server_process import PATIENCE_SECONDS, ROOT, ServerProcess
 
+ON_POSTGRES = True
+
 
 def rows_of(client: Client, topic: str) -> list[tuple[int, bytes]]:
     rows = client.read(topic, 0, 0, 100_000).to_pylist()

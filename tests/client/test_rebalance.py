@@ -15,6 +15,8 @@ from headrace.testing import EmbeddedTransport
 from headrace.wire.operations import DescribeGroup, Operation
 from tests.broker.background import PATIENCE_SECONDS, eventually
 
+ON_POSTGRES = True
+
 
 class FailsOnce(EmbeddedTransport):
     """Fails the next look at a group."""

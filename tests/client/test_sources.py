@@ -14,6 +14,8 @@ from headrace.core.reports.descriptions import SourceDescription
 from headrace.core.rights import Caller, check_grants
 from headrace.testing import EmbeddedTransport
 
+ON_POSTGRES = True
+
 
 def test_a_source_is_listed_and_reset(client: Client) -> None:
     client.create_topic("orders")

@@ -9,6 +9,8 @@ from headrace.client import Client
 from headrace.core.errors import InvalidInput, MessageTooLarge, StageNotFound
 from headrace.core.publish.state import CommitKey
 
+ON_POSTGRES = True
+
 ROWS = pa.record_batch({"value": pa.array([b"a", b"b"])})
 
 

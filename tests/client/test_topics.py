@@ -17,6 +17,8 @@ from headrace.core.errors import (
     TopicNotFound,
 )
 
+ON_POSTGRES = True
+
 
 def fill(client: Client, topic: str, count: int) -> None:
     with client.producer(topic) as producer:

@@ -22,6 +22,8 @@ from headrace.testing import EmbeddedTransport
 from headrace.wire.operations import CommitOffsets, Heartbeat, LeaveGroup, Operation
 from tests.broker.background import PATIENCE_SECONDS, eventually
 
+ON_POSTGRES = True
+
 
 def fill(client: Client, topic: str, count: int, partitions: int = 1) -> None:
     client.create_topic(topic, partitions=partitions)
