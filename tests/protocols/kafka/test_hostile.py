@@ -7,6 +7,7 @@ import struct
 
 import pyarrow as pa
 import pytest
+from aiokafka.record.default_records import DefaultRecordBatch
 
 from headrace.broker import Broker
 from headrace.protocols.http import server as sockets
@@ -178,6 +179,22 @@ def test_fetches_wait_and_are_bounded(site: Site) -> None:
         assert 1000 < len(client.answer().responses[0].partitions[0].records) < 1200
         fetch(wanted, session_id=7)
         assert client.answer().error_code == 70
+
+
+def test_many_partitions_are_fetched_together(site: Site) -> None:
+    count = 40
+    site.broker.create_topic("many", count)
+    with RawClient(site.port) as client:
+        for number in range(3):
+            parts = [(each, built([(NOW_MS, None, b"%d of %d" % (number, each), [])])) for each in range(count)]
+            assert set(produced(client, "many", *parts).values()) == {(0, number)}
+        wanted = [{"partition": each, "fetch_offset": each % 4, "partition_max_bytes": 100} for each in range(count)]
+        limits = {"max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 20}
+        answer = client.call(FETCH, 12, topics=[{"topic": "many", "partitions": wanted}], **limits)
+    for partition, found in enumerate(answer.responses[0].partitions):
+        assert (found.partition_index, found.error_code, found.high_watermark) == (partition, 0, 3)
+        values = [record.value for record in DefaultRecordBatch(bytes(found.records))] if found.records else []
+        assert values == [b"%d of %d" % (number, partition) for number in range(partition % 4, 3)]
 
 
 def test_who_does_not_receive_its_answers_holds_up_others_only_while_it_is_there() -> None:

@@ -152,6 +152,13 @@ class TopicReader:
         is_within = batch.column("offset").to_numpy() < stop[batch.column("partition").to_numpy()]
         return batch if is_within.all() else batch.filter(pa.array(is_within))
 
+    def read_shares(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
+        """Read many partitions in one pass, a batch of each, none with more than its share of the limits.
+
+        Those that do not fit and those that cannot be read are omitted: reading them alone raises the reason.
+        """
+        return self._topic.read_many(positions, messages_max, bytes_max)
+
     def read_as_member(
         self,
         group: str,

@@ -1,12 +1,11 @@
-"""One connection: frames in, answers out, in order.
+"""One connection: requests in, answers out, in order.
 
-A frame is a length in four bytes, then that many bytes. Its length is checked before anything is read, its bytes count
-against the server's budget from then on until it is answered, and it has a time to arrive in. Before a caller is known
-only small requests are read, and of those only the ones that say who it is.
+Before a caller is known only small requests are read, and of those only the ones that say who it is.
 
-Consecutive Produce requests are started one after the other and answered as they are written, so that they share
-commits. Any other request waits for the answers before it. What cannot be read as a request ends the connection, with
-one line in the log: its sender and this server no longer agree on where a request begins.
+Consecutive Produce requests that have arrived together are decoded and put in line together, and answered as they are
+written: one commit carries many of them. Any other request waits for the answers before it, and is served without a
+task of its own. What cannot be read as a request ends the connection, with one line in the log: its sender and this
+server no longer agree on where a request begins.
 """
 
 from __future__ import annotations
@@ -15,32 +14,30 @@ import asyncio
 import logging
 import struct
 from collections.abc import Awaitable
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
 from headrace.core.errors import AccessDenied, HeadraceError, LimitExceeded
+from headrace.core.limits import LOOP_BYTES_MAX
 from headrace.edge.access import Principal
 from headrace.edge.certificates import certificate_name
-from headrace.edge.draining import Draining
 from headrace.protocols.kafka.apis import sasl
 from headrace.protocols.kafka.apis.call import AnswerBytes, Call, Parts
 from headrace.protocols.kafka.apis.records.produce import begin_produce
-from headrace.protocols.kafka.apis.table import API_VERSIONS, APIS, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from headrace.protocols.kafka.apis.table import API_VERSIONS, APIS, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
 from headrace.protocols.kafka.apis.versions import api_versions
+from headrace.protocols.kafka.frames import SIZE, Frames
 from headrace.protocols.kafka.messages.reader import BadRequest, FieldReader
 from headrace.protocols.kafka.messages.schema import request_schema, response_schema
 from headrace.protocols.kafka.messages.writer import Writer
 
 _HEAD: Final = struct.Struct(">hhi")
-_SIZE: Final = struct.Struct(">i")
 # What an unknown caller may send at once.
 UNKNOWN_BYTES_MAX: Final = 64 << 10
 # Produce requests that are under way on one connection.
-PIPELINED_MAX: Final = 16
+PIPELINED_MAX: Final = 64
 _LOOK_SECONDS: Final = 0.02
 
 logger = logging.getLogger(__name__)
@@ -53,223 +50,225 @@ class _End(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    """An answer that is awaited, and the memory that it holds until it is written."""
+class _Request:
+    """A request that was read, and the bytes that it holds of the budget."""
 
-    task: asyncio.Task[bytes | None]
-    held: AnswerBytes
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str
+    fields: Any
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Produced:
+    """A Produce request that is being written, and its answer."""
+
+    request: _Request
+    answer: Awaitable[Answer]
 
 
 class KafkaConnection:
     """One connection of a client. Belongs to the event loop."""
 
-    def __init__(self, parts: Parts, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, parts: Parts, frames: Frames) -> None:
         self._parts = parts
-        self._reader = reader
-        self._writer = writer
-        self._gone = Draining()
+        self._frames = frames
         self._login = sasl.Login()
-        peer, local = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
-        self._host = str(peer[0]) if peer else ""
-        self._advertised = _advertised(parts.settings.advertised, local)
-        self._certificate_name = certificate_name(writer.get_extra_info("peercert"))
+        self._host = frames.host
+        self._advertised = _advertised(parts.settings.advertised, frames.extra("sockname"))
+        self._certificate_name = certificate_name(frames.extra("peercert"))
         self._is_known = False
-        # Answers that are not written yet, oldest first, and how many there are.
-        self._answers: asyncio.Queue[_Answer | None] = asyncio.Queue(PIPELINED_MAX)
-        self._unwritten = 0
-        self._all_written = asyncio.Event()
-        self._all_written.set()
+        # Produce requests that are not answered yet, oldest first, how many there are, and the task that answers them.
+        self._produced: asyncio.Queue[_Produced | None] = asyncio.Queue(PIPELINED_MAX)
+        self._unanswered = 0
+        self._all_answered = asyncio.Event()
+        self._answering: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Serve until the client leaves, sends what is not a request, or the server stops."""
-        writing = asyncio.create_task(self._write_answers())
         try:
-            await self._read_requests(writing)
-            await self._answers.put(None)
-            await writing
+            await self._read_requests()
+            if self._answering is not None:
+                await self._produced.put(None)
+                await self._answering
         except (_End, BadRequest, HeadraceError) as error:
             logger.warning("the Kafka connection of %s was closed: %s", self._host, error)
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        except (ConnectionError, asyncio.CancelledError):
             pass
         except Exception:
-            logger.exception("the Kafka connection of %s failed", self._host)
+            logger.exception("a Kafka request of %s failed", self._host)
         finally:
-            self._gone.begin()
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
+            self._frames.gone.begin()
+            if self._answering is not None:
+                self._answering.cancel()
+                await asyncio.gather(self._answering, return_exceptions=True)
             await self._abandon_answers()
-            self._writer.close()
-            with suppress(Exception):
-                await self._writer.wait_closed()
+            await self._frames.close()
 
-    async def _read_requests(self, writing: asyncio.Task[None]) -> None:
-        while not self._parts.bridge.draining.has_begun and not writing.done():
-            frame = await self._unless_stopping(self._frame())
-            if frame is None:
-                # Long polls end with their client.
-                self._gone.begin()
+    async def _read_requests(self) -> None:
+        while not self._parts.bridge.draining.has_begun and (self._answering is None or not self._answering.done()):
+            size = await self._frames.size()
+            if size is None:
                 return
-            size = len(frame)
-            try:
-                answer = await self._begin(memoryview(frame))
-            except BaseException:
-                self._parts.budget.give_back(size)
-                raise
-            del frame
-            answer.task.add_done_callback(partial(self._give_back, size))
-            self._unwritten += 1
-            self._all_written.clear()
-            await self._answers.put(answer)
+            if size > UNKNOWN_BYTES_MAX and not self._is_known:
+                await self._principal("connect")
+            most = self._parts.settings.request_bytes_max
+            if not _HEAD.size <= size <= most:
+                raise _End(f"it announced a request of {size} bytes: {_HEAD.size} to {most} are accepted")
+            frame = await self._frames.frame(size)
+            if frame is None:
+                return
+            await self._serve(frame)
 
-    def _give_back(self, size: int, _: asyncio.Task[bytes | None]) -> None:
-        self._parts.budget.give_back(size)
-
-    async def _abandon_answers(self) -> None:
-        """Wait for what nobody will be answered; long polls end, and what is being written is written."""
-        while not self._answers.empty():
-            answer = self._answers.get_nowait()
-            if answer is not None:
-                await asyncio.gather(answer.task, return_exceptions=True)
-                self._done_with(answer)
-
-    def _done_with(self, answer: _Answer) -> None:
-        """An answer takes no memory any more."""
-        if answer.held.bytes:
-            self._parts.answers.give_back(answer.held.bytes)
-            answer.held.bytes = 0
-        self._unwritten -= 1
-        if not self._unwritten:
-            self._all_written.set()
-
-    async def _unless_stopping(self, work: Awaitable[bytes | None]) -> bytes | None:
-        """The next frame; none once the server stops, the client left or a write failed."""
-        reading, event = asyncio.ensure_future(work), asyncio.Event()
-        reading.add_done_callback(lambda _: event.set())
-        with self._parts.bridge.draining.waking(event), self._gone.waking(event):
-            await event.wait()
-        if not reading.done():
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
-            return None
-        return reading.result()
-
-    # Frames
-
-    async def _frame(self) -> bytes | None:
-        """The next request; none if the client has left."""
-        settings = self._parts.settings
-        try:
-            async with asyncio.timeout(settings.idle_seconds_max):
-                (size,) = _SIZE.unpack(await self._reader.readexactly(_SIZE.size))
-        except (asyncio.IncompleteReadError, TimeoutError):
-            return None
-        if size > UNKNOWN_BYTES_MAX and not self._is_known:
-            await self._principal("connect")
-        most = settings.request_bytes_max
-        if not _HEAD.size <= size <= most:
-            raise _End(f"it announced a request of {size} bytes: {_HEAD.size} to {most} are accepted")
-        await self._parts.budget.take(size)
-        try:
-            async with asyncio.timeout(settings.request_seconds_max):
-                return await self._reader.readexactly(size)
-        except TimeoutError:
-            self._parts.budget.give_back(size)
-            seconds = settings.request_seconds_max
-            raise _End(f"its request took more than {seconds:g} s to arrive (kafka.request_seconds_max)") from None
-        except BaseException:
-            self._parts.budget.give_back(size)
-            raise
-
-    # Requests
-
-    async def _begin(self, frame: memoryview) -> _Answer:
-        """Start a request, in its turn; what it answers comes later."""
-        api_key, version, correlation_id = _HEAD.unpack_from(frame)
+    async def _serve(self, frame: bytes) -> None:
+        api_key, version, _ = _HEAD.unpack_from(frame)
         api = APIS.get(api_key)
-        if api is None:
-            raise _End(f"it sent API key {api_key}, which is not served (version {version})")
+        held = AnswerBytes()
+        try:
+            if api is None:
+                raise _End(f"it sent API key {api_key}, which is not served (version {version})")
+            if version not in api.versions and api_key != API_VERSIONS:
+                served = f"{api.versions[0]} to {api.versions[-1]} are served"
+                raise _End(f"it sent version {version} of {api.name}: {served}")
+            if api_key != PRODUCE:
+                if self._unanswered:
+                    await self._all_answered.wait()
+                await self._frames.write(await self._answered(frame, api, held))
+                return
+        finally:
+            if held.bytes:
+                self._parts.answers.give_back(held.bytes)
+            if api_key != PRODUCE:
+                self._parts.budget.give_back(len(frame))
+        await self._produce(api, [frame, *self._following(api_key, version)])
+
+    # Requests that are answered in their turn
+
+    async def _answered(self, frame: bytes, api: Api, held: AnswerBytes) -> bytes:
+        """The bytes of the answer to a request."""
+        api_key, version, correlation_id = _HEAD.unpack_from(frame)
         if version not in api.versions:
-            if api_key != API_VERSIONS:
-                raise _End(
-                    f"it sent version {version} of {api.name}: {api.versions[0]} to {api.versions[-1]} are served"
-                )
             # Answered in the oldest version, so that every client understands it.
-            refused = _ready(api_versions(ErrorCode.unsupported_version))
-            return _Answer(asyncio.create_task(self._encoded(API_VERSIONS, 0, correlation_id, refused)), AnswerBytes())
-        schema = request_schema(api_key, version)
-        reader = FieldReader(frame)
-        reader.bytes(_HEAD.size)
-        client_id = reader.text(False) or ""
-        if schema.has_flexible_header:
-            reader.skip_tags()
-        # What is left over is ignored, as Kafka does: librdkafka sends three bytes too many when it wants all topics.
-        request = reader.struct(schema.struct)
+            return _encoded(API_VERSIONS, 0, correlation_id, api_versions(ErrorCode.unsupported_version))
+        request = _read(frame)
         if api_key in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE):
-            await self._all_written.wait()
-            logging_in = self._log_in(api_key, version, request)
-            return _Answer(
-                asyncio.create_task(self._encoded(api_key, version, correlation_id, logging_in)), AnswerBytes()
-            )
-        call = Call(
+            answer = await self._log_in(api_key, version, request.fields)
+        else:
+            answer = await api.handler(self._call(request, await self._principal(api.name), held), request.fields)
+        return _encoded(api_key, version, correlation_id, answer or {})
+
+    def _call(self, request: _Request, principal: Principal, held: AnswerBytes) -> Call:
+        return Call(
             self._parts,
-            await self._principal(api.name),
-            api_key,
-            version,
-            client_id,
+            principal,
+            request.api_key,
+            request.version,
+            request.client_id,
             self._host,
             self._advertised,
-            self._gone,
-            AnswerBytes(),
+            self._frames.gone,
+            held,
         )
-        work: Awaitable[Answer]
-        if api_key == PRODUCE:
-            await self._hold_back(call.principal, len(frame))
-            work = await begin_produce(call, request)
-        else:
-            await self._all_written.wait()
-            work = api.handler(call, request)
-        return _Answer(asyncio.create_task(self._encoded(api_key, version, correlation_id, work)), call.held)
 
-    async def _encoded(self, api_key: int, version: int, correlation_id: int, work: Awaitable[Answer]) -> bytes | None:
-        """The bytes of an answer; none if the client wants none."""
-        answer = await work
-        if answer is None:
-            return None
-        schema = response_schema(api_key, version)
-        writer = Writer()
-        writer.number("int32", correlation_id)
-        if schema.has_flexible_header:
-            writer.unsigned_varint(0)
-        writer.struct(schema.struct, answer)
-        writer.parts.insert(0, _SIZE.pack(sum(map(len, writer.parts))))
-        return writer.join()
+    # Produce requests, which share commits
 
-    async def _write_answers(self) -> None:
-        """Write answers in the order of requests, each as soon as it is ready."""
+    def _following(self, api_key: int, version: int) -> list[bytes]:
+        """More Produce requests that have arrived already."""
+        frames: list[bytes] = []
+        size = 0
+        while self._is_known and len(frames) < PIPELINED_MAX - 1 and size < LOOP_BYTES_MAX:
+            head = self._frames.peek(_HEAD.size)
+            if head is None or _HEAD.unpack(head)[:2] != (api_key, version):
+                break
+            frame = self._frames.ready()
+            if frame is None:
+                break
+            frames.append(frame)
+            size += len(frame)
+        return frames
+
+    async def _produce(self, api: Api, frames: list[bytes]) -> None:
+        """Put the records of requests in line; if one of them cannot be read, those before it, and the end."""
+        held = sum(map(len, frames))
+        requests: list[_Request] = []
+        bad: BadRequest | None = None
         try:
-            while (answer := await self._answers.get()) is not None:
+            for frame in frames:
                 try:
-                    await self._write(await answer.task)
+                    requests.append(_read(frame))
+                except BadRequest as error:
+                    bad = error
+                    break
+            for request in requests:
+                principal = await self._principal(api.name)
+                await self._hold_back(principal, request.size)
+            if requests:
+                call = self._call(requests[0], principal, AnswerBytes())
+                answers = await begin_produce(call, [request.fields for request in requests])
+                held -= sum(request.size for request in requests)
+        finally:
+            self._parts.budget.give_back(held)
+        if requests:
+            await self._answer_later([_Produced(*pair) for pair in zip(requests, answers, strict=True)])
+        if bad is not None:
+            raise bad
+
+    async def _answer_later(self, produced: list[_Produced]) -> None:
+        if self._answering is None:
+            self._answering = asyncio.create_task(self._answer_produced())
+        self._unanswered += len(produced)
+        self._all_answered.clear()
+        for place, each in enumerate(produced):
+            try:
+                await self._produced.put(each)
+            except BaseException:
+                for rest in produced[place:]:
+                    await self._abandon(rest)
+                raise
+
+    async def _answer_produced(self) -> None:
+        """Answer Produce requests in their order, each as soon as it is written."""
+        try:
+            while (produced := await self._produced.get()) is not None:
+                request = produced.request
+                try:
+                    answer = await produced.answer
+                    if answer is not None:
+                        encoded = _encoded(request.api_key, request.version, request.correlation_id, answer)
+                        await self._frames.write(encoded)
                 finally:
-                    self._done_with(answer)
-        except TimeoutError:
-            logger.warning("the Kafka connection of %s was closed: it did not receive its answer in time", self._host)
+                    self._done_with(request)
         except (ConnectionError, asyncio.CancelledError):
             raise
-        except (_End, HeadraceError) as error:
+        except HeadraceError as error:
             logger.warning("the Kafka connection of %s was closed: %s", self._host, error)
         except Exception:
             logger.exception("a Kafka request of %s failed", self._host)
         finally:
-            self._gone.begin()
+            self._frames.gone.begin()
             # Nobody may wait for answers that will not be written.
-            self._all_written.set()
+            self._all_answered.set()
+            self._frames.stop()
 
-    async def _write(self, answer: bytes | None) -> None:
-        if answer is not None:
-            self._writer.write(answer)
-            async with asyncio.timeout(self._parts.settings.send_seconds_max):
-                await self._writer.drain()
+    async def _abandon_answers(self) -> None:
+        """Wait for what nobody will be answered: what is being written is written."""
+        while not self._produced.empty():
+            produced = self._produced.get_nowait()
+            if produced is not None:
+                await self._abandon(produced)
+
+    async def _abandon(self, produced: _Produced) -> None:
+        await asyncio.gather(produced.answer, return_exceptions=True)
+        self._done_with(produced.request)
+
+    def _done_with(self, request: _Request) -> None:
+        """A request takes no memory any more."""
+        self._parts.budget.give_back(request.size)
+        self._unanswered -= 1
+        if not self._unanswered:
+            self._all_answered.set()
 
     # Access
 
@@ -314,8 +313,29 @@ class KafkaConnection:
         rate.spend(principal.name, size)
 
 
-async def _ready(answer: Answer) -> Answer:
-    return answer
+def _read(frame: bytes) -> _Request:
+    """A request, by its schema."""
+    api_key, version, correlation_id = _HEAD.unpack_from(frame)
+    schema = request_schema(api_key, version)
+    reader = FieldReader(memoryview(frame))
+    reader.bytes(_HEAD.size)
+    client_id = reader.text(False) or ""
+    if schema.has_flexible_header:
+        reader.skip_tags()
+    # What is left over is ignored, as Kafka does: librdkafka sends three bytes too many when it wants all topics.
+    return _Request(api_key, version, correlation_id, client_id, reader.struct(schema.struct), len(frame))
+
+
+def _encoded(api_key: int, version: int, correlation_id: int, answer: dict[str, Any]) -> bytes:
+    """The bytes of an answer, with their length before them."""
+    schema = response_schema(api_key, version)
+    writer = Writer()
+    writer.number("int32", correlation_id)
+    if schema.has_flexible_header:
+        writer.unsigned_varint(0)
+    writer.struct(schema.struct, answer)
+    writer.parts.insert(0, SIZE.pack(sum(map(len, writer.parts))))
+    return writer.join()
 
 
 def _advertised(setting: str, local: Any) -> tuple[str, int]:

@@ -7,25 +7,28 @@ itself holds what was written, and after a crash a retry is known as a duplicate
     seqno = epoch << 36 | number since the epoch began, counted on where Kafka's number wraps around
 
 Kafka also wants gaps refused. The last number of a producer in a partition is remembered here, and read from the store
-when it is not known; batches of one producer and partition are written one after another, so that nothing is written
-behind a batch that failed. That would turn the retry of the failed one into a duplicate, and lose it.
+when it is not known. The batches of a topic are written one commit after another: everything that arrives during one is
+in the next. So nothing is written behind a batch of its producer that failed. That would turn the retry of the failed
+one into a duplicate, and lose it.
 
 Belongs to the event loop.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.publish.receipts import WRITTEN, Receipts
+from headrace.core.errors import InvalidInput
+from headrace.core.publish.receipts import Receipts
 from headrace.edge.bridge import Bridge
 from headrace.protocols.kafka.records.header import BadRecords, BatchHeader
+from headrace.protocols.kafka.waiting import UNKNOWN_OFFSET, Waiting, first_offset, joined
 
 PRODUCERS_MAX: Final = 100_000
 _EPOCH_BITS: Final = 36
@@ -33,7 +36,9 @@ _EPOCH_BITS: Final = 36
 _WRAP: Final = 1 << 31
 # A producer has at most five batches under way: the offsets of that many are remembered, for answers to retries.
 _BATCHES: Final = 5
-UNKNOWN_OFFSET: Final = -1
+# What is written in one commit: batches, and their records.
+BATCHES_MAX: Final = 2000
+ROWS_MAX: Final = 100_000
 
 Place = tuple[str, int, int]
 
@@ -60,10 +65,19 @@ class AlreadyWritten(BadRecords):
 class _Progress:
     """The last seqno of a producer in a partition, and its last batches: first seqno, count, offset."""
 
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_known: bool = False
     last: int | None = None
     batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_BATCHES))
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    """A batch that follows the last one of its producer."""
+
+    place: Place
+    waiting: Waiting
+    progress: _Progress
+    first: int
 
 
 def source_of(producer_id: int) -> str:
@@ -96,39 +110,106 @@ def first_seqno(header: BatchHeader, last: int | None) -> int:
 
 
 class Sequences:
-    """The progress of all producers."""
+    """The progress of all producers, and by topic the batches that wait for the commit under way."""
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
         self._progress: OrderedDict[Place, _Progress] = OrderedDict()
+        self._waiting: dict[str, list[Waiting]] = {}
 
-    async def publish(self, topic: str, partition: int, header: BatchHeader, batch: pa.RecordBatch) -> int:
-        """Write a batch of an idempotent producer, once; the offset of its first record."""
-        place = (topic, partition, header.producer_id)
+    def publish(self, topic: str, waiting: Waiting) -> None:
+        """Write a batch of an idempotent producer, once, with those that arrive meanwhile."""
+        in_line = self._waiting.get(topic)
+        if in_line is not None:
+            in_line.append(waiting)
+            return
+        self._waiting[topic] = [waiting]
+        self._bridge.start(self._write(topic))
+
+    async def _write(self, topic: str) -> None:
+        """Write what waits, until nothing more arrives."""
+        while waiting := self._waiting[topic]:
+            self._waiting[topic] = waiting[BATCHES_MAX:]
+            try:
+                await self._write_some(topic, waiting[:BATCHES_MAX])
+            except Exception as error:
+                for each in waiting[:BATCHES_MAX]:
+                    each.settle(error)
+            self._forget()
+        del self._waiting[topic]
+
+    async def _write_some(self, topic: str, waiting: Sequence[Waiting]) -> None:
+        """Write batches in their order, in one commit."""
+        while waiting:
+            # A batch that repeats one of the same commit waits until that is written.
+            later: list[Waiting] = []
+            numbered: list[_Numbered] = []
+            ahead: dict[Place, int] = {}
+            rows = 0
+            for number, each in enumerate(waiting):
+                if rows + each.rows > ROWS_MAX and numbered:
+                    later += waiting[number:]
+                    break
+                one = await self._numbered(topic, each, ahead)
+                if one is None:
+                    continue
+                if one.first <= ahead.get(one.place, -1):
+                    later.append(each)
+                    continue
+                numbered.append(one)
+                ahead[one.place] = one.first + each.rows - 1
+                rows += each.rows
+            if numbered:
+                await self._commit(topic, numbered)
+            waiting = later
+
+    async def _numbered(self, topic: str, waiting: Waiting, ahead: Mapping[Place, int]) -> _Numbered | None:
+        """A batch with its seqno, if it is to be written; if not, what became of it is known.
+
+        `ahead` has the last seqnos of those that are written before it, in the same commit.
+        """
+        header = waiting.header
+        place = (topic, waiting.partition, header.producer_id)
         progress = self._progress.setdefault(place, _Progress())
         self._progress.move_to_end(place)
-        self._forget()
-        async with progress.lock:
+        try:
             was_known = progress.is_known
             if not was_known:
                 await self._look_up(progress, place)
             try:
-                first = first_seqno(header, progress.last)
+                first = first_seqno(header, ahead.get(place, progress.last))
             except BadRecords:
-                if not was_known:
+                if not was_known or place in ahead:
                     raise
                 # Another server may have written for this producer, or an operator has reset it.
                 await self._look_up(progress, place)
                 first = first_seqno(header, progress.last)
-            if progress.last is not None and first <= progress.last:
-                return _known_offset(progress, first, header.count)
-            try:
-                receipts = await self._bridge.publish(topic, _numbered(batch, header.producer_id, partition, first))
-            except BaseException:
-                # It may have been written all the same: the store says so next time.
-                progress.is_known = False
-                raise
-            return _applied(progress, first, receipts)
+            if progress.last is None or first > progress.last:
+                return _Numbered(place, waiting, progress, first)
+            waiting.settle(_known_offset(progress, first, header.count))
+        except Exception as error:
+            waiting.settle(error)
+        return None
+
+    async def _commit(self, topic: str, numbered: list[_Numbered]) -> None:
+        """Write batches; if one of them is not valid, each by itself, and none behind it of the same producer."""
+        try:
+            receipts = await self._bridge.publish(topic, _with_seqnos(numbered))
+        except InvalidInput as error:
+            if len(numbered) == 1:
+                _failed(numbered, error)
+            else:
+                for each in numbered:
+                    await self._write_some(topic, [each.waiting])
+            return
+        except Exception as error:
+            _failed(numbered, error)
+            return
+        first = 0
+        for each in numbered:
+            rows = each.waiting.rows
+            each.waiting.settle(_applied(each.progress, each.first, receipts.slice(first, first + rows)))
+            first += rows
 
     async def _look_up(self, progress: _Progress, place: Place) -> None:
         """Read from the store how far a producer has come."""
@@ -140,10 +221,14 @@ class Sequences:
     def _forget(self) -> None:
         """Forget those who have been still for longest; the store knows them."""
         while len(self._progress) > PRODUCERS_MAX:
-            place, progress = next(iter(self._progress.items()))
-            if progress.lock.locked():
-                return
-            del self._progress[place]
+            self._progress.popitem(last=False)
+
+
+def _failed(numbered: Sequence[_Numbered], error: Exception) -> None:
+    for each in numbered:
+        # It may have been written all the same: the store says so next time.
+        each.progress.is_known = False
+        each.waiting.settle(error)
 
 
 def _known_offset(progress: _Progress, first: int, count: int) -> int:
@@ -153,26 +238,31 @@ def _known_offset(progress: _Progress, first: int, count: int) -> int:
     raise AlreadyWritten("these records were written before")
 
 
-def _applied(progress: _Progress, first: int, receipts: Receipts) -> int:
+def _applied(progress: _Progress, first: int, receipts: Receipts) -> int | BadRecords:
+    """What became of a batch that was written, or found to be written before."""
     if receipts.conflicts:
         progress.is_known = False
-        raise OutOfOrder("other records were written with these sequence numbers")
+        return OutOfOrder("other records were written with these sequence numbers")
     progress.last = first + len(receipts) - 1
-    written = np.flatnonzero(receipts.outcome == WRITTEN)
-    if not len(written):
-        raise AlreadyWritten("these records were written before")
-    offset = int(receipts.offset[written[0]])
+    offset = first_offset(receipts, 0, len(receipts))
+    if offset == UNKNOWN_OFFSET:
+        return AlreadyWritten("these records were written before")
     progress.batches.append((first, len(receipts), offset))
     return offset
 
 
-def _numbered(batch: pa.RecordBatch, producer_id: int, partition: int, first: int) -> pa.RecordBatch:
-    rows = batch.num_rows
+def _with_seqnos(numbered: Sequence[_Numbered]) -> pa.RecordBatch:
+    """The messages of batches with their sources: a producer's messages in a partition are one of them."""
+    rows = np.array([each.waiting.rows for each in numbered], np.int64)
+    begins = np.cumsum(rows) - rows
+    seqnos = np.arange(rows.sum()) + np.repeat(np.array([each.first for each in numbered], np.int64) - begins, rows)
+    places = pa.array(np.repeat(np.arange(len(numbered)), rows))
     columns = {
-        "producer_id": pa.repeat(source_of(producer_id), rows),
-        "message_group_id": pa.repeat(str(partition), rows),
-        "seqno": pa.array(np.arange(first, first + rows)),
+        "producer_id": pa.array([source_of(each.waiting.header.producer_id) for each in numbered]).take(places),
+        "message_group_id": pa.array([str(each.waiting.partition) for each in numbered]).take(places),
+        "seqno": pa.array(seqnos),
     }
+    batch = joined([each.waiting for each in numbered])
     for name, column in columns.items():
         batch = batch.append_column(name, column)
     return batch

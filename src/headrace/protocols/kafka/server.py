@@ -31,12 +31,13 @@ from headrace.edge.long_poll import LoopWakeups
 from headrace.protocols.kafka.apis.call import Parts
 from headrace.protocols.kafka.connection import KafkaConnection
 from headrace.protocols.kafka.coordinator.coordinator import Coordinator
+from headrace.protocols.kafka.frames import Frames
 from headrace.protocols.kafka.idempotence import Sequences
 from headrace.protocols.kafka.nodes import Nodes
 from headrace.protocols.kafka.settings import KafkaSettings
 
-# What a connection's reader holds beyond the request that is being read.
-_AHEAD_BYTES = 64 << 10
+# How often connections are looked at that may have waited too long.
+_LOOK_SECONDS = 0.25
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class KafkaServer:
         self._stop_seconds = stop_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], Frames] = {}
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -120,32 +121,43 @@ class KafkaServer:
             nodes,
         )
 
-        def connect() -> asyncio.StreamReaderProtocol:
-            reader = asyncio.StreamReader(_AHEAD_BYTES)
+        def connected(frames: Frames) -> None:
+            if len(self._connections) >= settings.connections_max:
+                logger.warning("a Kafka connection was refused: there are %d", settings.connections_max)
+                frames.abort()
+                return
+            task = asyncio.create_task(KafkaConnection(parts, frames).run())
+            self._connections[task] = frames
+            task.add_done_callback(lambda task: self._connections.pop(task))
 
-            def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                task = asyncio.create_task(KafkaConnection(parts, reader, writer).run())
-                self._connections.add(task)
-                task.add_done_callback(self._connections.discard)
-                if len(self._connections) > settings.connections_max:
-                    logger.warning("a Kafka connection was refused: there are %d", settings.connections_max)
-                    writer.transport.abort()
-
-            return asyncio.StreamReaderProtocol(reader, connected)
+        def connect() -> Frames:
+            return Frames(settings, budget, connected)
 
         servers = [await self._loop.create_server(connect, sock=each, ssl=self._tls) for each in self._listeners]
-        refreshing = asyncio.create_task(nodes.keep_fresh())
+        background = asyncio.create_task(nodes.keep_fresh()), asyncio.create_task(self._watch_deadlines())
         is_ready.set_result(None)
         try:
             await self._stopping.wait()
         finally:
-            refreshing.cancel()
             for server in servers:
                 server.close()
             draining.begin()
+            for frames in self._connections.values():
+                frames.stop()
             coordinator.close()
             if self._connections:
                 _, late = await asyncio.wait(self._connections, timeout=self._stop_seconds)
                 for task in late:
                     task.cancel()
+            for task in background:
+                task.cancel()
             bridge.close()
+
+    async def _watch_deadlines(self) -> None:
+        """End connections that take too long: one look at all of them instead of a timer for each wait."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            now = loop.time()
+            for frames in list(self._connections.values()):
+                frames.check_deadline(now)

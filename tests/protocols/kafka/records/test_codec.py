@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.core.messages import READ_SCHEMA, TIMESTAMP, pad
 from headrace.protocols.kafka.records.decode import RecordBatch, decode, decode_many
-from headrace.protocols.kafka.records.encode import encode
+from headrace.protocols.kafka.records.encode import encode, encode_many
 from headrace.protocols.kafka.records.header import BadRecords
 from tests.protocols.kafka.records.by_hand import record as records_by_hand
 
@@ -146,3 +146,10 @@ def test_batches_that_are_wrong_inside_leave_the_others_alone() -> None:
     joined = decode_many([memoryview(data) for data in (good, timeless)], BYTES_MAX)[1]
     assert isinstance(joined, RecordBatch) and joined.columns.column("created_at").to_pylist() == [None]
     assert len(decode_many([memoryview(good)] * 2, len(good))) == 2
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(records, min_size=2, max_size=5))
+def test_partitions_encoded_together_are_as_encoded_alone(partitions: list[list[Record]]) -> None:
+    batches = [read_batch(rows, 100 * number) for number, rows in enumerate(partitions)]
+    assert encode_many(batches) == [encode(batch) for batch in batches]

@@ -107,10 +107,11 @@ def _described(call: Call, resource: Any) -> dict[str, Any]:
     except HeadraceError as error:
         return answer | {"error_code": code_of(error), "error_message": message_of(error)}
     keys = resource.configuration_keys
-    return answer | {"configs": [each for each in _shown_configs(settings) if keys is None or each["name"] in keys]}
+    return answer | {"configs": [each for each in shown_configs(settings) if keys is None or each["name"] in keys]}
 
 
-def _shown_configs(settings: TopicSettings) -> list[dict[str, Any]]:
+def shown_configs(settings: TopicSettings) -> list[dict[str, Any]]:
+    """The settings of a topic under Kafka's names."""
     shown = []
     for name, config in CONFIGS.items():
         value, default = getattr(settings, config.setting), getattr(TopicSettings(), config.setting)

@@ -12,7 +12,7 @@ from headrace.core.names import check_topic_name
 from headrace.core.topics.settings import TopicSettings
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.cluster import AS_CLIENTS_CHOOSE, topic_uuid
-from headrace.protocols.kafka.apis.configs import settings_of
+from headrace.protocols.kafka.apis.configs import settings_of, shown_configs
 from headrace.protocols.kafka.errors import code_of, message_of
 
 _DEFAULT: Final = -1
@@ -27,7 +27,7 @@ async def create_topics(call: Call, request: Any) -> dict[str, Any]:
 
 def _created(call: Call, topic: Any, is_trial: bool) -> dict[str, Any]:
     broker = call.parts.bridge.broker
-    answer: dict[str, Any] = {"name": topic.name, "error_code": ErrorCode.none, "error_message": None, "configs": None}
+    answer: dict[str, Any] = {"name": topic.name, "error_code": ErrorCode.none, "error_message": None, "configs": []}
     try:
         check_topic_name(topic.name)
     except InvalidInput as error:
@@ -55,7 +55,13 @@ def _created(call: Call, topic: Any, is_trial: bool) -> dict[str, Any]:
         call.principal.record_changes()
     except HeadraceError as error:
         return answer | {"error_code": code_of(error), "error_message": message_of(error)}
-    return answer | {"topic_id": topic_uuid(made.id), "num_partitions": made.partitions, "replication_factor": 1}
+    return answer | {
+        "topic_id": topic_uuid(made.id),
+        "num_partitions": made.partitions,
+        "replication_factor": 1,
+        # kafka-topics fails without them.
+        "configs": shown_configs(made.settings),
+    }
 
 
 def _exists(broker: Broker, name: str) -> bool:

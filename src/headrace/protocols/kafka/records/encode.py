@@ -7,47 +7,76 @@ is near, or compresses the connection. The time of a record is `created_at`, or 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.hashes.columns import byte_rows
 from headrace.protocols.kafka.records.header import NO_PRODUCER, BatchHeader, write_header
-from headrace.protocols.kafka.records.varints import Int64s, lengths_of, write_varints, zigzag_of
+from headrace.protocols.kafka.records.varints import Bytes, Int64s, lengths_of, write_varints, zigzag_of
 
 _MILLISECOND_US: Final = 1000
+# What of a message is in a record.
+_COLUMNS: Final = ["offset", "timestamp", "created_at", "key", "value", "attributes"]
 _JOIN: Final = pc.JoinOptions(null_handling="replace", null_replacement="")
 
 
 def encode(batch: pa.RecordBatch) -> bytes:
     """The messages of one partition, with their offsets, as one record batch; there must be at least one."""
-    offsets = np.asarray(batch.column("offset"))
-    times_ms = _times_ms(batch)
+    return encode_many([batch])[0]
+
+
+def encode_many(batches: Sequence[pa.RecordBatch]) -> list[bytes]:
+    """A record batch of each, all encoded at once: one pass over the columns costs much less than one for each."""
+    whole = batches[0] if len(batches) == 1 else pa.concat_batches([batch.select(_COLUMNS) for batch in batches])
+    counts = np.array([batch.num_rows for batch in batches], np.int64)
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    first = bounds[:-1]
+    offsets, times_ms = np.asarray(whole.column("offset")), _times_ms(whole)
+    offset_delta = offsets - np.repeat(offsets[first], counts)
+    data, record_ends = _records(whole, times_ms - np.repeat(times_ms[first], counts), offset_delta)
+    view = data.data
+    ends = record_ends[bounds].tolist()
+    described = zip(
+        offsets[first].tolist(),
+        offset_delta[bounds[1:] - 1].tolist(),
+        times_ms[first].tolist(),
+        np.maximum.reduceat(times_ms, first).tolist(),
+        counts.tolist(),
+        strict=True,
+    )
+    return [
+        write_header(_header(*numbers), view[start:end])
+        for numbers, start, end in zip(described, ends, ends[1:], strict=False)
+    ]
+
+
+def _header(base_offset: int, last_delta: int, first_time_ms: int, max_time_ms: int, count: int) -> BatchHeader:
+    return BatchHeader(base_offset, 0, last_delta, first_time_ms, max_time_ms, NO_PRODUCER, -1, -1, count)
+
+
+def _records(batch: pa.RecordBatch, time_delta: Int64s, offset_delta: Int64s) -> tuple[Bytes, Int64s]:
+    """The bytes of the records, and where they begin and end."""
     key, value = batch.column("key"), batch.column("value")
     headers = _headers(batch.column("attributes"))
-    offset_delta, time_delta = offsets - offsets[0], times_ms - times_ms[0]
     key_length, value_length = _lengths(key), _lengths(value)
+    numbers = [zigzag_of(each) for each in (time_delta, offset_delta, key_length, value_length)]
+    lengths = [lengths_of(each) for each in numbers]
     size = 1 + np.maximum(key_length, 0) + np.maximum(value_length, 0) + _lengths(headers)
-    for numbers in (time_delta, offset_delta, key_length, value_length):
-        size += lengths_of(zigzag_of(numbers))
+    for each in lengths:
+        size += each
     # The byte of attributes is written as a number too: that of zero.
-    front = _numbers([size, np.zeros(len(size), np.int64), time_delta, offset_delta, key_length])
-    records = pc.binary_join_element_wise(front, key, _numbers([value_length]), value, headers, b"", options=_JOIN)
-    data, _, _ = byte_rows(records)
-    header = BatchHeader(
-        base_offset=int(offsets[0]),
-        attributes=0,
-        last_offset_delta=int(offset_delta[-1]),
-        base_timestamp_ms=int(times_ms[0]),
-        max_timestamp_ms=int(times_ms.max()),
-        producer_id=NO_PRODUCER,
-        producer_epoch=-1,
-        base_sequence=-1,
-        count=batch.num_rows,
-    )
-    return write_header(header, data.data)
+    nothing = np.zeros(len(size), np.uint64)
+    sizes = zigzag_of(size)
+    front = _numbers([sizes, nothing, *numbers[:3]], [lengths_of(sizes), np.ones(len(size), np.int64), *lengths[:3]])
+    between = _numbers(numbers[3:], lengths[3:])
+    records = pc.binary_join_element_wise(front, key, between, value, headers, b"", options=_JOIN)
+    data, starts, row_lengths = byte_rows(records)
+    return data, np.append(starts, starts[-1] + row_lengths[-1])
 
 
 def _times_ms(batch: pa.RecordBatch) -> Int64s:
@@ -69,11 +98,9 @@ def _lengths(column: pa.Array) -> Int64s:
     return lengths
 
 
-def _numbers(columns: list[Int64s]) -> pa.Array:
+def _numbers(zigzag: list[npt.NDArray[np.uint64]], lengths: list[Int64s]) -> pa.Array:
     """A binary column whose rows are these numbers as varints, one after another."""
-    zigzag = [zigzag_of(numbers) for numbers in columns]
-    lengths = [lengths_of(each) for each in zigzag]
-    ends = np.zeros(len(columns[0]) + 1, np.int64)
+    ends = np.zeros(len(zigzag[0]) + 1, np.int64)
     np.cumsum(sum(lengths[1:], lengths[0]), out=ends[1:])
     data = np.empty(int(ends[-1]), np.uint8)
     position = ends[:-1].copy()
@@ -83,7 +110,13 @@ def _numbers(columns: list[Int64s]) -> pa.Array:
     return _binary(ends, data)
 
 
-def _binary(offsets: Int64s, data: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> pa.Array:
+def _number(numbers: Int64s) -> pa.Array:
+    """The same of one number a row."""
+    zigzag = zigzag_of(numbers)
+    return _numbers([zigzag], [lengths_of(zigzag)])
+
+
+def _binary(offsets: Int64s, data: Bytes) -> pa.Array:
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
@@ -98,7 +131,7 @@ def _headers(attributes: pa.Array) -> pa.Array:
     names = attributes.keys.slice(first, last - first).cast(pa.binary())
     values = attributes.items.slice(first, last - first)
     entries = pc.binary_join_element_wise(
-        _numbers([_lengths(names)]), names, _numbers([_lengths(values)]), values, b"", options=_JOIN
+        _number(_lengths(names)), names, _number(_lengths(values)), values, b"", options=_JOIN
     )
     counts = np.diff(offsets)
     if attributes.null_count:
@@ -107,4 +140,4 @@ def _headers(attributes: pa.Array) -> pa.Array:
         entries, counts = entries.filter(pa.array(np.repeat(valid, counts))), np.where(valid, counts, 0)
     data, _, lengths = byte_rows(entries)
     ends = np.concatenate([[0], np.cumsum(lengths)])[np.concatenate([[0], np.cumsum(counts)])]
-    return pc.binary_join_element_wise(_numbers([counts]), _binary(ends, data), b"", options=_JOIN)
+    return pc.binary_join_element_wise(_number(counts), _binary(ends, data), b"", options=_JOIN)

@@ -1,14 +1,14 @@
 """Fetch: messages of many partitions as record batches, waiting for the first of them.
 
 A request waits on the event loop, without a thread, until there are `min_bytes`, its time is up, its client leaves or
-the server stops. Each reading is done in a thread. Sessions, which save clients from naming partitions again, are not
+the server stops. Each reading is done in a thread: many partitions are read in one pass over the log, and the messages
+of all partitions are encoded at once. Sessions, which save clients from naming partitions again, are not
 kept: the answer says so (session 0), and clients then name them each time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,16 +19,18 @@ from kio.schema.errors import ErrorCode
 from headrace.broker import Broker
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.codecs.columns import decode_known
-from headrace.core.errors import HeadraceError, OffsetOutOfRange, PartitionNotFound
+from headrace.core.errors import HeadraceError
 from headrace.core.limits import DECODED_BATCH_BYTES_MAX, FETCH_MESSAGES_MAX, FETCH_WAIT_SECONDS_MAX
-from headrace.edge.long_poll import wait
+from headrace.core.messages import content_bytes
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.errors import code_of
-from headrace.protocols.kafka.records.encode import encode
+from headrace.protocols.kafka.records.encode import encode_many
 
 _MILLISECONDS: Final = 1000
 # What a record takes in addition to key, value and headers, at least: so small messages stay within the limit too.
 _RECORD_OVERHEAD_BYTES: Final = 16
+# More partitions than this are read in one pass over the log.
+_TOGETHER_MIN: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ async def _awaited(call: Call, topics: list[_Topic], request: Any, bytes_max: in
         watching.enter_context(call.gone.waking(event))
         # All leases are the same token's: if one ends because the token does, so do the others.
         watching.enter_context(parts.leases.waking(leases[0], event))
+        watching.callback(loop.call_at(deadline, event.set).cancel)
         while True:
             event.clear()
             is_over = draining.has_begun or call.gone.has_begun or loop.time() >= deadline
@@ -107,7 +110,7 @@ async def _awaited(call: Call, topics: list[_Topic], request: Any, bytes_max: in
                 if is_over or found.has_error or found.bytes >= request.min_bytes:
                     return found
                 _let_go(call)
-            await wait(event, max(0.0, deadline - loop.time()))
+            await event.wait()
             for lease in leases:
                 lease.check()
 
@@ -151,48 +154,108 @@ def _read(broker: Broker | None, topics: list[_Topic], bytes_max: int) -> _Found
     """Read all partitions once, in a thread; without a broker only what is known of them without blocking."""
     found = _Found([])
     for topic in topics:
-        answers = list(_read_topic(broker, topic, bytes_max, found))
+        answers = _described(topic, can_block=broker is not None)
+        if broker is not None:
+            _fill(broker, topic, answers, bytes_max, found)
+        found.has_error |= any(answer["error_code"] for answer in answers)
         found.responses.append({"topic": topic.name, "partitions": answers})
     return found
 
 
-def _read_topic(broker: Broker | None, topic: _Topic, bytes_max: int, found: _Found) -> Iterator[dict[str, Any]]:
-    offsets = None
-    for wanted in topic.wanted:
-        answer: dict[str, Any] = {
-            "partition_index": wanted.partition,
-            "error_code": ErrorCode.none,
-            "high_watermark": -1,
-            "aborted_transactions": None,
-            "records": b"",
-        }
+def _described(topic: _Topic, can_block: bool) -> list[dict[str, Any]]:
+    """The answer of each partition, without records."""
+    starts: list[int] = []
+    ends: list[int] = []
+    failure = topic.error
+    if topic.reader is not None:
         try:
-            if topic.reader is None:
-                raise topic.error or AssertionError("a topic without a reader has an error")
-            if offsets is None:
-                offsets = (topic.reader.seen_offsets() if broker is None else None) or topic.reader.offsets()
-            if not 0 <= wanted.partition < len(offsets.end):
-                raise PartitionNotFound(topic.name, wanted.partition, len(offsets.end))
-            start, end = int(offsets.start[wanted.partition]), int(offsets.end[wanted.partition])
-            answer |= {"high_watermark": end, "last_stable_offset": end, "log_start_offset": start}
-            if not start <= wanted.offset <= end:
-                raise OffsetOutOfRange(topic.name, wanted.partition, wanted.offset, start, end)
-            # Offsets that were lost are passed over: clients accept that the next one is higher.
-            offset = offsets.readable(wanted.partition, wanted.offset)
-            left = bytes_max - found.bytes
-            if broker is not None and offset < end and (left > 0 or not found.bytes):
-                answer["records"] = _records(broker, topic.name, wanted.partition, offset, min(wanted.bytes_max, left))
-                found.bytes += len(answer["records"])
+            offsets = (None if can_block else topic.reader.seen_offsets()) or topic.reader.offsets()
+            starts, ends = offsets.start.tolist(), offsets.end.tolist()
         except Exception as error:
-            found.has_error = True
-            answer["error_code"] = code_of(error)
-        yield answer
+            failure = error
+    answers: list[dict[str, Any]] = []
+    for wanted in topic.wanted:
+        partition = wanted.partition
+        code = ErrorCode.none
+        start = end = -1
+        if failure is not None:
+            code = code_of(failure)
+        elif not 0 <= partition < len(ends):
+            code = ErrorCode.unknown_topic_or_partition
+        else:
+            start, end = starts[partition], ends[partition]
+            if not start <= wanted.offset <= end:
+                code = ErrorCode.offset_out_of_range
+        answers.append(
+            {
+                "partition_index": partition,
+                "error_code": code,
+                "high_watermark": end,
+                "last_stable_offset": end,
+                "log_start_offset": start,
+                "aborted_transactions": None,
+                "records": b"",
+            }
+        )
+    return answers
 
 
-def _records(broker: Broker, topic: str, partition: int, offset: int, bytes_max: int) -> bytes:
+def _fill(broker: Broker, topic: _Topic, answers: list[dict[str, Any]], bytes_max: int, found: _Found) -> None:
+    """Read the partitions that have messages, and put them into their answers."""
+    behind: dict[int, int] = {}
+    for place, (wanted, answer) in enumerate(zip(topic.wanted, answers, strict=True)):
+        if not answer["error_code"] and wanted.offset < answer["high_watermark"]:
+            behind[wanted.partition] = place
+    if not behind or (found.bytes and found.bytes >= bytes_max):
+        return
+    batches = _read_together(topic, behind, bytes_max - found.bytes) if len(behind) > _TOGETHER_MIN else {}
+    if not batches:
+        batches = _read_each(broker, topic, behind, answers, bytes_max - found.bytes)
+    if batches:
+        for partition, records in zip(batches, encode_many(list(map(_plain, batches.values()))), strict=True):
+            answers[behind[partition]]["records"] = records
+            found.bytes += len(records)
+
+
+def _read_together(topic: _Topic, behind: dict[int, int], bytes_max: int) -> dict[int, pa.RecordBatch]:
+    """Many partitions in one pass, each its share of what the answer may hold."""
+    assert topic.reader is not None
+    wanted = [topic.wanted[place] for place in behind.values()]
+    share = min(each.bytes_max for each in wanted)
+    bytes_max = max(1, min(bytes_max, share * len(wanted)))
     messages_max = min(FETCH_MESSAGES_MAX, max(1, bytes_max // _RECORD_OVERHEAD_BYTES))
-    batch = broker.fetch(topic, partition, offset, messages_max, max(1, bytes_max))
-    return encode(_plain(batch)) if batch.num_rows else b""
+    offsets = topic.reader.offsets()
+    positions = {each.partition: offsets.readable(each.partition, each.offset) for each in wanted}
+    batches = topic.reader.read_shares(positions, messages_max, bytes_max)
+    return {batch.column("partition")[0].as_py(): batch for batch in batches}
+
+
+def _read_each(
+    broker: Broker, topic: _Topic, behind: dict[int, int], answers: list[dict[str, Any]], bytes_max: int
+) -> dict[int, pa.RecordBatch]:
+    """Partitions one after another, in the order of the request; those that cannot be read say why."""
+    assert topic.reader is not None
+    batches: dict[int, pa.RecordBatch] = {}
+    offsets = topic.reader.offsets()
+    left = bytes_max
+    for partition, place in behind.items():
+        wanted = topic.wanted[place]
+        # The first message is given however large it is.
+        if left <= 0 and batches:
+            break
+        limit = max(1, min(wanted.bytes_max, left))
+        messages_max = min(FETCH_MESSAGES_MAX, max(1, limit // _RECORD_OVERHEAD_BYTES))
+        try:
+            # Offsets that were lost are passed over: clients accept that the next one is higher.
+            offset = offsets.readable(partition, wanted.offset)
+            batch = broker.fetch(topic.name, partition, offset, messages_max, limit)
+        except Exception as error:
+            answers[place]["error_code"] = code_of(error)
+            continue
+        if batch.num_rows:
+            batches[partition] = batch
+            left -= content_bytes(batch) + batch.num_rows * _RECORD_OVERHEAD_BYTES
+    return batches
 
 
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -3,36 +3,34 @@
 Whatever a client wants to wait for, its answer means that the messages are on the device: acks of 1 and all are the
 same here. With acks of 0 nothing is answered; if anything fails, the connection is closed, as Kafka does.
 
-`begin_produce` returns once the records are decoded and stand in line, in the order of requests; what it returns waits
-for the outcome. A partition that fails leaves the others alone.
+`begin_produce` takes all requests of a connection that have arrived together. It returns once their records are decoded
+and stand in line, in the order of requests; what it returns waits for the outcomes. Messages of one topic are written
+in one commit, those of idempotent producers by `idempotence`. A partition that fails leaves the others alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-import pyarrow as pa
 from kio.schema.errors import ErrorCode
 
 from headrace.core.errors import HeadraceError, InvalidInput, InvalidMessage, PartitionNotFound
 from headrace.core.limits import LOOP_BYTES_MAX
-from headrace.core.messages import join
-from headrace.core.publish.receipts import WRITTEN, Receipts
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.errors import code_of, message_of
-from headrace.protocols.kafka.idempotence import UNKNOWN_OFFSET, source_of
+from headrace.protocols.kafka.idempotence import source_of
 from headrace.protocols.kafka.records.decode import RecordBatch, decode_many
 from headrace.protocols.kafka.records.header import NO_PRODUCER, BadRecords
+from headrace.protocols.kafka.waiting import UNKNOWN_OFFSET, Waiting, first_offset, joined
 
 _NO_ACKS: Final = 0
 _ACKS: Final = (-1, 0, 1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Part:
     """What a request has for one partition, as it came."""
 
@@ -41,27 +39,37 @@ class _Part:
     records: memoryview | None
 
 
-async def begin_produce(call: Call, request: Any) -> Awaitable[dict[str, Any] | None]:
-    """Put the records of a request in line; the answer, or none if the client wants none, is awaited afterwards."""
-    parts = [
-        _Part(topic.name, partition.index, partition.records)
-        for topic in request.topic_data
-        for partition in topic.partition_data
-    ]
-    refusal = _refusal(request)
-    outcomes: list[Awaitable[int] | Exception]
-    if refusal is not None:
-        outcomes = [refusal] * len(parts)
-    else:
-        for topic in {part.topic for part in parts}:
-            await call.parts.bridge.know(topic)
-        size = sum(len(part.records or b"") for part in parts)
-        # What decompresses to more is bounded too, and rare.
-        decoded = (
-            _decoded(call, parts) if size <= LOOP_BYTES_MAX else await call.parts.bridge.call(_decoded, call, parts)
+async def begin_produce(call: Call, requests: Sequence[Any]) -> list[Awaitable[dict[str, Any] | None]]:
+    """Put the records of requests in line; each answer, or none if the client wants none, is awaited afterwards."""
+    parts: list[list[_Part]] = []
+    accepted: list[_Part] = []
+    outcomes: dict[int, Awaitable[int] | Exception] = {}
+    for request in requests:
+        refusal = _refusal(request)
+        parts.append(
+            [
+                _Part(topic.name, partition.index, partition.records)
+                for topic in request.topic_data
+                for partition in topic.partition_data
+            ]
         )
-        outcomes = _published(call, parts, decoded)
-    return _answer(parts, outcomes, request.acks != _NO_ACKS)
+        if refusal is None:
+            accepted += parts[-1]
+        else:
+            outcomes |= {id(part): refusal for part in parts[-1]}
+    for topic in {part.topic for part in accepted}:
+        await call.parts.bridge.know(topic)
+    size = sum(len(part.records or b"") for part in accepted)
+    # What decompresses to more is bounded too, and rare.
+    decoded = (
+        _decoded(call, accepted) if size <= LOOP_BYTES_MAX else await call.parts.bridge.call(_decoded, call, accepted)
+    )
+    in_line = _published(call, accepted, decoded)
+    outcomes |= {id(part): outcome for part, outcome in zip(accepted, in_line, strict=True)}
+    return [
+        _answer(some, [outcomes[id(part)] for part in some], request.acks != _NO_ACKS)
+        for request, some in zip(requests, parts, strict=True)
+    ]
 
 
 def _refusal(request: Any) -> Exception | None:
@@ -82,7 +90,8 @@ class _Transactional(BadRecords):
 
 def _decoded(call: Call, parts: list[_Part]) -> list[RecordBatch | Exception]:
     """The messages of each partition, or why they are refused."""
-    refused = [_place_refusal(call, part) for part in parts]
+    places = _Places(call)
+    refused = [places.refusal(part) for part in parts]
     records = [part.records for part, error in zip(parts, refused, strict=True) if error is None and part.records]
     decoded = iter(decode_many(records, call.parts.settings.records_bytes_max))
     found: list[RecordBatch | Exception] = []
@@ -92,16 +101,27 @@ def _decoded(call: Call, parts: list[_Part]) -> list[RecordBatch | Exception]:
     return found
 
 
-def _place_refusal(call: Call, part: _Part) -> HeadraceError | None:
-    """Why nothing may be written to a partition, if so."""
-    try:
-        call.principal.require("publish", part.topic)
-        count = call.parts.bridge.broker.reader(part.topic).partitions
-        if not 0 <= part.partition < count:
-            raise PartitionNotFound(part.topic, part.partition, count)
-    except HeadraceError as error:
-        return error
-    return None
+class _Places:
+    """Why nothing may be written to a partition, if so; a topic is looked at once."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._topics: dict[str, int | HeadraceError] = {}
+
+    def refusal(self, part: _Part) -> HeadraceError | None:
+        known = self._topics.get(part.topic)
+        if known is None:
+            known = self._topics[part.topic] = self._partitions(part.topic)
+        if isinstance(known, HeadraceError):
+            return known
+        return None if 0 <= part.partition < known else PartitionNotFound(part.topic, part.partition, known)
+
+    def _partitions(self, topic: str) -> int | HeadraceError:
+        try:
+            self._call.principal.require("publish", topic)
+            return self._call.parts.bridge.broker.reader(topic).partitions
+        except HeadraceError as error:
+            return error
 
 
 def _producer_refusal(call: Call, part: _Part, batch: RecordBatch) -> HeadraceError | None:
@@ -118,59 +138,43 @@ def _producer_refusal(call: Call, part: _Part, batch: RecordBatch) -> HeadraceEr
 def _published(
     call: Call, parts: list[_Part], decoded: list[RecordBatch | Exception]
 ) -> list[Awaitable[int] | Exception]:
-    """Put the messages in line: those of a topic together, those of idempotent producers by partition."""
+    """Put the messages in line, those of a topic together."""
+    loop = asyncio.get_running_loop()
     outcomes: list[Awaitable[int] | Exception] = []
-    together: dict[str, list[tuple[asyncio.Future[int], pa.RecordBatch]]] = {}
+    plain: dict[str, list[Waiting]] = {}
     for part, records in zip(parts, decoded, strict=True):
         if isinstance(records, Exception):
             outcomes.append(records)
             continue
-        partition = pa.array(np.full(records.columns.num_rows, part.partition, np.int32))
-        batch = records.columns.append_column("partition", partition)
-        if records.header.producer_id != NO_PRODUCER:
-            numbered = call.parts.sequences.publish(part.topic, part.partition, records.header, batch)
-            outcomes.append(asyncio.ensure_future(numbered))
+        waiting = Waiting(part.partition, records.header, records.columns, loop.create_future())
+        outcomes.append(waiting.future)
+        if records.header.producer_id == NO_PRODUCER:
+            plain.setdefault(part.topic, []).append(waiting)
         else:
-            waiting: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            outcomes.append(waiting)
-            together.setdefault(part.topic, []).append((waiting, batch))
-    for topic, group in together.items():
+            call.parts.sequences.publish(part.topic, waiting)
+    for topic, group in plain.items():
         call.parts.bridge.start(_publish_together(call, topic, group))
     return outcomes
 
 
-async def _publish_together(call: Call, topic: str, group: list[tuple[asyncio.Future[int], pa.RecordBatch]]) -> None:
+async def _publish_together(call: Call, topic: str, group: list[Waiting]) -> None:
     """Write the messages of several partitions in one commit; if one of them is not valid, each by itself."""
     try:
-        receipts = await call.parts.bridge.publish(topic, join([batch for _, batch in group]))
+        receipts = await call.parts.bridge.publish(topic, joined(group))
     except InvalidInput as error:
         if len(group) == 1:
-            _settle(group[0][0], error)
+            group[0].settle(error)
         else:
             await asyncio.gather(*(_publish_together(call, topic, [each]) for each in group))
         return
     except Exception as error:
-        for future, _ in group:
-            _settle(future, error)
+        for each in group:
+            each.settle(error)
         return
     first = 0
-    for future, batch in group:
-        _settle(future, _first_offset(receipts.slice(first, first + batch.num_rows)))
-        first += batch.num_rows
-
-
-def _settle(future: asyncio.Future[int], outcome: int | Exception) -> None:
-    if future.done():
-        return
-    if isinstance(outcome, Exception):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
-
-
-def _first_offset(receipts: Receipts) -> int:
-    written = np.flatnonzero(receipts.outcome == WRITTEN)
-    return int(receipts.offset[written[0]]) if len(written) else UNKNOWN_OFFSET
+    for each in group:
+        each.settle(first_offset(receipts, first, each.rows))
+        first += each.rows
 
 
 async def _answer(

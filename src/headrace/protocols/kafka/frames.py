@@ -1,0 +1,196 @@
+"""The bytes of one connection: what arrives becomes frames, what is written is flushed, and nothing takes too long.
+
+A frame is a length in four bytes, then that many bytes. The length is checked before the rest is read, and the bytes
+count against the server's budget from then on until the request is answered. No more is read ahead than `AHEAD_BYTES`
+beyond what is waited for, so that TCP slows down a client that sends faster than it is served.
+
+Waiting needs no timer of its own: a connection has one deadline, for what it waits for just now, and the server looks
+at the deadlines of all connections a few times a second (`check_deadline`). Belongs to the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import struct
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from headrace.edge.body_budget import BodyBudget
+from headrace.edge.draining import Draining
+from headrace.protocols.kafka.settings import KafkaSettings
+
+SIZE: Final = struct.Struct(">i")
+# What is read ahead of the frame that is waited for.
+AHEAD_BYTES: Final = 64 << 10
+
+logger = logging.getLogger(__name__)
+
+
+class Frames(asyncio.Protocol):
+    """One connection. `gone` begins when the client leaves, or nothing more can be written to it."""
+
+    def __init__(self, settings: KafkaSettings, budget: BodyBudget, connected: Callable[[Frames], None]) -> None:
+        self.gone = Draining()
+        self.host = ""
+        self._settings = settings
+        self._budget = budget
+        self._connected = connected
+        self._loop = asyncio.get_running_loop()
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport
+        self._is_paused = False
+        self._is_over = False
+        # How many bytes are waited for, and who is woken by them.
+        self._wanted = 0
+        self._arrival: asyncio.Future[None] | None = None
+        self._can_write = asyncio.Event()
+        self._can_write.set()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._deadline = math.inf
+        self._reason = ""
+
+    # The transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.host = str(peer[0]) if peer else ""
+        self._connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        """More bytes arrived."""
+        self._buffer += data
+        if len(self._buffer) >= self._wanted:
+            self._wake()
+            if len(self._buffer) >= self._wanted + AHEAD_BYTES and not self._is_paused:
+                self._is_paused = True
+                self._transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        """The client sends nothing more; it may still read, if the connection is not encrypted."""
+        self.stop()
+        self.gone.begin()
+        return self._transport.get_extra_info("sslcontext") is None
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """Nothing more can be read or written."""
+        self.stop()
+        self.gone.begin()
+        self._can_write.set()
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        """The client does not read what is written."""
+        self._can_write.clear()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._can_write.set()
+
+    def extra(self, name: str) -> Any:
+        """What the transport knows of the connection."""
+        return self._transport.get_extra_info(name)
+
+    # Reading
+
+    def stop(self) -> None:
+        """Let nobody wait for more frames."""
+        self._is_over = True
+        self._wake()
+
+    async def size(self) -> int | None:
+        """The length of the next frame; none if there is none."""
+        if len(self._buffer) < SIZE.size:
+            self._begin_wait(self._settings.idle_seconds_max, "")
+            if not await self._arrived(SIZE.size):
+                return None
+        return int(SIZE.unpack_from(self._buffer)[0])
+
+    async def frame(self, size: int) -> bytes | None:
+        """The next frame, whose length is acceptable, with its bytes taken from the budget; none if it is cut off."""
+        await self._budget.take(size)
+        end = SIZE.size + size
+        if len(self._buffer) < end:
+            seconds = self._settings.request_seconds_max
+            reason = f"its request took more than {seconds:g} s to arrive (kafka.request_seconds_max)"
+            self._begin_wait(seconds, reason)
+            if not await self._arrived(end):
+                self._budget.give_back(size)
+                return None
+        return self._cut(end)
+
+    def peek(self, length: int) -> bytes | None:
+        """The first bytes of the next frame, if all of it has arrived and it is small enough to be read at once."""
+        if len(self._buffer) < SIZE.size:
+            return None
+        (size,) = SIZE.unpack_from(self._buffer)
+        if not length <= size <= min(len(self._buffer) - SIZE.size, self._settings.request_bytes_max):
+            return None
+        return bytes(self._buffer[SIZE.size : SIZE.size + length])
+
+    def ready(self) -> bytes | None:
+        """The next frame, of which `peek` has shown the beginning; none if the budget has no room for it."""
+        (size,) = SIZE.unpack_from(self._buffer)
+        return self._cut(SIZE.size + size) if self._budget.try_take(size) else None
+
+    def _cut(self, end: int) -> bytes:
+        with memoryview(self._buffer) as view:
+            frame = bytes(view[SIZE.size : end])
+        del self._buffer[:end]
+        return frame
+
+    async def _arrived(self, count: int) -> bool:
+        """Wait until so many bytes have arrived; whether they have."""
+        self._wanted = count
+        if self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+        while len(self._buffer) < count and not self._is_over:
+            self._arrival = self._loop.create_future()
+            await self._arrival
+        self._wanted = 0
+        self._deadline = math.inf
+        return len(self._buffer) >= count
+
+    def _wake(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+
+    # Writing
+
+    async def write(self, data: bytes) -> None:
+        """Write an answer; waits while the client does not read."""
+        if self._transport.is_closing():
+            raise ConnectionResetError("the client has left")
+        self._transport.write(data)
+        if not self._can_write.is_set():
+            self._begin_wait(self._settings.send_seconds_max, "it did not receive its answer in time")
+            await self._can_write.wait()
+            self._deadline = math.inf
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._transport.abort()
+
+    async def close(self) -> None:
+        """End the connection, once what was written has been sent, if the client reads it in time."""
+        self._begin_wait(self._settings.send_seconds_max, "it did not receive its answer in time")
+        self._transport.close()
+        await self._closed
+
+    # Time
+
+    def _begin_wait(self, seconds: float, reason: str) -> None:
+        self._deadline, self._reason = self._loop.time() + seconds, reason
+
+    def check_deadline(self, now: float) -> None:
+        """End the connection if it has waited too long."""
+        if now >= self._deadline:
+            self._deadline = math.inf
+            if self._reason:
+                logger.warning("the Kafka connection of %s was closed: %s", self.host, self._reason)
+            self._transport.abort()
