@@ -1,9 +1,11 @@
-.PHONY: help install release demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark test-oldest-spark bench-postgres bench-console screenshots bench-peers bench-kafka kafka-jars campaign docs clean
+.PHONY: help install release demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark test-oldest-spark test-kafka-tools bench-postgres bench-console screenshots bench-peers bench-kafka kafka-jars campaign docs clean
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST_SPARK := .venv-oldest-spark
+# The newest Spark whose Kafka connector can be had completely from Maven's central repository.
+KAFKA_SPARK := .venv-kafka-spark
 READY := $(VENV)/.installed
 BENCH_PEERS ?= --plot docs/peers.png
 # Of `make campaign`: for each store; more options in CAMPAIGN, such as --store disk.
@@ -91,11 +93,17 @@ bench-peers: install  ## Headrace beside Redis Streams, NATS JetStream and Apach
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m bench.peers $(BENCH_PEERS)
 
-bench-kafka: install  ## measure the record codec and Kafka clients beside the native one; --messages N in BENCH_KAFKA
+bench-kafka: install kafka-jars  ## measure the Kafka protocol beside Apache Kafka, needs Java and Maven; --messages N in BENCH_KAFKA
 	$(BIN)/python -m bench.kafka $(BENCH_KAFKA)
 
-kafka-jars:  ## fetch Apache Kafka for bench-peers, with Maven
+kafka-jars:  ## fetch Apache Kafka and its tools for bench-peers, bench-kafka and test-kafka-tools, with Maven
 	mvn -q -B -f bench/peers/kafka_jars/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=target
+
+test-kafka-tools: install kafka-jars  ## the programs of Apache Kafka, Kafka Connect and Spark's Kafka source on a server; needs Java and Maven
+	mvn -q -B -f tests/kafka_tools/spark_jars/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=target
+	$(PYTHON) -m venv $(KAFKA_SPARK)
+	$(KAFKA_SPARK)/bin/python -m pip install --quiet --disable-pip-version-check pyspark==4.0.0
+	$(PYTEST) -m kafka_tools tests/kafka_tools
 
 test-oldest-spark:  ## the tests of the data source on the oldest Spark that is supported, in an environment of its own
 	$(PYTHON) -m venv $(OLDEST_SPARK)
@@ -109,5 +117,5 @@ campaign: install  ## headrace verify under faults, SECONDS=300 for each store, 
 	$(PYTEST) -m campaign
 
 clean:  ## remove everything that can be made again
-	rm -rf $(VENV) $(OLDEST_SPARK) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache build dist
+	rm -rf $(VENV) $(OLDEST_SPARK) $(KAFKA_SPARK) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,6 +5,8 @@ The jars come by `make kafka-jars`. A sync of every write is a setting of the br
 
 from __future__ import annotations
 
+import subprocess
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,45 @@ CLUSTER = "aGVhZHJhY2UtYmVuY2gxMg"
 HEAP = "-Xmx1g"
 
 
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker of Apache Kafka that runs, and the port that it listens on."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+
+
+def started(directory: Path, synced: bool) -> Broker:
+    """One broker that is its own controller, on an empty directory; `synced` has it sync every write."""
+    java = processes.find("java", "a JRE of version 17 or newer")
+    if not list(JARS.glob("kafka_*.jar")):
+        raise Missing("the jars of Apache Kafka are missing: make kafka-jars")
+    port, controller = processes.free_port(), processes.free_port()
+    config = directory / "server.properties"
+    config.write_text(_config(directory, port, controller, synced))
+    program = [java, HEAP, "-cp", f"{JARS}/*"]
+    processes.run([*program, "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(config)], directory)
+    return Broker(processes.start([*program, "kafka.Kafka", str(config)], port, directory), port)
+
+
+def _config(directory: Path, port: int, controller: int, synced: bool) -> str:
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": f"{directory}/logs",
+        "offsets.topic.replication.factor": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+    }
+    if synced:
+        settings["log.flush.interval.messages"] = 1
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
 class Kafka(Peer):
     """One broker that is its own controller."""
 
@@ -30,40 +71,14 @@ class Kafka(Peer):
 
     def start(self, directory: Path) -> None:
         kafka = _library("confluent_kafka")
-        java = processes.find("java", "a JRE of version 17 or newer")
-        if not list(JARS.glob("kafka_*.jar")):
-            raise Missing("the jars of Apache Kafka are not there: make kafka-jars")
-        port, controller = processes.free_port(), processes.free_port()
-        config = directory / "server.properties"
-        config.write_text(self._config(directory, port, controller))
-        program = [java, HEAP, "-cp", f"{JARS}/*"]
-        format_store = [*program, "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(config)]
-        processes.run(format_store, directory)
-        self._process = processes.start([*program, "kafka.Kafka", str(config)], port, directory)
-        self._servers: dict[str, Any] = {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0}
+        self._broker = started(directory, self._synced)
+        self._servers: dict[str, Any] = {"bootstrap.servers": f"127.0.0.1:{self._broker.port}", "log_level": 0}
         self._create_topic()
         batching = {"linger.ms": 5, "batch.num.messages": self.batch, "batch.size": 1 << 20}
         self._producer = kafka.Producer(
             self._servers | batching | {"acks": "all", "queue.buffering.max.messages": 1_000_000}
         )
         self._single = kafka.Producer(self._servers | {"linger.ms": 0, "acks": "all"})
-
-    def _config(self, directory: Path, port: int, controller: int) -> str:
-        settings = {
-            "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            "controller.listener.names": "CONTROLLER",
-            "log.dirs": f"{directory}/logs",
-            "offsets.topic.replication.factor": 1,
-            "transaction.state.log.replication.factor": 1,
-            "transaction.state.log.min.isr": 1,
-        }
-        if self._synced:
-            settings["log.flush.interval.messages"] = 1
-        return "".join(f"{name}={value}\n" for name, value in settings.items())
 
     def _create_topic(self) -> None:
         admin = _library("confluent_kafka.admin")
@@ -104,7 +119,7 @@ class Kafka(Peer):
     def stop(self) -> None:
         # Producers disconnect when nobody has them any more.
         del self._producer, self._single
-        processes.stop(self._process)
+        processes.stop(self._broker.process)
 
 
 def _library(name: str) -> Any:
