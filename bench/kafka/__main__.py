@@ -1,116 +1,132 @@
-"""Run all benchmarks of the Kafka protocol: `python -m bench.kafka [--messages N] [--directory DIR]`.
+"""Run all benchmarks of the Kafka protocol: `python -m bench.kafka [--messages N] [--rounds N] [--directory DIR]`.
 
-confluent-kafka (librdkafka) beside the native client, on the same server, one after the other: 100-byte messages, eight
-partitions, every acknowledgement on the device. `make bench-peers` compares with Apache Kafka itself.
+Headrace beside Apache Kafka, as it comes and with a sync of every write: one broker in KRaft mode from the jars of
+`make kafka-jars`. The servers run at the same time and are measured in turns, by the same clients: 100-byte messages,
+eight partitions, acks=all. A ratio is the median over the rounds of the ratio within a round.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import re
-import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from statistics import median
+from tempfile import TemporaryDirectory
 
-import confluent_kafka
-
-from bench.kafka.codec import compare
+from bench.kafka import clients, codec, cost
+from bench.kafka.clients import Contender, Work
+from bench.peers import kafka_broker, processes
+from bench.peers.work import Missing
 from bench.report import Report, percentiles_ms
-from headrace import connect
-from headrace.load.server import ServerProcess, serving, temporary_store
+from headrace.load.server import serving
 from tests.ports import ReservedPort
 
+TOPIC = "bench"
 PARTITIONS = 8
-VALUE = b"x" * 100
 ROUND_TRIPS = 300
-_TICKS = os.sysconf("SC_CLK_TCK")
+HEADRACE, SYNCED, DEFAULT = "Headrace", "Kafka with sync", "Kafka as it comes"
+
+# What Headrace must reach of each of the others.
+THROUGHPUT = {SYNCED: 1.5, DEFAULT: 0.8}
+CONSUMED = {SYNCED: 1.0, DEFAULT: 1.0}
 
 
-def processor_seconds(pid: int) -> float:
-    """What a process has used of processors so far."""
-    fields = re.sub(r"\(.*\)", "", Path(f"/proc/{pid}/stat").read_text()).split()
-    return (int(fields[12]) + int(fields[13])) / _TICKS
+@contextmanager
+def headrace_server(directory: Path) -> Iterator[Contender]:
+    """A server on an empty store."""
+    with ReservedPort() as port:
+        bootstrap = f"127.0.0.1:{port.number}"
+        with serving(f"file:{directory}/store", ["--kafka", bootstrap]) as server:
+            yield Contender(HEADRACE, bootstrap, server.pid)
 
 
-def produce(report: Report, server: ServerProcess, bootstrap: str, messages: int, **more: Any) -> None:
-    """Many messages at once."""
-    settings = {
-        "bootstrap.servers": bootstrap,
-        "linger.ms": 5,
-        "acks": "all",
-        "queue.buffering.max.messages": 2_000_000,
-    }
-    producer = confluent_kafka.Producer(settings | more)
-    used, began = processor_seconds(server.pid), time.perf_counter()
-    for number in range(messages):
-        producer.produce("bench", VALUE)
-        if number % 1000 == 0:
-            producer.poll(0)
-    producer.flush(300)
-    took = time.perf_counter() - began
-    what = "idempotent" if more else "plain"
-    report.line(f"confluent-kafka produces, {what}", messages / took, "messages/s")
-    report.note(f"server: {(processor_seconds(server.pid) - used) / messages * 1e6:.2f} µs of a core for each")
+@contextmanager
+def kafka_server(directory: Path, name: str) -> Iterator[Contender]:
+    """A broker of Apache Kafka on an empty directory."""
+    directory.mkdir()
+    broker = kafka_broker.started(directory, name == SYNCED)
+    try:
+        yield Contender(name, f"127.0.0.1:{broker.port}", broker.process.pid)
+    finally:
+        processes.stop(broker.process)
 
 
-def round_trips(report: Report, bootstrap: str) -> None:
-    """One message at a time, each acknowledged before the next."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
-    times = []
-    for _ in range(ROUND_TRIPS):
-        began = time.perf_counter()
-        producer.produce("bench", VALUE)
-        producer.flush(60)
-        times.append(time.perf_counter() - began)
-    for name, value in percentiles_ms(times).items():
-        report.line(f"confluent-kafka, one message at a time, {name}", value, "ms")
+def compare(report: Report, contenders: list[Contender], messages: int, rounds: int) -> None:
+    """Headrace beside the others, in turns."""
+    produced: dict[str, list[Work]] = {each.name: [] for each in contenders}
+    consumed: dict[str, list[Work]] = {each.name: [] for each in contenders}
+    by_java: dict[str, list[Work]] = {each.name: [] for each in contenders}
+    times: dict[str, list[float]] = {each.name: [] for each in contenders}
+    for contender in contenders:
+        contender.create(TOPIC, PARTITIONS)
+        clients.produce(contender, TOPIC, messages)
+    for _ in range(rounds):
+        for contender in contenders:
+            produced[contender.name].append(clients.produce(contender, TOPIC, messages))
+        for contender in contenders:
+            consumed[contender.name].append(clients.consume(contender, TOPIC, PARTITIONS, messages))
+        for contender in contenders:
+            times[contender.name] += clients.round_trips(contender, TOPIC, ROUND_TRIPS)
+        for contender in contenders:
+            by_java[contender.name].append(clients.producer_perf_test(contender, TOPIC, messages))
+    _throughput(report, "confluent-kafka produces", produced, THROUGHPUT)
+    _throughput(report, "kafka-producer-perf-test produces", by_java, THROUGHPUT)
+    _throughput(report, "confluent-kafka consumes", consumed, CONSUMED)
+    _latency(report, times)
 
 
-def consume(report: Report, server: ServerProcess, bootstrap: str, messages: int) -> None:
-    """All of it from the beginning, as messages of confluent-kafka."""
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
-    consumer.assign([confluent_kafka.TopicPartition("bench", number, 0) for number in range(PARTITIONS)])
-    got, used, began = 0, processor_seconds(server.pid), time.perf_counter()
-    while got < messages:
-        got += len(consumer.consume(10_000, 1.0))
-    took = time.perf_counter() - began
-    consumer.close()
-    report.line("confluent-kafka consumes", got / took, "messages/s")
-    report.note(f"server: {(processor_seconds(server.pid) - used) / got * 1e6:.2f} µs of a core for each")
+def _throughput(report: Report, what: str, works: dict[str, list[Work]], targets: dict[str, float]) -> None:
+    for name, done in works.items():
+        report.line(f"{what}, {name}", median(each.per_second for each in done), "messages/s")
+        report.note(f"server: {median(each.server_us for each in done):.2f} µs of a core for each")
+    for name, least in targets.items():
+        pairs = zip(works[HEADRACE], works.get(name, []), strict=False)
+        ratios = [ours.per_second / theirs.per_second for ours, theirs in pairs]
+        if ratios:
+            report.line(f"{what}, of {name}", median(ratios), "times", least=least)
 
 
-def native(report: Report, server: ServerProcess, messages: int) -> None:
-    """The same with the native client, message by message."""
-    with connect(server.url) as client:
-        used, began = processor_seconds(server.pid), time.perf_counter()
-        with client.producer("bench") as producer:
-            for _ in range(messages):
-                producer.send(VALUE)
-        took = time.perf_counter() - began
-    report.line("the native client sends", messages / took, "messages/s")
-    report.note(f"server: {(processor_seconds(server.pid) - used) / messages * 1e6:.2f} µs of a core for each")
+def _latency(report: Report, times: dict[str, list[float]]) -> None:
+    taken = {name: percentiles_ms(each) for name, each in times.items()}
+    for name, each in taken.items():
+        report.line(f"one message at a time, {name}, p50", each["p50"], "ms")
+        report.line(f"one message at a time, {name}, p99", each["p99"], "ms")
+    ours = taken.pop(HEADRACE)
+    for name, each in taken.items():
+        for what, most in (("p50", 1.5), ("p99", 1.0)):
+            report.line(f"one message at a time, {what} of {name}", ours[what] / each[what], "times", most=most)
 
 
 def main() -> None:
     """Run everything."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=500_000)
-    parser.add_argument("--directory", type=Path, help="where the store is, of its size")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--directory", type=Path, help="where the stores are: choose the disk to measure")
+    parser.add_argument("--only", choices=["codec", "kafka", "cost"], help="one part of it")
     given = parser.parse_args()
     report = Report("the Kafka protocol")
     report.begin()
-    compare(report)
-    with ReservedPort() as port, temporary_store(given.directory) as store:
-        bootstrap = f"127.0.0.1:{port.number}"
-        with serving(store, ["--kafka", bootstrap]) as server:
-            with connect(server.url) as client:
-                client.create_topic("bench", partitions=PARTITIONS)
-            produce(report, server, bootstrap, given.messages)
-            produce(report, server, bootstrap, given.messages, **{"enable.idempotence": True})
-            consume(report, server, bootstrap, 2 * given.messages)
-            round_trips(report, bootstrap)
-            native(report, server, given.messages)
+    if given.only in (None, "codec"):
+        codec.compare(report)
+    with ExitStack() as running:
+        directory = Path(running.enter_context(TemporaryDirectory(prefix="headrace-bench-", dir=given.directory)))
+        if given.only in (None, "kafka", "cost"):
+            headrace = running.enter_context(headrace_server(directory))
+        if given.only in (None, "cost"):
+            cost.partitions(report, headrace, given.messages)
+            cost.idle_group(report, headrace)
+        if given.only in (None, "kafka"):
+            contenders = [headrace]
+            try:
+                contenders += [
+                    running.enter_context(kafka_server(directory / name.replace(" ", "-"), name))
+                    for name in (SYNCED, DEFAULT)
+                ]
+            except Missing as missing:
+                report.note(f"missing: {missing}")
+            compare(report, contenders, given.messages, given.rounds)
     report.end()
 
 
