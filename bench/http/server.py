@@ -27,7 +27,7 @@ def main() -> None:
     listeners = server.bind("127.0.0.1", 0)
     store = open_store(f"file:{Path(sys.argv[1])}/store")
     with Broker(store) as broker:
-        broker.maintenance.start()
+        broker.start()
         access = Access(store.catalog)
         app = make_litestar(broker, access, settings, draining)
         app.register(empty)

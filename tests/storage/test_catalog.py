@@ -112,3 +112,21 @@ def test_a_database_that_cannot_be_written_is_unavailable_and_may_be_tried_again
 def test_a_path_that_cannot_be_a_database_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="unable to open"):
         opened(tmp_path)
+
+
+def test_a_catalog_of_the_second_version_gets_what_the_archive_needs(tmp_path: Path) -> None:
+    opened(tmp_path / "db").close()
+    engine = create_engine(f"sqlite:///{tmp_path / 'db'}")
+    with engine.begin() as connection:
+        for table in ("all_archive_files", "all_archives"):
+            connection.execute(text(f"DROP TABLE {table}"))
+        connection.execute(text("ALTER TABLE headrace_catalog DROP COLUMN storeid"))
+        connection.execute(text("UPDATE headrace_catalog SET version = 2"))
+    engine.dispose()
+    catalog = opened(tmp_path / "db")
+    store_id = catalog.manifest.store_id()
+    catalog.close()
+    catalog = opened(tmp_path / "db")
+    assert catalog.manifest.store_id() == store_id and len(store_id) == 32
+    assert catalog.manifest.topics() == {}
+    catalog.close()

@@ -17,10 +17,10 @@ from functools import partial
 from types import TracebackType
 from typing import TypeVar, Unpack
 
-import msgspec
 import pyarrow as pa
 
 from headrace.broker.access import Access
+from headrace.broker.archive_tasks import ArchiveTasks
 from headrace.broker.checks import (
     check_batch,
     check_commit_key,
@@ -34,7 +34,7 @@ from headrace.broker.clock import Clock, SystemClock
 from headrace.broker.cluster.notifications import Notifications
 from headrace.broker.cluster.servers import Servers
 from headrace.broker.counters import Counters
-from headrace.broker.describe import describe_group, describe_topic
+from headrace.broker.describe import archive_of, describe_group, describe_topic
 from headrace.broker.maintenance import Maintenance
 from headrace.broker.maintenance_tasks import MaintenanceTasks
 from headrace.broker.metrics import StoreMetrics, TopicMetrics, groups_of, topic_metrics_of
@@ -45,9 +45,10 @@ from headrace.broker.queue_api.registrations import Registrations
 from headrace.broker.read.subscription import Dispatcher, Subscription
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.broker.read.wakeups import ALL_PARTITIONS
-from headrace.broker.settings import BrokerSettings, QueueApiSettings, TopicDefaults
+from headrace.broker.settings import ArchiveSettings, BrokerSettings, QueueApiSettings, TopicDefaults
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.broker.topics.topic import Topic
+from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.checks import check_index, check_seconds, check_whole
 from headrace.core.deprecation import warn_renamed
 from headrace.core.errors import CommitConflict, HeadraceError, InvalidInput, StageNotFound
@@ -85,6 +86,7 @@ from headrace.core.reports.descriptions import (
     TopicDescription,
 )
 from headrace.core.reports.pipelines import PipelineDescription, PipelineReport, check_report, listed_state
+from headrace.core.topics.retention import trimmed
 from headrace.core.topics.settings import TopicOptions
 from headrace.storage.interface import Store
 from headrace.storage.open import open_store
@@ -102,13 +104,14 @@ class Broker:
         clock: Clock | None = None,
         queue_api: QueueApiSettings | None = None,
         topic_defaults: TopicDefaults | None = None,
+        archive: ArchiveSettings | None = None,
     ) -> None:
         self.settings = settings or BrokerSettings()
         self.counters = Counters()
         self._store = store
         self._clock = clock or SystemClock()
         self.started_us = self._clock.now_us()
-        self._topics = Topics(store, self.settings, self._clock, self.counters, topic_defaults)
+        self._topics = Topics(store, self.settings, self._clock, self.counters, topic_defaults, archive)
         self.access = Access(store.catalog, self._clock)
         self.registrations = Registrations(self._topics, store.catalog, self._clock, queue_api)
         self.admissions = Admissions(self._topics, self.settings)
@@ -116,6 +119,11 @@ class Broker:
         chores = MaintenanceTasks(store, self._topics, self.registrations, self.settings, self._clock, self.counters)
         self.servers = Servers(store, self._clock)
         self.maintenance = Maintenance(chores.tasks() | {self.servers.beat: SERVER_HEARTBEAT_SECONDS})
+        holder = self.servers.id if self.servers.is_shared else None
+        self.archiving = ArchiveTasks(
+            self._topics.archives, self._topics, archive or ArchiveSettings(), self._clock, self.counters, holder
+        )
+        self.archive_maintenance = Maintenance(self.archiving.tasks(), "archive")
         if store.signals is not None:
             store.signals.listen(Notifications(self._topics).hear)
         self._closing = threading.Lock()
@@ -129,16 +137,22 @@ class Broker:
         clock: Clock | None = None,
         queue_api: QueueApiSettings | None = None,
         topic_defaults: TopicDefaults | None = None,
+        archive: ArchiveSettings | None = None,
     ) -> Broker:
         """Open the store at a URL and start maintenance."""
         store = open_store(check_text("store", url))
         try:
-            broker = cls(store, settings, clock, queue_api, topic_defaults)
+            broker = cls(store, settings, clock, queue_api, topic_defaults, archive)
         except BaseException:
             store.close()
             raise
-        broker.maintenance.start()
+        broker.start()
         return broker
+
+    def start(self) -> None:
+        """Start maintenance."""
+        self.maintenance.start()
+        self.archive_maintenance.start()
 
     def close(self, stop_seconds: float = STOP_SECONDS) -> None:
         """Finish accepted publishes, write snapshots so that the store opens quickly, and close it.
@@ -148,7 +162,9 @@ class Broker:
         with self._closing:
             if not self._closed:
                 self._closed = True
+                self.archiving.stop()
                 self.maintenance.close(stop_seconds)
+                self.archive_maintenance.close(stop_seconds)
                 self._topics.close()
                 self._delivery.close(stop_seconds)
                 self.servers.leave()
@@ -210,7 +226,7 @@ class Broker:
         check_whole("before_us", before_us, 0, TIME_US_MAX)
         opened, now_us = self._topics.find(name), self._clock.now_us()
         age_seconds = max(0, -((before_us - now_us) // MICROSECONDS))
-        settings = msgspec.structs.replace(opened.record.settings, retention_seconds=age_seconds)
+        settings = trimmed(opened.record.settings, age_seconds)
         before = opened.topic.offsets().start
         opened.groups.drop_outlived(now_us, settings)
         after = opened.topic.offsets().start
@@ -231,6 +247,10 @@ class Broker:
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Start and end offset by partition."""
         return self._topics.find(topic).topic.offsets().by_partition()
+
+    def archive(self, topic: str) -> ArchiveSnapshot:
+        """The archive of a topic at this moment: its files, how far it is complete, and the offsets of the topic."""
+        return archive_of(self._topics.find(topic).topic, self._topics.archives.url)
 
     def topic_metrics(self, partitions_max: int | None = None) -> list[TopicMetrics]:
         """Metrics of every topic; one that ends meanwhile is skipped.

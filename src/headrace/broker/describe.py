@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.broker.topics.registry import OpenTopic
+from headrace.broker.topics.topic import Topic
+from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.groups.group import Group
 from headrace.core.limits import MICROSECONDS
 from headrace.core.reports.descriptions import GroupDescription, PartitionProgress, TopicDescription
+from headrace.storage.archive.tiered_log import TieredLog
 
 
 def describe_topic(opened: OpenTopic) -> TopicDescription:
@@ -26,6 +29,17 @@ def describe_topic(opened: OpenTopic) -> TopicDescription:
         bytes_stored=bytes_stored,
         groups=[group.name for group in opened.groups.all()],
     )
+
+
+def archive_of(topic: Topic, url: str | None) -> ArchiveSnapshot:
+    """The archive of a topic; the offsets are looked up after its files, so that they are never below them."""
+    record = topic.record
+    with topic.using() as log:
+        view = log.newest_view() if isinstance(log, TieredLog) else None
+        offsets = log.offsets()
+    ends = [] if view is None else view.ends(record.partitions).tolist()
+    files = [] if view is None else list(view.manifest.files)
+    return ArchiveSnapshot(record.name, record.id, url, files, dict(enumerate(ends)), offsets.by_partition())
 
 
 def describe_group(opened: OpenTopic, name: str, now_us: int) -> GroupDescription:

@@ -20,10 +20,11 @@ Task = Callable[[], None]
 class Maintenance:
     """Runs tasks at their intervals until it is closed."""
 
-    def __init__(self, tasks: Mapping[Task, float]) -> None:
+    def __init__(self, tasks: Mapping[Task, float], name: str = "maintenance") -> None:
         self._tasks = dict(tasks)
+        self._name = name
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="headrace-maintenance", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"headrace-{name}", daemon=True)
 
     def start(self) -> None:
         """Begin."""
@@ -40,7 +41,7 @@ class Maintenance:
         if self._thread.is_alive():
             self._thread.join(stop_seconds)
             if self._thread.is_alive():
-                logger.warning("maintenance did not stop within %g s and was abandoned", stop_seconds)
+                logger.warning("%s did not stop within %g s and was abandoned", self._name, stop_seconds)
 
     def _run(self) -> None:
         due = {task: time.monotonic() + interval for task, interval in self._tasks.items()}

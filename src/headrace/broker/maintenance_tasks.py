@@ -18,6 +18,7 @@ from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import MICROSECONDS, PIPELINE_KEPT_SECONDS, PRODUCERS_MAX
 from headrace.core.publish.state import TopicState
+from headrace.core.topics.retention import deletes
 from headrace.storage.interface import Store
 
 logger = logging.getLogger(__name__)
@@ -118,8 +119,7 @@ class MaintenanceTasks:
         self._for_each(self._drop_outlived)
 
     def _drop_outlived(self, opened: OpenTopic) -> None:
-        settings = opened.record.settings
-        if settings.retention_seconds is not None or settings.retention_bytes is not None:
+        if deletes(opened.record.settings):
             self._count("segments_dropped", opened.groups.drop_outlived(self._clock.now_us()))
 
     def seal_segments(self) -> None:

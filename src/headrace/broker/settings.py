@@ -9,6 +9,11 @@ import msgspec
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import (
+    ARCHIVE_CACHE_BYTES,
+    ARCHIVE_CHECK_SECONDS,
+    ARCHIVE_FILE_BYTES,
+    ARCHIVE_LEASE_SECONDS,
+    ARCHIVE_STRAY_SECONDS,
     FRAME_BYTES,
     FRAME_ROWS,
     GROUPS_PER_TOPIC,
@@ -25,7 +30,7 @@ from headrace.core.limits import (
     TOPICS_IN_STORE,
     TOPICS_MAX,
 )
-from headrace.core.topics.settings import DEFAULT_SETTINGS, Deduplication, KeyHash, Scope, TopicSettings
+from headrace.core.topics.settings import DEFAULT_SETTINGS, Deduplication, KeyHash, Scope, Switch, TopicSettings
 
 
 class QueueApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,7 +48,7 @@ class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Defaults for new topics; existing topics stay unchanged.
 
     partitions: number of partitions.
-    retention_seconds, retention_bytes: as in a topic's settings; 0 keeps everything.
+    retention_seconds, retention_bytes, archive_retention_seconds, local_retention_…: as in a topic's settings; 0: none.
     The others are as in a topic's settings; codecs are separated by commas.
     """
 
@@ -57,6 +62,11 @@ class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     codecs: str = ",".join(DEFAULT_SETTINGS.codecs)
     message_bytes_max: int = DEFAULT_SETTINGS.message_bytes_max
     key_hash: KeyHash = DEFAULT_SETTINGS.key_hash
+    archive: Switch = DEFAULT_SETTINGS.archive
+    archive_after_seconds: int = DEFAULT_SETTINGS.archive_after_seconds
+    archive_retention_seconds: int = 0
+    local_retention_seconds: int = 0
+    local_retention_bytes: int = 0
 
     def __post_init__(self) -> None:
         self.settings()
@@ -64,9 +74,32 @@ class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def settings(self) -> TopicSettings:
         """The settings of a topic that is created without any."""
         given = {field: getattr(self, field) for field in self.__struct_fields__ if field != "partitions"}
-        for unbounded in ("retention_seconds", "retention_bytes"):
-            given[unbounded] = given[unbounded] or None
+        for field in msgspec.structs.fields(TopicSettings):
+            if field.default is None:
+                given[field.name] = given[field.name] or None
         return TopicSettings.make(**given | {"codecs": [codec.strip() for codec in self.codecs.split(",")]})
+
+
+class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The archive of a store, for topics with `archive = on`.
+
+    url: a directory, or an object store such as s3://BUCKET/PREFIX?region=…; without credentials, which come from the
+        environment. Empty: no archive.
+    file_bytes: a file is written before its time once there are this many bytes of messages; merged files have at most
+        this many bytes.
+    cache_bytes: memory for row groups of the archive that readers use.
+    stray_seconds: how long files are kept that are no longer listed, for readers that have an earlier list.
+    check_seconds, sweep_seconds: how often is looked for messages to archive, and for files to delete.
+    lease_seconds: how long a server of a shared store may be silent before another one archives its topics.
+    """
+
+    url: str = ""
+    file_bytes: Annotated[int, msgspec.Meta(ge=1)] = ARCHIVE_FILE_BYTES
+    cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = ARCHIVE_CACHE_BYTES
+    stray_seconds: Annotated[float, msgspec.Meta(ge=0)] = ARCHIVE_STRAY_SECONDS
+    check_seconds: Annotated[float, msgspec.Meta(gt=0)] = ARCHIVE_CHECK_SECONDS
+    sweep_seconds: Annotated[float, msgspec.Meta(gt=0)] = ARCHIVE_STRAY_SECONDS / 4
+    lease_seconds: Annotated[float, msgspec.Meta(gt=0)] = ARCHIVE_LEASE_SECONDS
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -32,6 +32,7 @@ from headrace.client.retry import Calls
 from headrace.client.serializers import Deserializer, Serializer
 from headrace.client.settings import ConsumerSettings, ProducerSettings
 from headrace.client.transport.transport import Transport
+from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.deprecation import warn_renamed
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import (
@@ -160,6 +161,10 @@ class Client:
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Start and end offset by partition."""
         return self._calls(wire.Offsets(topic))
+
+    def archive(self, topic: str) -> ArchiveSnapshot:
+        """The archive of a topic at one moment: its files, how far it is complete, and the offsets of the topic."""
+        return self._calls(wire.Archive(topic))
 
     def await_offsets(self, topic: str, known: Mapping[int, int], wait_seconds: float) -> dict[int, tuple[int, int]]:
         """Start and end offset by partition, once any end differs from the known one, with a timeout."""

@@ -136,3 +136,19 @@ LATENESS_SECONDS_MIN = 60.0
 RETENTION_CHECK_SECONDS = 10.0
 ROOM_BYTES = 1 << 20
 ROOM_BYTES_MAX = 16 << 20
+
+# The archive: how long after it was written a message is archived, the size of messages that makes a file of its own
+# before that, and of a file below which it is merged with its neighbours.
+ARCHIVE_AFTER_SECONDS = 600
+ARCHIVE_FILE_BYTES = 256 << 20
+ARCHIVE_SMALL_BYTES = 64 << 20
+ARCHIVE_MERGE_FILES_MIN = 4
+ARCHIVE_MERGE_FILES_MAX = 64
+# One row group of a file: what a writer and a reader hold in memory of it.
+ARCHIVE_GROUP_ROWS = 1 << 17
+ARCHIVE_GROUP_BYTES = 16 << 20
+ARCHIVE_CACHE_BYTES = 64 << 20
+ARCHIVE_STRAY_SECONDS = 3600
+ARCHIVE_CHECK_SECONDS = 10.0
+# The lease of the server that archives a topic of a shared store.
+ARCHIVE_LEASE_SECONDS = 60

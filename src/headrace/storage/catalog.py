@@ -49,6 +49,7 @@ from headrace.core.ids import Kind
 from headrace.core.limits import STOP_SECONDS
 from headrace.core.rights import Grant
 from headrace.core.topics.settings import TopicSettings
+from headrace.storage.archive.manifest import Manifest
 from headrace.storage.group_row import (
     KEYS,
     GroupRow,
@@ -150,6 +151,7 @@ class Catalog:
         )
         self.servers = ServerRows(self._do)
         self.pipelines = Pipelines(self._do, self._upsert)
+        self.manifest = Manifest(self._do, self._upsert)
         self._do(self._make_tables if make_tables else self._check_tables)
 
     def _make_tables(self, connection: Connection) -> None:

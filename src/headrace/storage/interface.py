@@ -19,6 +19,7 @@ from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.sources import Source
 from headrace.core.publish.state import Commit, TopicState
 from headrace.core.reports.histogram import Histogram
+from headrace.core.topics.retention import Piece
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import Catalog, TopicRecord
 from headrace.storage.ranges import Gap, OffsetRange
@@ -91,6 +92,8 @@ class TopicLog(Protocol):
     def add_partitions(self, partitions: int) -> None: ...
 
     def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int: ...
+
+    def pieces(self) -> list[Piece]: ...
 
     def seal(self) -> int: ...
 

@@ -1,13 +1,14 @@
-"""Reads many partitions one after another, for engines without a faster way."""
+"""Limits of reads: the first messages that fit, and many partitions that share a limit, read one after another."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 
-from headrace.core.messages import content_bytes
+from headrace.core.messages import content_bytes, message_sizes
 
 
 class ReadableLog(Protocol):
@@ -34,3 +35,11 @@ def read_each(
         messages_max -= batch.num_rows
         bytes_max -= content_bytes(batch)
     return batches
+
+
+def within_bytes(batch: pa.RecordBatch, bytes_max: int) -> pa.RecordBatch:
+    """The first messages that fit, at least one."""
+    if content_bytes(batch) <= bytes_max:
+        return batch
+    sizes = message_sizes(batch.column("value"), batch.column("key"), batch.column("attributes"))
+    return batch.slice(0, max(1, int(np.searchsorted(np.cumsum(sizes), bytes_max, side="right"))))

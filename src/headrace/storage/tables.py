@@ -25,16 +25,18 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateTable
 
-# 2: tokens have an end and a last use.
-VERSION: Final = 2
+# 2: tokens have an end and a last use. 3: the archive.
+VERSION: Final = 3
 
 metadata = MetaData()
 
 # How full PostgreSQL fills a page of rows that are changed in place, in percent.
 _IN_PLACE: Final[dict[str, Any]] = {"postgresql_with": {"fillfactor": 50}}
 
-# One row: the version of these tables.
-headrace_catalog = Table("headrace_catalog", metadata, Column("version", Integer, nullable=False))
+# One row: the version of these tables, and the id of the store, which is made when it is first needed.
+headrace_catalog = Table(
+    "headrace_catalog", metadata, Column("version", Integer, nullable=False), Column("storeid", Text)
+)
 
 # `topickey` is the name without case, which must be unique; `topicname` is the name as it was given.
 all_topics = Table(
@@ -150,8 +152,46 @@ all_servers = Table(
     **_IN_PLACE,
 )
 
+# How far each topic is archived: `ends` is JSON, an offset by partition; `cut_us` is the time of the last file. In a
+# shared store the server `holder` archives it, until `until_us` by the database's clock; each holder has its own epoch.
+all_archives = Table(
+    "all_archives",
+    metadata,
+    Column("topicid", Integer, ForeignKey("all_topics.topicid", ondelete="CASCADE"), primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("ends", Text, nullable=False),
+    Column("cut_us", BigInteger, nullable=False),
+    Column("holder", Text),
+    Column("epoch", BigInteger, nullable=False),
+    Column("until_us", BigInteger, nullable=False),
+    **_IN_PLACE,
+)
+
+# The files of the archive: `place` orders those of a topic, `ranges` is JSON, `removed_us` is null while it is live.
+all_archive_files = Table(
+    "all_archive_files",
+    metadata,
+    Column("topicid", Integer, ForeignKey("all_topics.topicid", ondelete="CASCADE"), nullable=False),
+    Column("path", Text, nullable=False),
+    Column("place", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("checksum", Text, nullable=False),
+    Column("first_us", BigInteger, nullable=False),
+    Column("last_us", BigInteger, nullable=False),
+    Column("ranges", Text, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("removed_us", BigInteger),
+    PrimaryKeyConstraint("topicid", "path"),
+)
+
 # Columns that tables of an earlier version lack; each may be null or has a default.
-ADDED_COLUMNS: Final = (all_groups.c.seek_generation, all_tokens.c.expires_us, all_tokens.c.used_us)
+ADDED_COLUMNS: Final = (
+    all_groups.c.seek_generation,
+    all_tokens.c.expires_us,
+    all_tokens.c.used_us,
+    headrace_catalog.c.storeid,
+)
 
 
 @cache

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
 
 import msgspec
 
+from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import AUDIT_LISTED, SESSION_TIMEOUT_SECONDS, SOURCES_LISTED
 from headrace.core.reports.descriptions import (
@@ -116,6 +117,12 @@ class ListTopics(Operation[list[str]], tag="list_topics"):
 
 class Offsets(Operation[dict[int, tuple[int, int]]], tag="offsets"):
     """Start and end offset by partition."""
+
+    need: ClassVar = _READ
+
+
+class Archive(Operation[ArchiveSnapshot], tag="archive"):
+    """The archive of a topic at one moment: its files, how far it is complete, and the offsets of the topic."""
 
     need: ClassVar = _READ
 

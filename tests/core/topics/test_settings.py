@@ -22,6 +22,10 @@ BOUNDS = {
     "retention_bytes": (1, RETENTION_BYTES_MAX),
     "deduplication_window_seconds": (1, WINDOW_SECONDS_MAX),
     "message_bytes_max": (1, MESSAGE_BYTES_MAX),
+    "archive_after_seconds": (0, RETENTION_SECONDS_MAX),
+    "archive_retention_seconds": (1, RETENTION_SECONDS_MAX),
+    "local_retention_seconds": (1, RETENTION_SECONDS_MAX),
+    "local_retention_bytes": (1, RETENTION_BYTES_MAX),
 }
 
 
@@ -37,6 +41,11 @@ def test_defaults_keep_everything_and_deduplicate_by_producer() -> None:
         "codecs": CODECS,
         "message_bytes_max": MESSAGE_BYTES_DEFAULT,
         "key_hash": "fnv1a",
+        "archive": "off",
+        "archive_after_seconds": 600,
+        "archive_retention_seconds": None,
+        "local_retention_seconds": None,
+        "local_retention_bytes": None,
     }
 
 

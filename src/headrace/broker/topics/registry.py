@@ -22,7 +22,7 @@ from headrace.broker.cluster.announcements import TOPICS, group_word
 from headrace.broker.counters import Counters
 from headrace.broker.groups.groups import Groups
 from headrace.broker.groups.store import LocalGroupStore, SharedGroupStore
-from headrace.broker.settings import BrokerSettings, TopicDefaults
+from headrace.broker.settings import ArchiveSettings, BrokerSettings, TopicDefaults
 from headrace.broker.topics.topic import Topic
 from headrace.core.checks import check_partitions
 from headrace.core.errors import (
@@ -41,6 +41,8 @@ from headrace.core.errors import (
 from headrace.core.names import check_topic_name, topic_key
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.topics.settings import TopicSettings
+from headrace.storage.archive.archives import Archives
+from headrace.storage.archive.files import open_files
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Store
 
@@ -84,9 +86,13 @@ class Topics:
         clock: Clock,
         counters: Counters,
         defaults: TopicDefaults | None = None,
+        archive: ArchiveSettings | None = None,
     ) -> None:
         self._defaults = defaults or TopicDefaults()
         self._store = store
+        settled = archive or ArchiveSettings()
+        files = open_files(settled.url) if settled.url else None
+        self.archives = Archives(store.catalog, store.signals is not None, files, settled.cache_bytes)
         self._settings = settings
         self._clock = clock
         self._counters = counters
@@ -144,6 +150,10 @@ class Topics:
         skipped = {opened.record.name: opened.topic.log.offsets().skipped for opened in self.all()}
         return {name: count for name, count in skipped.items() if count}
 
+    def stored(self) -> list[TopicRecord]:
+        """All topics as the catalog has them now."""
+        return self._store.catalog.topics()
+
     def records(self) -> list[TopicRecord]:
         """All topics, including those that could not be opened."""
         self._check_open()
@@ -190,6 +200,7 @@ class Topics:
         if len(self._topics) >= self._settings.topics_max:
             raise QuotaExceeded("topics", "broker.topics_max", self._settings.topics_max)
         self._check_partitions(partitions)
+        self.archives.check(settings)
         now_us = self._clock.now_us()
         record = self._store.catalog.add_topic(
             name, topic_key(name), partitions, settings, now_us, lambda made: self._store.create_log(made, now_us)
@@ -304,7 +315,7 @@ class Topics:
             return BrokenTopic(record, error)
 
     def _parts(self, record: TopicRecord) -> tuple[Topic, Groups]:
-        log = self._store.open_log(record, self._clock.now_us())
+        log = self.archives.tier(record, self._store.open_log(record, self._clock.now_us()))
         topic = Topic(
             record,
             log,
@@ -334,6 +345,7 @@ class Topics:
         if wanted.partitions > found.record.partitions:
             self._check_partitions(wanted.partitions - found.record.partitions)
         if wanted != found.record:
+            self.archives.check(wanted.settings, found.record.settings)
             found.topic.change(self._store.catalog.change_topic(found.record, rule))
             self._announce(TOPICS)
 

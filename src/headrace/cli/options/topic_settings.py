@@ -70,6 +70,38 @@ class SettingsGiven:
             metavar="CHOICE",
         ),
     ] = None
+    archive: Annotated[
+        str | None,
+        typer.Option(
+            help="Whether messages are written to the archive of the store: on or off. New topics: off.",
+            metavar="CHOICE",
+        ),
+    ] = None
+    archive_after: Annotated[
+        str | None,
+        typer.Option(help="Archive messages at the latest after this: 90s, 10m. New topics: 10m.", metavar="TIME"),
+    ] = None
+    archive_retention: Annotated[
+        str | None,
+        typer.Option(
+            help="Delete archived messages older than this: 90d; `none` keeps them forever. New topics: none.",
+            metavar="TIME",
+        ),
+    ] = None
+    local_retention: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep archived messages in the log for this: 36h; `none`: as --retention. New topics: none.",
+            metavar="TIME",
+        ),
+    ] = None
+    local_retention_bytes: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep this much of archived messages in the log: 10G; `none`: as --retention-bytes. New topics: none.",
+            metavar="SIZE",
+        ),
+    ] = None
 
     def given(self) -> dict[str, Any]:
         """The given settings under the names that the server uses."""
@@ -82,9 +114,20 @@ class SettingsGiven:
             "deduplication_window_messages": self.deduplication_window_messages,
             "deduplication_scope": self.deduplication_scope,
             "key_hash": self.key_hash,
+            "archive": self.archive,
+            "archive_after_seconds": _amount("--archive-after", self.archive_after, SECONDS),
+            "archive_retention_seconds": _amount("--archive-retention", self.archive_retention, SECONDS),
+            "local_retention_seconds": _amount("--local-retention", self.local_retention, SECONDS),
+            "local_retention_bytes": _amount("--local-retention-bytes", self.local_retention_bytes, BYTES),
             "codecs": None if self.codecs is None else [codec.strip() for codec in self.codecs.split(",")],
         }
-        unlimited = {"retention_seconds": self.retention, "retention_bytes": self.retention_bytes}
+        unlimited = {
+            "retention_seconds": self.retention,
+            "retention_bytes": self.retention_bytes,
+            "archive_retention_seconds": self.archive_retention,
+            "local_retention_seconds": self.local_retention,
+            "local_retention_bytes": self.local_retention_bytes,
+        }
         given = {name: value for name, value in amounts.items() if value is not None}
         return given | {name: None for name, text in unlimited.items() if text == _NONE}
 

@@ -280,7 +280,11 @@ def _opened(settings: ServeSettings) -> Iterator[tuple[Broker, Catalog]]:
         store = open_store(settings.store)
         try:
             broker = Broker(
-                store, settings.broker, queue_api=settings.queue_api, topic_defaults=settings.topic_defaults
+                store,
+                settings.broker,
+                queue_api=settings.queue_api,
+                topic_defaults=settings.topic_defaults,
+                archive=settings.archive,
             )
         except BaseException:
             store.close()
@@ -288,7 +292,7 @@ def _opened(settings: ServeSettings) -> Iterator[tuple[Broker, Catalog]]:
     except HeadraceError as error:
         raise Failure(Exit.USAGE, f"cannot serve {shown(settings.store)}: {error}") from None
     try:
-        broker.maintenance.start()
+        broker.start()
         yield broker, store.catalog
     finally:
         broker.close(settings.rest.stop_seconds)

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, get_origin
 
 import msgspec
 
-from headrace.broker.settings import BrokerSettings, QueueApiSettings, TopicDefaults
+from headrace.broker.settings import ArchiveSettings, BrokerSettings, QueueApiSettings, TopicDefaults
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.listen_address import parse_address as parse_address
 from headrace.cli.terminal.output import print_note
@@ -85,6 +85,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     tracing: bool = False
     first_token_file: str = ""
     require_tokens: bool = False
+    archive: ArchiveSettings = ArchiveSettings()
     broker: BrokerSettings = BrokerSettings()
     rest: HttpSettings = HttpSettings()
     kafka: KafkaSettings = KafkaSettings()

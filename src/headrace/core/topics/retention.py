@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from headrace.core.hashes.columns import Int64s
@@ -52,6 +53,35 @@ class Sightings:
         there = {piece.newest_us for piece in pieces}
         self._seen_us = {newest_us: seen_us for newest_us, seen_us in self._seen_us.items() if newest_us in there}
         return dated
+
+
+def deletes(settings: TopicSettings) -> bool:
+    """Whether a topic ever deletes messages, from its log or from its archive."""
+    local = local_settings(settings)
+    limits = (local.retention_seconds, local.retention_bytes, settings.archive_retention_seconds)
+    return any(limit is not None for limit in limits)
+
+
+def local_settings(settings: TopicSettings) -> TopicSettings:
+    """The settings by which the log itself deletes segments: an archived topic may keep less there."""
+    if settings.archive == "off":
+        return settings
+    seconds, size = settings.local_retention_seconds, settings.local_retention_bytes
+    return msgspec.structs.replace(
+        settings,
+        retention_seconds=settings.retention_seconds if seconds is None else seconds,
+        retention_bytes=settings.retention_bytes if size is None else size,
+    )
+
+
+def trimmed(settings: TopicSettings, age_seconds: int) -> TopicSettings:
+    """The settings for deleting everything older than an age once, wherever it is."""
+    return msgspec.structs.replace(
+        settings,
+        retention_seconds=age_seconds,
+        archive_retention_seconds=age_seconds,
+        local_retention_seconds=age_seconds,
+    )
 
 
 def droppable(pieces: Sequence[Piece], settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
@@ -99,9 +129,10 @@ def should_complete(
 
 def piece_bytes_max(settings: TopicSettings, bytes_max: int) -> int:
     """The maximum size of a segment: a fraction of what the topic keeps."""
-    if settings.retention_bytes is None:
+    retention_bytes = local_settings(settings).retention_bytes
+    if retention_bytes is None:
         return bytes_max
-    return min(bytes_max, max(PIECE_BYTES_MIN, settings.retention_bytes // RETENTION_PARTS))
+    return min(bytes_max, max(PIECE_BYTES_MIN, retention_bytes // RETENTION_PARTS))
 
 
 def _is_past(piece: Piece, bytes_after: int, settings: TopicSettings, now_us: int) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 from headrace.core.checks import check_whole
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import (
+    ARCHIVE_AFTER_SECONDS,
     MESSAGE_BYTES_DEFAULT,
     MESSAGE_BYTES_MAX,
     RETENTION_BYTES_MAX,
@@ -25,6 +26,7 @@ CODECS: Final = ("raw", "gzip", "zstd", "lzop")
 Deduplication = Literal["producer", "payload", "off"]
 Scope = Literal["topic", "store"]
 KeyHash = Literal["fnv1a", "murmur2"]
+Switch = Literal["off", "on"]
 
 
 class TopicOptions(TypedDict, total=False):
@@ -39,6 +41,11 @@ class TopicOptions(TypedDict, total=False):
     codecs: Sequence[str]
     message_bytes_max: int
     key_hash: KeyHash
+    archive: Switch
+    archive_after_seconds: int
+    archive_retention_seconds: int | None
+    local_retention_seconds: int | None
+    local_retention_bytes: int | None
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,6 +63,10 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     message_bytes_max: the maximum size of a message: value, key and attributes.
     key_hash: the hash of a key that chooses its partition: `fnv1a`, or `murmur2` as Kafka's clients do. After a change
         later messages of a key may go to another partition than earlier ones.
+    archive: with `on`, messages are written to the archive of the store, and none is deleted before that.
+    archive_after_seconds: the latest time after which a message is archived.
+    archive_retention_seconds: archived messages older than this are deleted; None keeps them forever.
+    local_retention_seconds, local_retention_bytes: what the log keeps of archived messages; None: as `retention_…`.
     """
 
     retention_seconds: int | None = None
@@ -67,6 +78,11 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     codecs: tuple[str, ...] = CODECS
     message_bytes_max: int = MESSAGE_BYTES_DEFAULT
     key_hash: KeyHash = "fnv1a"
+    archive: Switch = "off"
+    archive_after_seconds: int = ARCHIVE_AFTER_SECONDS
+    archive_retention_seconds: int | None = None
+    local_retention_seconds: int | None = None
+    local_retention_bytes: int | None = None
 
     @classmethod
     def make(cls, **values: Any) -> TopicSettings:
@@ -83,6 +99,10 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def _check(self) -> None:
         _check_range("retention_seconds", self.retention_seconds, 1, RETENTION_SECONDS_MAX)
         _check_range("retention_bytes", self.retention_bytes, 1, RETENTION_BYTES_MAX)
+        _check_range("archive_after_seconds", self.archive_after_seconds, 0, RETENTION_SECONDS_MAX)
+        _check_range("archive_retention_seconds", self.archive_retention_seconds, 1, RETENTION_SECONDS_MAX)
+        _check_range("local_retention_seconds", self.local_retention_seconds, 1, RETENTION_SECONDS_MAX)
+        _check_range("local_retention_bytes", self.local_retention_bytes, 1, RETENTION_BYTES_MAX)
         _check_range("deduplication_window_seconds", self.deduplication_window_seconds, 1, WINDOW_SECONDS_MAX)
         _check_range("deduplication_window_messages", self.deduplication_window_messages, 1, WINDOW_MESSAGES_MAX)
         _check_range("message_bytes_max", self.message_bytes_max, 1, MESSAGE_BYTES_MAX)

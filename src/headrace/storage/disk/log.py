@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from headrace.core.errors import Damaged, DiskFull, LogFailed, OutcomeUnknown, exhausted
 from headrace.core.hashes.columns import Int64s
-from headrace.core.messages import NO_MESSAGES, content_bytes, join, message_sizes, read_batch
+from headrace.core.messages import NO_MESSAGES, content_bytes, join, read_batch
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.state import Commit, TopicState
 from headrace.core.reports.histogram import SECONDS, Histogram
@@ -47,6 +47,7 @@ from headrace.storage.disk.tail_cache import TAIL_COMMIT_BYTES_MAX, TailCache
 from headrace.storage.fences import LocalFences
 from headrace.storage.interface import Decide, OffsetRange
 from headrace.storage.ranges import check_range, offsets_past
+from headrace.storage.shares import within_bytes
 
 # Complete segments that stay mapped; each costs address space and, while read, page cache.
 MAPPED_SEGMENTS_MAX: Final = 2
@@ -156,7 +157,7 @@ class DiskLog:
         stop = min(end, offset + messages_max)
         newest = self._tail.read(partition, offset, stop) if offset < stop else None
         stored, times = newest or self._read_segments(partition, offset, stop, end, bytes_max)
-        return _within_bytes(read_batch(stored, partition, offset, times), bytes_max)
+        return within_bytes(read_batch(stored, partition, offset, times), bytes_max)
 
     def read_many(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
         """Messages of many partitions in one pass, each its share, the oldest first; damaged ones are omitted."""
@@ -511,8 +512,12 @@ class DiskLog:
     def _files_end(header: SegmentHeader) -> int:
         return header_bytes(len(header.base_offsets))
 
+    def pieces(self) -> list[Piece]:
+        """The segments as retention sees them, up to what is committed now."""
+        with self._write_lock:
+            return self._pieces()
+
     def _pieces(self) -> list[Piece]:
-        """The segments as retention sees them."""
         segments = self._segments
         ends = [segment.header for segment in segments[1:]]
         partitions = self._state.partitions
@@ -562,11 +567,3 @@ def create_segment(files: FileSystem, directory: Path, header: SegmentHeader) ->
 def _widened(offsets: Int64s, partitions: int) -> Int64s:
     missing = partitions - len(offsets)
     return np.concatenate([offsets, np.zeros(missing, np.int64)]) if missing else offsets
-
-
-def _within_bytes(batch: pa.RecordBatch, bytes_max: int) -> pa.RecordBatch:
-    """The first messages that fit, at least one."""
-    if content_bytes(batch) <= bytes_max:
-        return batch
-    sizes = message_sizes(batch.column("value"), batch.column("key"), batch.column("attributes"))
-    return batch.slice(0, max(1, int(np.searchsorted(np.cumsum(sizes), bytes_max, side="right"))))

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.hashes.columns import Int64s
-from headrace.core.messages import NO_MESSAGES, message_sizes, read_batch
+from headrace.core.messages import NO_MESSAGES, read_batch
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.state import Commit, TopicState
 from headrace.core.reports.histogram import SECONDS, Histogram
@@ -21,7 +21,7 @@ from headrace.storage.catalog import TopicRecord
 from headrace.storage.fences import LocalFences
 from headrace.storage.interface import Decide, OffsetRange
 from headrace.storage.ranges import check_range
-from headrace.storage.shares import read_each
+from headrace.storage.shares import read_each, within_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,7 @@ class MemoryLog:
                 break
         batches = batches or [read_batch(NO_MESSAGES, partition, offset, np.zeros(0, np.int64))]
         whole = pa.concat_batches(batches)
-        sizes = message_sizes(whole.column("value"), whole.column("key"), whole.column("attributes"))
-        return whole.slice(0, max(1, int(np.searchsorted(np.cumsum(sizes), bytes_max, side="right"))))
+        return within_bytes(whole, bytes_max)
 
     def read_many(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
         """Messages of many partitions, each its share, the oldest first."""
@@ -152,6 +151,11 @@ class MemoryLog:
                     for parts, start in zip(self._parts, starts, strict=True)
                 ]
             return count
+
+    def pieces(self) -> list[Piece]:
+        """The commits as retention sees them."""
+        with self._lock:
+            return list(self._pieces)
 
     def seal(self) -> int:
         """Nothing to seal."""

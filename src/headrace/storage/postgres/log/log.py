@@ -43,11 +43,11 @@ from psycopg import errors, sql
 from headrace.core.errors import HeadraceError, LogFailed, OutcomeUnknown, StoreUnavailable, TableMissing
 from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import LOOKS_MAX
-from headrace.core.messages import NO_MESSAGES, message_sizes, read_batch
+from headrace.core.messages import NO_MESSAGES, read_batch
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.state import Commit, TopicState
 from headrace.core.reports.histogram import SECONDS, Histogram
-from headrace.core.topics.retention import Sightings
+from headrace.core.topics.retention import Piece, Sightings
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Decide, OffsetRange
@@ -58,14 +58,14 @@ from headrace.storage.postgres.log import topic_state as knowledge
 from headrace.storage.postgres.log.commit import CommitWriter, persist, resolve_lost_commit
 from headrace.storage.postgres.log.producers import TransactionFences
 from headrace.storage.postgres.log.retention import Retention
-from headrace.storage.postgres.log.segments import Segments, begin_segment, is_full, look, segments_of
+from headrace.storage.postgres.log.segments import Segments, begin_segment, is_full, look, pieces_of, segments_of
 from headrace.storage.postgres.log.topic_row import TopicRow
 from headrace.storage.postgres.log.topic_state import TRIM_COMMITS
 from headrace.storage.postgres.notify import PostgresSignals
 from headrace.storage.postgres.pool import RETRY_PAUSE_SECONDS, Connection, ConnectionPool
 from headrace.storage.postgres.sql.schema import table_of
 from headrace.storage.ranges import check_range
-from headrace.storage.shares import read_each
+from headrace.storage.shares import read_each, within_bytes
 
 _CLOSED: Final = "the log is closed"
 # The maximum that one statement reads; larger reads take several.
@@ -170,7 +170,7 @@ class PostgresLog:
         if offset >= stop:
             return read_batch(NO_MESSAGES, partition, offset, np.zeros(0, np.int64))
         batches = self._unless_dropped(partial(self._read, sight, partition, offset, stop, bytes_max))
-        return None if batches is None else _within_bytes(pa.concat_batches(batches), bytes_max)
+        return None if batches is None else within_bytes(pa.concat_batches(batches), bytes_max)
 
     def read_many(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
         """Messages of many partitions, each its share, the oldest first."""
@@ -233,6 +233,11 @@ class PostgresLog:
         if dropped:
             self._sight = None
         return dropped
+
+    def pieces(self) -> list[Piece]:
+        """The segments as retention sees them."""
+        sight = self._look()
+        return pieces_of(sight.segments, sight.head)
 
     def seal(self) -> int:
         """Nothing to seal."""
@@ -378,11 +383,3 @@ class PostgresLog:
             if isinstance(error.__cause__, errors.UndefinedTable):
                 return None
             raise
-
-
-def _within_bytes(batch: pa.RecordBatch, bytes_max: int) -> pa.RecordBatch:
-    """The first messages that fit, at least one."""
-    if batch.nbytes <= bytes_max:
-        return batch
-    sizes = message_sizes(batch.column("value"), batch.column("key"), batch.column("attributes"))
-    return batch.slice(0, max(1, int(np.searchsorted(np.cumsum(sizes), bytes_max, side="right"))))

@@ -28,8 +28,8 @@ from headrace.storage.postgres.pool import Connection
 from headrace.storage.postgres.sql.functions import FUNCTIONS
 
 # 2: publishing in SQL runs with the rights of the owner and asks for a grant. 3: sources have digests. 4: values may be
-# null.
-VERSION: Final = 4
+# null. 5: the archive.
+VERSION: Final = 5
 
 _NULL_VALUES_VERSION: Final = 4
 
@@ -124,8 +124,9 @@ CREATE TABLE IF NOT EXISTS headrace_grants (
     PRIMARY KEY (grantee, pattern)
 );
 REVOKE ALL ON headrace_grants, headrace_postgres, headrace_catalog,
-    all_topics, all_consumers, all_groups, all_members, all_pipelines, all_producers, all_queue_consumers, all_servers,
-    all_tokens, topic_segments, topic_sources, topic_writers, topic_payloads, topic_stages FROM PUBLIC;
+    all_topics, all_archives, all_archive_files, all_consumers, all_groups, all_members, all_pipelines, all_producers,
+    all_queue_consumers, all_servers, all_tokens, topic_segments, topic_sources, topic_writers, topic_payloads,
+    topic_stages FROM PUBLIC;
 -- What functions keep as their own: `pg_temp` comes first unless it is named.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 """

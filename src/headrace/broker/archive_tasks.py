@@ -1,0 +1,193 @@
+"""The tasks of the archive, on a thread of their own: write what is due, merge, sweep; and how far each topic is.
+
+While messages are being published, the writer rests after each row group for several times as long as that took, so
+that publishers keep most of their rate. A topic that fails is retried at the next interval, and does not affect the
+others; `status` says why. In a shared store a topic is archived by the server that has its lease.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from headrace.broker.clock import Clock
+from headrace.broker.counters import Counters
+from headrace.broker.maintenance import Task
+from headrace.broker.settings import ArchiveSettings
+from headrace.broker.topics.registry import OpenTopic, Topics
+from headrace.core.errors import Closed, HeadraceError, StoreUnavailable
+from headrace.storage.archive.archiver import Archiver
+from headrace.storage.archive.archives import NO_ARCHIVE, Archives
+from headrace.storage.archive.tiered_log import TieredLog
+
+logger = logging.getLogger(__name__)
+
+# While there are publishers, the writer rests this many times as long as it worked.
+_REST_FACTOR: Final = 3.0
+_REST_SECONDS_MAX: Final = 2.0
+# A lease is renewed after this part of it.
+_RENEWALS_PER_LEASE: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveStatus:
+    """How the archive of a topic does, as this server knows it.
+
+    failing_since_us: since when every attempt failed; None if the last one did not.
+    """
+
+    failure: str | None = None
+    failing_since_us: int | None = None
+
+
+class _LeaseLost(Exception):
+    """Another server archives this topic now."""
+
+
+class ArchiveTasks:
+    """Archives all topics of a store that ask for it."""
+
+    def __init__(
+        self,
+        archives: Archives,
+        topics: Topics,
+        settings: ArchiveSettings,
+        clock: Clock,
+        counters: Counters,
+        holder: str | None,
+    ) -> None:
+        """`holder` is the name of this server in leases; None if the store is not shared."""
+        self._archives = archives
+        self._topics = topics
+        self._settings = settings
+        self._clock = clock
+        self._counters = counters
+        self._holder = holder
+        self._stopping = threading.Event()
+        self._status: dict[int, ArchiveStatus] = {}
+        self._lease: tuple[int, int, float] | None = None
+        self._worked_since = time.monotonic()
+        self._published = 0
+        files = archives.files
+        self._archiver = None
+        if files is not None:
+            self._archiver = Archiver(
+                files,
+                archives.manifest,
+                archives.manifest.store_id(),
+                settings.file_bytes,
+                settings.stray_seconds,
+                self._rest,
+            )
+
+    def tasks(self) -> dict[Task, float]:
+        """All tasks with their intervals in seconds."""
+        return {self.archive: self._settings.check_seconds, self.sweep: self._settings.sweep_seconds}
+
+    def stop(self) -> None:
+        """Break off at the next row group."""
+        self._stopping.set()
+
+    def status(self, topic_id: int) -> ArchiveStatus:
+        """How a topic does."""
+        return self._status.get(topic_id, ArchiveStatus())
+
+    def archive(self) -> None:
+        """Write the files that are due, and merge small ones."""
+        for opened in self._topics.all():
+            log = opened.topic.log
+            if isinstance(log, TieredLog) and (opened.record.settings.archive == "on" or log.view is not None):
+                self._attempt(opened, log)
+
+    def _attempt(self, opened: OpenTopic, log: TieredLog) -> None:
+        """One topic; a failure is remembered, and logged when it begins and when it ends."""
+        record, before = opened.record, self.status(opened.record.id)
+        try:
+            self._archive(opened, log)
+        except (Closed, _LeaseLost):
+            return
+        except (HeadraceError, OSError, ValueError) as error:
+            if opened.topic.ended is not None:
+                return
+            self._counters.add("archive_failures", 1)
+            since_us = before.failing_since_us or self._clock.now_us()
+            self._status[record.id] = ArchiveStatus(str(error) or repr(error), since_us)
+            if before.failure is None:
+                logger.exception("topic %r cannot be archived now, will retry", record.name)
+            return
+        if before.failure is not None:
+            logger.info("topic %r is archived again", record.name)
+        self._status[record.id] = ArchiveStatus()
+
+    def _archive(self, opened: OpenTopic, log: TieredLog) -> None:
+        archiver, record = self._archiver, opened.record
+        if archiver is None:
+            if record.settings.archive == "on":
+                raise StoreUnavailable("archive", NO_ARCHIVE)
+            return
+        epoch = self._claim(record.id)
+        if epoch is None:
+            return
+        if self._holder is not None:
+            log.reload()
+        self._worked_since = time.monotonic()
+        while record.settings.archive == "on" and not self._stopping.is_set():
+            file = archiver.archive(record, log, epoch, self._clock.now_us())
+            if file is None:
+                break
+            self._counters.add_all({"archive_files": 1, "archive_messages": file.rows, "archive_bytes": file.bytes})
+            record = opened.record
+        while not self._stopping.is_set():
+            merged = archiver.merge(record, log, epoch, self._clock.now_us())
+            if merged is None:
+                break
+            self._counters.add("archive_merges", 1)
+
+    def sweep(self) -> None:
+        """Delete files that no manifest lists, or that were replaced or have expired long enough ago."""
+        archiver = self._archiver
+        if archiver is None:
+            return
+        for opened in self._topics.all():
+            log, record = opened.topic.log, opened.record
+            if isinstance(log, TieredLog) and log.view is not None and self._claim(record.id) is not None:
+                self._sweep(partial(archiver.sweep, record, self._clock.now_us()), record.name)
+        # Looked up in the catalog, not here: another server may have created the topic.
+        self._sweep(partial(archiver.sweep_deleted, self._is_deleted, self._clock.now_us()), "deleted topics")
+
+    def _sweep(self, work: Callable[[], int], what: str) -> None:
+        try:
+            self._counters.add("archive_swept", work())
+        except (HeadraceError, OSError) as error:
+            logger.warning("cannot delete old files of the archive (%s) now, will retry: %s", what, error)
+
+    def _is_deleted(self, topic_id: int) -> bool:
+        return all(record.id != topic_id for record in self._topics.stored())
+
+    def _claim(self, topic_id: int) -> int | None:
+        epoch = self._archives.manifest.claim(topic_id, self._holder, self._settings.lease_seconds)
+        self._lease = None if epoch is None else (topic_id, epoch, time.monotonic())
+        return epoch
+
+    def _rest(self) -> None:
+        """Between two row groups: let publishers go first, keep the lease, stop if the broker does."""
+        worked = time.monotonic() - self._worked_since
+        before, self._published = self._published, self._counters["messages_written"]
+        rest = min(worked * _REST_FACTOR, _REST_SECONDS_MAX) if self._published != before else 0.0
+        if self._stopping.wait(rest):
+            raise Closed("the broker")
+        self._keep_lease()
+        self._worked_since = time.monotonic()
+
+    def _keep_lease(self) -> None:
+        lease, seconds = self._lease, self._settings.lease_seconds
+        if self._holder is None or lease is None or time.monotonic() - lease[2] < seconds / _RENEWALS_PER_LEASE:
+            return
+        topic_id, epoch, _ = lease
+        if self._claim(topic_id) != epoch:
+            raise _LeaseLost

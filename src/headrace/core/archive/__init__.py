@@ -1,0 +1,1 @@
+"""The archive of a topic: what its manifest says, and the decisions of maintenance about it."""

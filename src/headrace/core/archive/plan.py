@@ -1,0 +1,101 @@
+"""Decisions of the archiver: what goes into the next file, which files are merged, which ones have expired."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from headrace.core.archive.manifest import ArchiveFile, ArchiveRange
+from headrace.core.hashes.columns import Int64s
+from headrace.core.limits import ARCHIVE_MERGE_FILES_MAX, ARCHIVE_MERGE_FILES_MIN, MICROSECONDS
+from headrace.core.topics.retention import Piece
+
+
+def widened(offsets: Int64s, partitions: int) -> Int64s:
+    """Offsets by partition, with zeros for partitions that were added since."""
+    result = np.zeros(max(partitions, len(offsets)), np.int64)
+    result[: len(offsets)] = offsets
+    return result
+
+
+def choose_cut(
+    pieces: Sequence[Piece], archived: Int64s, cut_us: int, after_seconds: int, file_bytes: int, now_us: int
+) -> Int64s | None:
+    """Up to which offsets the next file goes, or None while it is too early for one.
+
+    Cuts are at the ends of segments, except the last, which is at the end of the log. A file is due when there is
+    enough for one, or some time after the last cut; also if the clock was set back behind that.
+    """
+    ahead = [piece for piece in pieces if np.any(piece.end_offsets > widened(archived, len(piece.end_offsets)))]
+    total_bytes = 0
+    for place, piece in enumerate(ahead):
+        if total_bytes and total_bytes + piece.bytes > file_bytes:
+            return ahead[place - 1].end_offsets
+        total_bytes += piece.bytes
+    is_due = total_bytes >= file_bytes or not cut_us <= now_us < cut_us + after_seconds * MICROSECONDS
+    return ahead[-1].end_offsets if ahead and is_due else None
+
+
+class Span(NamedTuple):
+    """Offsets of one partition that belong into a file; without `has_rows` the log no longer has their messages."""
+
+    partition: int
+    first_offset: int
+    end_offset: int
+    has_rows: bool
+
+
+def spans(archived: Int64s, cut: Int64s, start: Int64s, gaps: Sequence[tuple[int, int, int]]) -> list[Span]:
+    """What the file up to a cut has, by partition and offset; `start` and `gaps` are those of the log."""
+    archived, start = widened(archived, len(cut)), widened(start, len(cut))
+    found: list[Span] = []
+    for partition in np.flatnonzero(cut > archived).tolist():
+        position, end = int(archived[partition]), int(cut[partition])
+        lost = [(position, int(start[partition]))]
+        lost += [(first, after) for number, first, after in gaps if number == partition]
+        for first, after in lost:
+            first, after = max(first, position), min(after, end)
+            if first < after:
+                found += [Span(partition, position, first, True)] if position < first else []
+                found.append(Span(partition, first, after, False))
+                position = after
+        found += [Span(partition, position, end, True)] if position < end else []
+    return found
+
+
+def choose_merge(sizes: Sequence[int], small_bytes: int, file_bytes: int) -> slice | None:
+    """Which consecutive files to merge, by their sizes in bytes, or None.
+
+    Only small files, several at once, and none that is larger than the others together: so a message is written
+    again only a few times, however many files there were.
+    """
+    start = 0
+    while start < len(sizes):
+        stop, total = start, 0
+        while stop < len(sizes) and sizes[stop] < small_bytes and total + sizes[stop] <= file_bytes:
+            if stop - start == ARCHIVE_MERGE_FILES_MAX:
+                break
+            total += sizes[stop]
+            stop += 1
+        if stop - start >= ARCHIVE_MERGE_FILES_MIN and 2 * max(sizes[start:stop]) <= total:
+            return slice(start, stop)
+        start += 1
+    return None
+
+
+def expired(files: Sequence[ArchiveFile], retention_seconds: int, held: Int64s | None, now_us: int) -> int:
+    """How many of the oldest files are past retention, and read by all important groups (`held`, as of retention)."""
+    before_us = now_us - retention_seconds * MICROSECONDS
+    for count, file in enumerate(files):
+        if file.last_us >= before_us or any(_is_held(each, held) for each in file.ranges):
+            return count
+    return len(files)
+
+
+def _is_held(each: ArchiveRange, held: Int64s | None) -> bool:
+    if held is None or not each.rows:
+        return False
+    # Nothing was read of a partition that was added after `held` was computed.
+    return each.partition >= len(held) or each.end_offset > int(held[each.partition])

@@ -1,0 +1,1 @@
+"""The archive: topics as Parquet files on a directory or an object store, for every engine."""

@@ -1,0 +1,134 @@
+"""Writes what a topic has not archived yet, merges small files, and deletes files that nobody needs.
+
+    cut ──► spans ──► rows of the log ──► Parquet on the archive ──► row of the manifest
+
+Only the last step counts. Whatever fails before it leaves at most a file that no manifest lists: a stray, which `sweep`
+deletes. Files are listed before the manifest is read, by the only archiver of the topic, so that a file which is about
+to be listed cannot be taken for a stray. One topic is archived by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.archive.manifest import ArchiveFile
+from headrace.core.archive.plan import choose_cut, choose_merge, spans, widened
+from headrace.core.limits import ARCHIVE_SMALL_BYTES, MICROSECONDS
+from headrace.storage.archive.files import ArchiveFiles
+from headrace.storage.archive.log_rows import rows_of
+from headrace.storage.archive.manifest import Manifest
+from headrace.storage.archive.merge import merge
+from headrace.storage.archive.parquet import grouped, write
+from headrace.storage.archive.tiered_log import TieredLog
+from headrace.storage.catalog import TopicRecord
+
+# The name of a file: its place among the files of the topic, when it was begun, and something unique.
+_NAME: Final = re.compile(r"[0-9]{20}-([0-9a-f]{16})-[0-9a-f]{12}\.parquet(\.tmp)?")
+_DIRECTORY: Final = re.compile(r"topic-([0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Archiver:
+    """Archives the topics of one store.
+
+    file_bytes: the size of messages in a file, and the most that merging makes of small files.
+    stray_seconds: how old a file must be before it is deleted, if it is not live.
+    rest: called between row groups; it may sleep, renew a lease, or raise to break off.
+    """
+
+    files: ArchiveFiles
+    manifest: Manifest
+    store_id: str
+    file_bytes: int
+    stray_seconds: float
+    rest: Callable[[], None]
+
+    def archive(self, topic: TopicRecord, log: TieredLog, epoch: int, now_us: int) -> ArchiveFile | None:
+        """Write the next file, if it is due; returns it if it counts."""
+        view = log.view
+        archived = np.zeros(topic.partitions, np.int64) if view is None else view.ends(topic.partitions)
+        cut_us = topic.created_us if view is None else view.manifest.cut_us
+        after_seconds = topic.settings.archive_after_seconds
+        cut = choose_cut(log.pieces(), archived, cut_us, after_seconds, self.file_bytes, now_us)
+        if cut is None:
+            return None
+        local = log.inner.offsets()
+        wanted = spans(archived, cut, local.start, local.gaps)
+        path = self._path(topic, int(archived.sum()), now_us)
+        file = write(self.files, path, self._resting(grouped(rows_of(log.inner, wanted))), wanted)
+        after = np.maximum(archived, widened(cut, len(archived)))
+        counts = self.manifest.append(topic.id, epoch, file, archived, after, now_us, now_us)
+        return self._finished(file, log, counts)
+
+    def merge(self, topic: TopicRecord, log: TieredLog, epoch: int, now_us: int) -> ArchiveFile | None:
+        """Merge small files, if there are enough; returns the new one if it counts."""
+        known = () if log.view is None else log.view.manifest.files
+        chosen = choose_merge([file.bytes for file in known], ARCHIVE_SMALL_BYTES, self.file_bytes)
+        if chosen is None:
+            return None
+        sources = known[chosen]
+        path = self._path(topic, sum(each.first_offset for each in sources[0].ranges), now_us)
+        file = merge(self.files, path, sources, self._resting)
+        return self._finished(file, log, self.manifest.replace(topic.id, epoch, sources, file, now_us))
+
+    def _finished(self, file: ArchiveFile, log: TieredLog, counts: bool) -> ArchiveFile | None:
+        if not counts:
+            # Another server archives this topic now, or it was deleted.
+            with suppress(OSError):
+                self.files.remove(file.path)
+        log.reload()
+        return file if counts else None
+
+    def sweep(self, topic: TopicRecord, now_us: int) -> int:
+        """Delete strays and removed files of a topic; returns how many. The caller has its lease."""
+        directory = f"{self.store_id}/topic-{topic.id}"
+        names = self.files.list(directory)
+        listed = self.manifest.listed(topic.id)
+        before_us = now_us - int(self.stray_seconds * MICROSECONDS)
+        strays = [f"{directory}/{name}" for name in names if _begun_us(name) < before_us]
+        strays = [path for path in strays if path not in listed]
+        removed = [path for path, removed_us in listed.items() if removed_us is not None and removed_us < before_us]
+        for path in [*strays, *(path for path in removed if path.startswith(f"{self.store_id}/"))]:
+            self.files.remove(path)
+        if removed:
+            self.manifest.forget(topic.id, removed)
+        return len(strays) + len(removed)
+
+    def sweep_deleted(self, is_deleted: Callable[[int], bool], now_us: int) -> int:
+        """Delete the files of topics that no longer exist; returns how many."""
+        count = 0
+        before_us = now_us - int(self.stray_seconds * MICROSECONDS)
+        for name in self.files.list(self.store_id):
+            found = _DIRECTORY.fullmatch(name)
+            if found is None:
+                continue
+            directory = f"{self.store_id}/{name}"
+            paths = [f"{directory}/{file}" for file in self.files.list(directory) if _begun_us(file) < before_us]
+            # Asked after listing: a topic is in the catalog before it has files.
+            if paths and is_deleted(int(found[1])):
+                for path in paths:
+                    self.files.remove(path)
+                count += len(paths)
+        return count
+
+    def _path(self, topic: TopicRecord, place: int, now_us: int) -> str:
+        return f"{self.store_id}/topic-{topic.id}/{place:020d}-{now_us:016x}-{uuid.uuid4().hex[:12]}.parquet"
+
+    def _resting(self, groups: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for group in groups:
+            yield group
+            self.rest()
+
+
+def _begun_us(name: str) -> int:
+    """When a file was begun; files that are not ours are never old enough to be deleted."""
+    found = _NAME.fullmatch(name)
+    return 1 << 63 if found is None else int(found[1], 16)

@@ -1,0 +1,248 @@
+"""The manifest: which offsets of a topic are in which file of the archive, as rows of the catalog.
+
+Every change is one transaction under the lock of the topic's row in `all_archives`, and raises its `version`. What a
+server writes counts only if it still has the lease it began with (`epoch`); a store that is not shared has no leases,
+and the epoch is always 0. A transaction that is repeated after a lost answer changes nothing the second time.
+Thread-safe. docs/TABLES.md has the columns and their meaning.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from headrace.core.archive.manifest import ArchiveFile, ArchiveRange
+from headrace.core.archive.plan import expired
+from headrace.core.hashes.columns import Int64s
+from headrace.core.limits import MICROSECONDS
+from headrace.storage.group_row import database_us
+from headrace.storage.tables import all_archive_files, all_archives, all_consumers, all_groups, headrace_catalog
+
+
+@dataclass(frozen=True, slots=True)
+class TopicManifest:
+    """The manifest of a topic: by partition the offset up to which it is complete, and the live files in order.
+
+    cut_us: when the last file was cut, 0 before the first.
+    """
+
+    version: int
+    ends: Int64s
+    cut_us: int
+    files: tuple[ArchiveFile, ...]
+
+
+class Manifest:
+    """The manifests of all topics of a store."""
+
+    def __init__(self, do: Callable[[Callable[[Connection], Any]], Any], upsert: Callable[..., Any]) -> None:
+        """`do` runs work in a transaction; `upsert` is the INSERT of the database that can do nothing."""
+        self._do = do
+        self._upsert = upsert
+
+    def store_id(self) -> str:
+        """The id of the store: its files are below a directory of this name."""
+
+        def find(connection: Connection) -> str:
+            known: str | None = connection.execute(select(headrace_catalog.c.storeid)).scalar()
+            if known is None:
+                statement = update(headrace_catalog).where(headrace_catalog.c.storeid.is_(None))
+                connection.execute(statement.values(storeid=uuid.uuid4().hex))
+                known = connection.execute(select(headrace_catalog.c.storeid)).scalar_one()
+            return known
+
+        found: str = self._do(find)
+        return found
+
+    def topics(self) -> dict[int, int]:
+        """The version of the manifest of each topic that has one."""
+        query = select(all_archives.c.topicid, all_archives.c.version)
+        return {row.topicid: row.version for row in self._do(lambda connection: connection.execute(query).all())}
+
+    def load(self, topic_id: int) -> TopicManifest | None:
+        """The manifest of a topic, or None if nothing of it was ever archived."""
+        state = select(all_archives).where(all_archives.c.topicid == topic_id)
+        columns = all_archive_files.c
+        live = select(all_archive_files).where(columns.topicid == topic_id, columns.removed_us.is_(None))
+
+        def find(connection: Connection) -> TopicManifest | None:
+            # With a lock, so that both are of one moment.
+            row = connection.execute(state.with_for_update(read=True)).one_or_none()
+            if row is None:
+                return None
+            files = tuple(_file(each) for each in connection.execute(live.order_by(columns.place)))
+            return TopicManifest(row.version, _ends(row.ends), row.cut_us, files)
+
+        found: TopicManifest | None = self._do(find)
+        return found
+
+    def claim(self, topic_id: int, holder: str | None, seconds: float) -> int | None:
+        """Take or renew the lease of a topic; returns its epoch, or None if another server has it.
+
+        Without a holder the store is not shared. The row of the topic is created if it does not exist.
+        """
+
+        def claim(connection: Connection) -> int | None:
+            row = {"topicid": topic_id, "version": 0, "ends": "[]", "cut_us": 0, "epoch": 0, "until_us": 0}
+            try:
+                connection.execute(self._upsert(all_archives).values(row).on_conflict_do_nothing())
+            except IntegrityError:
+                # The topic was deleted.
+                return None
+            known = connection.execute(_locked(topic_id)).one()
+            if holder is None:
+                return int(known.epoch)
+            now_us = database_us(connection)
+            if known.holder not in (None, holder) and known.until_us > now_us:
+                return None
+            epoch = known.epoch + (known.holder != holder)
+            until_us = now_us + int(seconds * MICROSECONDS)
+            statement = update(all_archives).where(all_archives.c.topicid == topic_id)
+            connection.execute(statement.values(holder=holder, epoch=epoch, until_us=until_us))
+            return int(epoch)
+
+        found: int | None = self._do(claim)
+        return found
+
+    def append(
+        self, topic_id: int, epoch: int, file: ArchiveFile, before: Int64s, after: Int64s, cut_us: int, now_us: int
+    ) -> bool:
+        """Add the next file of a topic; returns whether it counts.
+
+        It does not if the lease was lost, or the archive is not complete up to `before`.
+        """
+
+        def append(connection: Connection) -> bool:
+            known = connection.execute(_locked(topic_id)).one_or_none()
+            if known is None or known.epoch != epoch:
+                return False
+            if _is_listed(connection, topic_id, file.path):
+                return True
+            if not _same(_ends(known.ends), before):
+                return False
+            connection.execute(_row(topic_id, file, int(before.sum()), now_us))
+            ends = msgspec.json.encode(after.tolist()).decode()
+            _change(connection, known, ends=ends, cut_us=cut_us)
+            return True
+
+        return bool(self._do(append))
+
+    def replace(
+        self, topic_id: int, epoch: int, files: Sequence[ArchiveFile], merged: ArchiveFile, now_us: int
+    ) -> bool:
+        """Replace consecutive live files by one; returns whether that counts."""
+        paths = [file.path for file in files]
+        columns = all_archive_files.c
+        chosen = columns.topicid == topic_id, columns.path.in_(paths), columns.removed_us.is_(None)
+
+        def replace(connection: Connection) -> bool:
+            known = connection.execute(_locked(topic_id)).one_or_none()
+            if known is None or known.epoch != epoch:
+                return False
+            if _is_listed(connection, topic_id, merged.path):
+                return True
+            count, place = connection.execute(select(func.count(), func.min(columns.place)).where(*chosen)).one()
+            if count != len(paths):
+                return False
+            connection.execute(update(all_archive_files).where(*chosen).values(removed_us=now_us))
+            connection.execute(_row(topic_id, merged, place, now_us))
+            _change(connection, known)
+            return True
+
+        return bool(self._do(replace))
+
+    def expire(self, topic_id: int, retention_seconds: int, held: Int64s | None, is_shared: bool, now_us: int) -> int:
+        """Remove the oldest files past retention that no important group needs; returns how many.
+
+        In a shared store the positions of those groups are read here.
+        """
+        columns = all_archive_files.c
+        live = select(all_archive_files).where(columns.topicid == topic_id, columns.removed_us.is_(None))
+
+        def expire(connection: Connection) -> int:
+            known = connection.execute(_locked(topic_id)).one_or_none()
+            rows = connection.execute(live.order_by(columns.place)).all()
+            if known is None or not rows:
+                return 0
+            reached = _held(connection, topic_id, len(_ends(known.ends))) if is_shared else held
+            count = expired([_file(row) for row in rows], retention_seconds, reached, now_us)
+            if count:
+                doomed = columns.topicid == topic_id, columns.path.in_([row.path for row in rows[:count]])
+                connection.execute(update(all_archive_files).where(*doomed).values(removed_us=now_us))
+                _change(connection, known)
+            return count
+
+        return int(self._do(expire))
+
+    def listed(self, topic_id: int) -> dict[str, int | None]:
+        """Every file of a topic that has a row, and since when it is removed."""
+        columns = all_archive_files.c
+        query = select(columns.path, columns.removed_us).where(columns.topicid == topic_id)
+        return {row.path: row.removed_us for row in self._do(lambda connection: connection.execute(query).all())}
+
+    def forget(self, topic_id: int, paths: Sequence[str]) -> None:
+        """Delete the rows of removed files that no longer exist."""
+        columns = all_archive_files.c
+        doomed = columns.topicid == topic_id, columns.path.in_(list(paths)), columns.removed_us.is_not(None)
+        statement = delete(all_archive_files).where(*doomed)
+        self._do(lambda connection: connection.execute(statement))
+
+
+def _locked(topic_id: int) -> Any:
+    return select(all_archives).where(all_archives.c.topicid == topic_id).with_for_update()
+
+
+def _is_listed(connection: Connection, topic_id: int, path: str) -> bool:
+    columns = all_archive_files.c
+    query = select(columns.place).where(columns.topicid == topic_id, columns.path == path)
+    return connection.execute(query).scalar() is not None
+
+
+def _change(connection: Connection, known: Any, **values: Any) -> None:
+    statement = update(all_archives).where(all_archives.c.topicid == known.topicid)
+    connection.execute(statement.values(version=known.version + 1, **values))
+
+
+def _same(one: Int64s, other: Int64s) -> bool:
+    """Whether offsets by partition are the same; missing ones are 0."""
+    length = max(len(one), len(other))
+    return np.array_equal(np.pad(one, (0, length - len(one))), np.pad(other, (0, length - len(other))))
+
+
+def _ends(text: str) -> Int64s:
+    return np.array(msgspec.json.decode(text, type=list[int]), np.int64)
+
+
+def _file(row: Any) -> ArchiveFile:
+    ranges = msgspec.json.decode(row.ranges, type=list[ArchiveRange])
+    return ArchiveFile(row.path, row.rows, row.bytes, row.checksum, row.first_us, row.last_us, ranges)
+
+
+def _row(topic_id: int, file: ArchiveFile, place: int, now_us: int) -> Any:
+    ranges = msgspec.json.encode(file.ranges).decode()
+    values = {"rows": file.rows, "bytes": file.bytes, "checksum": file.checksum, "ranges": ranges}
+    times = {"first_us": file.first_us, "last_us": file.last_us, "created_us": now_us}
+    return insert(all_archive_files).values(topicid=topic_id, path=file.path, place=place, **values, **times)
+
+
+def _held(connection: Connection, topic_id: int, partitions: int) -> Int64s | None:
+    """By partition the lowest offset that an important group has not read; None without such groups."""
+    groups, consumers = all_groups.c, all_consumers.c
+    important = select(groups.groupname).where(groups.topicid == topic_id, groups.important)
+    names = connection.execute(important).scalars().all()
+    if not names:
+        return None
+    held = np.full((len(names), partitions), 0, np.int64)
+    places = {name: place for place, name in enumerate(names)}
+    query = select(consumers.groupname, consumers.partition, consumers.queueoffset)
+    for name, partition, offset in connection.execute(query.where(consumers.topicid == topic_id)):
+        if name in places and partition < partitions:
+            held[places[name], partition] = offset
+    return np.asarray(held.min(axis=0), np.int64)

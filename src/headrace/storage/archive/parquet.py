@@ -1,0 +1,145 @@
+"""Files of the archive as Parquet: rows sorted by partition and offset, in row groups of bounded size.
+
+What is written is checked: offsets of a partition are dense, and those that were announced. Pages have checksums, which
+readers verify. Works on whole columns; memory is bounded by a few row groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.core.archive.manifest import ArchiveFile, ArchiveRange
+from headrace.core.archive.plan import Span
+from headrace.core.errors import Damaged
+from headrace.core.limits import ARCHIVE_GROUP_BYTES, ARCHIVE_GROUP_ROWS
+from headrace.core.messages import READ_SCHEMA
+from headrace.storage.archive.files import ArchiveFiles
+
+# As readers get messages, except that a file may have messages without a value.
+SCHEMA: Final = READ_SCHEMA.set(READ_SCHEMA.get_field_index("value"), READ_SCHEMA.field("value").with_nullable(True))
+# Repeated values are stored once. In other columns looking for repetitions costs more than it saves.
+_REPEATED: Final = ["partition", "codec", "producer_id", "message_group_id"]
+_RISING: Final = ["offset", "timestamp", "created_at", "seqno"]
+_STATISTICS: Final = [name for name in SCHEMA.names if name not in ("value", "attributes")]
+_COMPRESSION_LEVEL: Final = 1
+# What Arrow says of a damaged page.
+_DAMAGE_WORDS: Final = ("checksum", "CRC", "orrupt", "eserializ", "nexpected end", "not yield", "Invalid", "decompress")
+
+
+class _Runs:
+    """Runs of consecutive offsets of one partition, in the order of the rows that were written."""
+
+    def __init__(self) -> None:
+        self.ranges: list[ArchiveRange] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add sorted rows."""
+        partition, offset = np.asarray(batch.column("partition")), np.asarray(batch.column("offset"))
+        time_us = np.asarray(batch.column("timestamp").cast(pa.int64()))
+        is_start = np.ones(len(offset), bool)
+        is_start[1:] = (partition[1:] != partition[:-1]) | (offset[1:] != offset[:-1] + 1)
+        starts = np.flatnonzero(is_start)
+        ends = np.append(starts[1:], len(offset))
+        columns = (partition[starts], offset[starts], offset[ends - 1] + 1, ends - starts, time_us[starts])
+        for each in zip(*(column.tolist() for column in (*columns, time_us[ends - 1])), strict=True):
+            self._append(ArchiveRange(*each))
+
+    def _append(self, run: ArchiveRange) -> None:
+        last = self.ranges[-1] if self.ranges else None
+        if last is not None and (last.partition, last.end_offset) == (run.partition, run.first_offset):
+            self.ranges[-1] = last._replace(end_offset=run.end_offset, rows=last.rows + run.rows, last_us=run.last_us)
+        else:
+            self.ranges.append(run)
+
+
+def write(files: ArchiveFiles, path: str, groups: Iterable[pa.RecordBatch], spans: Sequence[Span]) -> ArchiveFile:
+    """Write a file with these row groups, which have the rows of the spans; it is complete and durable on return."""
+    runs = _Runs()
+    with files.writing(path) as sink:
+        writer = pq.ParquetWriter(
+            sink,
+            SCHEMA,
+            compression="zstd",
+            compression_level=_COMPRESSION_LEVEL,
+            use_dictionary=_REPEATED,
+            column_encoding=dict.fromkeys(_RISING, "DELTA_BINARY_PACKED"),
+            write_statistics=_STATISTICS,
+            write_page_checksum=True,
+        )
+        for group in groups:
+            runs.add(group)
+            writer.write_batch(pa.RecordBatch.from_arrays(group.columns, schema=SCHEMA))
+        writer.close()
+        expected = [span[:3] for span in spans if span.has_rows]
+        found = [run[:3] for run in runs.ranges]
+        if found != expected:
+            wrong = next(pair for pair in zip_longest(found, expected) if pair[0] != pair[1])
+            raise ValueError(f"{path}: read {wrong[0]} instead of {wrong[1]} (partition, first offset, end)")
+    lost = [ArchiveRange(*span[:3], 0, 0, 0) for span in spans if not span.has_rows]
+    times = [(run.first_us, run.last_us) for run in runs.ranges] or [(0, 0)]
+    rows, ranges = sum(run.rows for run in runs.ranges), sorted([*runs.ranges, *lost])
+    return ArchiveFile(path, rows, sink.bytes, sink.checksum, min(times)[0], max(last for _, last in times), ranges)
+
+
+def grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of the size of a row group."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        while batch.num_rows:
+            part = batch.slice(0, ARCHIVE_GROUP_ROWS - rows)
+            batch = batch.slice(part.num_rows)
+            waiting.append(part)
+            rows, size = rows + part.num_rows, size + part.nbytes
+            if rows == ARCHIVE_GROUP_ROWS or size >= ARCHIVE_GROUP_BYTES:
+                yield pa.concat_batches(waiting)
+                waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+class ParquetFile:
+    """A file of the archive, open for reading. Thread-safe as far as one row group is read by one thread at a time."""
+
+    def __init__(self, files: ArchiveFiles, path: str, buffer_bytes: int = 0) -> None:
+        """With `buffer_bytes` a column is read this many bytes at a time, otherwise all of a row group at once."""
+        self.path = path
+        try:
+            source = files.open(path)
+            self._file = pq.ParquetFile(source, buffer_size=buffer_bytes, page_checksum_verification=True)
+        except pa.ArrowInvalid as error:
+            raise Damaged(path, 0, f"it is not a Parquet file: {error}") from error
+        metadata = self._file.metadata
+        rows = [metadata.row_group(place).num_rows for place in range(metadata.num_row_groups)]
+        # The first row of each row group, and the end.
+        self.bounds = np.concatenate([[0], np.cumsum(rows, dtype=np.int64)]).astype(np.int64)
+
+    def group(self, place: int) -> pa.RecordBatch:
+        """The rows of one row group, as readers get them."""
+        try:
+            table = self._file.read_row_group(place, columns=READ_SCHEMA.names, use_threads=False)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise Damaged(self.path, 0, f"row group {place} cannot be read: {error}") from error
+        except OSError as error:
+            # Arrow reports damage as an error of the operating system.
+            if any(word in str(error) for word in _DAMAGE_WORDS):
+                raise Damaged(self.path, 0, f"row group {place} cannot be read: {error}") from error
+            raise
+        columns: list[Any] = [_joined(table.column(name)) for name in READ_SCHEMA.names]
+        return pa.RecordBatch.from_arrays(columns, schema=READ_SCHEMA)
+
+    def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """All rows in order, some at a time."""
+        for batch in self._file.iter_batches(rows, columns=READ_SCHEMA.names, use_threads=False):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=READ_SCHEMA)
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    joined = column.combine_chunks()
+    return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined
