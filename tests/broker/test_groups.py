@@ -321,6 +321,19 @@ def test_seeking_moves_a_group_anywhere_and_ends_its_generation(broker: Broker, 
     assert broker.heartbeat(topic, "readers", "ann").generation == ann.generation + 1
 
 
+def test_offsets_of_a_group_without_members_are_forgotten(broker: Broker, topic: str) -> None:
+    broker.register_group(topic, "g")
+    broker.commit_offsets(topic, "g", {0: 1, 1: 1})
+    broker.join_group(topic, "g", "member")
+    with pytest.raises(GroupSizeConflict, match="stop them first"):
+        broker.forget_offsets(topic, "g", [0])
+    broker.leave_group(topic, "g", "member")
+    broker.forget_offsets(topic, "g", [0])
+    assert broker.committed(topic, "g") == {1: 1}
+    with pytest.raises(GroupNotFound):
+        broker.forget_offsets(topic, "h", [0])
+
+
 def test_a_seek_is_remembered_over_a_restart(durable_site: Site) -> None:
     broker = durable_site.open()
     broker.create_topic("orders")

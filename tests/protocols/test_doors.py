@@ -243,6 +243,52 @@ def test_commands_print_export_and_import_nulls(doors: Doors) -> None:
         assert of_table(doors.client.table(topic)) == ROWS
 
 
+def kafka_member(doors: Doors, group: str, topic: str) -> confluent.Consumer:
+    """A Kafka consumer in a group, which commits what it was given when it is closed."""
+    options = {"bootstrap.servers": doors.kafka, "group.id": group, "auto.offset.reset": "earliest"}
+    consumer = confluent.Consumer(options)
+    consumer.subscribe([topic])
+    return consumer
+
+
+def test_a_group_moves_between_kafka_and_native_members(doors: Doors) -> None:
+    """Each time in the middle of what there is to read: all messages are handled, and what was committed only once."""
+    doors.client.create_topic("moving", partitions=4)
+    with doors.client.producer("moving") as producer:
+        for number in range(400):
+            producer.send(b"%d" % number, key=b"%d" % number)
+    handled: list[bytes] = []
+    for _ in range(2):
+        member = kafka_member(doors, "movers", "moving")
+        handled += [member.poll(PATIENCE_SECONDS).value() for _ in range(100)]
+        member.close()
+        with doors.client.consumer("moving", group="movers") as consumer:
+            messages = consumer.messages(idle_seconds=PATIENCE_SECONDS)
+            handled += [next(messages).value for _ in range(100)]
+            consumer.commit()
+    assert sorted(handled, key=int) == [b"%d" % number for number in range(400)]
+
+
+def test_a_group_has_members_of_one_kind(doors: Doors) -> None:
+    doors.client.create_topic("kinds")
+    write_batch_by_flight(doors, "kinds")
+    kafka = kafka_member(doors, "kinds", "kinds")
+    assert kafka.poll(PATIENCE_SECONDS).error() is None
+    told = "it has Kafka members in topic 'kinds', and members of one kind at a time: stop them first"
+    with (
+        pytest.raises(headrace.errors.GroupSizeConflict, match=told),
+        doors.client.consumer("kinds", group="kinds") as refused,
+    ):
+        refused.poll(timeout=PATIENCE_SECONDS)
+    kafka.close()
+    with doors.client.consumer("kinds", group="kinds") as native:
+        assert native.poll(timeout=PATIENCE_SECONDS).num_rows == len(ROWS) - 1
+        kafka = kafka_member(doors, "kinds", "kinds")
+        error = kafka.poll(PATIENCE_SECONDS).error()
+        assert error.name() == "INCONSISTENT_GROUP_PROTOCOL"
+        kafka.close()
+
+
 def test_a_line_may_stand_for_null(doors: Doors) -> None:
     doors.client.create_topic("lines")
     arguments = ("produce", "lines", "--key-separator", ":", "--null-value", "gone", *doors.options)

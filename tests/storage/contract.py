@@ -237,6 +237,9 @@ class CatalogContract:
         assert (stored[0], stored[3], stored[9_999]) == ((1 << 63) - 1, 0, 9_999)
         assert (catalog.offsets(topic_id, "b"), catalog.offsets(other_id, "a")) == ({0: 1}, {0: 2})
         assert catalog.offsets(topic_id, "c") == {}
+        catalog.drop_offsets(topic_id, "a", [0, 3, 20_000])
+        assert sorted(catalog.offsets(topic_id, "a"))[:3] == [1, 2, 4]
+        assert (catalog.offsets(topic_id, "b"), catalog.offsets(other_id, "a")) == ({0: 1}, {0: 2})
 
     def test_a_removed_group_takes_its_offsets_with_it_and_no_others(self, place: Place) -> None:
         topic_id = Topic(place).record.id

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TypeVar, Unpack
@@ -35,6 +35,7 @@ from headrace.broker.cluster.notifications import Notifications
 from headrace.broker.cluster.servers import Servers
 from headrace.broker.counters import Counters
 from headrace.broker.describe import archive_of, describe_group, describe_topic
+from headrace.broker.groups.outside_members import OutsideMembers
 from headrace.broker.maintenance import Maintenance
 from headrace.broker.maintenance_tasks import MaintenanceTasks
 from headrace.broker.metrics import StoreMetrics, TopicMetrics, groups_of, topic_metrics_of
@@ -51,7 +52,7 @@ from headrace.broker.topics.topic import Topic
 from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.checks import check_index, check_seconds, check_whole
 from headrace.core.deprecation import warn_renamed
-from headrace.core.errors import CommitConflict, HeadraceError, InvalidInput, StageNotFound
+from headrace.core.errors import CommitConflict, HeadraceError, IdNotFound, InvalidInput, StageNotFound
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, Held, ReadFrom
 from headrace.core.limits import (
@@ -117,6 +118,7 @@ class Broker:
         self.admissions = Admissions(self._topics, self.settings)
         self._delivery = Dispatcher()
         chores = MaintenanceTasks(store, self._topics, self.registrations, self.settings, self._clock, self.counters)
+        self.outside_members = OutsideMembers()
         self.servers = Servers(store, self._clock)
         self.maintenance = Maintenance(chores.tasks() | {self.servers.beat: SERVER_HEARTBEAT_SECONDS})
         holder = self.servers.id if self.servers.is_shared else None
@@ -239,6 +241,18 @@ class Broker:
     def knows_topic(self, name: str) -> bool:
         """Whether a topic can be found without blocking; another server of a shared store may have created it."""
         return self._topics.knows(name)
+
+    def known_topic_name(self, topic_id: int) -> str | None:
+        """The name of the topic with this id, if it is known without blocking."""
+        found = self._topics.of_id(topic_id)
+        return None if found is None else found.record.name
+
+    def topic_name(self, topic_id: int) -> str:
+        """The name of the topic with this id."""
+        found = self._topics.find_id(topic_id)
+        if found is None:
+            raise IdNotFound("topic", str(topic_id), "no topic has this id: it was deleted")
+        return found.record.name
 
     def describe_topic(self, name: str) -> TopicDescription:
         """Describe a topic."""
@@ -521,6 +535,7 @@ class Broker:
         """
         found = self._topics.find(topic)
         name, member = check_group_name(group), check_id("member", member)
+        self.outside_members.check(found.record.name, name)
         joined = found.groups.join(name, member, session_timeout_seconds, max_poll_seconds, topic_index)
         return self._membership(found, joined, member)
 
@@ -588,6 +603,10 @@ class Broker:
     def seek(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:
         """Move a group to other offsets, forward or back."""
         self._topics.find(topic).groups.seek(check_group_name(group), check_offsets(offsets))
+
+    def forget_offsets(self, topic: str, group: str, partitions: Iterable[int]) -> None:
+        """Forget the committed offsets of some partitions, of a group without members."""
+        self._topics.find(topic).groups.forget_offsets(check_group_name(group), partitions)
 
     def delete_group(self, topic: str, group: str) -> None:
         """Delete a group with its offsets."""

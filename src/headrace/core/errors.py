@@ -14,7 +14,7 @@
     │   ├── MemberNotFound      the member left or its session expired: join again
     │   ├── StageNotFound
     │   ├── SourceNotFound      the topic has no source with this producer id and message group id
-    │   └── IdNotFound          the topic has no consumer or producer with this id (queue API)
+    │   └── IdNotFound          no topic has this id, or the topic has no consumer or producer with it (queue API)
     ├── Conflict                the request conflicts with the current state
     │   ├── TopicExists
     │   ├── SettingsConflict
@@ -242,7 +242,7 @@ class StageNotFound(NotFound):
 
 @dataclass(eq=False)
 class IdNotFound(NotFound):
-    """The topic has no consumer or producer with this id."""
+    """The topic has no consumer or producer with this id, or no topic has it."""
 
     code: ClassVar[str] = "id_not_found"
     kind: str

@@ -368,6 +368,13 @@ class Catalog:
         """Store committed offsets."""
         self._do(lambda connection: self._put_offsets(connection, topic_id, group, offsets))
 
+    def drop_offsets(self, topic_id: int, group: str, partitions: Sequence[int]) -> None:
+        """Forget the committed offsets of some partitions."""
+        columns = all_consumers.c
+        is_group = and_(columns.topicid == topic_id, columns.groupname == group)
+        statement = delete(all_consumers).where(is_group, columns.partition.in_(partitions))
+        self._do(lambda connection: connection.execute(statement))
+
     def _put_offsets(self, connection: Connection, topic_id: int, group: str, offsets: Mapping[int, int]) -> None:
         if not offsets:
             return

@@ -112,6 +112,11 @@ class GroupRow:
         """Store those that are above the current ones; returns how many were."""
         return self._write_offsets(f"{_PUT_OFFSETS} {_IF_ABOVE}", offsets)
 
+    def drop_offsets(self, partitions: Sequence[int]) -> None:
+        """Forget the committed offsets of some partitions."""
+        is_named = all_consumers.c.partition.in_(partitions)
+        self._connection.execute(delete(all_consumers).where(*self._of(all_consumers), is_named))
+
     def remove(self) -> None:
         """Remove the group with its members and offsets."""
         for table in (all_consumers, all_members, all_groups):

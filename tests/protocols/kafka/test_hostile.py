@@ -177,7 +177,7 @@ def test_fetches_wait_and_are_bounded(site: Site) -> None:
         # One message is more than the limit: it is given all the same.
         fetch(wanted | {"partition_max_bytes": 10})
         assert 1000 < len(client.answer().responses[0].partitions[0].records) < 1200
-        fetch(wanted, session_id=7)
+        fetch(wanted, session_id=7, session_epoch=1)
         assert client.answer().error_code == 70
 
 

@@ -54,6 +54,8 @@ class TestGroups:
         assert second.standing(topic.id, "g") == (group, {})
         first.change_group(topic, "g", "back", put(group, {2: 6, 0: 5}))
         assert second.standing(topic.id, "g") == (group, {0: 5, 2: 6})
+        first.change_group(topic, "g", "back", lambda row: row.drop_offsets([1, 2]))
+        assert second.standing(topic.id, "g") == (group, {0: 5})
 
     def test_of_those_who_advance_from_one_place_one_does(self, two: tuple[PostgresStore, PostgresStore]) -> None:
         first, second = (store.catalog for store in two)

@@ -7,7 +7,7 @@ too. Once the topic has ended, nothing changes any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from headrace.broker.clock import Clock, DatabaseTime
@@ -16,6 +16,7 @@ from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics.topic import Topic
 from headrace.core.errors import (
     GroupNotFound,
+    GroupSizeConflict,
     OffsetOutOfRange,
     OutcomeUnknown,
     PartitionNotFound,
@@ -319,6 +320,19 @@ class Groups:
         def step(draft: GroupDraft) -> _Step:
             group = self._found(name, draft.group)
             draft.put_offsets(offsets)
+            return _put(draft, rules.seek(group))
+
+        self._take(name, "back", step)
+
+    def forget_offsets(self, name: str, partitions: Iterable[int]) -> None:
+        """Forget the committed offsets of some partitions; a group with members keeps them."""
+        forgotten = list(partitions)
+
+        def step(draft: GroupDraft) -> _Step:
+            group = self._found(name, draft.group)
+            if group.members or group.consumers is not None:
+                raise GroupSizeConflict(name, "its members have these partitions: stop them first")
+            draft.drop_offsets(forgotten)
             return _put(draft, rules.seek(group))
 
         self._take(name, "back", step)

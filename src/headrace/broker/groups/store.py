@@ -14,7 +14,7 @@ Lock order of the kept store: its lock, then the log's or the catalog's.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -51,6 +51,8 @@ class GroupDraft(Protocol):
     def put_offsets(self, offsets: Mapping[int, int]) -> None: ...
 
     def raise_offsets(self, offsets: Mapping[int, int]) -> int: ...
+
+    def drop_offsets(self, partitions: Sequence[int]) -> None: ...
 
     def remove(self) -> None: ...
 
@@ -181,6 +183,12 @@ class LocalGroupStore:
             raise
         self._offsets[name] = {**present, **offsets}
 
+    def drop_offsets(self, name: str, partitions: Sequence[int]) -> None:
+        """Forget committed offsets; the caller holds the lock."""
+        # Should it fail, the catalog is queried again.
+        self._offsets.pop(name, None)
+        self._catalog.drop_offsets(self._topic.record.id, name, partitions)
+
     def remove(self, name: str) -> None:
         """Delete a group with its offsets; the caller holds the lock."""
         self._catalog.remove_group(self._topic.record.id, name)
@@ -236,6 +244,9 @@ class _KeptGroup:
         risen = {partition: offset for partition, offset in offsets.items() if offset > present.get(partition, -1)}
         self._book.put_offsets(self._name, risen)
         return len(risen)
+
+    def drop_offsets(self, partitions: Sequence[int]) -> None:
+        self._book.drop_offsets(self._name, partitions)
 
     def remove(self) -> None:
         self._book.remove(self._name)

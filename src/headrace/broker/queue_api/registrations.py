@@ -129,11 +129,7 @@ class Registrations:
 
     def topic_of(self, consumer_id: int) -> str:
         """The name of the topic that an id names."""
-        topic_id = topic_id_of(consumer_id)
-        opened = self._topics.of_id(topic_id)
-        if opened is None:
-            self._topics.sync()
-            opened = self._topics.of_id(topic_id)
+        opened = self._topics.find_id(topic_id_of(consumer_id))
         if opened is None:
             raise IdNotFound("consumer", str(consumer_id)[:100], "no topic has a consumer with this id: register first")
         return opened.record.name

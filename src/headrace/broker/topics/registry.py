@@ -103,6 +103,7 @@ class Topics:
         self._topics: dict[str, OpenTopic | BrokenTopic] = {}
         for record in store.catalog.topics():
             self._topics[record.key] = self._open(record)
+        self._keys = {topic.record.id: key for key, topic in self._topics.items()}
 
     def find(self, name: str) -> OpenTopic:
         """Find a topic by name, case-insensitively."""
@@ -123,7 +124,16 @@ class Topics:
 
     def of_id(self, topic_id: int) -> OpenTopic | None:
         """The open topic with this id, or None."""
-        return next((opened for opened in self.all() if opened.record.id == topic_id), None)
+        found = self._topics.get(self._keys.get(topic_id, ""))
+        return found if isinstance(found, OpenTopic) and found.record.id == topic_id else None
+
+    def find_id(self, topic_id: int) -> OpenTopic | None:
+        """The same, with what other servers did to the topics of a shared store."""
+        found = self.of_id(topic_id)
+        if found is None:
+            self.sync()
+            found = self.of_id(topic_id)
+        return found
 
     def _check_open(self) -> None:
         if self._closed:
@@ -302,6 +312,7 @@ class Topics:
         if topic is not None:
             topics[key] = topic
         self._topics = dict(sorted(topics.items(), key=lambda item: item[1].record.id))
+        self._keys = {known.record.id: other for other, known in self._topics.items()}
 
     def _announce(self, word: str) -> None:
         if self._store.signals is not None:

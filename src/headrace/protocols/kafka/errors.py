@@ -25,6 +25,7 @@ _CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
     (core.InvalidInput, ErrorCode.invalid_request),
     (core.GroupNotFound, ErrorCode.group_id_not_found),
     (core.MemberNotFound, ErrorCode.unknown_member_id),
+    (core.IdNotFound, ErrorCode.unknown_topic_id),
     (core.NotFound, ErrorCode.unknown_topic_or_partition),
     (core.TopicExists, ErrorCode.topic_already_exists),
     (core.SettingsConflict, ErrorCode.topic_already_exists),

@@ -29,6 +29,7 @@ from headrace.edge.draining import Draining
 from headrace.edge.limits import Limits
 from headrace.edge.long_poll import LoopWakeups
 from headrace.protocols.kafka.apis.call import Parts
+from headrace.protocols.kafka.apis.records.fetch_sessions import FetchSessions
 from headrace.protocols.kafka.connection import KafkaConnection
 from headrace.protocols.kafka.coordinator.coordinator import Coordinator
 from headrace.protocols.kafka.frames import Frames
@@ -119,6 +120,7 @@ class KafkaServer:
             coordinator,
             Sequences(bridge),
             nodes,
+            FetchSessions(),
         )
 
         def connected(frames: Frames) -> None:

@@ -14,6 +14,7 @@ from headrace.edge.long_poll import LoopWakeups
 from headrace.protocols.kafka.settings import KafkaSettings
 
 if TYPE_CHECKING:
+    from headrace.protocols.kafka.apis.records.fetch_sessions import FetchSessions
     from headrace.protocols.kafka.coordinator.coordinator import Coordinator
     from headrace.protocols.kafka.idempotence import Sequences
     from headrace.protocols.kafka.nodes import Nodes
@@ -34,6 +35,7 @@ class Parts:
     coordinator: Coordinator
     sequences: Sequences
     nodes: Nodes
+    fetch_sessions: FetchSessions
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Metadata, FindCoordinator and DescribeCluster: the servers, and which of them has what (`nodes`)."""
+"""Metadata, DescribeTopicPartitions, FindCoordinator, DescribeCluster: the servers, and which has what (`nodes`)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from headrace.broker import Broker
 from headrace.core.errors import HeadraceError, TopicNotFound
 from headrace.core.topics.settings import TopicOptions
 from headrace.protocols.kafka.apis.call import Call
+from headrace.protocols.kafka.apis.topic_ids import topic_name, topic_uuid
 from headrace.protocols.kafka.errors import code_of
 
 CLUSTER_ID: Final = "headrace"
 # The settings of topics that are created over Kafka.
 AS_CLIENTS_CHOOSE: Final[TopicOptions] = {"key_hash": "murmur2"}
 _GROUP: Final = 0
-_TOPIC_IDS: Final = 0x68656164_72616365 << 64
-
-
-def topic_uuid(topic_id: int) -> UUID:
-    """The id of a topic as Kafka has it: another topic of the same name has another one."""
-    return UUID(int=_TOPIC_IDS | topic_id)
+_TRANSACTION: Final = 1
+# What DescribeTopicPartitions gives at once.
+PARTITIONS_PER_ANSWER: Final = 2_000
 
 
 async def metadata(call: Call, request: Any) -> dict[str, Any]:
@@ -42,6 +39,7 @@ async def metadata(call: Call, request: Any) -> dict[str, Any]:
         "cluster_id": CLUSTER_ID,
         "controller_id": call.parts.nodes.own_id,
         "topics": described,
+        "error_code": ErrorCode.none,
     }
 
 
@@ -59,9 +57,10 @@ def _brokers(call: Call) -> list[dict[str, Any]]:
 
 def _asked(call: Call, name: str | None, topic_id: UUID | None, may_create: bool) -> dict[str, Any]:
     if name is None:
-        name = _name_of(call.parts.bridge.broker, topic_id)
-    if name is None:
-        return {"error_code": ErrorCode.unknown_topic_id, "name": None, "topic_id": topic_id, "partitions": []}
+        try:
+            name = topic_name(call.parts.bridge.broker, topic_id)
+        except HeadraceError as error:
+            return {"error_code": code_of(error), "name": None, "topic_id": topic_id, "partitions": []}
     described = _described(call, name, topic_id)
     if may_create and described["error_code"] == ErrorCode.unknown_topic_or_partition:
         try:
@@ -99,28 +98,50 @@ def _described(call: Call, name: str, topic_id: UUID | None) -> dict[str, Any]:
     return described | {"topic_id": topic_uuid(reader.topic_id), "partitions": partitions}
 
 
-def _name_of(broker: Broker, topic_id: UUID | None) -> str | None:
-    for name in broker.list_topics():
-        try:
-            if topic_id == topic_uuid(broker.reader(name).topic_id):
-                return name
-        except HeadraceError:
-            continue
-    return None
+async def describe_topic_partitions(call: Call, request: Any) -> dict[str, Any]:
+    """Topics with their partitions, in the order of their names, so many at once; a cursor says where to go on."""
+    asked = sorted({topic.name for topic in request.topics})
+    names = asked or sorted(name for name in await _topics(call) if call.principal.caller.may_see(name))
+    first = 0
+    if request.cursor is not None:
+        names = [name for name in names if name >= request.cursor.topic_name]
+        if names[:1] == [request.cursor.topic_name]:
+            first = max(0, request.cursor.partition_index)
+    most = min(max(1, request.response_partition_limit), PARTITIONS_PER_ANSWER)
+    topics, cursor = await call.parts.bridge.call(_page, call, names, first, most)
+    return {"topics": topics, "next_cursor": cursor}
+
+
+def _page(call: Call, names: list[str], first: int, most: int) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """Topics until there are `most` partitions, beginning with partition `first` of the first one."""
+    topics: list[dict[str, Any]] = []
+    for name in names:
+        if most <= 0:
+            return topics, {"topic_name": name, "partition_index": 0}
+        topic = _described(call, name, None)
+        partitions = topic["partitions"][first : first + most]
+        topics.append(topic | {"partitions": partitions})
+        if first + len(partitions) < len(topic["partitions"]):
+            return topics, {"topic_name": name, "partition_index": first + len(partitions)}
+        # A topic counts even if it has an error and no partition: the answer is bounded.
+        first, most = 0, most - max(1, len(partitions))
+    return topics, None
 
 
 async def find_coordinator(call: Call, request: Any) -> dict[str, Any]:
-    """The server that knows the members of a group; of transactions there is none."""
-    is_group = getattr(request, "key_type", _GROUP) == _GROUP
+    """The server that knows the members of a group; of transactions and share groups there is none."""
+    kind = getattr(request, "key_type", _GROUP)
     if hasattr(request, "coordinator_keys"):
-        return {"coordinators": [_coordinator(call, key, is_group) for key in request.coordinator_keys]}
-    return _coordinator(call, request.key, is_group)
+        return {"coordinators": [_coordinator(call, key, kind) for key in request.coordinator_keys]}
+    return _coordinator(call, request.key, kind)
 
 
-def _coordinator(call: Call, key: str, is_group: bool) -> dict[str, Any]:
-    if not is_group:
-        message = "transactions and share groups are not supported"
-        refused = ErrorCode.transactional_id_authorization_failed
+def _coordinator(call: Call, key: str, kind: int) -> dict[str, Any]:
+    if kind != _GROUP:
+        # Clients give up transactions at this code, and try again at most others.
+        refused, message = ErrorCode.transactional_id_authorization_failed, "transactions are not supported"
+        if kind != _TRANSACTION:
+            refused, message = ErrorCode.invalid_request, "share groups are not supported"
         return {"error_code": refused, "error_message": message, "key": key, "node_id": -1, "host": "", "port": -1}
     node_id = call.parts.nodes.coordinator(key)
     node = next(node for node in call.parts.nodes.all(call.advertised) if node.id == node_id)

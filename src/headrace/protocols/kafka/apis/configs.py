@@ -1,4 +1,4 @@
-"""Topic settings under Kafka's names: DescribeConfigs, IncrementalAlterConfigs, and the configs of CreateTopics.
+"""Topic settings under Kafka's names: DescribeConfigs, AlterConfigs (whole and incremental), and those of CreateTopics.
 
 Names that are not here are refused, except those that say what is so anyway (`cleanup.policy=delete`, …).
 """
@@ -114,7 +114,7 @@ def shown_configs(settings: TopicSettings) -> list[dict[str, Any]]:
     """The settings of a topic under Kafka's names."""
     shown = []
     for name, config in CONFIGS.items():
-        value, default = getattr(settings, config.setting), getattr(TopicSettings(), config.setting)
+        value, default = getattr(settings, config.setting), _default(config)
         shown.append(_entry(name, config.show(value), config.kind, _DEFAULT if value == default else _OF_TOPIC, False))
     return shown + [_entry(name, values[0], _STRING, _DEFAULT, True) for name, values in _FIXED.items()]
 
@@ -131,12 +131,43 @@ def _entry(name: str, value: str, kind: int, source: int, is_fixed: bool) -> dic
 
 
 async def incremental_alter_configs(call: Call, request: Any) -> dict[str, Any]:
-    """Change settings of topics."""
-    answers = [await call.parts.bridge.call(_altered, call, each, request.validate_only) for each in request.resources]
+    """Change settings of topics; those that are not named stay."""
+    return await _alter(call, request, _changed)
+
+
+async def alter_configs(call: Call, request: Any) -> dict[str, Any]:
+    """Replace the settings of topics that have a name in Kafka: those that are not named get their defaults."""
+    return await _alter(call, request, _replaced)
+
+
+def _changed(configs: Any) -> dict[str, Any]:
+    if any(each.config_operation not in (_SET, _DELETE) for each in configs):
+        raise InvalidInput("config operation", "append or subtract", "configs can be set or deleted")
+    settings = settings_of((each.name, each.value) for each in configs if each.config_operation == _SET)
+    for each in configs:
+        if each.config_operation == _DELETE and each.name in CONFIGS:
+            settings[CONFIGS[each.name].setting] = _default(CONFIGS[each.name])
+    return settings
+
+
+def _replaced(configs: Any) -> dict[str, Any]:
+    defaults = {config.setting: _default(config) for config in CONFIGS.values()}
+    return defaults | settings_of((each.name, each.value) for each in configs)
+
+
+def _default(config: _Config) -> Any:
+    return getattr(TopicSettings(), config.setting)
+
+
+async def _alter(call: Call, request: Any, settings_for: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    work = call.parts.bridge.call
+    answers = [await work(_altered, call, each, settings_for, request.validate_only) for each in request.resources]
     return {"responses": answers}
 
 
-def _altered(call: Call, resource: Any, is_trial: bool) -> dict[str, Any]:
+def _altered(
+    call: Call, resource: Any, settings_for: Callable[[Any], dict[str, Any]], is_trial: bool
+) -> dict[str, Any]:
     answer = {
         "error_code": ErrorCode.none,
         "resource_type": resource.resource_type,
@@ -147,12 +178,7 @@ def _altered(call: Call, resource: Any, is_trial: bool) -> dict[str, Any]:
             raise InvalidInput("resource type", str(resource.resource_type), "only configs of topics can be changed")
         name = resource.resource_name
         call.principal.require("alter_topic", name)
-        if any(each.config_operation not in (_SET, _DELETE) for each in resource.configs):
-            raise InvalidInput("config operation", "append or subtract", "configs can be set or deleted")
-        settings = settings_of((each.name, each.value) for each in resource.configs if each.config_operation == _SET)
-        for each in resource.configs:
-            if each.config_operation == _DELETE and each.name in CONFIGS:
-                settings[CONFIGS[each.name].setting] = getattr(TopicSettings(), CONFIGS[each.name].setting)
+        settings = settings_for(resource.configs)
         TopicSettings.make(**settings)
         if not is_trial:
             call.parts.bridge.broker.alter_topic(name, **settings)

@@ -1,7 +1,7 @@
 """The table of APIs: key, name, served versions, handler. What is not here is not served.
 
-Versions begin where those of Apache Kafka 4 do, and end before those that name topics by id, or are not needed by any
-client yet. `docs/KAFKA.md` has the same table for people.
+Versions begin where those of Apache Kafka 4 do, and end before those that no client needs yet. `docs/KAFKA.md` has the
+same table for people.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.protocols.kafka.apis import cluster, configs, topics
+from headrace.protocols.kafka.apis import acls, cluster, configs, topics
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.groups import administration, members
 from headrace.protocols.kafka.apis.records import fetch, offsets, producers
@@ -39,12 +39,12 @@ SASL_AUTHENTICATE: Final = 36
 
 APIS: Final[dict[int, Api]] = {
     PRODUCE: Api("Produce", range(3, 13), _by_connection),
-    1: Api("Fetch", range(4, 13), fetch.fetch),
+    1: Api("Fetch", range(4, 19), fetch.fetch),
     2: Api("ListOffsets", range(1, 10), offsets.list_offsets),
-    3: Api("Metadata", range(13), cluster.metadata),
+    3: Api("Metadata", range(14), cluster.metadata),
     8: Api("OffsetCommit", range(2, 10), administration.offset_commit),
     9: Api("OffsetFetch", range(1, 10), administration.offset_fetch),
-    10: Api("FindCoordinator", range(6), cluster.find_coordinator),
+    10: Api("FindCoordinator", range(7), cluster.find_coordinator),
     11: Api("JoinGroup", range(10), members.join_group),
     12: Api("Heartbeat", range(5), members.heartbeat),
     13: Api("LeaveGroup", range(6), members.leave_group),
@@ -57,10 +57,16 @@ APIS: Final[dict[int, Api]] = {
     20: Api("DeleteTopics", range(1, 7), topics.delete_topics),
     22: Api("InitProducerId", range(6), producers.init_producer_id),
     23: Api("OffsetForLeaderEpoch", range(2, 5), offsets.offset_for_leader_epoch),
+    29: Api("DescribeAcls", range(1, 4), acls.describe_acls),
+    30: Api("CreateAcls", range(1, 4), acls.create_acls),
+    31: Api("DeleteAcls", range(1, 4), acls.delete_acls),
     32: Api("DescribeConfigs", range(1, 5), configs.describe_configs),
+    33: Api("AlterConfigs", range(3), configs.alter_configs),
     SASL_AUTHENTICATE: Api("SaslAuthenticate", range(3), _by_connection),
     37: Api("CreatePartitions", range(4), topics.create_partitions),
     42: Api("DeleteGroups", range(3), administration.delete_groups),
     44: Api("IncrementalAlterConfigs", range(2), configs.incremental_alter_configs),
+    47: Api("OffsetDelete", range(1), administration.offset_delete),
     60: Api("DescribeCluster", range(2), cluster.describe_cluster),
+    75: Api("DescribeTopicPartitions", range(1), cluster.describe_topic_partitions),
 }

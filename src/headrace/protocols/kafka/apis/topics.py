@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -11,8 +12,9 @@ from headrace.core.errors import HeadraceError, InvalidInput, PartitionsCannotSh
 from headrace.core.names import check_topic_name
 from headrace.core.topics.settings import TopicSettings
 from headrace.protocols.kafka.apis.call import Call
-from headrace.protocols.kafka.apis.cluster import AS_CLIENTS_CHOOSE, topic_uuid
+from headrace.protocols.kafka.apis.cluster import AS_CLIENTS_CHOOSE
 from headrace.protocols.kafka.apis.configs import settings_of, shown_configs
+from headrace.protocols.kafka.apis.topic_ids import topic_name, topic_uuid
 from headrace.protocols.kafka.errors import code_of, message_of
 
 _DEFAULT: Final = -1
@@ -73,16 +75,21 @@ def _exists(broker: Broker, name: str) -> bool:
 
 
 async def delete_topics(call: Call, request: Any) -> dict[str, Any]:
-    """Delete topics, by name."""
-    names = [topic.name for topic in request.topics] if hasattr(request, "topics") else request.topic_names
-    return {"responses": [await call.parts.bridge.call(_deleted, call, name) for name in names]}
+    """Delete topics, by name, or since version 6 by id."""
+    named: list[tuple[str | None, UUID | None]] = [(name, None) for name in getattr(request, "topic_names", ())]
+    named += [(topic.name, topic.topic_id) for topic in getattr(request, "topics", ())]
+    return {"responses": [await call.parts.bridge.call(_deleted, call, *each) for each in named]}
 
 
-def _deleted(call: Call, name: str | None) -> dict[str, Any]:
-    if name is None:
-        return {"name": None, "error_code": ErrorCode.unknown_topic_id, "error_message": "delete topics by their names"}
-    answer: dict[str, Any] = {"name": name, "error_code": ErrorCode.none}
+def _deleted(call: Call, name: str | None, topic_id: UUID | None) -> dict[str, Any]:
+    answer: dict[str, Any] = {"name": name, "topic_id": topic_id, "error_code": ErrorCode.none}
     try:
+        if name is None:
+            name = topic_name(call.parts.bridge.broker, topic_id)
+            if not call.principal.caller.may_see(name):
+                # Not even its name is revealed.
+                return answer | {"error_code": ErrorCode.unknown_topic_id}
+            answer["name"] = name
         call.principal.require("delete_topic", name)
         call.parts.bridge.broker.delete_topic(name)
         call.principal.record_changes()

@@ -39,6 +39,7 @@ class Coordinator:
 
     def __init__(self, bridge: Bridge, delay_seconds: float) -> None:
         self._members_max = bridge.broker.settings.members_per_group_max
+        self._outside = bridge.broker.outside_members
         self._delay_seconds = delay_seconds
         self._entries: dict[str, _Entry] = {}
 
@@ -126,6 +127,7 @@ class Coordinator:
             if entry.timer is not None:
                 entry.timer.cancel()
             self._entries.pop(group_id, None)
+            self._outside.release(group_id)
             return
         deadline = entry.group.next_deadline()
         if deadline is None:

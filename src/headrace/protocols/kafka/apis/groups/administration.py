@@ -1,4 +1,4 @@
-"""Committed offsets and groups: OffsetCommit, OffsetFetch, ListGroups, DescribeGroups, DeleteGroups.
+"""Committed offsets and groups: OffsetCommit, OffsetFetch, OffsetDelete, ListGroups, DescribeGroups, DeleteGroups.
 
 Committed offsets are those of the broker's groups: a Kafka group over several topics is a group of that name in each of
 them. Kafka lets a commit move back, which is a seek here. The text that a commit may carry is not kept.
@@ -7,6 +7,7 @@ them. Kafka lets a commit move back, which is a seek here. The text that a commi
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -14,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from headrace.broker import Broker
 from headrace.core.errors import GroupNotFound, GroupSizeConflict, HeadraceError, NotFound
 from headrace.protocols.kafka.apis.call import Call
-from headrace.protocols.kafka.apis.groups.members import code_named
+from headrace.protocols.kafka.apis.groups.members import code_named, subscribed
 from headrace.protocols.kafka.coordinator.group import ClassicGroup, GroupError, State
 from headrace.protocols.kafka.errors import code_of
 
@@ -129,6 +130,53 @@ def _of_topic(call: Call, broker: Broker, group: str, topic: str, partitions: An
         for partition in (committed if partitions is None else partitions)
     ]
     return {"name": topic, "partitions": answers}
+
+
+async def offset_delete(call: Call, request: Any) -> dict[str, Any]:
+    """Forget the committed offsets of a group in some partitions that none of its members reads."""
+    group = request.group_id
+    if not call.parts.nodes.is_coordinator(group):
+        return {"error_code": ErrorCode.not_coordinator}
+    known = call.parts.coordinator.find(group)
+    if known is None and not await call.parts.bridge.call(_topics_of, call, group):
+        return {"error_code": ErrorCode.group_id_not_found}
+    read = set() if known is None else _subscribed(known)
+    if read is None:
+        # What members of another kind of group read is not known.
+        return {"error_code": ErrorCode.non_empty_group}
+    answers = []
+    for topic in request.topics:
+        partitions = [each.partition_index for each in topic.partitions]
+        if topic.name in read:
+            codes = dict.fromkeys(partitions, ErrorCode.group_subscribed_to_topic)
+        else:
+            codes = await call.parts.bridge.call(_forget, call, topic.name, group, partitions)
+        named = [{"partition_index": partition, "error_code": codes[partition]} for partition in partitions]
+        answers.append({"name": topic.name, "partitions": named})
+    return {"error_code": ErrorCode.none, "topics": answers}
+
+
+def _subscribed(group: ClassicGroup) -> set[str] | None:
+    """The topics that the members of a group read; None if only they know."""
+    if group.protocol_type != _CONSUMER:
+        return None
+    return {topic for member in group.members.values() for topic in subscribed(member.joined.protocols)}
+
+
+def _forget(call: Call, topic: str, group: str, partitions: list[int]) -> dict[int, ErrorCode]:
+    broker = call.parts.bridge.broker
+    try:
+        call.principal.require("delete_group", topic, group)
+        count = broker.reader(topic).partitions
+        good = [partition for partition in partitions if 0 <= partition < count]
+        with suppress(GroupNotFound):
+            broker.forget_offsets(topic, group, good)
+            call.principal.record_changes()
+    except HeadraceError as error:
+        code = ErrorCode.group_subscribed_to_topic if isinstance(error, GroupSizeConflict) else code_of(error)
+        return dict.fromkeys(partitions, code)
+    wrong = ErrorCode.unknown_topic_or_partition
+    return {partition: ErrorCode.none if partition in good else wrong for partition in partitions}
 
 
 def _groups_by_topic(call: Call) -> Iterable[tuple[str, list[str]]]:

@@ -8,6 +8,7 @@ or a fixed size, cannot be joined.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -60,8 +61,11 @@ async def join_group(call: Call, request: Any) -> dict[str, Any]:
         topics = subscribed(protocols) if request.protocol_type == _CONSUMER else ["*"]
         for topic in topics:
             call.principal.require("join", topic, request.group_id)
-        await call.parts.bridge.call(_check_native, call.parts.bridge.broker, topics, request.group_id)
+        broker = call.parts.bridge.broker
+        await call.parts.bridge.call(_check_native, broker, topics, request.group_id)
         future = call.parts.coordinator.join(request.group_id, join, call.version >= _ID_FIRST_VERSION)
+        if request.protocol_type == _CONSUMER:
+            broker.outside_members.hold(request.group_id, topics, "Kafka")
     except GroupError as error:
         return refused | {"error_code": code_named(error.error), "member_id": error.member_id}
     except HeadraceError as error:
@@ -85,7 +89,7 @@ async def join_group(call: Call, request: Any) -> dict[str, Any]:
     }
 
 
-def subscribed(protocols: dict[str, bytes]) -> list[str]:
+def subscribed(protocols: Mapping[str, bytes]) -> list[str]:
     """The topics that a consumer names in what it tells the others."""
     topics: dict[str, None] = {}
     for metadata in protocols.values():

@@ -2,16 +2,18 @@
 
 A request waits on the event loop, without a thread, until there are `min_bytes`, its time is up, its client leaves or
 the server stops. Each reading is done in a thread: many partitions are read in one pass over the log, and the messages
-of all partitions are encoded at once. Sessions, which save clients from naming partitions again, are not
-kept: the answer says so (session 0), and clients then name them each time.
+of all partitions are encoded at once. With a session (`fetch_sessions`) a client names its partitions once, and is
+answered only what is new. Since version 13 topics are named by id.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 import pyarrow as pa
 from kio.schema.errors import ErrorCode
@@ -23,10 +25,20 @@ from headrace.core.errors import HeadraceError
 from headrace.core.limits import DECODED_BATCH_BYTES_MAX, FETCH_MESSAGES_MAX, FETCH_WAIT_SECONDS_MAX
 from headrace.core.messages import content_bytes
 from headrace.protocols.kafka.apis.call import Call
+from headrace.protocols.kafka.apis.records.fetch_sessions import (
+    NO_SESSION,
+    FetchSession,
+    Place,
+    SessionError,
+    TopicRef,
+    Wanted,
+)
+from headrace.protocols.kafka.apis.topic_ids import known_name, topic_name
 from headrace.protocols.kafka.errors import code_of
 from headrace.protocols.kafka.records.encode import encode_many
 
 _MILLISECONDS: Final = 1000
+_NO_TOPIC: Final = UUID(int=0)
 # What a record takes in addition to key, value and headers, at least: so small messages stay within the limit too.
 _RECORD_OVERHEAD_BYTES: Final = 16
 # More partitions than this are read in one pass over the log.
@@ -46,6 +58,7 @@ class _Wanted:
 class _Topic:
     """What is asked of one topic, or why it is refused."""
 
+    ref: TopicRef
     name: str
     wanted: list[_Wanted]
     reader: TopicReader | None
@@ -63,22 +76,84 @@ class _Found:
 
 async def fetch(call: Call, request: Any) -> dict[str, Any]:
     """Read, waiting for messages."""
-    if getattr(request, "session_id", 0) != 0:
-        return {"error_code": ErrorCode.fetch_session_id_not_found, "session_id": 0}
-    topics = [await _opened(call, topic) for topic in request.topics]
+    asked = {
+        Place(_ref(topic), each.partition): Wanted(each.fetch_offset, max(1, each.partition_max_bytes))
+        for topic in request.topics
+        for each in topic.partitions
+    }
+    epoch = getattr(request, "session_epoch", -1)
+    try:
+        session = call.parts.fetch_sessions.begin(
+            getattr(request, "session_id", NO_SESSION),
+            epoch,
+            call.principal.name,
+            asked,
+            (
+                Place(_ref(topic), partition)
+                for topic in getattr(request, "forgotten_topics_data", ())
+                for partition in topic.partitions
+            ),
+            asyncio.get_running_loop().time(),
+        )
+    except SessionError as error:
+        return {"error_code": ErrorCode[str(error)], "session_id": NO_SESSION}
+    topics = await _topics(call, asked if session is None else session.wanted)
     bytes_max = min(max(1, request.max_bytes), call.parts.settings.fetch_bytes_max)
     found = await _awaited(call, topics, request, bytes_max)
-    return {"error_code": ErrorCode.none, "session_id": 0, "responses": found.responses}
+    responses = [{"topic": topic.ref, "topic_id": topic.ref, **each} for topic, each in _paired(topics, found)]
+    if session is not None:
+        responses = _news(session, topics, responses, is_incremental=epoch > 0)
+    return {
+        "error_code": ErrorCode.none,
+        "session_id": NO_SESSION if session is None else session.id,
+        "responses": responses,
+    }
 
 
-async def _opened(call: Call, topic: Any) -> _Topic:
-    wanted = [_Wanted(each.partition, each.fetch_offset, max(1, each.partition_max_bytes)) for each in topic.partitions]
+def _paired(topics: list[_Topic], found: _Found) -> Iterator[tuple[_Topic, dict[str, Any]]]:
+    for topic, answer in zip(topics, found.responses, strict=True):
+        yield topic, {"partitions": answer["partitions"]}
+
+
+def _news(
+    session: FetchSession, topics: list[_Topic], responses: list[dict[str, Any]], is_incremental: bool
+) -> list[dict[str, Any]]:
+    """What the client of a session needs of an answer: all at first, then only what changed."""
+    kept = []
+    for topic, response in zip(topics, responses, strict=True):
+        news = [
+            each for each in response["partitions"] if session.news(Place(topic.ref, each["partition_index"]), each)
+        ]
+        if not is_incremental:
+            kept.append(response)
+        elif news:
+            kept.append(response | {"partitions": news})
+    return kept
+
+
+def _ref(topic: Any) -> TopicRef:
+    """How a request names a topic; an id of zeros is none that a topic has."""
+    return topic.topic if hasattr(topic, "topic") else topic.topic_id or _NO_TOPIC
+
+
+async def _topics(call: Call, places: Mapping[Place, Wanted]) -> list[_Topic]:
+    wanted: dict[TopicRef, list[_Wanted]] = {}
+    for place, asked in places.items():
+        wanted.setdefault(place.topic, []).append(_Wanted(place.partition, asked.offset, asked.bytes_max))
+    return [await _opened(call, ref, partitions) for ref, partitions in wanted.items()]
+
+
+async def _opened(call: Call, ref: TopicRef, wanted: list[_Wanted]) -> _Topic:
+    broker = call.parts.bridge.broker
+    name = ref if isinstance(ref, str) else known_name(broker, ref) or ""
     try:
-        call.principal.require("read", topic.topic)
-        await call.parts.bridge.know(topic.topic)
-        return _Topic(topic.topic, wanted, call.parts.bridge.broker.reader(topic.topic), None)
+        if isinstance(ref, UUID) and not name:
+            name = await call.parts.bridge.call(topic_name, broker, ref)
+        call.principal.require("read", name)
+        await call.parts.bridge.know(name)
+        return _Topic(ref, name, wanted, broker.reader(name), None)
     except HeadraceError as error:
-        return _Topic(topic.topic, wanted, None, error)
+        return _Topic(ref, name, wanted, None, error)
 
 
 async def _awaited(call: Call, topics: list[_Topic], request: Any, bytes_max: int) -> _Found:

@@ -1,0 +1,234 @@
+"""APIs that few clients use, request by request: topic ids, sessions, offsets to forget, configs, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import confluent_kafka as confluent
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from headrace.protocols.kafka.apis.cluster import PARTITIONS_PER_ANSWER
+from headrace.protocols.kafka.apis.topic_ids import topic_uuid
+from tests.protocols.kafka.conftest import Site
+from tests.protocols.kafka.raw import RawClient
+
+FETCH, METADATA, FIND_COORDINATOR, DELETE_TOPICS, INIT_PRODUCER_ID = 1, 3, 10, 20, 22
+ALTER_CONFIGS, OFFSET_DELETE, DESCRIBE_TOPIC_PARTITIONS = 33, 47, 75
+JOIN_GROUP, LEAVE_GROUP = 11, 13
+NONE, UNKNOWN_TOPIC, UNKNOWN_ID = 0, 3, 100
+PATIENCE_SECONDS = 120.0
+
+
+@pytest.fixture
+def client(site: Site) -> Iterator[RawClient]:
+    with RawClient(site.port) as raw:
+        yield raw
+
+
+def publish(site: Site, topic: str, *values: bytes) -> None:
+    site.broker.publish(topic, pa.record_batch({"value": pa.array(values, pa.binary())}))
+
+
+def uuid_of(site: Site, topic: str) -> UUID:
+    return topic_uuid(site.broker.reader(topic).topic_id)
+
+
+class Fetcher:
+    """A client with a fetch session on one topic, named by id."""
+
+    def __init__(self, client: RawClient, topic: UUID) -> None:
+        self._client = client
+        self._topic = topic
+        self.session = 0
+        self.epoch = 0
+
+    def fetch(self, offsets: dict[int, int], forgotten: tuple[int, ...] = (), **more: Any) -> SimpleNamespace:
+        """What is answered to the next request of the session."""
+        partitions = [
+            {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+            for partition, offset in offsets.items()
+        ]
+        place = {"topic_id": self._topic}
+        fields = {
+            "max_wait": 0,
+            "min_bytes": 1,
+            "session_id": self.session,
+            "session_epoch": self.epoch,
+            "topics": [place | {"partitions": partitions}] if partitions else [],
+            "forgotten_topics_data": [place | {"partitions": list(forgotten)}] if forgotten else [],
+            **more,
+        }
+        answer = self._client.call(FETCH, 18, **fields)
+        if answer.error_code == NONE:
+            self.session, self.epoch = answer.session_id, self.epoch + 1
+        return answer
+
+
+def ends(answer: SimpleNamespace) -> dict[int, int]:
+    return {each.partition_index: each.high_watermark for topic in answer.responses for each in topic.partitions}
+
+
+def test_a_session_is_answered_only_news(site: Site, client: RawClient) -> None:
+    site.broker.create_topic("session", 3)
+    fetcher = Fetcher(client, uuid_of(site, "session"))
+    assert ends(fetcher.fetch({0: 0, 1: 0, 2: 0})) == {0: 0, 1: 0, 2: 0}
+    assert fetcher.session > 0
+    assert fetcher.fetch({}).responses == []
+    publish(site, "session", b"a", b"b", b"c")
+    answer = fetcher.fetch({})
+    assert ends(answer) == {0: 1, 1: 1, 2: 1}
+    assert all(each.records for each in answer.responses[0].partitions)
+    # Partition 0 was read; the others still have the same message for those who do not move on.
+    assert ends(fetcher.fetch({0: 1}, forgotten=(1,))) == {2: 1}
+    assert ends(fetcher.fetch({2: 1})) == {}
+    assert fetcher.fetch({}, session_epoch=1).error_code == 71
+    with RawClient(site.port) as other:
+        again = Fetcher(other, uuid_of(site, "session"))
+        again.session, again.epoch = fetcher.session, fetcher.epoch
+        # Sessions outlive connections.
+        assert again.fetch({}).session_id == fetcher.session
+        assert again.fetch({0: 1}, session_epoch=-1).session_id == 0
+        assert again.fetch({}).error_code == 70
+
+
+def test_topics_are_named_by_id(site: Site, client: RawClient) -> None:
+    site.broker.create_topic("named")
+    publish(site, "named", b"x")
+    topic_id = uuid_of(site, "named")
+    (described,) = client.call(METADATA, 13, topics=[{"topic_id": topic_id, "name": None}]).topics
+    assert (described.name, described.topic_id) == ("named", topic_id)
+    strange = [topic_uuid(999_999), UUID(int=0), UUID(int=7)]
+    unknown = client.call(METADATA, 13, topics=[{"topic_id": each, "name": None} for each in strange]).topics
+    assert [each.error_code for each in unknown] == [UNKNOWN_ID] * 3
+    for each in strange:
+        (found,) = Fetcher(client, each).fetch({0: 0}).responses
+        assert (found.topic_id, [part.error_code for part in found.partitions]) == (each, [UNKNOWN_ID])
+    deleted = client.call(
+        DELETE_TOPICS, 6, topics=[{"name": None, "topic_id": each} for each in (topic_id, topic_id)], timeout=1000
+    ).responses
+    assert [(each.name, each.error_code) for each in deleted] == [("named", NONE), (None, UNKNOWN_ID)]
+    site.broker.create_topic("named")
+    (gone,) = Fetcher(client, topic_id).fetch({0: 0}).responses
+    assert gone.partitions[0].error_code == UNKNOWN_ID
+
+
+def test_partitions_of_topics_come_in_pages(site: Site, client: RawClient) -> None:
+    names = ["pages-a", "pages-b", "pages-c"]
+    for name in names:
+        site.broker.create_topic(name, 4)
+    asked = {"topics": [{"name": name} for name in [*names, "pages-none"]], "response_partition_limit": 6}
+    seen: list[tuple[str, int]] = []
+    cursor = None
+    while True:
+        page = client.call(DESCRIBE_TOPIC_PARTITIONS, 0, cursor=cursor, **asked)
+        seen += [(topic.name, each.partition_index) for topic in page.topics for each in topic.partitions]
+        assert sum(len(topic.partitions) for topic in page.topics) <= 6
+        if page.next_cursor is None:
+            break
+        cursor = vars(page.next_cursor)
+    assert seen == [(name, partition) for name in names for partition in range(4)]
+    assert page.topics[-1].error_code == UNKNOWN_TOPIC
+    everything = client.call(
+        DESCRIBE_TOPIC_PARTITIONS, 0, topics=[], cursor=None, response_partition_limit=PARTITIONS_PER_ANSWER
+    )
+    assert set(names) <= {topic.name for topic in everything.topics}
+
+
+def deleted_offsets(client: RawClient, group: str, topic: str, *partitions: int) -> tuple[int, list[int]]:
+    named = [{"name": topic, "partitions": [{"partition_index": partition} for partition in partitions]}]
+    answer = client.call(OFFSET_DELETE, 0, group_id=group, topics=named)
+    return answer.error_code, [each.error_code for found in answer.topics for each in found.partitions]
+
+
+def test_committed_offsets_are_forgotten(site: Site, client: RawClient) -> None:
+    site.broker.create_topic("forgetful", 3)
+    publish(site, "forgetful", b"a", b"b", b"c")
+    site.broker.register_group("forgetful", "forgetters")
+    site.broker.commit_offsets("forgetful", "forgetters", {0: 1, 1: 1, 2: 1})
+    assert deleted_offsets(client, "forgetters", "forgetful", 0, 2, 7) == (NONE, [NONE, NONE, UNKNOWN_TOPIC])
+    assert site.broker.committed("forgetful", "forgetters") == {1: 1}
+    assert deleted_offsets(client, "nobody", "forgetful", 0) == (69, [])
+    assert deleted_offsets(client, "forgetters", "no-topic", 0) == (NONE, [UNKNOWN_TOPIC])
+    # A topic in which the group has nothing is fine; one that its members read is not.
+    site.broker.create_topic("unread")
+    assert deleted_offsets(client, "forgetters", "unread", 0) == (NONE, [NONE])
+    site.broker.join_group("forgetful", "forgetters", "native")
+    assert deleted_offsets(client, "forgetters", "forgetful", 1) == (NONE, [86])
+    site.broker.leave_group("forgetful", "forgetters", "native")
+
+
+def test_offsets_that_kafka_members_read_are_kept(site: Site, client: RawClient) -> None:
+    site.broker.create_topic("subscribed")
+    subscription = b"\x00\x00" + b"\x00\x00\x00\x01" + b"\x00\x0asubscribed" + b"\xff\xff\xff\xff"
+    fields: dict[str, Any] = {"session_timeout": 60_000, "rebalance_timeout": 60_000, "member_id": ""}
+    for group, kind, metadata in (("readers", "consumer", subscription), ("workers", "connect", b"")):
+        named = {"group_id": group, "protocol_type": kind, "protocols": [{"name": "p", "metadata": metadata}]}
+        joined = client.call(JOIN_GROUP, 3, **fields, **named)
+        assert joined.error_code == NONE
+        expected = (NONE, [86]) if kind == "consumer" else (68, [])
+        assert deleted_offsets(client, group, "subscribed", 0) == expected
+        client.call(LEAVE_GROUP, 1, group_id=group, member_id=joined.member_id)
+
+
+def altered(client: RawClient, topic: str, is_trial: bool = False, **configs: str) -> int:
+    named = [{"name": name.replace("_", "."), "value": value} for name, value in configs.items()]
+    resources = [{"resource_type": 2, "resource_name": topic, "configs": named}]
+    code: int = client.call(ALTER_CONFIGS, 2, resources=resources, validate_only=is_trial).responses[0].error_code
+    return code
+
+
+def test_all_configs_are_replaced_at_once(site: Site, client: RawClient) -> None:
+    site.broker.create_topic("replaced", retention_seconds=60, retention_bytes=10**9, deduplication="off")
+    assert altered(client, "replaced", is_trial=True, retention_ms="1000") == NONE
+    assert site.broker.describe_topic("replaced").settings.retention_seconds == 60
+    assert altered(client, "replaced", retention_ms="120000", cleanup_policy="delete") == NONE
+    settings = site.broker.describe_topic("replaced").settings
+    # What was not named has its default again; what Kafka has no name for stays.
+    assert (settings.retention_seconds, settings.retention_bytes, settings.deduplication) == (120, None, "off")
+    assert altered(client, "replaced", cleanup_policy="compact") == 40
+    assert altered(client, "no-topic", retention_ms="1000") == UNKNOWN_TOPIC
+
+
+def test_transactions_are_refused(site: Site, client: RawClient) -> None:
+    assert client.call(INIT_PRODUCER_ID, 5, transactional_id="tx", transaction_timeout=1000).error_code == 53
+    refused = client.call(FIND_COORDINATOR, 5, key_type=1, coordinator_keys=["tx"]).coordinators[0]
+    assert (refused.error_code, refused.error_message) == (53, "transactions are not supported")
+    producer = confluent.Producer({"bootstrap.servers": site.bootstrap, "transactional.id": "tx"})
+    with pytest.raises(confluent.KafkaException) as caught:
+        producer.init_transactions(PATIENCE_SECONDS)
+    assert caught.value.args[0].fatal()
+    assert caught.value.args[0].name() == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+
+
+def test_share_groups_are_refused(client: RawClient) -> None:
+    refused = client.call(FIND_COORDINATOR, 6, key_type=2, coordinator_keys=["g:id:0"]).coordinators[0]
+    assert (refused.error_code, refused.error_message) == (42, "share groups are not supported")
+    served = {each.api_key for each in client.call(18, 4, client_software_name="raw").api_keys}
+    # ShareGroupHeartbeat to ShareAcknowledge: clients that need them are told by their absence.
+    assert not served & set(range(76, 80))
+
+
+def test_acls_are_refused(site: Site, client: RawClient) -> None:
+    admin = AdminClient({"bootstrap.servers": site.bootstrap})
+    place = (ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "User:ann", "*")
+    given = (AclOperation.READ, AclPermissionType.ALLOW)
+    for future in admin.create_acls([AclBinding(*place, *given)]).values():
+        with pytest.raises(confluent.KafkaException) as caught:
+            future.result(PATIENCE_SECONDS)
+        assert caught.value.args[0].name() == "SECURITY_DISABLED"
+        assert "headrace token" in caught.value.args[0].str()
+    (deleted,) = client.call(31, 3, filters=[{"resource_type_filter": 2}]).filter_results
+    described = client.call(29, 3, resource_type_filter=2)
+    assert [each.error_code for each in (deleted, described)] == [54, 54]
