@@ -13,6 +13,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from headrace.cli.options.listen_address import is_wildcard
 from headrace.cli.remote.address import ServerAddress
 from headrace.core.reports.descriptions import ServerDescription
 from headrace.wire.attention import Snapshot
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from headrace.client import Client
 
 _TIMEOUT_SECONDS: Final = 5.0
-_EVERYWHERE: Final = ("0.0.0.0", "::", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class _Refused(Exception):
 def _metrics(url: str, address: ServerAddress) -> str:
     parts = urlsplit(url)
     host = parts.hostname or ""
-    if host in _EVERYWHERE:
+    if not host or is_wildcard(host):
         host = urlsplit(address.url.partition(",")[0]).hostname or "127.0.0.1"
     connection: HTTPConnection
     if parts.scheme == "https":

@@ -9,29 +9,30 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
+from urllib.parse import urlsplit
 
 from headrace.cli.exits import Exit, Failure
-from headrace.cli.server.settings import ServeSettings, parse_address
+from headrace.cli.options.listen_address import connectable, parse_address, url_of
+from headrace.cli.server.settings import ServeSettings
 
 _END_SECONDS: Final = 10.0
-_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
 @contextmanager
-def console_beside(settings: ServeSettings, flight_urls: Sequence[str]) -> Iterator[str | None]:
+def console_beside(settings: ServeSettings, flight_url: str | None) -> Iterator[str | None]:
     """Run a console if the settings ask for one; its URL."""
     if not settings.console:
         yield None
         return
-    if not flight_urls:
+    if flight_url is None:
         raise Failure(Exit.USAGE, "the console calls the server over Flight: leave out --flight off, or --console")
     parse_address(settings.console_http, "console_http")
-    url = flight_urls[0]
-    for everywhere, loopback in _EVERYWHERE.items():
-        url = re.sub(rf"//\[?{re.escape(everywhere)}\]?:", f"//{loopback}:", url)
+    parts = urlsplit(flight_url)
+    assert parts.hostname is not None and parts.port is not None, "a server listens on a port"
+    url = url_of(parts.scheme, connectable(parts.hostname), parts.port)
     command = [sys.executable, "-m", "headrace", "console", "--url", url, "--http", settings.console_http]
     process = subprocess.Popen(
         [*command, "--parent", str(os.getpid())], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE

@@ -19,9 +19,11 @@ from headrace import tracing
 from headrace.broker import Broker
 from headrace.broker.access import Access
 from headrace.cli.exits import Exit, Failure
+from headrace.cli.options.listen_address import is_wildcard, parse_address, url_of
 from headrace.cli.server import logs
 from headrace.cli.server.console_process import console_beside
-from headrace.cli.server.settings import ServeSettings, parse_address, unknown_variables
+from headrace.cli.server.endpoints import Shared, running, start_flight, start_kafka
+from headrace.cli.server.settings import ServeSettings, unknown_variables
 from headrace.cli.server.stop_deadline import StopDeadline, leave
 from headrace.cli.server.store_check import check_store
 from headrace.cli.terminal.output import print_line
@@ -30,8 +32,6 @@ from headrace.core.rights import Right
 from headrace.edge import audit
 from headrace.edge.draining import Draining
 from headrace.edge.limits import Limits
-from headrace.protocols.flight.listener import Certificates, FlightListener
-from headrace.protocols.flight.server import FlightServer
 from headrace.protocols.http import server
 from headrace.protocols.http.app import make_app
 from headrace.storage.catalog import Catalog
@@ -39,11 +39,6 @@ from headrace.storage.open import open_store, shown
 
 VERSION: Final = version("headrace")
 OFF: Final = "off"
-# Listen addresses that are no address to connect to.
-_EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})
-# Followers check twice a second whether the server is stopping.
-_FLIGHT_STOP_SECONDS: Final = 5.0
-_KAFKA_STOP_SECONDS: Final = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -79,24 +74,28 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
             limits = Limits(settings.limits)
             flight_port = None if flight is None else server.port_of(flight)
             app = make_app(broker, access, settings.rest, draining, limits, flight_port)
-            urls = [_url("http" if tls is None else "https", settings.http, server.port_of(listeners))]
+            shared = Shared(broker, access, settings, tls, limits)
             with (
-                _flight(broker, access, settings, flight, tls, left_open, limits) as (flight_urls, reload_flight),
-                _kafka(broker, access, settings, kafka, tls, left_open, limits) as (kafka_urls, reload_kafka),
-                console_beside(settings, flight_urls) as console_url,
+                running(start_flight, shared, flight, left_open) as flights,
+                running(start_kafka, shared, kafka, left_open) as kafkas,
+                console_beside(settings, flights[0].url if flights else None) as console_url,
             ):
 
                 def say_ready() -> None:
-                    broker.servers.advertise(_advertised(settings, urls[0], flight_urls, kafka_urls, console_url))
-                    where = " and ".join(urls + flight_urls + kafka_urls)
+                    host, port = parse_address(settings.http)[0], server.port_of(listeners)
+                    urls = {"http": url_of("http" if tls is None else "https", host, port)}
+                    urls |= {endpoint.protocol: endpoint.url for endpoint in (*flights, *kafkas)}
+                    where = " and ".join(urls.values())
                     seen = f", console on {console_url}" if console_url else ""
+                    urls |= {"console": console_url} if console_url else {}
+                    broker.servers.advertise(_advertised(settings, urls))
                     print_line(f"headrace {VERSION} is ready on {where} with store {shown(settings.store)}{seen}")
                     sys.stdout.flush()
                     _tell_systemd("READY=1")
 
                 def reload() -> None:
-                    reload_flight()
-                    reload_kafka()
+                    for endpoint in (*flights, *kafkas):
+                        endpoint.reload()
 
                 server.serve(app, listeners, settings.rest, draining, say_ready, tls, settings.access_log, reload)
                 _tell_systemd("STOPPING=1")
@@ -131,108 +130,17 @@ def check_settings(settings: ServeSettings) -> list[str]:
     return problems
 
 
-def _url(scheme: str, address: str, port: int) -> str:
-    return f"{scheme}://{_in_url(parse_address(address)[0])}:{port}"
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def _advertised(
-    settings: ServeSettings, http: str, flight: Sequence[str], kafka: Sequence[str], console: str | None
-) -> dict[str, str]:
+def _advertised(settings: ServeSettings, urls: Mapping[str, str]) -> dict[str, str]:
     """The URLs under which others reach this server, by protocol."""
-    found = {"http": http} | ({"flight": flight[0]} if flight else {}) | ({"console": console} if console else {})
-    found |= {"kafka": kafka[0]} if kafka else {}
-    for protocol, url in found.items():
+    found = {}
+    for protocol, url in urls.items():
         parts = urlsplit(url)
-        everywhere = socket.gethostname() if parts.hostname in _EVERYWHERE else parts.hostname or ""
-        host = settings.advertised_name or everywhere
-        found[protocol] = f"{parts.scheme}://{_in_url(host)}:{parts.port}"
-    if kafka and settings.kafka.advertised:
-        found["kafka"] = f"{urlsplit(kafka[0]).scheme}://{settings.kafka.advertised}"
+        assert parts.port is not None, "a server listens on a port"
+        own_host = socket.gethostname() if is_wildcard(parts.hostname) else parts.hostname or ""
+        found[protocol] = url_of(parts.scheme, settings.advertised_name or own_host, parts.port)
+    if "kafka" in found and settings.kafka.advertised:
+        found["kafka"] = f"{urlsplit(found['kafka']).scheme}://{settings.kafka.advertised}"
     return found | ({"console": settings.console_url} if settings.console_url else {})
-
-
-@contextmanager
-def _flight(
-    broker: Broker,
-    access: Access,
-    settings: ServeSettings,
-    reserved: list[socket.socket] | None,
-    tls: server.TlsFiles | None,
-    left_open: list[str],
-    limits: Limits,
-) -> Iterator[tuple[list[str], Callable[[], None]]]:
-    """The Flight server, if it is wanted, on the port that was reserved for it.
-
-    The URL that clients connect to, and what has it take a renewed certificate.
-
-    If it cannot be stopped in time, its URL is added to `left_open`.
-    """
-    if reserved is None:
-        yield [], lambda: None
-        return
-    port = server.port_of(reserved)
-    # Flight binds the port itself and would share one that is in use, so we reserved the port first.
-    server.close_all(reserved)
-    location = _url("grpc+tls" if tls else "grpc", settings.flight, port)
-    # Read once, as HTTP does: both ports trust the same authority.
-    client_ca = None if tls is None or tls.client_ca is None else tls.client_ca.read_bytes()
-    if tls is not None and tls.is_client_optional:
-        # Flight can require certificates or not ask for them: where they are optional its callers send tokens.
-        client_ca = None
-
-    def load() -> Certificates:
-        return [] if tls is None else [(tls.certificate.read_bytes(), tls.key.read_bytes())]
-
-    def make(location: str, certificates: Certificates) -> FlightServer:
-        return FlightServer(broker, access, location, certificates, client_ca=client_ca, limits=limits)
-
-    running = FlightListener(load, make, location)
-    url = _url("headrace+tls" if tls else "headrace", settings.flight, port)
-    try:
-        yield [url], running.reload
-    finally:
-        if not running.stop(min(_FLIGHT_STOP_SECONDS, settings.rest.stop_seconds)):
-            left_open.append(url)
-
-
-@contextmanager
-def _kafka(
-    broker: Broker,
-    access: Access,
-    settings: ServeSettings,
-    listeners: list[socket.socket] | None,
-    tls: server.TlsFiles | None,
-    left_open: list[str],
-    limits: Limits,
-) -> Iterator[tuple[list[str], Callable[[], None]]]:
-    """The Kafka server, if it is wanted: its address, and what has it take a renewed certificate."""
-    if listeners is None:
-        yield [], lambda: None
-        return
-    # Imported here: what it needs is an extra.
-    from headrace.protocols.kafka.server import KafkaServer
-
-    context = None if tls is None else server.load_tls(tls)
-    running = KafkaServer(
-        broker, access, settings.kafka, listeners, context, limits, min(_KAFKA_STOP_SECONDS, settings.rest.stop_seconds)
-    )
-    running.start()
-    url = _url("kafka" if tls is None else "kafka+tls", settings.kafka.listen, server.port_of(listeners))
-
-    def reload() -> None:
-        if context is not None and tls is not None:
-            # HTTP has found the files good a moment ago.
-            context.load_cert_chain(tls.certificate, tls.key)
-
-    try:
-        yield [url], reload
-    finally:
-        if not running.stop():
-            left_open.append(url)
 
 
 def _check_kafka(settings: ServeSettings) -> None:
