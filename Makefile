@@ -11,9 +11,10 @@ BENCH_PEERS ?= --plot docs/peers.png
 # Of `make campaign`: for each store; more options in CAMPAIGN, such as --store disk.
 SECONDS ?= 300
 PYTEST := $(BIN)/python -m pytest
-# Two processes share out the test files. A test that hangs fails, with the stacks of all threads.
-PARALLEL := $(PYTEST) --numprocesses=2 --dist=loadfile --timeout=300
-# Each of those processes starts a Java of its own, so these tests come by themselves.
+# Processes share out the test files: one more than a small machine has cores, since a fifth of the time is waiting. A test
+# that hangs fails, with the stacks of all threads.
+PARALLEL := $(PYTEST) --dist=loadfile --timeout=300 --numprocesses
+# Each of those processes starts a Java of its own, so these tests come by themselves, in fewer.
 ON_SPARK := tests/spark $(wildcard tests/pipeline) tests/cli/test_demo.py
 COVERED := --cov-branch --cov-report=term --cov-fail-under=100
 
@@ -44,13 +45,13 @@ run: install  ## run a server on ./headrace-data and 127.0.0.1:7070, Kafka on 90
 
 test: check  ## check the code, then run all tests; core and storage must be covered to the last branch by their own
 	@echo '== 1 of 4: core'
-	$(PARALLEL) tests/core --cov=src/headrace/core $(COVERED)
+	$(PARALLEL) 3 tests/core --cov=src/headrace/core $(COVERED)
 	@echo '== 2 of 4: storage'
-	$(PARALLEL) tests/storage --cov=src/headrace/storage $(COVERED)
+	$(PARALLEL) 3 tests/storage --cov=src/headrace/storage $(COVERED)
 	@echo '== 3 of 4: all but core, storage and Spark'
-	$(PARALLEL) tests $(addprefix --ignore=,tests/core tests/storage $(ON_SPARK))
+	$(PARALLEL) 3 tests $(addprefix --ignore=,tests/core tests/storage $(ON_SPARK))
 	@echo '== 4 of 4: Spark'
-	$(PARALLEL) $(ON_SPARK)
+	$(PARALLEL) 2 $(ON_SPARK)
 
 check: install  ## lint, types and import contracts
 	$(BIN)/ruff check .

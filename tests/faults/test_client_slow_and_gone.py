@@ -103,7 +103,7 @@ def test_client_process_that_is_killed_frees_its_streams_and_its_partitions(
     victim = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert victim.stdout is not None
     assert victim.stdout.readline().strip() == "[0, 1, 2, 3]"
-    with client.consumer("orders", group="g", session_timeout_seconds=10) as survivor:
+    with client.consumer("orders", group="g", session_timeout_seconds=10, member_id="survivor") as survivor:
         assert survivor.assignment != [0, 1, 2, 3]
         victim.kill()
         victim.wait(PATIENCE_SECONDS)
@@ -111,8 +111,7 @@ def test_client_process_that_is_killed_frees_its_streams_and_its_partitions(
         for _ in range(2):
             # The survivor goes on to beat, and the victim does not.
             clock.step(6)
-            member = survivor._session.known.member if survivor._session is not None else ""
-            until_renewed(broker, member, clock)
+            until_renewed(broker, "survivor", clock)
         with client.producer("orders", producer_id="p") as producer:
             producer.send_batch(batch_of(0, 1_000))
         seen: Counter[bytes] = Counter()

@@ -44,6 +44,8 @@ def test_ending_is_not_interrupted_again() -> None:
     assert ended
 
 
-def test_nothing_is_raised_without_a_signal() -> None:
+def test_nothing_is_raised_without_a_signal_and_the_handlers_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
     with interruptible(), undisturbed():
-        pass
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -39,6 +39,7 @@ def test_a_commit_to_ones_own_partitions_is_allowed(
     group: Group, member: str | None, generation: int | None, partitions: list[int]
 ) -> None:
     check_commit(group, member, generation, partitions, NOW_US)
+    assert refusals(group, member, generation, partitions, NOW_US) == {}
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ def test_a_long_poll_ends_with_the_server(site: Site) -> None:
 def test_a_client_that_hangs_up_is_waited_for_no_longer(site: Site) -> None:
     create_topic(site.client, "poll")
     join(site.client, "poll", "g", "me")
-    watches = site.broker.reader("poll")._topic.watches
+    watches = site.broker.topics.find("poll").topic.watches
     path = path_of("topics", "poll", "groups", "g", "members", "me", "messages")
     with socket.create_connection(("127.0.0.1", site.port)) as impatient:
         impatient.sendall(f"GET {path}?wait_seconds=60 HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
@@ -224,7 +224,7 @@ class Waiting:
     def __init__(self, site: Site, topic: str, group: str, member: str, **query: Any) -> None:
         self.seconds = 0.0
         self._response: httpx.Response | None = None
-        watches = site.broker.reader(topic)._topic.watches
+        watches = site.broker.topics.find(topic).topic.watches
         watched = len(watches)
 
         def run() -> None:

@@ -311,15 +311,16 @@ def _counted(look: Callable[..., Any], looks: list[Any]) -> Callable[..., Any]:
 def test_tokens_are_looked_up_in_a_thread(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A catalog that keeps one waiting stops nobody else."""
     begun, release = threading.Event(), threading.Event()
-    tokens = site.access._catalog.tokens
+    catalog = site.broker.store.catalog
+    tokens = catalog.tokens
 
     def held() -> Any:
         begun.set()
         assert release.wait(60)
         return tokens()
 
-    monkeypatch.setattr(site.access._catalog, "tokens", held)
-    site.access._fresh_until = 0.0
+    monkeypatch.setattr(catalog, "tokens", held)
+    site.access.forget()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(site.new_client().get, "/v1/topics")
         assert begun.wait(60)
