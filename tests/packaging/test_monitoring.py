@@ -37,7 +37,7 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         publish(site.client, "orders", "a")
         site.broker.register_group("orders", "billing")
         site.broker.commit_offsets("orders", "billing", {0: 0})
-        report = PipelineReport(run_id="1", state="failed", started_us=1, lag_messages=1)
+        report = PipelineReport(run_id="1", state="failed", started_us=1, lag_messages=1, batch_seconds=0.5)
         site.broker.report_pipeline("orders", "land", report)
         site.limits.tell("till", "streams_max")
         topic = site.broker.topics.find("orders").topic.log
