@@ -22,12 +22,15 @@ import pytest
 import headrace
 from headrace.aio import connect as connect_async
 from headrace.core.messages import PUBLISH_SCHEMA
+from headrace.wire.metrics import parse
 from tests.cli.processes import headrace as run
 from tests.ports import ReservedPort
 from tests.protocols.http.event_client import EventReader
+from tests.protocols.kafka.raw import RawClient
 from tests.server_process import ServerProcess
 
 PATIENCE_SECONDS = 120.0
+FETCH = 1
 ARROW = "application/vnd.apache.arrow.stream"
 
 Part = bytes | None
@@ -287,6 +290,18 @@ def test_a_group_has_members_of_one_kind(doors: Doors) -> None:
         error = kafka.poll(PATIENCE_SECONDS).error()
         assert error.name() == "INCONSISTENT_GROUP_PROTOCOL"
         kafka.close()
+
+
+def test_requests_of_kafka_clients_are_counted(doors: Doors) -> None:
+    with RawClient(int(doors.kafka.partition(":")[2])) as client:
+        refused = client.call(FETCH, 4, topics=[{"topic": "no-topic", "partitions": [{"partition": 0}]}], max_wait=0)
+        assert refused.responses[0].partitions[0].error_code != 0
+        found = parse(httpx.get(f"{doors.http}/metrics", timeout=PATIENCE_SECONDS).raise_for_status().text)
+    requests = {(labels["api"], labels["error"]): count for labels, count in found["headrace_kafka_requests_total"]}
+    assert requests["Produce", "none"] > 0
+    assert requests["Fetch", "unknown_topic_or_partition"] == 1
+    for name in ("bytes_in_total", "bytes_out_total", "connections"):
+        assert found[f"headrace_kafka_{name}"][0][1] > 0
 
 
 def test_a_line_may_stand_for_null(doors: Doors) -> None:

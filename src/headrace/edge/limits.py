@@ -27,6 +27,7 @@ from typing import Annotated, Final
 import msgspec
 
 from headrace.core.errors import LimitExceeded, Overloaded
+from headrace.edge.traffic import Traffic
 
 # Callers beyond this number of series are counted together.
 SERIES_MAX: Final = 1_000
@@ -87,6 +88,8 @@ class Limits:
             total_max = getattr(settings, total_name) if has_total else None
             return Slots(what, f"limits.{name}", getattr(settings, name), self.tell, f"limits.{total_name}", total_max)
 
+        # Counted beside the limits, which all protocols of a server share.
+        self.kafka = Traffic()
         self.streams = slots("streams and long polls", "streams_max")
         self.flight_streams = slots("Flight streams", "flight_streams_max", has_total=True)
         self.flight_uploads = slots("Flight uploads", "flight_uploads_max", has_total=True)

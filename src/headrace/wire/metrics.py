@@ -138,6 +138,10 @@ _ALL: Final = (
     # Callers
     _counter("limited", ("principal", "limit"), "Times a limit refused a caller or held it back"),
     _gauge("flight_calls", ("kind",), "Flight calls and streams in progress: read, upload or call"),
+    _gauge("kafka_connections", _NONE, "Open connections of Kafka clients"),
+    _counter("kafka_requests", ("api", "error"), "Kafka requests answered, by API and the first error in the answer"),
+    _counter("kafka_bytes_in", _NONE, "Bytes of Kafka requests"),
+    _counter("kafka_bytes_out", _NONE, "Bytes of answers to Kafka requests"),
 )
 
 METRICS: Final = {metric.name: metric for metric in _ALL}

@@ -28,6 +28,7 @@ from headrace.protocols.kafka.apis.call import AnswerBytes, Call, Parts
 from headrace.protocols.kafka.apis.records.produce import begin_produce
 from headrace.protocols.kafka.apis.table import API_VERSIONS, APIS, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
 from headrace.protocols.kafka.apis.versions import api_versions
+from headrace.protocols.kafka.errors import outcome_of
 from headrace.protocols.kafka.frames import SIZE, Frames
 from headrace.protocols.kafka.messages.reader import BadRequest, FieldReader
 from headrace.protocols.kafka.messages.schema import request_schema, response_schema
@@ -75,6 +76,7 @@ class KafkaConnection:
     def __init__(self, parts: Parts, frames: Frames) -> None:
         self._parts = parts
         self._frames = frames
+        self._traffic = parts.gate.limits.kafka
         self._login = sasl.Login()
         self._host = frames.host
         self._advertised = _advertised(parts.settings.advertised, frames.extra("sockname"))
@@ -89,10 +91,11 @@ class KafkaConnection:
     async def run(self) -> None:
         """Serve until the client leaves, sends what is not a request, or the server stops."""
         try:
-            await self._read_requests()
-            if self._answering is not None:
-                await self._produced.put(None)
-                await self._answering
+            with self._traffic.connected():
+                await self._read_requests()
+                if self._answering is not None:
+                    await self._produced.put(None)
+                    await self._answering
         except (_End, BadRequest, HeadraceError) as error:
             logger.warning("the Kafka connection of %s was closed: %s", self._host, error)
         except (ConnectionError, asyncio.CancelledError):
@@ -151,13 +154,20 @@ class KafkaConnection:
         api_key, version, correlation_id = _HEAD.unpack_from(frame)
         if version not in api.versions:
             # Answered in the oldest version, so that every client understands it.
-            return _encoded(API_VERSIONS, 0, correlation_id, api_versions(ErrorCode.unsupported_version))
+            refused = api_versions(ErrorCode.unsupported_version)
+            return self._encoded(API_VERSIONS, 0, correlation_id, refused, len(frame))
         request = _read(frame)
         if api_key in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE):
             answer = await self._log_in(api_key, version, request.fields)
         else:
             answer = await api.handler(self._call(request, await self._principal(api.name), held), request.fields)
-        return _encoded(api_key, version, correlation_id, answer or {})
+        return self._encoded(api_key, version, correlation_id, answer or {}, len(frame))
+
+    def _encoded(self, api_key: int, version: int, correlation_id: int, answer: dict[str, Any], asked: int) -> bytes:
+        """The bytes of an answer, which is counted, to a request of `asked` bytes."""
+        encoded = _encoded(api_key, version, correlation_id, answer)
+        self._traffic.count(APIS[api_key].name, outcome_of(answer), SIZE.size + asked, len(encoded))
+        return encoded
 
     def _call(self, request: _Request, principal: Principal, held: AnswerBytes) -> Call:
         return Call(
@@ -236,8 +246,10 @@ class KafkaConnection:
                 try:
                     answer = await produced.answer
                     if answer is not None:
-                        encoded = _encoded(request.api_key, request.version, request.correlation_id, answer)
-                        await self._frames.write(encoded)
+                        key, version, number = request.api_key, request.version, request.correlation_id
+                        await self._frames.write(self._encoded(key, version, number, answer, request.size))
+                    else:
+                        self._traffic.count(APIS[PRODUCE].name, "none", SIZE.size + request.size, 0)
                 finally:
                     self._done_with(request)
         except (ConnectionError, asyncio.CancelledError):

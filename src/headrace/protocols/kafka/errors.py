@@ -7,7 +7,8 @@ has a code that clients retry.
 from __future__ import annotations
 
 import logging
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
@@ -56,6 +57,23 @@ def code_of(error: Exception) -> ErrorCode:
     if not isinstance(error, core.HeadraceError):
         logger.error("a Kafka request failed", exc_info=error)
     return ErrorCode.unknown_server_error
+
+
+def outcome_of(answer: Mapping[str, Any]) -> str:
+    """The name of the first error in an answer, of the request or of one of its parts; `none` without any."""
+    return ErrorCode(_first_error(answer)).name
+
+
+def _first_error(answer: Mapping[str, Any]) -> int:
+    code: int = answer.get("error_code", ErrorCode.none)
+    if code:
+        return code
+    for parts in answer.values():
+        if type(parts) is list:
+            for part in parts:
+                if type(part) is dict and (code := _first_error(part)):
+                    return code
+    return ErrorCode.none
 
 
 def message_of(error: Exception) -> str:

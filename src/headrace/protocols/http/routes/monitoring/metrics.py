@@ -197,6 +197,14 @@ def _limited(limits: Limits) -> Iterator[str]:
     slots = (("read", limits.flight_streams), ("upload", limits.flight_uploads), ("call", limits.flight_calls))
     open_now = ((f'{{kind="{kind}"}}', slot.total) for kind, slot in slots)
     yield from _family("flight_calls", open_now)
+    kafka = limits.kafka
+    yield from _family("kafka_connections", [("", kafka.connections)])
+    answered = kafka.requests().items()
+    yield from _family(
+        "kafka_requests_total", ((f'{{api="{api}",error="{error}"}}', n) for (api, error), n in answered)
+    )
+    yield from _family("kafka_bytes_in_total", [("", kafka.bytes_in)])
+    yield from _family("kafka_bytes_out_total", [("", kafka.bytes_out)])
 
 
 def _family(name: str, samples: Iterable[tuple[str, float]]) -> Iterator[str]:
