@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import threading
 import time
@@ -16,16 +17,21 @@ from urllib.parse import quote
 
 import httpx
 import pyarrow as pa
+import pytest
 import uvicorn
 
 from headrace.broker import Broker, BrokerSettings, QueueApiSettings
 from headrace.broker.clock import Clock
+from headrace.core.errors import OutcomeUnknown
 from headrace.edge.draining import Draining
 from headrace.edge.limits import Limits
 from headrace.protocols.http.app import make_app
 from headrace.protocols.http.connection import HttpConnection
 from headrace.protocols.http.formats import ARROW, stream_of
 from headrace.protocols.http.settings import HttpSettings
+from headrace.storage.disk.engine import DiskStore
+from headrace.storage.disk.options import DiskOptions
+from tests.faults.filesystems import FailingFileSystem
 
 PATIENCE_SECONDS = 60.0
 JSON_BODY = {"content-type": "application/json"}
@@ -45,8 +51,10 @@ class Site:
     ) -> None:
         self.limits = limits or Limits()
         self.settings = settings or HttpSettings()
-        url = f"file:{directory / 'store'}?durability=os&segment_frames=3"
-        self.broker = Broker.open(url, broker_settings, clock, queue_api)
+        self._files = FailingFileSystem()
+        store = DiskStore(directory / "store", DiskOptions(durability="os", segment_frames=3), self._files)
+        self.broker = Broker(store, broker_settings, clock, queue_api)
+        self.broker.start()
         self.access = self.broker.access
         self._clients: list[httpx.Client] = []
         self._draining = Draining()
@@ -66,6 +74,12 @@ class Site:
             timeout_keep_alive=int(2 * PATIENCE_SECONDS),
         )
         return _Server(config)
+
+    def fail(self, topic: str) -> None:
+        """Let a write to a topic fail: it accepts no more messages."""
+        broken = self._files.failing(errno.EIO, frozenset({"write"}))
+        with broken, pytest.raises(OutcomeUnknown):
+            self.broker.publish(topic, pa.record_batch({"value": [b"lost"]}))
 
     @property
     def port(self) -> int:

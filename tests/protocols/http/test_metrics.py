@@ -87,7 +87,7 @@ def test_a_server_shows_the_metrics_of_the_table_and_no_others(site: Site) -> No
     site.broker.report_pipeline("orders", "land", report)
     # The store of these tests does not sync.
     site.broker.topics.find("orders").topic.log.sync_seconds.observe(0.01)
-    _fail(site, "orders")
+    site.fail("orders")
     text = site.client.get("/metrics").text
     families = {family.name: family for family in text_string_to_metric_families(text)}
     assert {name.removesuffix("_total") for name in METRICS} == families.keys()
@@ -106,11 +106,6 @@ def test_a_server_shows_the_metrics_of_the_table_and_no_others(site: Site) -> No
     }
     ours = {(name, frozenset(labels.items())): value for name, samples in parsed.items() for labels, value in samples}
     assert ours == of_library
-
-
-def _fail(site: Site, topic: str) -> None:
-    """As after a failed sync."""
-    site.broker.topics.find(topic).topic.log._failure = "sync: no such device"  # type: ignore[attr-defined]
 
 
 def test_store_and_server_are_shown_as_a_whole(site: Site) -> None:
@@ -132,7 +127,7 @@ def test_store_and_server_are_shown_as_a_whole(site: Site) -> None:
 
 def test_a_topic_that_fails_is_named(site: Site) -> None:
     create_topic(site.client, "orders")
-    _fail(site, "orders")
+    site.fail("orders")
     seen = scraped(site)
     assert seen[sample("headrace_topics_failing")] == 1
     assert seen[sample("headrace_topic_failing", topic="orders")] == 1
