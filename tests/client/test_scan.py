@@ -118,3 +118,21 @@ def test_news_are_waited_for(client: Client) -> None:
     assert found == [{0: (0, 1), 1: (0, 0)}]
     with pytest.raises(InvalidInput):
         client.await_offsets("orders", {}, -1.0)
+
+
+def test_a_read_stays_within_its_bytes_and_has_a_message(client: Client) -> None:
+    client.create_topic("orders")
+    publish(client, "orders", [bytes(1_000)] * 10)
+    assert client.read("orders", max_bytes=3_500).num_rows == 3
+    assert client.read("orders", max_bytes=1).num_rows == 1
+    assert client.read("orders", max_messages=2, max_bytes=1 << 20, decode=False).num_rows == 2
+    with pytest.raises(InvalidInput, match="max_bytes"):
+        client.read("orders", max_bytes=0)
+
+
+def test_a_read_decodes_no_more_than_its_bytes(client: Client) -> None:
+    client.create_topic("packed")
+    packed = pa.Codec("gzip").compress(bytes(100_000), asbytes=True)
+    with client.producer("packed") as producer:
+        producer.send_batch(pa.record_batch({"value": [packed] * 10, "codec": ["gzip"] * 10}))
+    assert client.read("packed", max_bytes=250_000).num_rows == 2

@@ -107,14 +107,24 @@ def test_a_token_is_created_shown_once_and_revoked(visit: Visit, tokens: dict[st
     expect(page.locator("tbody tr")).to_have_count(3)
     page.get_by_role("button", name="Create token").click()
     page.get_by_label("Name of its user").fill("max")
-    page.get_by_label("Topics; *").fill("orders.*")
+    page.get_by_label("May read these topics").fill("orders.*\nsecret.plans")
+    page.get_by_label("May publish to these topics").fill("orders.eu")
+    page.get_by_label("Only with these groups").fill("reports-*")
+    page.get_by_label("Only with these producer ids").fill("till-7")
+    page.get_by_label("Expires after").fill("12")
+    page.get_by_label("Unit").click()
+    page.get_by_role("option", name="hours").click()
     page.get_by_role("button", name="Create", exact=True).click()
     token = page.get_by_role("dialog").locator("code").inner_text()
     with headrace.connect(site.server.url, token) as client:
-        assert client.whoami().name == "max" and client.list_topics() == ["orders.eu"]
+        identity = client.whoami()
+        assert identity.name == "max" and client.list_topics() == ["orders.eu"]
+        assert {grant.pattern for grant in identity.grants} == {"orders.*", "secret.plans", "orders.eu"}
+        assert {(grant.groups, grant.producers) for grant in identity.grants} == {(("reports-*",), ("till-7",))}
+        assert identity.expires_us is not None and 11 * 3600 < identity.expires_us / 1e6 - time.time() < 13 * 3600
         page.get_by_role("button", name="I have saved it").click()
         row = page.locator("tbody tr", has_text="max")
-        expect(row).to_contain_text("read on orders.*")
+        expect(row).to_contain_text("read on orders.* (groups reports-*; producers till-7)")
         expect(page.get_by_text(token)).to_have_count(0)
         row.get_by_role("button", name="Revoke").click()
         page.get_by_label("Confirmation").fill("max")

@@ -82,6 +82,9 @@ def test_hostile_payloads_are_shown_as_text(visit: Visit) -> None:
     for offset, text in shown.items():
         open_message(page, offset)
         dialog = page.get_by_role("dialog")
+        if offset == 1:
+            expect(dialog.get_by_role("group", name="Tree").get_by_text(text)).to_have_count(2)
+            dialog.get_by_role("button", name="JSON").click()
         expect(dialog.locator("pre")).to_contain_text(text)
         if offset == 4:
             expect(dialog).to_contain_text("it cannot be decoded")

@@ -120,6 +120,13 @@ class CatalogContract:
         assert (space is not None) == place.url.startswith("file:")
         assert space is None or 0 < space[1] <= space[0]
 
+    def test_a_store_with_files_of_its_own_checks_them_while_it_is_open(self, place: Place) -> None:
+        Topic(place).publish(values(b"a"))
+        looked = place.store.examine()
+        assert (looked is not None) == place.url.startswith("file:")
+        for report in looked or ():
+            assert report.findings == []
+
     def test_a_new_store_has_no_topics(self, place: Place) -> None:
         place.reopen()
         assert place.store.catalog.topics() == []

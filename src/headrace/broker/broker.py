@@ -47,6 +47,7 @@ from headrace.broker.read.subscription import Dispatcher, Subscription
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.broker.read.wakeups import ALL_PARTITIONS
 from headrace.broker.settings import ArchiveSettings, BrokerSettings, QueueApiSettings, TopicDefaults
+from headrace.broker.store_checks import StoreChecks
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.broker.topics.topic import Topic
 from headrace.core.archive.manifest import ArchiveSnapshot
@@ -87,6 +88,8 @@ from headrace.core.reports.descriptions import (
     TopicDescription,
 )
 from headrace.core.reports.pipelines import PipelineDescription, PipelineReport, check_report, listed_state
+from headrace.core.reports.server_settings import ServerSettings, describe_settings
+from headrace.core.reports.store_check import StoreCheck
 from headrace.core.topics.retention import trimmed
 from headrace.core.topics.settings import TopicOptions
 from headrace.storage.interface import Store
@@ -120,6 +123,9 @@ class Broker:
         chores = MaintenanceTasks(store, self._topics, self.registrations, self.settings, self._clock, self.counters)
         self.outside_members = OutsideMembers()
         self.servers = Servers(store, self._clock)
+        self._checks = StoreChecks(store, self._clock)
+        # What `describe_settings` tells: a server has more settings than its broker, and replaces it.
+        self.described_settings = list(describe_settings(self.settings, prefix="broker."))
         self.maintenance = Maintenance(chores.tasks() | {self.servers.beat: SERVER_HEARTBEAT_SECONDS})
         holder = self.servers.id if self.servers.is_shared else None
         self.archiving = ArchiveTasks(
@@ -169,6 +175,7 @@ class Broker:
                 self.archive_maintenance.close(stop_seconds)
                 self._topics.close()
                 self._delivery.close(stop_seconds)
+                self._checks.close(stop_seconds)
                 self.servers.leave()
                 self._store.close()
 
@@ -193,6 +200,21 @@ class Broker:
     def list_servers(self) -> list[ServerDescription]:
         """The running servers of the store, in the order they started, with their addresses."""
         return self.servers.list()
+
+    def describe_settings(self) -> ServerSettings:
+        """The settings that this server runs with, without secrets."""
+        return ServerSettings(self.servers.id, self.described_settings)
+
+    def check_store(self) -> StoreCheck:
+        """Begin to check every frame, index and catalog row of the store in the background, unless a check runs.
+
+        Reads all of the store once. `last_store_check` tells how far it is, and what it found.
+        """
+        return self._checks.start()
+
+    def last_store_check(self) -> StoreCheck:
+        """The check that runs, or the last one since this server started."""
+        return self._checks.last()
 
     # Topics
 

@@ -38,6 +38,7 @@ from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import (
     AUDIT_LISTED,
     CONSUMER_PREFETCH_BYTES,
+    DECODED_BATCH_BYTES_MAX,
     FETCH_BYTES_DEFAULT,
     FETCH_MESSAGES_DEFAULT,
     FETCH_MESSAGES_MAX,
@@ -61,6 +62,8 @@ from headrace.core.reports.descriptions import (
     TopicDescription,
 )
 from headrace.core.reports.pipelines import PipelineDescription, PipelineReport
+from headrace.core.reports.server_settings import ServerSettings
+from headrace.core.reports.store_check import StoreCheck
 from headrace.core.topics.settings import TopicOptions
 from headrace.wire import operations as wire
 from headrace.wire.tickets import Read
@@ -91,6 +94,21 @@ class Client:
     def list_servers(self) -> list[ServerDescription]:
         """The running servers of the store, in the order they started, with their addresses."""
         return self._calls(wire.ListServers())
+
+    def describe_settings(self) -> ServerSettings:
+        """The settings that the server runs with, without secrets. Needs full access."""
+        return self._calls(wire.DescribeSettings())
+
+    def check_store(self) -> StoreCheck:
+        """Begin to check every frame, index and catalog row of the store in the background, unless a check runs.
+
+        Reads all of the store once. `last_store_check` tells how far it is, and what it found. Needs full access.
+        """
+        return self._calls(wire.CheckStore())
+
+    def last_store_check(self) -> StoreCheck:
+        """The check that runs, or the last one since the server started. Needs full access."""
+        return self._calls(wire.LastStoreCheck())
 
     # Tokens
 
@@ -389,10 +407,13 @@ class Client:
         offset: int = 0,
         max_messages: int = FETCH_MESSAGES_DEFAULT,
         *,
+        max_bytes: int | None = None,
         decode: bool = True,
         on_undecodable: OnUndecodable = "raise",
     ) -> pa.RecordBatch:
         """Read the available messages of a partition from an offset on, up to a limit; it may return fewer.
+
+        `max_bytes` limits about how many bytes are read, and decoded, in all; at least one message is returned.
 
         It stops before a value that cannot be decoded by its codec, or would need too much memory. A read that starts
         at the former raises `Undecodable`; with `on_undecodable` "raw" the value is returned as stored, with its codec,
@@ -400,9 +421,9 @@ class Client:
         and before the end, `batch.schema.metadata[b"stopped_early"]` says why.
         """
         if not decode:
-            return read_batch(self._transport, topic, partition, offset, max_messages, self._timeout_seconds)
-        decoder = Decoder(topic, on_undecodable)
-        return read_decoded(self._transport, decoder, partition, offset, max_messages, self._timeout_seconds)
+            return read_batch(self._transport, topic, partition, offset, max_messages, self._timeout_seconds, max_bytes)
+        decoder = Decoder(topic, on_undecodable, max_bytes or DECODED_BATCH_BYTES_MAX)
+        return read_decoded(self._transport, decoder, partition, offset, max_messages, self._timeout_seconds, max_bytes)
 
     def table(self, topic: str) -> pa.Table:
         """All messages of a topic as one Arrow table, by partition and offset; `to_arrow` reads a part of it."""

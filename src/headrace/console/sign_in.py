@@ -1,8 +1,15 @@
-"""Signing in and out: plain HTML without scripts, so that the cookie is set by an answer and pages cannot read it."""
+"""Signing in and out: plain HTML without scripts, so that the cookie is set by an answer and pages cannot read it.
+
+Wrong tokens are limited by address (`attempts`), and how many tokens are checked at the same time by a semaphore, since
+each check connects to the server.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import html
+import time
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -10,12 +17,15 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.requests import HTTPConnection
 
+from headrace.console.attempts import Attempts
 from headrace.console.monitor.poller import Poller
 from headrace.console.sessions import IDLE_SECONDS, Sessions, SignedIn
 from headrace.core.errors import AccessDenied, HeadraceError
 
 PATH: Final = "/sign-in"
 _BODY_BYTES_MAX: Final = 16 << 10
+# Tokens that are checked at the same time.
+_CHECKS_MAX: Final = 16
 
 _PAGE: Final = """<!doctype html>
 <html lang="en">
@@ -53,6 +63,15 @@ _AGAIN: Final = """<!doctype html>
 """
 
 
+@dataclass(frozen=True)
+class Refused:
+    """Why somebody was not signed in, and after how many seconds trying again may help."""
+
+    problem: str
+    status: int
+    retry_seconds: int = 0
+
+
 class SignIn:
     """The cookie of a console, and its two routes."""
 
@@ -63,6 +82,8 @@ class SignIn:
         self._is_tls = is_tls
         # Browsers share cookies between the ports of a host.
         self._cookie = f"headrace_console_{port}"
+        self._attempts = Attempts()
+        self._checks = asyncio.Semaphore(_CHECKS_MAX)
 
     def session_of(self, connection: HTTPConnection) -> SignedIn | None:
         """The session of a request."""
@@ -97,17 +118,14 @@ class SignIn:
             place, token = fields.get("next", "/"), fields.get("token", "").strip()
             if not token:
                 return self._form(place, "Enter a token.", 400)
-            try:
-                session = await self._sessions.sign_in(token)
-            except AccessDenied as error:
-                return self._form(place, f"The server refused this token: {error}", 401)
-            except (HeadraceError, ValueError) as error:
-                return self._form(place, f"The server cannot be reached: {error}", 503)
+            entered = await self._check(token, "" if request.client is None else request.client.host)
+            if isinstance(entered, Refused):
+                return self._form(place, entered.problem, entered.status, entered.retry_seconds)
             before = self.session_of(request)
             if before is not None:
                 self._sessions.sign_out(before)
             self._poller.wake()
-            return self._entered(session, place)
+            return self._entered(entered, place)
 
         @app.post("/sign-out", include_in_schema=False)
         async def sign_out(request: Request) -> Response:
@@ -118,6 +136,23 @@ class SignIn:
             answer.delete_cookie(self._cookie)
             return answer
 
+    async def _check(self, token: str, address: str) -> SignedIn | Refused:
+        """A session for a token, unless the server refuses it or the address tried too often."""
+        wait_seconds = self._attempts.take(address, time.monotonic())
+        if wait_seconds:
+            problem = f"Too many wrong tokens from your address ({address}). Try again in {wait_seconds} seconds."
+            return Refused(problem, 429, wait_seconds)
+        try:
+            async with self._checks:
+                session = await self._sessions.sign_in(token)
+        except AccessDenied as error:
+            return Refused(f"The server refused this token: {error}", 401)
+        except (HeadraceError, ValueError) as error:
+            self._attempts.give_back(address)
+            return Refused(f"The server cannot be reached: {error}", 503)
+        self._attempts.give_back(address)
+        return session
+
     def _entered(self, session: SignedIn, place: str) -> Response:
         answer = RedirectResponse(_own_path(place), 303)
         answer.set_cookie(
@@ -125,10 +160,11 @@ class SignIn:
         )
         return answer
 
-    def _form(self, place: str, problem: str, status: int = 200) -> Response:
+    def _form(self, place: str, problem: str, status: int = 200, retry_seconds: int = 0) -> Response:
         shown = f'<p class="hr-problem" role="alert">{html.escape(problem)}</p>' if problem else ""
         page = _PAGE.format(url=html.escape(self._url), problem=shown, next=html.escape(_own_path(place)))
-        return HTMLResponse(page, status, {"Cache-Control": "no-store"})
+        retry = {"Retry-After": str(retry_seconds)} if retry_seconds else {}
+        return HTMLResponse(page, status, {"Cache-Control": "no-store", **retry})
 
 
 def _own_path(place: str) -> str:

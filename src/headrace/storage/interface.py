@@ -9,7 +9,7 @@ A shared store is used by several servers at once: each sees what the others wri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.sources import Source
 from headrace.core.publish.state import Commit, TopicState
 from headrace.core.reports.histogram import Histogram
+from headrace.core.reports.store_check import StoreReport
 from headrace.core.topics.retention import Piece
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import Catalog, TopicRecord
@@ -128,6 +129,7 @@ class Store(Protocol):
     """An open store. It has `signals` if, and only if, other servers may use the same store.
 
     `disk_space` is the size of the file system and what is free of it, if the store is on one of this machine.
+    `examine` checks the store while it is open, a topic at a time; it returns None if the engine cannot check itself.
     """
 
     @property
@@ -146,5 +148,7 @@ class Store(Protocol):
     def delete_log(self, topic_id: int) -> None: ...
 
     def disk_space(self) -> tuple[int, int] | None: ...
+
+    def examine(self) -> Iterator[StoreReport] | None: ...
 
     def close(self) -> None: ...

@@ -30,6 +30,8 @@ from headrace.core.reports.descriptions import (
     TopicDescription,
 )
 from headrace.core.reports.pipelines import PipelineDescription, PipelineReport
+from headrace.core.reports.server_settings import ServerSettings
+from headrace.core.reports.store_check import StoreCheck
 from headrace.core.rights import Need, Right
 
 Answer = TypeVar("Answer")
@@ -326,6 +328,30 @@ class ListServers(Operation[list[ServerDescription]], tag="list_servers"):
     """The running servers of the store, with their addresses; `topic` is ignored."""
 
     need: ClassVar = _AUTHENTICATED
+    on_topic: ClassVar = False
+    topic: str = "*"
+
+
+class DescribeSettings(Operation[ServerSettings], tag="describe_settings"):
+    """The settings that this server runs with, without secrets; `topic` is ignored."""
+
+    need: ClassVar = Need(full_access=True)
+    on_topic: ClassVar = False
+    topic: str = "*"
+
+
+class CheckStore(Operation[StoreCheck], tag="check_store"):
+    """Begin to check the store in the background, unless a check runs; `topic` is ignored."""
+
+    need: ClassVar = _ADMINISTER
+    on_topic: ClassVar = False
+    topic: str = "*"
+
+
+class LastStoreCheck(Operation[StoreCheck], tag="last_store_check"):
+    """The check of the store that runs, or the last one since this server started; `topic` is ignored."""
+
+    need: ClassVar = Need(full_access=True)
     on_topic: ClassVar = False
     topic: str = "*"
 

@@ -43,7 +43,7 @@ def test_a_search_ends_at_a_limit_of_decompressed_bytes(monkeypatch: pytest.Monk
 
 
 def test_a_list_holds_a_limited_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "HELD_BYTES_MAX", 100)
+    monkeypatch.setattr(reader, "READ_BYTES", 100)
     messages = [Message(0, offset, offset, b"x" * 40) for offset in range(5)]
     assert [each.offset for each in reader._newest(messages, 5)] == [4, 3]
     assert len(reader._newest([Message(0, 0, 0, b"x" * 200)], 5)) == 1

@@ -9,7 +9,7 @@ import pytest
 from headrace.console.monitor import history as histories
 from headrace.console.monitor.attention import WATCHED, Attention
 from headrace.console.monitor.history import History
-from headrace.console.monitor.sample import Sample, TopicSample, parse, quantile
+from headrace.console.monitor.sample import GroupSample, Sample, TopicSample, parse, quantile
 
 TEXT = r"""# HELP headrace_messages_in_total Messages written
 headrace_messages_in_total{topic="a \"b\" \\ c"} 100
@@ -110,3 +110,30 @@ def test_a_lag_that_grows_for_a_quarter_of_an_hour_is_found() -> None:
             attention.add(parse([text], minute * 60.0 + second, WATCHED))
     (finding,) = attention.findings(lambda topic: True, True, None, 0.0)
     assert (finding.rule, finding.place.group) == ("lag_growing", "g")
+
+
+def published(time: float, below_10_ms: float, all_of_them: float, last_commit: float = 0.0) -> Sample:
+    sample = Sample(time, publish={"orders": {0.01: below_10_ms, math.inf: all_of_them}})
+    sample.groups["orders", "billing"] = GroupSample(last_commit=last_commit)
+    return sample
+
+
+def test_the_latency_is_that_of_the_last_interval() -> None:
+    history = History(5.0)
+    history.add(published(0.0, 0.0, 1_000.0))
+    assert history.latency(lambda _: True, 0.5) is None
+    history.add(published(5.0, 100.0, 1_100.0))
+    assert history.latency(lambda _: True, 0.5) == pytest.approx(0.005)
+    assert history.latency(lambda _: False, 0.5) is None
+    history.add(published(10.0, 100.0, 1_100.0))
+    assert history.latency(lambda _: True, 0.5) is None
+    # The server restarted: what it counted since then is new.
+    history.add(published(15.0, 10.0, 10.0))
+    assert history.latency(lambda _: True, 0.99) == pytest.approx(0.0099)
+
+
+def test_a_commit_stays_the_last_one_when_its_server_is_gone() -> None:
+    history = History(5.0)
+    history.add(published(0.0, 0.0, 0.0, last_commit=1_000.0))
+    history.add(published(5.0, 0.0, 0.0))
+    assert history.last is not None and history.last.groups["orders", "billing"].last_commit == 1_000.0

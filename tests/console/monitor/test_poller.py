@@ -51,3 +51,36 @@ def test_metrics_are_a_sample() -> None:
     problem, poller = asyncio.run(poll("http://127.0.0.1:7070", 'headrace_messages_in_total{topic="a"} 5\n'))
     assert problem is None
     assert poller.history.last is not None and poller.history.last.topics["a"].messages_in == 5
+
+
+def test_a_server_that_is_silent_counts_as_it_last_spoke() -> None:
+    """Two servers; one does not answer to the second poll, and neither to the third."""
+    settings = ConsoleSettings(url="headrace://127.0.0.1:7071")
+    dead: set[str] = set()
+
+    class Both:
+        async def list_servers(self) -> list[ServerDescription]:
+            return [ServerDescription(name, "1.0", {"http": f"http://{name}:7070"}, 0, 0) for name in ("one", "two")]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host in dead:
+            raise httpx.ConnectError("refused")
+        return httpx.Response(200, text='headrace_messages_in_total{topic="a"} 5\n')
+
+    async def run() -> None:
+        poller = Poller(settings, Sessions(settings, allow_anonymous=True))
+        client: Any = Both()
+
+        async def counted() -> float:
+            assert await poller._poll(client, http) is None
+            assert poller.history.last is not None
+            return poller.history.last.topics["a"].messages_in
+
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+            assert await counted() == 10 and poller.silent == []
+            dead.add("two")
+            assert await counted() == 10 and poller.silent == ["http://two:7070"]
+            dead.add("one")
+            assert "does not answer" in (await poller._poll(client, http) or "")
+
+    asyncio.run(run())

@@ -23,7 +23,7 @@ from headrace.cli.options.listen_address import is_wildcard, parse_address, url_
 from headrace.cli.server import logs
 from headrace.cli.server.console_process import console_beside
 from headrace.cli.server.endpoints import Shared, running, start_flight, start_kafka
-from headrace.cli.server.settings import ServeSettings, unknown_variables
+from headrace.cli.server.settings import ServeSettings, described, unknown_variables
 from headrace.cli.server.stop_deadline import StopDeadline, leave
 from headrace.cli.server.store_check import check_store
 from headrace.cli.terminal.output import print_line
@@ -43,8 +43,8 @@ OFF: Final = "off"
 logger = logging.getLogger(__name__)
 
 
-def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
-    """Run a server with these settings."""
+def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping[str, str]) -> None:
+    """Run a server with these settings, which come from these places."""
     logs.set_up(settings.log_level, settings.log_format)
     _open_audit_log(settings.audit_log)
     for line in unknown_variables(environment):
@@ -61,6 +61,7 @@ def run(settings: ServeSettings, environment: Mapping[str, str]) -> None:
         flight = None if settings.flight == OFF else _bind(settings.flight, "flight")
         kafka = None if settings.kafka.listen == OFF else _bind(settings.kafka.listen, "kafka")
         with _opened(settings) as (broker, catalog):
+            broker.described_settings = described(settings, places)
             _create_first_token(broker.access, settings.first_token_file)
             must_authenticate = _must_authenticate(listeners, catalog, "http", settings)
             must_authenticate |= flight is not None and _must_authenticate(flight, catalog, "flight", settings)

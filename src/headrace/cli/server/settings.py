@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_origin
 
 import msgspec
+from msgspec import structs
 
 from headrace.broker.settings import ArchiveSettings, BrokerSettings, QueueApiSettings, TopicDefaults
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.listen_address import parse_address as parse_address
 from headrace.cli.terminal.output import print_note
 from headrace.core.errors import HeadraceError
+from headrace.core.reports.server_settings import SettingDescription, describe_settings
 from headrace.edge.limits import LimitSettings
 from headrace.protocols.http.settings import HttpSettings
 from headrace.protocols.kafka.settings import KafkaSettings
+from headrace.storage.open import shown
 
 PREFIX: Final = "HEADRACE_"
 # What other commands read from the environment.
@@ -130,11 +133,24 @@ def load(
     return _settings(given)
 
 
-def origins(assignments: Iterable[str], environment: Mapping[str, str], file: Path | None) -> dict[str, str]:
+def origins(
+    flags: Mapping[str, Any], assignments: Iterable[str], environment: Mapping[str, str], file: Path | None
+) -> dict[str, str]:
     """Where each setting that is not the default comes from."""
     found = dict.fromkeys(_from_file(file), str(file))
     found |= {name: variable(name) for name in names() if variable(name) in environment}
-    return found | {_assigned(assignment)[0]: "--set" for assignment in assignments}
+    found |= {_assigned(assignment)[0]: "--set" for assignment in assignments}
+    # The flag of `kafka.listen` is --kafka.
+    given = (name for name, value in flags.items() if value is not None)
+    return found | {name: "--" + name.partition(".")[0].replace("_", "-") for name in given}
+
+
+def described(settings: ServeSettings, places: Mapping[str, str]) -> list[SettingDescription]:
+    """Every setting with its value and where it comes from; a password in a URL is hidden."""
+    return [
+        structs.replace(each, value=shown(each.value)) if isinstance(each.value, str) else each
+        for each in describe_settings(settings, places)
+    ]
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:

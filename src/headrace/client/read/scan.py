@@ -15,28 +15,42 @@ from headrace.client.retry import Backoff
 from headrace.client.transport.transport import Transport
 from headrace.core.checks import check_whole
 from headrace.core.errors import HeadraceError, OffsetOutOfRange, again
-from headrace.core.limits import FETCH_MESSAGES_MAX
+from headrace.core.limits import FETCH_BYTES_MAX, FETCH_MESSAGES_MAX
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.retry import is_transient
 from headrace.wire.tickets import Read
 
 
 def read_batch(
-    transport: Transport, topic: str, partition: int, offset: int, max_messages: int, patience_seconds: float
+    transport: Transport,
+    topic: str,
+    partition: int,
+    offset: int,
+    max_messages: int,
+    patience_seconds: float,
+    max_bytes: int | None = None,
 ) -> pa.RecordBatch:
     """The messages from an offset on, up to a limit, as one batch, which may be empty."""
     check_whole("max_messages", max_messages, 1, FETCH_MESSAGES_MAX)
+    if max_bytes is not None:
+        check_whole("max_bytes", max_bytes, 1, FETCH_BYTES_MAX)
     backoff = Backoff(patience_seconds)
     while True:
         try:
-            return _read(transport, Read(topic, partition, offset, offset + max_messages), max_messages)
+            return _read(transport, _ticket(topic, partition, offset, max_messages, max_bytes), max_messages, max_bytes)
         except HeadraceError as error:
             if not is_transient(error) or not backoff.wait(error):
                 raise
 
 
 def read_decoded(
-    transport: Transport, decoder: Decoder, partition: int, offset: int, max_messages: int, patience_seconds: float
+    transport: Transport,
+    decoder: Decoder,
+    partition: int,
+    offset: int,
+    max_messages: int,
+    patience_seconds: float,
+    max_bytes: int | None = None,
 ) -> pa.RecordBatch:
     """As `read_batch`, with values decoded; ends before a value that cannot be, and raises where there is no other.
 
@@ -44,7 +58,7 @@ def read_decoded(
     If it ended early, the metadata of the batch's schema says why (`STOPPED_EARLY`).
     """
     while True:
-        batch = read_batch(transport, decoder.topic, partition, offset, max_messages, patience_seconds)
+        batch = read_batch(transport, decoder.topic, partition, offset, max_messages, patience_seconds, max_bytes)
         pieces = decoder.pieces(batch)
         if isinstance(pieces[0], Broken):
             raise again(pieces[0].error)
@@ -66,20 +80,27 @@ def _stopped(batch: pa.RecordBatch, reason: str) -> pa.RecordBatch:
     return batch.replace_schema_metadata({**(batch.schema.metadata or {}), STOPPED_EARLY: reason})
 
 
-def _read(transport: Transport, ticket: Read, max_messages: int) -> pa.RecordBatch:
+def _ticket(topic: str, partition: int, offset: int, max_messages: int, max_bytes: int | None) -> Read:
+    wanted = Read(topic, partition, offset, offset + max_messages)
+    return wanted if max_bytes is None else structs.replace(wanted, max_bytes=max_bytes)
+
+
+def _read(transport: Transport, ticket: Read, max_messages: int, max_bytes: int | None) -> pa.RecordBatch:
     stream = transport.read(ticket)
     batches: list[pa.RecordBatch] = []
-    rows, reason = 0, ""
+    rows, reason, is_enough = 0, "", False
     try:
-        while rows < max_messages and (batch := stream.read()) is not None:
+        while not is_enough and (batch := stream.read()) is not None:
             batches.append(batch.slice(0, max_messages - rows))
             rows += batches[-1].num_rows
+            # The first batch is as large as the limit of bytes allows.
+            is_enough = rows >= max_messages or (max_bytes is not None and rows > 0)
     except OffsetOutOfRange as error:
         # Behind what came there is a gap; who asks for what is in it is told where to go on.
         if not batches:
             raise
         reason = str(error)
-    if rows >= max_messages:
+    if is_enough:
         stream.cancel()
     if not batches:
         return NO_ROWS

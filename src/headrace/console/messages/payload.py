@@ -41,9 +41,14 @@ def as_text(value: bytes, is_cut: bool = False) -> str | None:
     return None
 
 
+def begins_as_json(value: bytes) -> bool:
+    """Whether a value may be an object or array."""
+    return value[:64].lstrip()[:1] in (b"{", b"[")
+
+
 def as_json(value: bytes) -> Any | None:
     """The object or array in a value, or None if it is none."""
-    if len(value) > JSON_BYTES_MAX or value[:64].lstrip()[:1] not in (b"{", b"["):
+    if len(value) > JSON_BYTES_MAX or not begins_as_json(value):
         return None
     try:
         return json.loads(value)

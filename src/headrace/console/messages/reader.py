@@ -1,14 +1,18 @@
 """Reads a few messages of a topic for a page: the newest, or those from an offset or a time on.
 
-What is read is bounded: `PARTITIONS_MAX` partitions, as many messages as are shown from each, and about `READ_BYTES` of
-values from each, judged by the mean size of the topic's messages. So the size of a topic does not matter. `Tail` goes
-on from there: it looks at the end offsets and reads only partitions that grew, the newest messages only.
+What is read is bounded, however large the topic and its messages are: `PARTITIONS_MAX` partitions, as many messages as
+are shown from each, and about `READ_BYTES` in all. Partitions share the bytes evenly and are read a few at a time; once
+the bytes are used up, the others are left out, and the page says how many those are. Of a partition with large messages
+fewer are read, the newest ones. Each read returns at least one message, which may be larger than its share: so the
+most that a page reads is its bytes, and one message for each partition that is read at the same time.
+
+`Tail` continues from there: it looks at the end offsets and reads only partitions that grew, the newest messages only.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
@@ -19,11 +23,15 @@ from headrace.core.errors import OffsetOutOfRange
 from headrace.core.reports.descriptions import TopicDescription
 
 PARTITIONS_MAX: Final = 32
+# What a page reads in all, and of one partition at least.
 READ_BYTES: Final = 4 << 20
-# What a page holds of messages that are much larger than the mean; at least one is shown.
-HELD_BYTES_MAX: Final = 64 << 20
+PARTITION_BYTES_MIN: Final = 64 << 10
+# How many partitions are read at the same time.
+_AT_ONCE: Final = 8
 
 Start = Literal["newest", "offset", "time"]
+# A partition, the first offset to read there, and the one behind the last.
+Range = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -39,25 +47,23 @@ class MessageQuery:
 
 @dataclass(frozen=True)
 class Found:
-    """Messages in the order in which they are shown, and how many partitions were not looked at."""
+    """Messages in the order in which they are shown, how many partitions were not looked at, and whether there are
+    fewer messages than wanted because they are large."""
 
     messages: list[Message]
     partitions_left_out: int = 0
+    is_cut: bool = False
 
 
 async def read(client: aio.AsyncClient, topic: TopicDescription, wanted: MessageQuery) -> Found:
     """The wanted messages: the newest first, or the oldest first from an offset or a time on."""
     partitions, left_out = _partitions(topic.offsets, wanted.partition)
-    count = min(wanted.count, _fitting(topic))
-    ranges = await asyncio.gather(*(_range(client, topic, each, wanted, count) for each in partitions))
-    found = await asyncio.gather(
-        *(read_range(client, topic.name, *place) for place in zip(partitions, *zip(*ranges, strict=True), strict=True))
-        if partitions
-        else ()
-    )
+    ranges = await asyncio.gather(*(_range(client, topic, each, wanted) for each in partitions))
     is_newest = wanted.start == "newest"
-    merged = sorted((message for part in found for message in part), key=_by_time, reverse=is_newest)
-    return Found(_held(merged[: wanted.count]), left_out)
+    found, is_read = await _read_ranges(client, topic.name, ranges, is_newest)
+    shown = _held(sorted(found, key=_by_time, reverse=is_newest)[: wanted.count])
+    there = sum(max(0, end - first) for _, first, end in ranges)
+    return Found(shown, left_out + len(ranges) - is_read, len(shown) < min(wanted.count, there))
 
 
 def _by_time(message: Message) -> tuple[int, int, int]:
@@ -72,36 +78,57 @@ def _partitions(offsets: dict[int, tuple[int, int]], wanted: int | None) -> tupl
     return [partition for _, partition in filled[:PARTITIONS_MAX]], max(0, len(filled) - PARTITIONS_MAX)
 
 
-def _fitting(topic: TopicDescription) -> int:
-    """How many messages of mean size may be read from a partition."""
-    messages = sum(end - start for start, end in topic.offsets.values())
-    mean_bytes = topic.bytes_stored / messages if messages else 1.0
-    return max(1, int(READ_BYTES / max(1.0, mean_bytes)))
-
-
-async def _range(
-    client: aio.AsyncClient, topic: TopicDescription, partition: int, wanted: MessageQuery, count: int
-) -> tuple[int, int]:
-    """Where to read in a partition: the first offset, and the one behind the last."""
+async def _range(client: aio.AsyncClient, topic: TopicDescription, partition: int, wanted: MessageQuery) -> Range:
     start, end = topic.offsets[partition]
     if wanted.start == "newest":
-        return max(start, end - count), end
+        return partition, max(start, end - wanted.count), end
     if wanted.start == "time" and wanted.time is not None:
         start = max(start, await client.offset_at(topic.name, partition, wanted.time))
     else:
         start = max(start, wanted.offset)
-    return start, min(end, start + count)
+    return partition, start, min(end, start + wanted.count)
 
 
-async def read_range(client: aio.AsyncClient, topic: str, partition: int, first: int, end: int) -> list[Message]:
-    """The messages of a range; those that retention deleted meanwhile are missing."""
+async def _read_ranges(
+    client: aio.AsyncClient, topic: str, ranges: Sequence[Range], is_newest: bool
+) -> tuple[list[Message], int]:
+    """The messages of some ranges, within the bytes of a page; and how many of the ranges were read."""
+    share = max(PARTITION_BYTES_MIN, READ_BYTES // max(1, len(ranges)))
+    read_part = _read_newest if is_newest else read_range
+    found: list[Message] = []
+    read_bytes = 0
+    for first in range(0, len(ranges), _AT_ONCE):
+        if read_bytes >= READ_BYTES:
+            return found, first
+        some = ranges[first : first + _AT_ONCE]
+        for part in await asyncio.gather(*(read_part(client, topic, *each, share) for each in some)):
+            found += part
+            read_bytes += sum(len(message.value or b"") for message in part)
+    return found, len(ranges)
+
+
+async def read_range(
+    client: aio.AsyncClient, topic: str, partition: int, first: int, end: int, max_bytes: int = READ_BYTES
+) -> list[Message]:
+    """The first messages of a range; those that retention deleted meanwhile are missing."""
     if first >= end:
         return []
     try:
-        batch = await client.read(topic, partition, first, end - first, on_undecodable="raw")
+        batch = await client.read(topic, partition, first, end - first, max_bytes=max_bytes, on_undecodable="raw")
     except OffsetOutOfRange:
         return []
     return list(messages_of(batch))
+
+
+async def _read_newest(
+    client: aio.AsyncClient, topic: str, partition: int, first: int, end: int, max_bytes: int
+) -> list[Message]:
+    """The last messages of a range that fit: it is halved until its end can be read in one go."""
+    while True:
+        found = await read_range(client, topic, partition, first, end, max_bytes)
+        if end - first <= 1 or (found and found[-1].offset == end - 1):
+            return found
+        first = max(end - max(1, len(found)), (first + end) // 2)
 
 
 class Tail:
@@ -110,7 +137,6 @@ class Tail:
     def __init__(self, topic: TopicDescription, wanted: MessageQuery, shown: list[Message]) -> None:
         self._name = topic.name
         self._wanted = wanted
-        self._fitting = _fitting(topic)
         self._ends = {partition: end for partition, (_, end) in topic.offsets.items()}
         self.messages = shown
         self.passed_over = 0
@@ -136,12 +162,11 @@ class Tail:
                 self.messages = []
             return shrunk
         grown.sort(key=lambda each: each[1] - each[2])
-        count = min(self._wanted.count, self._fitting)
+        count = self._wanted.count
         parts = [(partition, max(first, end - count), end) for partition, first, end in grown[:PARTITIONS_MAX]]
-        found = await asyncio.gather(*(read_range(client, self._name, *part) for part in parts))
+        new, _ = await _read_ranges(client, self._name, parts, is_newest=True)
         self._ends = ends
         arrived = sum(end - first for _, first, end in grown)
-        new = [message for part in found for message in part]
         self.passed_over += arrived - len(new)
         self.messages = _newest([*new, *self.messages], self._wanted.count)
         return True
@@ -152,10 +177,10 @@ def _newest(messages: Iterable[Message], count: int) -> list[Message]:
 
 
 def _held(messages: list[Message]) -> list[Message]:
-    """The first messages, as many as a page may hold."""
+    """The first messages, as many as a page may hold; at least one."""
     total = 0
     for index, message in enumerate(messages):
         total += len(message.value or b"")
-        if total > HELD_BYTES_MAX:
+        if total > READ_BYTES:
             return messages[: max(1, index)]
     return messages

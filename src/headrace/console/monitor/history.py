@@ -100,6 +100,8 @@ class History:
         self._minute: dict[Key, tuple[float, int]] = {}
         self._minute_started: float | None = None
         self.last: Sample | None = None
+        # Latencies of publishing between the last two samples: by topic, cumulative counts by upper bound.
+        self.published: dict[str, dict[float, float]] = {}
         self.values: dict[Key, float] = {}
 
     def values_of(self, sample: Sample) -> dict[Key, float]:
@@ -109,6 +111,8 @@ class History:
     def add(self, sample: Sample, values: dict[Key, float] | None = None) -> None:
         """Append a sample."""
         self.values = values = self.values_of(sample) if values is None else values
+        self.published = _published_since(self.last, sample)
+        _keep_commits(self.last, sample)
         self.last = sample
         self._fine.append(sample.time, values)
         if self._minute_started is None:
@@ -139,13 +143,8 @@ class History:
         return self.values.get(key, 0.0)
 
     def latency(self, may_see: Callable[[str], bool], share: float) -> float | None:
-        """A quantile of the publish latency since the servers started, over some topics."""
-        merged: dict[float, float] = {}
-        for topic, buckets in self.last.publish.items() if self.last else ():
-            if may_see(topic):
-                for bound, count in buckets.items():
-                    merged[bound] = merged.get(bound, 0.0) + count
-        return quantile(merged, share)
+        """A quantile of the publish latency between the last two samples, over some topics; None without any."""
+        return quantile(_merged(buckets for topic, buckets in self.published.items() if may_see(topic)), share)
 
 
 def _values(before: Sample | None, now: Sample) -> dict[Key, float]:
@@ -161,10 +160,11 @@ def _values(before: Sample | None, now: Sample) -> dict[Key, float]:
         values["lag_seconds", topic_name, group] = state.lag_seconds
     values["bytes_stored",] = sum(topic.bytes_stored for topic in now.topics.values())
     if seconds > 0:
+        published = _merged(_published_since(before, now).values())
         for rate in RATES:
             values[rate,] = sum(values.get((rate, name), 0.0) for name in now.topics)
         for share, key in ((0.5, "publish_p50"), (0.99, "publish_p99")):
-            found = quantile(_published_since(before, now), share)
+            found = quantile(published, share)
             if found is not None:
                 values[key,] = found
     return values
@@ -177,11 +177,33 @@ def _add_rates(values: dict[Key, float], name: str, old: TopicSample, new: Topic
             values[rate, name] = grown / seconds
 
 
-def _published_since(before: Sample | None, now: Sample) -> dict[float, float]:
-    """The latencies between two samples, over all topics."""
-    counted: dict[float, float] = {}
-    for topic, buckets in now.publish.items():
+def _published_since(before: Sample | None, now: Sample) -> dict[str, dict[float, float]]:
+    """The latencies between two samples by topic; of topics where nothing was published there is nothing.
+
+    A count that went down is of a server that restarted: what it counted since then is all there is.
+    """
+    grown: dict[str, dict[float, float]] = {}
+    for topic, buckets in now.publish.items() if before is not None else ():
         old = before.publish.get(topic, {}) if before is not None else {}
+        if any(count < old.get(bound, 0.0) for bound, count in buckets.items()):
+            old = {}
+        since = {bound: count - old.get(bound, 0.0) for bound, count in buckets.items()}
+        if any(since.values()):
+            grown[topic] = since
+    return grown
+
+
+def _keep_commits(before: Sample | None, now: Sample) -> None:
+    """A commit stays the last one of its group when the server that counted it is gone."""
+    for key, group in now.groups.items() if before is not None else ():
+        old = before.groups.get(key) if before is not None else None
+        if old is not None:
+            group.last_commit = max(group.last_commit, old.last_commit)
+
+
+def _merged(histograms: Iterable[dict[float, float]]) -> dict[float, float]:
+    merged: dict[float, float] = {}
+    for buckets in histograms:
         for bound, count in buckets.items():
-            counted[bound] = counted.get(bound, 0.0) + max(0.0, count - old.get(bound, 0.0))
-    return counted
+            merged[bound] = merged.get(bound, 0.0) + count
+    return merged

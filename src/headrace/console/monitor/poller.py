@@ -3,6 +3,8 @@
 It asks which servers there are, fetches `/metrics` of each, adds a sample to the history and notifies the open pages
 through `sampled`. It waits at least ten times as long as a poll took, so that a store of many topics is not kept busy
 by being watched. A poll that fails is told to the pages as `problem`, and the next one is tried after the usual time.
+If only some of several servers do not answer, they are named in `silent`, and what they said last counts on: without
+them the sums would fall, and jump when they are back.
 
 It sends the token of the console. If the console has none and the server needs one, it uses the token of somebody who
 is signed in and may read all topics; what is shown to others is filtered by their own rights. Without such a token it
@@ -54,6 +56,9 @@ class Poller:
         self.sampled = Event[[]]()
         self.problem: str | None = None
         self.servers: list[ServerDescription] = []
+        self.silent: list[str] = []
+        # What each server said last, by its id.
+        self._texts: dict[str, str] = {}
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -122,19 +127,39 @@ class Poller:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.servers = await client.list_servers()
         urls = _metrics_urls(self.servers, self._settings.url)
-        answers = await asyncio.gather(*(http.get(url, headers=headers) for url in urls))
-        for answer in answers:
-            if answer.status_code in (401, 403):
-                raise Unauthenticated("the token may not read the metrics")
-            answer.raise_for_status()
-        return [answer.text for answer in answers]
+        answers = await asyncio.gather(*(_get(http, url, headers) for url in urls.values()))
+        failures = [answer for answer in answers if isinstance(answer, httpx.HTTPError)]
+        if failures and len(failures) == len(answers):
+            raise failures[0]
+        texts = {
+            server: self._texts.get(server) if isinstance(answer, httpx.HTTPError) else answer
+            for server, answer in zip(urls, answers, strict=True)
+        }
+        self._texts = {server: text for server, text in texts.items() if text is not None}
+        self.silent = [
+            url for url, answer in zip(urls.values(), answers, strict=True) if isinstance(answer, httpx.HTTPError)
+        ]
+        return list(self._texts.values())
 
 
-def _metrics_urls(servers: list[ServerDescription], url: str) -> list[str]:
-    """The addresses of /metrics; of one server at the host where the console reaches it, whatever it calls itself."""
-    found = [urlsplit(server.addresses["http"]) for server in servers if "http" in server.addresses]
+async def _get(http: httpx.AsyncClient, url: str, headers: dict[str, str]) -> str | httpx.HTTPError:
+    """The metrics of one server, or why there are none; raises Unauthenticated."""
+    try:
+        answer = await http.get(f"{url}/metrics", headers=headers)
+        if answer.status_code in (401, 403):
+            raise Unauthenticated("the token may not read the metrics")
+        answer.raise_for_status()
+    except httpx.HTTPError as error:
+        return error
+    return answer.text
+
+
+def _metrics_urls(servers: list[ServerDescription], url: str) -> dict[str, str]:
+    """Where each server answers to HTTP; one alone at the host where the console reaches it, whatever its own name."""
+    found = {server.id: urlsplit(server.addresses["http"]) for server in servers if "http" in server.addresses}
     if len(found) == 1:
-        host = urlsplit(url.split(",")[0].strip()).hostname or found[0].hostname or ""
+        ((server, only),) = found.items()
+        host = urlsplit(url.split(",")[0].strip()).hostname or only.hostname or ""
         shown = f"[{host}]" if ":" in host else host
-        return [f"{found[0].scheme}://{shown}:{found[0].port}/metrics"]
-    return [f"{each.scheme}://{each.netloc}/metrics" for each in found]
+        return {server: f"{only.scheme}://{shown}:{only.port}"}
+    return {server: f"{each.scheme}://{each.netloc}" for server, each in found.items()}

@@ -1,4 +1,4 @@
-"""Access: tokens with their rights, expiry and last use; create one, which is shown once; revoke one."""
+"""Access: tokens with their rights, expiry and last use; create, rotate and revoke them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from typing import Any
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
+from headrace.console.pages import token_dialogs
 from headrace.console.view import parts, text
 from headrace.console.view.frame import Frame, Visit
 from headrace.console.view.tables import LEVEL, MONO, TIME, Column, PagedTable, PageOrder, Row, cut
 from headrace.core.reports.descriptions import TokenDescription
-from headrace.core.rights import Grant, Right
+from headrace.core.rights import Grant
 
-_REVOKE = Column(
-    "revoke",
+_ACTIONS = Column(
+    "actions",
     "",
-    slot='<q-td :props="props" auto-width><q-btn flat dense no-caps color="negative" label="Revoke" '
+    slot='<q-td :props="props" auto-width class="text-no-wrap">'
+    '<q-btn flat dense no-caps color="primary" label="Rotate" '
+    "@click=\"() => $parent.$emit('rotate', props.row.key)\" />"
+    '<q-btn flat dense no-caps color="negative" label="Revoke" '
     "@click=\"() => $parent.$emit('revoke', props.row.key)\" /></q-td>",
 )
 _COLUMNS = (
@@ -27,7 +31,7 @@ _COLUMNS = (
     Column("used", "Last used", is_sortable=True, slot=TIME, is_wide=True),
     Column("created", "Created", is_sortable=True, slot=TIME, is_wide=True),
     Column("id", "Id", slot=MONO, is_wide=True),
-    _REVOKE,
+    _ACTIONS,
 )
 _SOON_SECONDS = 7 * 86_400
 
@@ -78,6 +82,7 @@ class _Tokens:
     def draw(self) -> None:
         """Draw the table."""
         self._table = PagedTable(_COLUMNS, self._load, sort="name")
+        self._table.table.on("rotate", self._rotate)
         self._table.table.on("revoke", self._revoke)
         self._nothing = ui.element("div").classes("full-width")
 
@@ -106,37 +111,24 @@ class _Tokens:
         return [_row(token) for token in shown], len(self._tokens)
 
     async def create(self) -> None:
-        """Ask for name and rights, create a token, and show it once."""
-        with ui.dialog() as dialog, ui.card().classes("hr-dialog"):
-            ui.label("Create token").classes("hr-title")
-            name = ui.input("Name of its user").props("outlined dense autofocus").classes("full-width")
-            pattern = ui.input("Topics; * stands for any characters", value="*").props("outlined dense")
-            pattern.classes("full-width")
-            rights = {right: ui.checkbox(right.value, value=right == Right.READ).props("dense") for right in Right}
-            days = ui.number("Days until it expires (empty: never)", value=90, min=0, precision=3)
-            days.props("outlined dense").classes("full-width")
+        """Make a token."""
+        await self._refresh_if(await token_dialogs.create(self._visit))
 
-            async def submit() -> None:
-                given = [right.value for right, box in rights.items() if box.value]
-                life = float(days.value) * 86_400 if days.value else None
-                with self._visit.reporting():
-                    wanted = [((pattern.value or "").strip(), given)] if given else []
-                    made = await self._visit.client.create_token((name.value or "").strip(), wanted, life_seconds=life)
-                    dialog.submit(made.text)
+    async def _rotate(self, event: GenericEventArguments) -> None:
+        token = self._find(event.args)
+        if token is not None:
+            await self._refresh_if(await token_dialogs.rotate(self._visit, token))
 
-            with ui.element("div").classes("hr-bar"):
-                ui.space()
-                ui.button("Cancel", on_click=dialog.close).props("flat color=secondary")
-                ui.button("Create", on_click=submit).props("unelevated")
-        made: str | None = await dialog
-        dialog.delete()
-        if made:
-            await _show_once(made)
+    async def _refresh_if(self, has_changed: bool) -> None:
+        if has_changed:
             with self._visit.reporting():
                 await self.refresh()
 
+    def _find(self, token_id: object) -> TokenDescription | None:
+        return next((each for each in self._tokens if each.id == token_id), None)
+
     async def _revoke(self, event: GenericEventArguments) -> None:
-        token = next((each for each in self._tokens if each.id == event.args), None)
+        token = self._find(event.args)
         if token is None:
             return
         losses = ["All calls with it fail within a second, running ones too."]
@@ -150,16 +142,6 @@ class _Tokens:
                 await self._visit.client.revoke_token(token.id)
                 ui.notify("The token was revoked", type="positive")
                 await self.refresh()
-
-
-async def _show_once(token: str) -> None:
-    with ui.dialog().props("persistent") as dialog, ui.card().classes("hr-dialog"):
-        ui.label("Save this token now").classes("hr-title")
-        ui.label("It is not stored and cannot be shown again. Pass it as HEADRACE_TOKEN.").classes("hr-muted")
-        parts.command(token)
-        ui.button("I have saved it", on_click=dialog.close).props("unelevated")
-    await dialog
-    dialog.delete()
 
 
 def rights_shown(grants: tuple[Grant, ...]) -> str:

@@ -53,6 +53,7 @@ class GroupTable:
         self._topic = topic
         self._wanted = ""
         self._groups: dict[Key, GroupSample] = {}
+        self._is_cut = False
         columns = [column for column in _COLUMNS if topic is None or column.name != "topic"]
         self._table = PagedTable(columns, self._load, sort="lag", descending=True)
         self._nothing = ui.element("div").classes("full-width")
@@ -74,21 +75,29 @@ class GroupTable:
             await self._table.refresh()
             self._nothing.clear()
             if not self._groups:
-                with self._nothing, parts.panel(), parts.empty("No groups yet", "A group is made by its first reader:"):
-                    parts.command(f"headrace consume {text.shell(self._topic or 'TOPIC')} --group billing")
+                self._show_nothing()
+
+    def _show_nothing(self) -> None:
+        with self._nothing, parts.panel():
+            if self._is_cut:
+                with parts.empty("No groups found yet", "The store has many topics: groups arrive with a sample."):
+                    return
+            with parts.empty("No groups yet", "A group is made by its first reader:"):
+                parts.command(f"headrace consume {text.shell(self._topic or 'TOPIC')} --group billing")
 
     async def _find(self) -> dict[Key, GroupSample]:
         sample = self._visit.history.last
         session = self._visit.session
         if sample is not None and self._visit.poller.problem is None:
-            named = (self._topic or "").casefold()
+            named, self._is_cut = (self._topic or "").casefold(), False
             return {
                 key: state
                 for key, state in sample.groups.items()
                 if session.may_read(key[0]) and (self._topic is None or key[0].casefold() == named)
             }
         names = [self._topic] if self._topic else await self._visit.client.list_topics()
-        readable = [name for name in names if session.may_read(name)][:_TOPICS_ASKED]
+        readable = [name for name in names if session.may_read(name)]
+        self._is_cut, readable = len(readable) > _TOPICS_ASKED, readable[:_TOPICS_ASKED]
         listed = await asyncio.gather(*(self._visit.client.list_groups(name) for name in readable))
         keys = [(topic, group) for topic, groups in zip(readable, listed, strict=True) for group in groups]
         states = await asyncio.gather(*(self._describe(*key) for key in keys))

@@ -102,7 +102,7 @@ class _Overview:
     def refresh(self) -> None:
         """Show the newest sample."""
         visit, history = self._visit, self._visit.history
-        visit.say(None if visit.poller.problem is None else f"No new samples: {visit.poller.problem}.")
+        visit.say(_told(visit.poller.problem, visit.poller.silent))
         sample = history.last
         if sample is None:
             return
@@ -120,7 +120,8 @@ class _Overview:
         self._in.set(text.rate(total["messages_in"]), text.byte_rate(total["bytes_in"]))
         self._out.set(text.rate(total["messages_out"]), text.byte_rate(total["bytes_out"]))
         median, high = (history.latency(self._visit.session.may_read, share) for share in (0.5, 0.99))
-        self._latency.set(text.milliseconds(median), f"p99 {text.milliseconds(high)}" if high is not None else "")
+        told = "nothing published just now" if high is None else f"p99 {text.milliseconds(high)}"
+        self._latency.set(text.milliseconds(median), told)
         stored = [sample.topics[name] for name in topics]
         messages = [each.messages for each in stored if each.messages is not None]
         self._stored.set(
@@ -214,6 +215,15 @@ class _Overview:
         )
         self._no_groups.set_visibility(not groups)
         self._no_topics.set_visibility(not busy)
+
+
+def _told(problem: str | None, silent: list[str]) -> str | None:
+    """What keeps the page from being up to date."""
+    if problem is not None:
+        return f"No new samples: {problem}."
+    if silent:
+        return f"No answer from {', '.join(silent)}. What it did last counts until it is back, or is no longer listed."
+    return None
 
 
 def _named(place: ConcernPlace) -> tuple[str, str | None]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.console.pages import access, audit, group, groups, overview, pipelines, server, topics
+from headrace.console.pages import access, audit, group, groups, overview, pipelines, topics
+from headrace.console.pages.server import page as server
 from headrace.console.pages.topic import page as topic
 from headrace.console.view.frame import Frame
 

@@ -22,6 +22,7 @@ from sqlalchemy import URL, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from headrace.core.errors import Damaged, StoreUnavailable, exhausted
+from headrace.core.reports.store_check import StoreReport
 from headrace.storage.catalog import Catalog, TopicRecord
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.segment import SegmentHeader, file_name, header_bytes
@@ -101,6 +102,17 @@ class DiskStore:
         """The size and the free space of the file system, in bytes."""
         with store_errors(self._topics):
             return self._files.space(self._topics)
+
+    def examine(self) -> Iterator[StoreReport]:
+        """Check every frame, index and catalog row while the store is in use."""
+        # Imported here: the doctor of closed stores needs this module.
+        from headrace.storage.disk.doctor.running import RunningDoctor
+
+        def partitions() -> dict[int, int]:
+            return {topic.id: topic.partitions for topic in self.catalog.topics()}
+
+        catalog = self._topics.parent / CATALOG
+        return RunningDoctor(catalog, self._topics, partitions).run()
 
     def close(self) -> None:
         """Close the catalog and release the lock."""

@@ -34,6 +34,9 @@ class MemoryStore:
     def disk_space(self) -> None:
         """The store is not on a disk."""
 
+    def examine(self) -> None:
+        """There is nothing to check."""
+
     def close(self) -> None:
         """Forget everything."""
         self.catalog.close()

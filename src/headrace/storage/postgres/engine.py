@@ -71,6 +71,9 @@ class PostgresStore:
     def disk_space(self) -> None:
         """The disk of the database is not visible from here."""
 
+    def examine(self) -> None:
+        """The database checks itself: it has its own tools, such as pg_amcheck."""
+
     def close(self) -> None:
         """Close every connection."""
         self.signals.close()

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from headrace.core.reports.store_check import StoreReport
 from headrace.storage.disk.doctor.doctor import examine
-from headrace.storage.disk.doctor.report import Report
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.segment import header_bytes
 from headrace.storage.disk.opening.scan import scan
@@ -82,7 +82,7 @@ class Patient:
                 database.execute(statement)
             database.commit()
 
-    def examine(self, repair: bool = False) -> Report:
+    def examine(self, repair: bool = False) -> StoreReport:
         return examine(self.directory, repair)
 
     def found(self, repair: bool = False) -> list[tuple[str, int, str, str]]:

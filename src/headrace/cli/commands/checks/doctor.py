@@ -13,7 +13,7 @@ from headrace.cli.terminal.output import bytes_shown, print_json, print_line, pr
 from headrace.core.errors import HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.storage.disk.doctor.report import Report
+    from headrace.core.reports.store_check import StoreReport
 
 EXAMPLES: Final = """
 Exit code 0: no damage, or all of it was repaired. 1: damage was found. 2: the store cannot be checked.
@@ -53,7 +53,7 @@ def doctor(
         raise typer.Exit(Exit.REFUSED)
 
 
-def _print(directory: Path, report: Report) -> None:
+def _print(directory: Path, report: StoreReport) -> None:
     if report.findings:
         print_table(
             ("kind", "repair", "file", "byte", "what"),

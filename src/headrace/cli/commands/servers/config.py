@@ -37,7 +37,7 @@ class Sources:
         named = os.environ.get("HEADRACE_CONFIG")
         file = self.config or (Path(named) if named else None)
         settings = load({}, self.set or (), os.environ, file)
-        return settings, origins(self.set or (), os.environ, file)
+        return settings, origins({}, self.set or (), os.environ, file)
 
 
 @app.command("show", epilog="Example: headrace config show --config /etc/headrace/headrace.toml")
@@ -49,16 +49,13 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show every setting with its value and where it comes from. Passwords in store URLs are hidden."""
-    from headrace.cli.server.settings import names
+    from headrace.cli.server.settings import described
 
-    settings, places = sources.load()
-    rows = [(name, _value(settings, name), places.get(name, "default")) for name in names()]
-    if changed:
-        rows = [row for row in rows if row[2] != "default"]
+    rows = [each for each in described(*sources.load()) if not changed or each.origin != "default"]
     if as_json:
-        print_json({name: {"value": value, "from": place} for name, value, place in rows})
+        print_json({each.name: {"value": each.value, "from": each.origin} for each in rows})
     else:
-        print_table(("setting", "value", "from"), [(name, _text(value), place) for name, value, place in rows])
+        print_table(("setting", "value", "from"), [(each.name, _text(each.value), each.origin) for each in rows])
 
 
 @app.command("check", epilog="Example: headrace config check --config /etc/headrace/headrace.toml")
@@ -78,14 +75,6 @@ def check(*, sources: Sources) -> None:
         raise Failure(Exit.USAGE, f"{len(problems)} of the settings would keep a server from starting")
     count = len(places)
     print_line(f"the settings are good: {count} of them {'differs' if count == 1 else 'differ'} from the default")
-
-
-def _value(settings: Any, name: str) -> Any:
-    from headrace.storage.open import shown
-
-    for part in name.split("."):
-        settings = getattr(settings, part)
-    return shown(settings) if name == "store" else settings
 
 
 def _text(value: Any) -> str:

@@ -100,7 +100,7 @@ def serve(
     }
     # Imported here: other commands do not need it and start faster without it.
     from headrace.cli.server.process import run
-    from headrace.cli.server.settings import load
+    from headrace.cli.server.settings import load, origins
 
     settings = load(flags, set or (), os.environ, config)
-    run(settings, os.environ)
+    run(settings, os.environ, origins(flags, set or (), os.environ, config))

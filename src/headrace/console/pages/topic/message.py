@@ -9,8 +9,11 @@ from nicegui import ui
 from headrace.client.message import Message
 from headrace.console.messages.payload import forms, preview
 from headrace.console.messages.reader import read_range
+from headrace.console.messages.tree import tree_of
 from headrace.console.view import parts, text
 from headrace.console.view.frame import Visit
+
+_TREE = "Tree"
 
 
 async def open_message(visit: Visit, topic: str, partition: int, offset: int) -> None:
@@ -65,15 +68,26 @@ def show(topic: str, message: Message) -> None:
 
 
 def _show_value(value: bytes | None) -> None:
-    shown = forms(value)
-    names = list(shown)
+    """The value as a folding tree where it is JSON, and as text of several kinds."""
+    shown, tree = forms(value), None if value is None else tree_of(value)
+    names = [*([_TREE] if tree is not None else []), *shown]
     with ui.element("div").classes("hr-bar"):
         ui.label("Value").classes("hr-panel-title")
         ui.space()
-        parts.copy_button(lambda: shown[choice.value], "Copy the value")
+        # A tree is copied as the text that it is of.
+        parts.copy_button(lambda: shown.get(choice.value) or next(iter(shown.values())), "Copy the value")
         choice = ui.toggle(names, value=names[0]).props("dense unelevated no-caps size=sm padding='4px 10px'")
-    body = parts.tagged("pre", shown[names[0]]).classes("hr-value")
-    choice.on_value_change(lambda event: body.set_text(shown[event.value]))
+    folding = ui.element("div").classes("hr-value hr-tree").props(f'role=group aria-label="{_TREE}"')
+    folding._props["data-tree"] = tree or ""
+    body = parts.tagged("pre").classes("hr-value")
+
+    def show_form(name: str) -> None:
+        folding.set_visibility(name == _TREE)
+        body.set_visibility(name != _TREE)
+        body.set_text(shown.get(name, ""))
+
+    choice.on_value_change(lambda event: show_form(event.value))
+    show_form(names[0])
 
 
 def _copy_link(place: str) -> None:

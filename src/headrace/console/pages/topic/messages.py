@@ -136,7 +136,7 @@ class _Messages:
             wanted = await self._wanted()
             found = await read(self._visit.client, self._topic, wanted)
             self._tail = Tail(self._topic, wanted, found.messages) if wanted.start == "newest" else None
-            note = ""
+            note = "Fewer are shown, because they are large" if found.is_cut else ""
             if found.partitions_left_out:
                 note = f"{found.partitions_left_out:,} more partitions have messages: choose one"
             self._show(found.messages, note)

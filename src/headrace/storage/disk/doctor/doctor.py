@@ -11,9 +11,9 @@ from pathlib import Path
 
 from headrace.core.errors import StoreUnavailable
 from headrace.core.hashes.columns import Int64s
+from headrace.core.reports.store_check import Finding, Kind, StoreReport
 from headrace.storage.disk.doctor.catalog_check import CheckedCatalog, check_catalog
 from headrace.storage.disk.doctor.log_check import LogCheck
-from headrace.storage.disk.doctor.report import Finding, Kind, Report
 from headrace.storage.disk.engine import CATALOG, DIRECTORY_NAME, store_errors
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.segment import file_names
@@ -21,7 +21,7 @@ from headrace.storage.disk.opening.scan import scan
 from headrace.storage.disk.stages import FILE_NAME
 
 
-def examine(directory: Path, repair: bool = False, files: FileSystem | None = None) -> Report:
+def examine(directory: Path, repair: bool = False, files: FileSystem | None = None) -> StoreReport:
     """Check a whole store; it is locked meanwhile."""
     files = files or FileSystem()
     with store_errors(directory):
@@ -45,9 +45,9 @@ class _Doctor:
         self._directory = directory
         self._topics = directory / "topics"
         self._repair = repair
-        self._report = Report()
+        self._report = StoreReport()
 
-    def run(self) -> Report:
+    def run(self) -> StoreReport:
         catalog = self._check_catalog()
         for complaint in catalog.complaints:
             self._find(self._directory / CATALOG, 0, "damage", complaint)

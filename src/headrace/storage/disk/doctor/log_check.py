@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace.core.errors import Damaged
 from headrace.core.hashes.columns import Int64s
 from headrace.core.publish.state import Directory
-from headrace.storage.disk.doctor.report import Finding, Kind, Repair, Report
+from headrace.core.reports.store_check import Finding, Kind, Repair, StoreReport
 from headrace.storage.disk.files import frame, snapshot, watermark
 from headrace.storage.disk.files.filesystem import FileSystem, write_whole
 from headrace.storage.disk.files.index import GrowingIndex, SealedIndex
@@ -40,7 +40,13 @@ class LogCheck:
     """The check of one topic's directory. `ends` is set if all of it was read without damage."""
 
     def __init__(
-        self, files: FileSystem, directory: Path, topic_id: int, partitions: int | None, repair: bool, report: Report
+        self,
+        files: FileSystem,
+        directory: Path,
+        topic_id: int,
+        partitions: int | None,
+        repair: bool,
+        report: StoreReport,
     ) -> None:
         self._files = files
         self._directory = directory

@@ -1,9 +1,11 @@
-"""Server: the servers of the store, the disk, what the metrics say of the store, and how to check it."""
+"""Server: the servers of the store, the disk, a check of the store, settings, and what maintenance did."""
 
 from __future__ import annotations
 
 from nicegui import ui
 
+from headrace.console.pages.server.check import StoreCheckPanel
+from headrace.console.pages.server.settings import SettingsPanel
 from headrace.console.view import parts, text
 from headrace.console.view.frame import Frame, Visit
 from headrace.console.view.tables import MONO, TIME, Column, ShortTable
@@ -34,6 +36,24 @@ async def build(visit: Visit) -> None:
     page = _Server(visit)
     await page.refresh()
     visit.on_sample(page.refresh)
+    if visit.session.may_administer:
+        await _show_for_administrators(visit)
+    else:
+        with parts.panel(), parts.empty("Your token may not see checks and settings", "That needs full access."):
+            pass
+    if visit.session.sees_all:
+        counters = _Counters(visit)
+        counters.refresh()
+        visit.on_sample(counters.refresh)
+
+
+async def _show_for_administrators(visit: Visit) -> None:
+    check = StoreCheckPanel(visit)
+    with visit.reporting(in_banner=True):
+        await check.refresh()
+        settings = SettingsPanel(visit, await visit.client.list_servers())
+        await settings.refresh()
+    visit.on_sample(check.refresh)
 
 
 class _Server:
@@ -46,14 +66,6 @@ class _Server:
             self._failing, self._tokens = parts.Card("Failing topics"), parts.Card("Valid tokens")
         with parts.panel("Servers of this store"):
             self._servers = ShortTable(_SERVERS)
-        with parts.panel("Check the store"):
-            told = "Doctor reads every frame, index and catalog row of a store that no server has open, and repairs it:"
-            ui.label(told).classes("hr-muted")
-            parts.command("headrace doctor /var/lib/headrace")
-            ui.label("A consistent copy of a disk store, also while its server runs:").classes("hr-muted")
-            parts.command("headrace backup DIRECTORY")
-        with parts.panel("Maintenance"):
-            self._counters = ShortTable(_COUNTERS)
 
     async def refresh(self) -> None:
         """Show the newest sample."""
@@ -85,12 +97,25 @@ class _Server:
         self._tokens.set(
             text.count(others.get("headrace_tokens", 0.0)), f"{expiring:.0f} expire soon" if expiring else ""
         )
+
+
+class _Counters:
+    """What maintenance did since the server started."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+        with parts.panel("Maintenance"):
+            self._table = ShortTable(_COUNTERS)
+
+    def refresh(self) -> None:
+        """Show the newest sample."""
+        sample = self._visit.history.last
         counted = {
             name: value
-            for name, value in others.items()
+            for name, value in (sample.others if sample is not None else {}).items()
             if name.endswith("_total") and name in METRICS and "_server_" not in name
         }
-        self._counters.show(
+        self._table.show(
             [
                 {"key": name, "name": METRICS[name].help, "value": text.count(value)}
                 for name, value in sorted(counted.items())

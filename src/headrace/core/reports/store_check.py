@@ -1,4 +1,4 @@
-"""The findings of the doctor: damage, harmless leftovers of crashes, and gaps of earlier losses."""
+"""What a check of a store found: damage, harmless leftovers of crashes, and gaps of earlier losses."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import msgspec
 
 Kind = Literal["damage", "leftover", "gap"]
 Repair = Literal["none", "possible", "done"]
+CheckState = Literal["impossible", "never", "running", "finished", "failed"]
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -25,7 +26,7 @@ class Finding(msgspec.Struct, frozen=True):
     repair: Repair = "none"
 
 
-class Report(msgspec.Struct):
+class StoreReport(msgspec.Struct):
     """What was checked, and what was found."""
 
     topics: int = 0
@@ -39,3 +40,19 @@ class Report(msgspec.Struct):
     def is_damaged(self) -> bool:
         """Whether there is damage that was not repaired."""
         return any(finding.kind == "damage" and finding.repair != "done" for finding in self.findings)
+
+
+class StoreCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The last check of a store that a server did while it ran, or the one it is doing.
+
+    state: `impossible` if the engine cannot check itself (`problem` says what can), `never` since the server started.
+    topics: how many topics there were when it began; `report.topics` of them are checked.
+    problem: why it failed, or is impossible.
+    """
+
+    state: CheckState
+    started_us: int | None = None
+    ended_us: int | None = None
+    topics: int = 0
+    report: StoreReport
+    problem: str = ""
