@@ -44,6 +44,7 @@ def test_settings_are_kept_as_they_were_given(broker: Broker) -> None:
         "codecs": ["raw", "zstd"],
         "message_bytes_max": 100,
         "key_hash": "murmur2",
+        "timestamp_type": "broker",
     }
     assert broker.create_topic("orders", partitions=3, **given).settings == TopicSettings.make(**given)
 

@@ -92,6 +92,7 @@ def test_every_setting_can_come_from_everywhere(tmp_path: Path, name: str) -> No
         "topic_defaults.deduplication": "payload",
         "topic_defaults.deduplication_scope": "store",
         "topic_defaults.key_hash": "murmur2",
+        "topic_defaults.timestamp_type": "broker",
         "topic_defaults.codecs": "raw,gzip",
     }
     other = others.get(name, f"{default}x" if isinstance(default, str) else default * 2 if default != 64 << 20 else 5)

@@ -30,7 +30,15 @@ from headrace.core.limits import (
     TOPICS_IN_STORE,
     TOPICS_MAX,
 )
-from headrace.core.topics.settings import DEFAULT_SETTINGS, Deduplication, KeyHash, Scope, Switch, TopicSettings
+from headrace.core.topics.settings import (
+    DEFAULT_SETTINGS,
+    Deduplication,
+    KeyHash,
+    Scope,
+    Switch,
+    TimestampType,
+    TopicSettings,
+)
 
 
 class QueueApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,6 +70,7 @@ class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     codecs: str = ",".join(DEFAULT_SETTINGS.codecs)
     message_bytes_max: int = DEFAULT_SETTINGS.message_bytes_max
     key_hash: KeyHash = DEFAULT_SETTINGS.key_hash
+    timestamp_type: TimestampType = DEFAULT_SETTINGS.timestamp_type
     archive: Switch = DEFAULT_SETTINGS.archive
     archive_after_seconds: int = DEFAULT_SETTINGS.archive_after_seconds
     archive_retention_seconds: int = 0

@@ -41,6 +41,7 @@ def test_defaults_keep_everything_and_deduplicate_by_producer() -> None:
         "codecs": CODECS,
         "message_bytes_max": MESSAGE_BYTES_DEFAULT,
         "key_hash": "fnv1a",
+        "timestamp_type": "created",
         "archive": "off",
         "archive_after_seconds": 600,
         "archive_retention_seconds": None,

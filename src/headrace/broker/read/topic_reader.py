@@ -27,6 +27,7 @@ from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import FETCH_BYTES_MAX, FETCH_MESSAGES_MAX, MICROSECONDS, SESSION_TIMEOUT_SECONDS_MAX
 from headrace.core.messages import content_bytes
 from headrace.core.names import check_group_name, check_id
+from headrace.core.topics.settings import TimestampType
 from headrace.storage.interface import OffsetRange
 from headrace.storage.ranges import check_range
 
@@ -65,6 +66,11 @@ class TopicReader:
     def topic_id(self) -> int:
         """The topic's number: another topic of the same name has another."""
         return self._topic.record.id
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """The time of messages that Kafka's consumers see."""
+        return self._topic.record.settings.timestamp_type
 
     @property
     def partitions(self) -> int:

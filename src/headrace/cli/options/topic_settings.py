@@ -70,6 +70,13 @@ class SettingsGiven:
             metavar="CHOICE",
         ),
     ] = None
+    timestamp_type: Annotated[
+        str | None,
+        typer.Option(
+            help="Time of a message that Kafka's consumers see: created or broker. New topics: created.",
+            metavar="CHOICE",
+        ),
+    ] = None
     archive: Annotated[
         str | None,
         typer.Option(
@@ -114,6 +121,7 @@ class SettingsGiven:
             "deduplication_window_messages": self.deduplication_window_messages,
             "deduplication_scope": self.deduplication_scope,
             "key_hash": self.key_hash,
+            "timestamp_type": self.timestamp_type,
             "archive": self.archive,
             "archive_after_seconds": _amount("--archive-after", self.archive_after, SECONDS),
             "archive_retention_seconds": _amount("--archive-retention", self.archive_retention, SECONDS),

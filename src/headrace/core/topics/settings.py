@@ -26,6 +26,7 @@ CODECS: Final = ("raw", "gzip", "zstd", "lzop")
 Deduplication = Literal["producer", "payload", "off"]
 Scope = Literal["topic", "store"]
 KeyHash = Literal["fnv1a", "murmur2"]
+TimestampType = Literal["created", "broker"]
 Switch = Literal["off", "on"]
 
 
@@ -41,6 +42,7 @@ class TopicOptions(TypedDict, total=False):
     codecs: Sequence[str]
     message_bytes_max: int
     key_hash: KeyHash
+    timestamp_type: TimestampType
     archive: Switch
     archive_after_seconds: int
     archive_retention_seconds: int | None
@@ -63,6 +65,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     message_bytes_max: the maximum size of a message: value, key and attributes.
     key_hash: the hash of a key that chooses its partition: `fnv1a`, or `murmur2` as Kafka's clients do. After a change
         later messages of a key may go to another partition than earlier ones.
+    timestamp_type: the time of a message that Kafka's consumers see: when it was `created`, if its producer said so,
+        or when the `broker` wrote it.
     archive: with `on`, messages are written to the archive of the store, and none is deleted before that.
     archive_after_seconds: the latest time after which a message is archived.
     archive_retention_seconds: archived messages older than this are deleted; None keeps them forever.
@@ -78,6 +82,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     codecs: tuple[str, ...] = CODECS
     message_bytes_max: int = MESSAGE_BYTES_DEFAULT
     key_hash: KeyHash = "fnv1a"
+    timestamp_type: TimestampType = "created"
     archive: Switch = "off"
     archive_after_seconds: int = ARCHIVE_AFTER_SECONDS
     archive_retention_seconds: int | None = None

@@ -201,6 +201,31 @@ def test_all_configs_are_replaced_at_once(site: Site, client: RawClient) -> None
     assert altered(client, "no-topic", retention_ms="1000") == UNKNOWN_TOPIC
 
 
+def test_consumers_see_the_brokers_time_if_the_topic_says_so(site: Site, client: RawClient) -> None:
+    site.broker.create_topic("timed")
+    assert altered(client, "timed", message_timestamp_type="LogAppendTime") == NONE
+    assert altered(client, "timed", message_timestamp_type="Sundial") == 40
+    assert site.broker.describe_topic("timed").settings.timestamp_type == "broker"
+    producer = confluent.Producer({"bootstrap.servers": site.bootstrap})
+    for number in range(3):
+        producer.produce("timed", b"%d" % number, timestamp=1000 + number)
+        assert producer.flush(PATIENCE_SECONDS) == 0
+    stored = site.broker.fetch("timed", 0, 0)
+    written = [time // 1000 for time in stored.column("timestamp").cast("int64").to_pylist()]
+
+    def read() -> list[tuple[int, int]]:
+        consumer = confluent.Consumer({"bootstrap.servers": site.bootstrap, "group.id": "timed"})
+        consumer.assign([confluent.TopicPartition("timed", 0, 0)])
+        found = [consumer.poll(PATIENCE_SECONDS).timestamp() for _ in range(3)]
+        consumer.close()
+        return found
+
+    assert read() == [(confluent.TIMESTAMP_LOG_APPEND_TIME, time) for time in written]
+    # What producers said is kept.
+    assert altered(client, "timed", message_timestamp_type="CreateTime") == NONE
+    assert read() == [(confluent.TIMESTAMP_CREATE_TIME, 1000 + number) for number in range(3)]
+
+
 def test_transactions_are_refused(site: Site, client: RawClient) -> None:
     assert client.call(INIT_PRODUCER_ID, 5, transactional_id="tx", transaction_timeout=1000).error_code == 53
     refused = client.call(FIND_COORDINATOR, 5, key_type=1, coordinator_keys=["tx"]).coordinators[0]

@@ -240,6 +240,30 @@ def test_static_members_come_back_under_their_name() -> None:
     assert room.group.is_unused
 
 
+def test_a_static_member_that_is_restarted_gets_its_assignment_back_without_a_rebalance() -> None:
+    room = Room(delay=1.0)
+    ids = [room.join(instance=name) for name in ("one", "two")]
+    room.tick(1.0)
+    for member_id in reversed(ids):
+        room.sync(member_id, given={each: each.encode() for each in ids})
+    room.effects = []
+    former_leader = room.group.leader
+    for name, before in zip(("one", "two"), ids, strict=True):
+        again = room.join(instance=name)
+        # The leader is not told that it is the leader: it would assign again.
+        expected = JoinAnswer(
+            again, "none", 1, "consumer", "range", room.group.leader if name == "two" else former_leader
+        )
+        assert room.answers() == {again: expected}
+        assert again != expected.leader
+        room.sync(again)
+        assert room.answers()[again] == SyncAnswer(again, "none", "consumer", "range", before.encode())
+    assert (room.state(), room.group.generation) == (State.STABLE, 1)
+    # One that has changed what it supports makes everybody join again.
+    room.join(instance="two", protocols={"range": b"other"})
+    assert room.state() == State.PREPARING
+
+
 def test_a_waiting_static_member_is_told_of_its_successor() -> None:
     room = Room(delay=5.0)
     first = room.join(instance="one")

@@ -19,7 +19,7 @@ from headrace.core.limits import (
     WINDOW_MESSAGES_MAX,
     WINDOW_SECONDS_MAX,
 )
-from headrace.core.topics.settings import CODECS, Deduplication, KeyHash, Scope, Switch, TopicSettings
+from headrace.core.topics.settings import CODECS, Deduplication, KeyHash, Scope, Switch, TimestampType, TopicSettings
 from headrace.edge.bridge import Bridge
 from headrace.protocols.http.answers import answer
 from headrace.protocols.http.middleware.access import principal_of
@@ -46,6 +46,7 @@ class SettingsIn(msgspec.Struct, forbid_unknown_fields=True):
     codecs: Annotated[list[Codec], Meta(min_length=1, max_length=len(CODECS))] | UnsetType = UNSET
     message_bytes_max: Annotated[int, Meta(ge=1, le=MESSAGE_BYTES_MAX)] | UnsetType = UNSET
     key_hash: KeyHash | UnsetType = UNSET
+    timestamp_type: TimestampType | UnsetType = UNSET
     archive: Switch | UnsetType = UNSET
     archive_after_seconds: Annotated[int, Meta(ge=0, le=RETENTION_SECONDS_MAX)] | UnsetType = UNSET
     archive_retention_seconds: Annotated[int, Meta(ge=1, le=RETENTION_SECONDS_MAX)] | UnsetType | None = UNSET

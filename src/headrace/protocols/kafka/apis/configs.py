@@ -12,7 +12,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from headrace.core.errors import HeadraceError, InvalidInput
-from headrace.core.topics.settings import TopicSettings
+from headrace.core.topics.settings import TimestampType, TopicSettings
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.errors import code_of, message_of
 
@@ -51,19 +51,32 @@ def _seconds(text: str) -> int | None:
     return None if milliseconds is None else -(-milliseconds // 1000)
 
 
+_TIMESTAMP_TYPES: Final[dict[str, TimestampType]] = {"CreateTime": "created", "LogAppendTime": "broker"}
+
+
+def _timestamp_type(text: str) -> TimestampType:
+    if text not in _TIMESTAMP_TYPES:
+        raise ValueError(f"it must be {' or '.join(_TIMESTAMP_TYPES)}")
+    return _TIMESTAMP_TYPES[text]
+
+
+def _shown_timestamp_type(value: TimestampType) -> str:
+    return next(text for text, ours in _TIMESTAMP_TYPES.items() if ours == value)
+
+
 CONFIGS: Final = {
     "retention.ms": _Config(
         "retention_seconds", _LONG, _seconds, lambda value: _shown(None if value is None else value * 1000)
     ),
     "retention.bytes": _Config("retention_bytes", _LONG, _whole, _shown),
     "max.message.bytes": _Config("message_bytes_max", _INT, int, str),
+    "message.timestamp.type": _Config("timestamp_type", _STRING, _timestamp_type, _shown_timestamp_type),
 }
 # What can only have these values here, the first of which is shown.
 _FIXED: Final = {
     "cleanup.policy": ("delete",),
     "compression.type": ("producer", "uncompressed"),
     "min.insync.replicas": ("1",),
-    "message.timestamp.type": ("CreateTime",),
     "unclean.leader.election.enable": ("false",),
 }
 
@@ -82,8 +95,9 @@ def settings_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
         if value is not None:
             try:
                 settings[CONFIGS[name].setting] = CONFIGS[name].parse(value)
-            except ValueError:
-                raise InvalidInput(name, repr(value)[:100], "it must be a whole number") from None
+            except ValueError as error:
+                rule = str(error) if CONFIGS[name].kind == _STRING else "it must be a whole number"
+                raise InvalidInput(name, repr(value)[:100], rule) from None
     return settings
 
 

@@ -137,7 +137,7 @@ class ClassicGroup:
         self._check_join(request)
         member_id = request.member_id
         effects: list[Effect] = []
-        static = self._static(request.instance_id)
+        static, leader = self._static(request.instance_id), self.leader
         if not member_id:
             if static is not None:
                 effects += self._replace(static, new_id)
@@ -150,16 +150,23 @@ class ClassicGroup:
         elif member_id not in self.members and self.pending.pop(member_id, None) is None:
             raise GroupError("unknown_member_id", member_id)
         known = self.members.get(member_id)
+        is_new_life = False
         if known is None:
             if len(self.members) >= self.members_max:
                 raise GroupError("group_max_size_reached", member_id)
             self.members[member_id] = known = KafkaMember(member_id, request, now + request.session_seconds)
             is_changed = True
         else:
-            is_changed = known.joined.protocols != request.protocols or member_id == self.leader or static is not None
+            is_new_life = static is not None and not request.member_id
+            is_changed = known.joined.protocols != request.protocols or (member_id == self.leader and not is_new_life)
         known.joined = replace(request, member_id=member_id)
         known.deadline = now + request.session_seconds
-        if not is_changed and self.state in (State.STABLE, State.COMPLETING):
+        if not is_changed and self.state == State.STABLE and is_new_life:
+            # A static member that was restarted takes its assignment back, and nobody else is bothered. It is told the
+            # former leader's id, so that it does not assign again.
+            answer = JoinAnswer(member_id, "none", self.generation, self.protocol_type, self.protocol, leader)
+            return member_id, [*effects, answer]
+        if not is_changed and not is_new_life and self.state in (State.STABLE, State.COMPLETING):
             return member_id, [*effects, self._joined(known)]
         known.is_joining = True
         if self.state != State.PREPARING:

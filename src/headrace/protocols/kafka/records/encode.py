@@ -2,12 +2,14 @@
 
 The numbers before a key, before a value and behind it are written as three binary columns; Arrow then joins them with
 keys, values and headers row by row, and the bytes of the joined column are the records. Without a codec: the reader
-is near, or compresses the connection. The time of a record is `created_at`, or the broker's where a message has none.
+is near, or compresses the connection. The time of a record is `created_at`, or the broker's where a message has none. A
+topic may ask for the broker's time of all: then a record batch says so, and has one time for all of its records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice, pairwise
 from typing import Final
 
 import numpy as np
@@ -16,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.hashes.columns import byte_rows
-from headrace.protocols.kafka.records.header import NO_PRODUCER, BatchHeader, write_header
+from headrace.protocols.kafka.records.header import LOG_APPEND_TIME, NO_PRODUCER, BatchHeader, write_header
 from headrace.protocols.kafka.records.varints import Bytes, Int64s, lengths_of, write_varints, zigzag_of
 
 _MILLISECOND_US: Final = 1000
@@ -30,13 +32,26 @@ def encode(batch: pa.RecordBatch) -> bytes:
     return encode_many([batch])[0]
 
 
-def encode_many(batches: Sequence[pa.RecordBatch]) -> list[bytes]:
+def encode_by_broker_time(batches: Sequence[pa.RecordBatch]) -> list[bytes]:
+    """Record batches of each, one after another, in each of which the broker's time is the same."""
+    runs: list[pa.RecordBatch] = []
+    counts: list[int] = []
+    for batch in batches:
+        times_ms = np.asarray(batch.column("timestamp").cast(pa.int64())) // _MILLISECOND_US
+        cuts = [0, *(np.flatnonzero(np.diff(times_ms)) + 1).tolist(), batch.num_rows]
+        runs += [batch.slice(start, end - start) for start, end in pairwise(cuts)]
+        counts.append(len(cuts) - 1)
+    encoded = iter(encode_many(runs, LOG_APPEND_TIME))
+    return [b"".join(islice(encoded, count)) for count in counts]
+
+
+def encode_many(batches: Sequence[pa.RecordBatch], attributes: int = 0) -> list[bytes]:
     """A record batch of each, all encoded at once: one pass over the columns costs much less than one for each."""
     whole = batches[0] if len(batches) == 1 else pa.concat_batches([batch.select(_COLUMNS) for batch in batches])
     counts = np.array([batch.num_rows for batch in batches], np.int64)
     bounds = np.concatenate([[0], np.cumsum(counts)])
     first = bounds[:-1]
-    offsets, times_ms = np.asarray(whole.column("offset")), _times_ms(whole)
+    offsets, times_ms = np.asarray(whole.column("offset")), _times_ms(whole, bool(attributes & LOG_APPEND_TIME))
     offset_delta = offsets - np.repeat(offsets[first], counts)
     data, record_ends = _records(whole, times_ms - np.repeat(times_ms[first], counts), offset_delta)
     view = data.data
@@ -50,13 +65,15 @@ def encode_many(batches: Sequence[pa.RecordBatch]) -> list[bytes]:
         strict=True,
     )
     return [
-        write_header(_header(*numbers), view[start:end])
+        write_header(_header(attributes, *numbers), view[start:end])
         for numbers, start, end in zip(described, ends, ends[1:], strict=False)
     ]
 
 
-def _header(base_offset: int, last_delta: int, first_time_ms: int, max_time_ms: int, count: int) -> BatchHeader:
-    return BatchHeader(base_offset, 0, last_delta, first_time_ms, max_time_ms, NO_PRODUCER, -1, -1, count)
+def _header(
+    attributes: int, base_offset: int, last_delta: int, first_time_ms: int, max_time_ms: int, count: int
+) -> BatchHeader:
+    return BatchHeader(base_offset, attributes, last_delta, first_time_ms, max_time_ms, NO_PRODUCER, -1, -1, count)
 
 
 def _records(batch: pa.RecordBatch, time_delta: Int64s, offset_delta: Int64s) -> tuple[Bytes, Int64s]:
@@ -79,10 +96,10 @@ def _records(batch: pa.RecordBatch, time_delta: Int64s, offset_delta: Int64s) ->
     return data, np.append(starts, starts[-1] + row_lengths[-1])
 
 
-def _times_ms(batch: pa.RecordBatch) -> Int64s:
+def _times_ms(batch: pa.RecordBatch, is_broker_time: bool) -> Int64s:
     created = batch.column("created_at")
     times = batch.column("timestamp")
-    if created.null_count < len(created):
+    if not is_broker_time and created.null_count < len(created):
         times = created if not created.null_count else pc.coalesce(created, times)
     times_ms: Int64s = np.asarray(times.cast(pa.int64())) // _MILLISECOND_US
     return times_ms

@@ -23,7 +23,7 @@ _LENGTH_FROM: Final = 12
 _FORMAT: Final = 2
 
 _CODEC_BITS: Final = 0x07
-_LOG_APPEND_TIME: Final = 0x08
+LOG_APPEND_TIME: Final = 0x08
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 
@@ -80,7 +80,7 @@ class BatchHeader:
     @property
     def is_log_append_time(self) -> bool:
         """Whether the largest timestamp counts for all records."""
-        return bool(self.attributes & _LOG_APPEND_TIME)
+        return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def is_transactional(self) -> bool:

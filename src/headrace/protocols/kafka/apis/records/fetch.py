@@ -35,7 +35,7 @@ from headrace.protocols.kafka.apis.records.fetch_sessions import (
 )
 from headrace.protocols.kafka.apis.topic_ids import known_name, topic_name
 from headrace.protocols.kafka.errors import code_of
-from headrace.protocols.kafka.records.encode import encode_many
+from headrace.protocols.kafka.records.encode import encode_by_broker_time, encode_many
 
 _MILLISECONDS: Final = 1000
 _NO_TOPIC: Final = UUID(int=0)
@@ -287,7 +287,9 @@ def _fill(broker: Broker, topic: _Topic, answers: list[dict[str, Any]], bytes_ma
     if not batches:
         batches = _read_each(broker, topic, behind, answers, bytes_max - found.bytes)
     if batches:
-        for partition, records in zip(batches, encode_many(list(map(_plain, batches.values()))), strict=True):
+        is_created = topic.reader is None or topic.reader.timestamp_type == "created"
+        encode = encode_many if is_created else encode_by_broker_time
+        for partition, records in zip(batches, encode(list(map(_plain, batches.values()))), strict=True):
             answers[behind[partition]]["records"] = records
             found.bytes += len(records)
 
