@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import headrace.spark
 from headrace.spark.session import session
 from tests.spark.scenarios import FaultySource
 from tests.spark.sessions import QUICK_JAVA
@@ -57,15 +58,13 @@ def shuffled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def begin(spark: SparkSession, query: dict[str, Any]) -> StreamingQuery:
-    """Begin to copy a topic to another, up to its end."""
-    source = (
-        spark.readStream.format("headrace")
-        .options(url=query["url"], topic=query["source"], startingOffsets="earliest")
-        .options(maxMessagesPerTrigger="100", minPartitions="2")
-        .load()
-        .select("key", "value")
-        .mapInArrow(shuffled, "key binary, value binary")
-    )
+    """Begin to copy a topic to another, up to its end or, if the query says so, for ever."""
+    options = {"url": query["url"], "startingOffsets": "earliest", "maxMessagesPerTrigger": "100", "minPartitions": "2"}
+    if query.get("reading") == "read_stream":
+        messages = headrace.spark.read_stream(spark, query["source"], **options)
+    else:
+        messages = spark.readStream.format("headrace").options(topic=query["source"], **options).load()
+    source = messages.select("key", "value").mapInArrow(shuffled, "key binary, value binary")
     writing = source.writeStream.format("headrace_faulty").options(
         url=query["url"],
         topic=query["sink"],
@@ -73,7 +72,7 @@ def begin(spark: SparkSession, query: dict[str, Any]) -> StreamingQuery:
         directory=query["directory"],
         checkpointLocation=query["checkpoint"],
     )
-    return writing.trigger(availableNow=True).start()
+    return writing.start() if query.get("forever") else writing.trigger(availableNow=True).start()
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,13 @@ class FaultyWriter(StreamWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         if self._fault == "pause-before-commit":
             pass_gate(self._directory, "commit")
+        if self._fault == f"staged-{batchId}":
+            pass_gate(self._directory, self._fault)
         super().commit(messages, batchId)
         if self._fault == "pause-after-commit":
             pass_gate(self._directory, "committed")
+        if self._fault == f"published-{batchId}":
+            pass_gate(self._directory, self._fault)
 
 
 def pass_gate(directory: Path, name: str) -> None:

@@ -11,6 +11,8 @@ from typing import Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.spark import messages_read
+
 _SLOW_START: Final = "Python worker failed to connect back"
 STARTS_MAX: Final = 10
 
@@ -58,4 +60,4 @@ class PatientQuery:
         self._query = self._start()
 
     def _count(self) -> None:
-        self.rows |= {one.batchId: one.numInputRows for one in self._query.recentProgress if one.numInputRows}
+        self.rows |= {one.batchId: messages_read(one) for one in self._query.recentProgress if one.numInputRows}

@@ -2,78 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headrace.client import Client, connect
 from tests.server_process import ServerProcess
-from tests.spark.driver import CLUSTER, ROOT
+from tests.spark.driver_process import Driver
 from tests.spark.topics import contents_of, numbers, publish, values_of, wait_until
 
 MESSAGES = 200
 # A cluster is started, and patience is had with it several times in a test.
 pytestmark = pytest.mark.timeout(1_800.0)
-
-
-class Driver:
-    """A driver and its executors; they live and die together."""
-
-    def __init__(self, master: str = CLUSTER) -> None:
-        self._directory = tempfile.mkdtemp(prefix="headrace-driver-")
-        self._ended: dict[str, str | None] = {}
-        path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-        self._errors = open(Path(self._directory) / "errors", "w+b")  # noqa: SIM115
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.driver", master, self._directory],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": path},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            start_new_session=True,
-        )
-        assert self._answer() == {"ready": True}
-
-    def begin(self, **query: str) -> None:
-        """Start a query."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(query) + "\n")
-        self._process.stdin.flush()
-
-    def finish(self, site: Site) -> None:
-        """Wait for the end of a site's query, which must be a good one."""
-        while site.sink not in self._ended:
-            answer = self._answer()
-            self._ended[answer["sink"]] = answer["error"]
-        assert self._ended.pop(site.sink) is None
-
-    def kill(self) -> None:
-        """Kill the driver with its Java and all executors, as a power cut does."""
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(60)
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
-            assert stream is not None
-            stream.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
-
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            self._errors.seek(0)
-            raise AssertionError(self._errors.read().decode()[-4000:])
-        return json.loads(line)
 
 
 class Site:
@@ -152,7 +93,7 @@ def cluster() -> Iterator[Cluster]:
 
 def test_a_task_fails_after_staging(cluster: Cluster, site: Site) -> None:
     cluster.driver.begin(**site.query("task-fails-after-staging"))
-    cluster.driver.finish(site)
+    cluster.driver.finish(site.sink)
     assert (site.directory / "first-failed").exists()
     site.check()
 
@@ -160,13 +101,13 @@ def test_a_task_fails_after_staging(cluster: Cluster, site: Site) -> None:
 def test_a_speculative_twin_stages_the_same_rows(cluster: Cluster, site: Site) -> None:
     """Spark starts no real twin on one machine, so each task stages twice."""
     cluster.driver.begin(**site.query("stage-twice"))
-    cluster.driver.finish(site)
+    cluster.driver.finish(site.sink)
     site.check()
 
 
 def test_an_executor_is_killed_after_staging(cluster: Cluster, site: Site) -> None:
     cluster.driver.begin(**site.query("executor-killed"))
-    cluster.driver.finish(site)
+    cluster.driver.finish(site.sink)
     assert (site.directory / "first-killed").exists()
     site.check()
 
@@ -178,7 +119,7 @@ def test_the_broker_is_killed_and_started_again(cluster: Cluster, site: Site, fa
     site.server.kill()
     site.open(moment)
     site.server.start()
-    cluster.driver.finish(site)
+    cluster.driver.finish(site.sink)
     site.check()
 
 
@@ -202,7 +143,7 @@ def outlived(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
         sites[fault].open(moment)
         second.begin(**sites[fault].query(fault))
     for site in sites.values():
-        second.finish(site)
+        second.finish(site.sink)
     second.kill()
     yield sites
     for site in sites.values():

@@ -161,7 +161,12 @@ def test_a_checkpoint_of_version_1_is_read() -> None:
     assert found == {PartitionKey(stream_offsets.UNKNOWN_ID, "orders", 0): 3}
 
 
-@pytest.mark.parametrize("checkpoint", [{"version": 3, "topics": {}}, {}])
+def test_a_checkpoint_of_version_2_is_read() -> None:
+    found = stream_offsets.decode({"version": 2, "topics": {"7": {"name": "orders", "offsets": {"0": 3, "2": 5}}}})
+    assert found == {PLACES[0]: 3, PLACES[2]: 5}
+
+
+@pytest.mark.parametrize("checkpoint", [{"version": 4, "topics": {}}, {}])
 def test_a_checkpoint_of_another_version_is_refused(checkpoint: dict[str, object]) -> None:
     with pytest.raises(InvalidInput, match="checkpoint"):
         stream_offsets.decode(checkpoint)

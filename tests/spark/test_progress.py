@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
-from headrace.spark import MessagesBehind, messages_behind
+from headrace.spark import MessagesBehind, messages_behind, messages_read
 from headrace.spark.reader.splits import Offsets, PartitionKey
 from headrace.spark.reader.stream_offsets import encode
 
@@ -26,3 +26,9 @@ def test_over_partitions_and_topics() -> None:
 def test_a_query_without_topics_is_not_behind() -> None:
     other = SimpleNamespace(endOffset='{"logOffset": 0}', latestOffset=None)
     assert messages_behind(SimpleNamespace(sources=[other])) is None
+
+
+def test_messages_are_input_rows_unless_these_are_splits() -> None:
+    assert messages_read(SimpleNamespace(observedMetrics={}, numInputRows=7)) == 7
+    observed = {"headrace-read-1": {"messages": 40}, "headrace-read-2": {"messages": 2}, "mine": {"messages": 5}}
+    assert messages_read(SimpleNamespace(observedMetrics=observed, numInputRows=3)) == 42

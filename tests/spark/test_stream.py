@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.client import Client
 from tests.spark.starting import PatientQuery
-from tests.spark.topics import PATIENCE_SECONDS, numbers, publish, read_stream, values_of, wait_until
+from tests.spark.topics import PATIENCE_SECONDS, numbers, publish, read_fast, read_stream, values_of, wait_until
 
 # A test waits several times, each time with patience.
 pytestmark = pytest.mark.timeout(900.0)
@@ -87,6 +87,21 @@ def test_available_now_honours_the_limits_and_ends(
     query.finish(PATIENCE_SECONDS)
     assert [query.rows[number] for number in sorted(query.rows)] == [40, 40, 20]
     assert sorted(values_of(client, copied), key=int) == numbers(0, 100)
+
+
+def test_a_query_may_change_to_the_faster_way_and_back(
+    spark: SparkSession, client: Client, url: str, topic: str, tmp_path: Path
+) -> None:
+    copied = f"{topic}-copied"
+    client.create_topic(topic, partitions=20)
+    client.create_topic(copied)
+    for place, way in enumerate([read_stream, read_fast, read_stream]):
+        publish(client, topic, numbers(place * 100, place * 100 + 100))
+        frame = way(spark, url, topic, startingOffsets="earliest", maxMessagesPerTrigger="60", group="copying")
+        query = start(frame, url, copied, tmp_path / "checkpoint", now=True)
+        query.finish(PATIENCE_SECONDS)
+        assert [query.rows[number] for number in sorted(query.rows)] == [60, 40]
+        assert sorted(values_of(client, copied), key=int) == numbers(0, place * 100 + 100)
 
 
 def test_a_failing_query_tells_what_is_wrong(

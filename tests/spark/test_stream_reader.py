@@ -18,6 +18,7 @@ from headrace.client import Client
 from headrace.core.errors import InvalidInput, MessagesLost
 from headrace.spark.options import read_options
 from headrace.spark.reader import split_reader as split_reading
+from headrace.spark.reader import stream_offsets
 from headrace.spark.reader.splits import PartitionKey, Range, Split
 from headrace.spark.reader.stream_reader import StreamReader
 from headrace.spark.schema import read_schema
@@ -45,14 +46,16 @@ def latest(reader: StreamReader, start: dict[str, Any], limit: ReadLimit | None 
 
 def offsets(given: dict[str, Any]) -> dict[str, int]:
     """The offsets of the only topic."""
-    (topic,) = given["topics"].values()
-    found: dict[str, int] = topic["offsets"]
+    (found,) = by_name(given).values()
     return found
 
 
 def by_name(given: dict[str, Any]) -> dict[str, dict[str, int]]:
     """Offsets by topic."""
-    return {topic["name"]: topic["offsets"] for topic in given["topics"].values()}
+    found: dict[str, dict[str, int]] = {}
+    for place, offset in stream_offsets.decode(given).items():
+        found.setdefault(place.topic, {})[str(place.partition)] = offset
+    return found
 
 
 def planned(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int, int]]:
@@ -374,6 +377,19 @@ def test_a_checkpoint_of_version_1_goes_on(client: Client, url: str, topic: str)
         reader.latestOffset(shorter, ALL)
 
 
+def test_a_checkpoint_of_an_earlier_version_stays_as_it_is_until_there_is_something_new(
+    client: Client, url: str, topic: str
+) -> None:
+    client.create_topic(topic)
+    publish(client, topic, numbers(0, 10))
+    reader = reader_of(url, topic)
+    topic_id = str(client.describe_topic(topic).id)
+    old = {"version": 2, "topics": {topic_id: {"name": topic, "offsets": {"0": 10}}}}
+    assert latest(reader, old) == old
+    publish(client, topic, numbers(0, 1))
+    assert latest(reader, old) == {"version": 3, "topics": {topic_id: {"name": topic, "next": [11]}}}
+
+
 def test_topics_by_name_and_one_that_is_added_to_the_checkpoint(client: Client, url: str, topic: str) -> None:
     other = f"{topic}-other"
     for name in (topic, other):
@@ -455,6 +471,32 @@ def test_partitions_start_at_their_own_times(client: Client, url: str, topic: st
         (0, 0, 2),
         (1, 1, 2),
     ]
+
+
+def test_topics_start_at_their_own_places(client: Client, url: str, topic: str) -> None:
+    names = [f"{topic}-{letter}" for letter in "abcd"]
+    for name in names:
+        client.create_topic(name, partitions=2)
+        publish(client, name, numbers(0, 4))
+        publish(client, name, numbers(4, 8))
+    later = [client.read(name, 1).column("timestamp")[2].as_py().isoformat() for name in names]
+    starts = {names[0].upper(): {"1": later[0]}, names[1]: later[1], names[2]: {"0": "latest"}}
+    wanted = {
+        names[0]: {"0": 0, "1": 2},
+        names[1]: {"0": 2, "1": 2},
+        names[2]: {"0": 4, "1": 0},
+        names[3]: {"0": 0, "1": 0},
+    }
+    given = {"topic": ",".join(names), "startingOffsets": json.dumps(starts)}
+    assert by_name(reader_of(url, **given).initialOffset()) == wanted
+    times = {name: place for name, place in starts.items() if name != names[2]}
+    parsed = read_options({"url": url, "topicPattern": f"{topic}-[ab]", "startingTimestamp": json.dumps(times)})
+    found = by_name(StreamReader(parsed, read_schema(parsed.columns)).initialOffset())
+    assert found == {name: wanted[name] for name in names[:2]}
+    with pytest.raises(InvalidInput, match="not one of the topics"):
+        read_options({"url": url, "topic": names[0], "startingOffsets": json.dumps({names[1]: "latest"})})
+    with pytest.raises(InvalidInput, match="ISO 8601"):
+        read_options({"url": url, "topic": names[0], "startingTimestamp": json.dumps({names[0]: "latest"})})
 
 
 def test_rows_are_read_as_spark_wants_them(client: Client, url: str, topic: str) -> None:

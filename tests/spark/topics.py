@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+import headrace.spark
 from headrace.client import Client
 
 PATIENCE_SECONDS = 240.0
@@ -54,6 +55,10 @@ def read(spark: SparkSession, url: str, topic: str, **options: str) -> DataFrame
 
 def read_stream(spark: SparkSession, url: str, topic: str, **options: str) -> DataFrame:
     return spark.readStream.format("headrace").options(url=url, topic=topic, **options).load()
+
+
+def read_fast(spark: SparkSession, url: str, topic: str, **options: str) -> DataFrame:
+    return headrace.spark.read_stream(spark, topic, url=url, **options)
 
 
 def wait_until(is_so: Callable[[], bool], what: str) -> None:

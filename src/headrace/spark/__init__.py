@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from headrace.spark.pipeline import Pipeline
-    from headrace.spark.progress import MessagesBehind, messages_behind
-    from headrace.spark.reader.frame import read
+    from headrace.spark.progress import MessagesBehind, messages_behind, messages_read
+    from headrace.spark.reader.frame import read, read_stream
 
-__all__ = ["MessagesBehind", "Pipeline", "messages_behind", "read"]
+__all__ = ["MessagesBehind", "Pipeline", "messages_behind", "messages_read", "read", "read_stream"]
 
 _MODULES: Final = {
     "MessagesBehind": "headrace.spark.progress",
     "Pipeline": "headrace.spark.pipeline",
     "messages_behind": "headrace.spark.progress",
+    "messages_read": "headrace.spark.progress",
     "read": "headrace.spark.reader.frame",
+    "read_stream": "headrace.spark.reader.frame",
 }
 
 

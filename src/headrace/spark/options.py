@@ -20,10 +20,11 @@ from headrace.core.checks import check_whole
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_MAX, PARTITIONS_MAX, SEQNO_MAX
 from headrace.core.names import check_group_name, check_id, check_topic_name, topic_key
-from headrace.core.positions import EARLIEST, LATEST, PerPartition, Position, parse_position, parse_time
+from headrace.core.positions import EARLIEST, LATEST, Position
 from headrace.core.topics.settings import TopicSettings
 from headrace.spark.connection import Connection, default_url
-from headrace.spark.reader.topic_selection import TopicSelection, check_pattern
+from headrace.spark.positions import place_of
+from headrace.spark.reader.topic_selection import PerTopic, TopicSelection, check_pattern
 from headrace.spark.schema import METADATA, READ_COLUMNS, Metadata
 
 Delivery = Literal["exactly-once", "at-least-once"]
@@ -52,6 +53,7 @@ _READ: Final = (
     "minMessagesPerTrigger",
     "minPartitions",
     "onUndecodable",
+    "rowsAreSplits",
     "startingOffsets",
     "startingTimestamp",
 )
@@ -86,14 +88,15 @@ class ReadOptions:
     split_messages_max: the maximum number of messages that one task reads.
     on_undecodable: what to do with a value that cannot be decoded by its codec.
     trigger_messages_min, trigger_delay_seconds: a micro-batch waits for so many messages, but no longer than that.
+    rows_are_splits: the rows of a stream say what to fetch; `headrace.spark.read_stream` sets it.
     """
 
     connection: Connection
     subscription: TopicSelection
     columns: tuple[str, ...]
     decode: bool
-    start: Position | None
-    end: Position
+    start: Position | PerTopic | None
+    end: Position | PerTopic
     partitions_min: int
     split_messages_max: int
     trigger_messages_max: int | None
@@ -105,6 +108,7 @@ class ReadOptions:
     fail_on_data_loss: bool
     on_undecodable: OnUndecodable
     metadata: Metadata | None
+    rows_are_splits: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +145,15 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     options.refuse_both("startingOffsets", "startingTimestamp")
     options.refuse_both("endingOffsets", "endingTimestamp")
     group, connection = options.text("group"), options.connection()
+    checked = None if pattern is None else check_pattern("topicPattern", pattern)
+    topics = TopicSelection(connection, _topics(topic), checked)
     return ReadOptions(
         connection=connection,
-        subscription=TopicSelection(
-            connection, _topics(topic), None if pattern is None else check_pattern("topicPattern", pattern)
-        ),
+        subscription=topics,
         columns=_columns(options.text("columns")),
         decode=options.boolean("decode", True),
-        start=_place("startingOffsets", start, "startingTimestamp", start_time),
-        end=_place("endingOffsets", end, "endingTimestamp", end_time) or LATEST,
+        start=place_of("startingOffsets", start, "startingTimestamp", start_time, topics),
+        end=place_of("endingOffsets", end, "endingTimestamp", end_time, topics) or LATEST,
         partitions_min=options.whole("minPartitions", 1, 100_000) or 1,
         split_messages_max=options.whole("maxMessagesPerSplit", 1, SEQNO_MAX) or SPLIT_MESSAGES_DEFAULT,
         trigger_messages_max=options.whole("maxMessagesPerTrigger", 1, SEQNO_MAX),
@@ -161,6 +165,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         fail_on_data_loss=options.boolean("failOnDataLoss", True),
         on_undecodable=options.choice("onUndecodable", get_args(OnUndecodable)) or "raise",  # type: ignore[arg-type]
         metadata=metadata,  # type: ignore[arg-type]
+        rows_are_splits=options.boolean("rowsAreSplits", False),
     )
 
 
@@ -234,22 +239,6 @@ def _topics(text: str | None) -> tuple[str, ...]:
     return tuple(check_topic_name(name) for name in named.values())
 
 
-def _place(offsets_name: str, offsets: str | None, time_name: str, time: str | None) -> Position | None:
-    if time is not None:
-        return _times(time_name, time) if time.strip().startswith("{") else parse_time(time_name, time)
-    return None if offsets is None else parse_position(offsets_name, offsets)
-
-
-def _times(field: str, text: str) -> PerPartition:
-    """A time for each partition named."""
-    try:
-        given = msgspec.json.decode(text, type=dict[int, str | int])
-    except msgspec.DecodeError:
-        rule = 'it must be a time, or a time by partition such as {"0": "2026-07-01T12:00:00Z"}'
-        raise InvalidInput(field, repr(text)[:100], rule) from None
-    return PerPartition(tuple(sorted((partition, parse_time(field, str(time))) for partition, time in given.items())))
-
-
 def check_batch(options: ReadOptions) -> None:
     """Reject options that only a stream has."""
     for name, value in {
@@ -258,6 +247,7 @@ def check_batch(options: ReadOptions) -> None:
         "maxMessagesPerTrigger": options.trigger_messages_max,
         "maxBytesPerTrigger": options.trigger_bytes_max,
         "minMessagesPerTrigger": options.trigger_messages_min,
+        "rowsAreSplits": options.rows_are_splits or None,
     }.items():
         if value is not None:
             raise InvalidInput(name, repr(value), "it applies to streams only: omit it in a batch read")
@@ -275,7 +265,7 @@ def check_stream(options: ReadOptions) -> None:
         raise InvalidInput("important", "given without a group", "set the option group too")
 
 
-def default_start(options: ReadOptions, is_stream: bool) -> Position:
+def default_start(options: ReadOptions, is_stream: bool) -> Position | PerTopic:
     """The default start: as in Spark's Kafka source, a stream starts at the end, a batch at the oldest message."""
     return options.start or (LATEST if is_stream else EARLIEST)
 

@@ -1,4 +1,4 @@
-"""How far a query is behind its topics, from Spark's progress reports.
+"""How much a query read, and how far it is behind its topics, from Spark's progress reports.
 
 Spark lets no source in Python add metrics to its reports, but they have the offsets where a batch ended and where the
 topics ended then.
@@ -9,11 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.reader import stream_offsets
 from headrace.spark.reader.splits import PartitionKey
+
+# What `read_stream` lets Spark observe: names that begin like this, with this column.
+OBSERVED: Final = "headrace-read-"
+MESSAGES: Final = "messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,16 @@ def messages_behind(progress: Any) -> MessagesBehind | None:
     for place, count in behind:
         by_topic[place.topic] = by_topic.get(place.topic, 0) + count
     return MessagesBehind(sum(counts), min(counts), max(counts), sum(counts) / len(counts), by_topic)
+
+
+def messages_read(progress: Any) -> int:
+    """How many messages a batch read, by `query.lastProgress` or a listener's event.
+
+    That is `numInputRows`, except with `headrace.spark.read_stream`, where Spark's input rows are the splits.
+    """
+    observed = dict(progress.observedMetrics or {})
+    counts = [row[MESSAGES] for name, row in observed.items() if name.startswith(OBSERVED)]
+    return sum(counts) if counts else int(progress.numInputRows)
 
 
 def _behind(source: Any) -> Iterable[tuple[PartitionKey, int]]:

@@ -87,6 +87,9 @@ METADATA: Final[dict[str, StructType]] = {
     ),
 }
 
+# The rows of a stream that say what to fetch.
+SPLIT_SCHEMA: Final = StructType([StructField("split", BinaryType(), False)])
+
 _TABLE_OPTIONS: Final = "headrace.options"
 
 _TEXT: Final = (StringType, CharType, VarcharType, NullType)

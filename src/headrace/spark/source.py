@@ -19,11 +19,12 @@ from pyspark.sql.types import StructType
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.metadata import MetadataReader
-from headrace.spark.options import check_batch, check_stream, read_options, table_options, write_options
+from headrace.spark.options import ReadOptions, check_batch, check_stream, read_options, table_options, write_options
 from headrace.spark.reader.batch_reader import BatchReader
-from headrace.spark.reader.stream_reader import StreamReader
+from headrace.spark.reader.stream_reader import SplitStream, StreamReader
 from headrace.spark.schema import (
     METADATA,
+    SPLIT_SCHEMA,
     check_writable,
     is_same,
     options_of_table,
@@ -47,26 +48,22 @@ class HeadraceSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns that are read."""
-        options = read_options(self._given)
-        found = METADATA[options.metadata] if options.metadata else read_schema(options.columns)
-        return with_table_options(found, table_options(self._given))
+        return with_table_options(_schema_of(read_options(self._given)), table_options(self._given))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batch reader."""
         # Spark reads a table of its catalog without the options it was created with.
         options = read_options({**options_of_table(schema), **self._given})
         check_batch(options)
-        if not is_same(schema, METADATA[options.metadata] if options.metadata else read_schema(options.columns)):
-            raise InvalidInput("schema", schema.simpleString()[:100], "it is fixed: omit it, or choose `columns`")
+        _check_schema(schema, options)
         return MetadataReader(options, schema) if options.metadata else BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The stream reader."""
         options = read_options({**options_of_table(schema), **self._given})
         check_stream(options)
-        if not is_same(schema, read_schema(options.columns)):
-            raise InvalidInput("schema", schema.simpleString()[:100], "it is fixed: omit it, or choose `columns`")
-        return StreamReader(options, schema)
+        _check_schema(schema, options)
+        return SplitStream(options, schema) if options.rows_are_splits else StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The batch writer."""
@@ -81,3 +78,14 @@ class HeadraceSource(DataSource):
         options = write_options(self._given, is_stream=True)
         check_writable(schema, options.topic is not None)
         return StreamWriter(options)
+
+
+def _schema_of(options: ReadOptions) -> StructType:
+    if options.rows_are_splits:
+        return SPLIT_SCHEMA
+    return METADATA[options.metadata] if options.metadata else read_schema(options.columns)
+
+
+def _check_schema(schema: StructType, options: ReadOptions) -> None:
+    if not is_same(schema, _schema_of(options)):
+        raise InvalidInput("schema", schema.simpleString()[:100], "it is fixed: omit it, or choose `columns`")

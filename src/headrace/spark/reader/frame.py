@@ -1,28 +1,34 @@
-"""A batch DataFrame of topics that is faster than the data source: `headrace.spark.read(spark, "orders")`.
+"""DataFrames of topics that are faster than the data source: `headrace.spark.read` and `headrace.spark.read_stream`.
 
-    driver  plan the splits ─► one number per split, each in a Spark partition of its own
-    task    number ─► mapInArrow ─► fetch the split ─► Arrow batches
+    driver  plan the splits ─► one row per split, each in a Spark partition of its own
+    task    row ─► mapInArrow ─► fetch the split ─► Arrow batches
 
 Splits, options and rows are those of the data source. The difference is in Spark's Java: it copies rows of a Python
 source once more than rows that come out of `mapInArrow`.
 
-Streams stay with the data source. A source whose rows are splits would count splits as input rows, so that
-`numInputRows`, rates and every tool that shows them would be wrong, and Spark offers no way to correct them.
+The rows of a batch are the numbers of splits that are planned when `read` is called. The rows of a stream come from the
+data source itself, which plans micro-batches as always, but gives one row per split. Offsets, limits, groups and
+checkpoints are the same: a query may change from one way to the other. Two things differ. Spark's `numInputRows` counts
+splits, so the messages are counted by `observe`, for `headrace.spark.messages_read`. And a task has two Python workers,
+one that gives the split and one that fetches it, which costs a small micro-batch some milliseconds.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql.functions import count, lit
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.options import check_batch, read_options
+from headrace.spark.options import check_batch, check_stream, read_options
+from headrace.spark.progress import MESSAGES, OBSERVED
 from headrace.spark.reader.batch_reader import plan_batch, split_reader
 from headrace.spark.reader.split_reader import SplitReader
-from headrace.spark.reader.splits import Split
+from headrace.spark.reader.splits import Split, unpacked_splits
 from headrace.spark.schema import read_schema
 
 if TYPE_CHECKING:
@@ -55,6 +61,19 @@ def read_frame(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     return numbers.mapInArrow(_fetching(split_reader(parsed, schema), splits), schema)
 
 
+def read_stream(spark: SparkSession, topics: str | Sequence[str] | None = None, **options: Any) -> DataFrame:
+    """The messages of topics as they arrive; options are those of the data source, with values of Python."""
+    named = {} if topics is None else {"topic": topics}
+    given = {name: option_text(value) for name, value in {**named, **options}.items()}
+    parsed = read_options(given)
+    check_stream(parsed)
+    schema = read_schema(parsed.columns)
+    splits = spark.readStream.format("headrace").options(**{**given, "rowsAreSplits": "true"}).load()
+    messages = splits.mapInArrow(_fetching_rows(split_reader(parsed, schema)), schema)
+    # A name of its own, so that a query may read several streams.
+    return messages.observe(f"{OBSERVED}{uuid.uuid4().hex}", count(lit(1)).alias(MESSAGES))
+
+
 def option_text(value: Any) -> str:
     """A value of Python as an option of Spark."""
     if isinstance(value, bool):
@@ -71,5 +90,16 @@ def _fetching(reader: SplitReader, splits: Sequence[Split]) -> Fetch:
         for batch in batches:
             for number in batch.column(0).to_numpy():
                 yield from reader.read(splits[number])
+
+    return fetch
+
+
+def _fetching_rows(reader: SplitReader) -> Fetch:
+    """What a task of a stream does: fetch the splits that its rows are."""
+
+    def fetch(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for split in unpacked_splits(batch):
+                yield from reader.read(split)
 
     return fetch

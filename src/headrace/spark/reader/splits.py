@@ -6,11 +6,14 @@ starting one costs more than reading them, and micro-batches are mostly small. P
 
 from __future__ import annotations
 
+import pickle
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 # A task gets more partitions as long as it has at most this number of messages.
@@ -70,6 +73,22 @@ def _restored(topics: list[_Flat]) -> Split:
         triples = zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
         ranges += [Range(PartitionKey(topic_id, topic, partition), start, end) for partition, start, end in triples]
     return Split(tuple(ranges))
+
+
+def packed_split(made: Split, schema: pa.Schema) -> pa.RecordBatch:
+    """A split as the only row of a batch with one column of bytes."""
+    content = pickle.dumps(made)
+    # Laid out here, since Arrow imports pandas to make an array of Python objects.
+    bounds = np.array([0, len(content)], np.int32)
+    column = pa.BinaryArray.from_buffers(pa.binary(), 1, [None, pa.py_buffer(bounds), pa.py_buffer(content)])
+    return pa.RecordBatch.from_arrays([column], schema=schema)
+
+
+def unpacked_splits(rows: pa.RecordBatch) -> Iterator[Split]:
+    """The splits in a batch of such rows."""
+    for content in rows.column(0):
+        made: Split = pickle.loads(content.as_buffer())
+        yield made
 
 
 def ranges_between(start: Offsets, end: Offsets) -> Ranges:

@@ -41,7 +41,7 @@ from headrace.spark.reader.batch_reader import split_reader
 from headrace.spark.reader.data_loss import DataLoss, face_deleted, kept_of
 from headrace.spark.reader.group_progress import GroupProgress
 from headrace.spark.reader.rate_limit import waiting, within_bytes, within_messages
-from headrace.spark.reader.splits import Bounds, Offsets, PartitionKey, Ranges, Split, split
+from headrace.spark.reader.splits import Bounds, Offsets, PartitionKey, Ranges, Split, packed_split, split
 from headrace.spark.reader.topic_selection import by_topic
 
 _WAIT_SECONDS: Final = 0.5
@@ -93,7 +93,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             end = {place: max(begin[place], self._target.get(place, 0)) for place in present}
         planned = self._limited(self._enough(waiting(begin, end)), limit)
-        return stream_offsets.encode({place: planned.get(place, (0, begin[place]))[1] for place in present})
+        reached = {place: planned.get(place, (0, begin[place]))[1] for place in present}
+        # As it came: Spark compares texts, and a checkpoint may be of an earlier version.
+        return start if reached == known else stream_offsets.encode(reached)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The ends of the topics when they were last looked at, for Spark's progress reports."""
@@ -210,6 +212,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Retention took them. They weigh nothing, and the batch that skips them says so.
             return max(count, min(gone.start, end) - start)
         return count
+
+
+class SplitStream(StreamReader):
+    """The same micro-batches, with one row for each split: what `frame.read_stream` fetches in `mapInArrow`."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The split itself."""
+        if isinstance(partition, Split):
+            yield packed_split(partition, self._reader.schema)
 
 
 def _ends(bounds: Bounds) -> dict[PartitionKey, int]:

@@ -19,6 +19,13 @@ from headrace.spark.reader.splits import Bounds, PartitionKey
 
 
 @dataclass(frozen=True, slots=True)
+class PerTopic:
+    """A position for each topic named, by what two names must share to be one topic; the others have the default."""
+
+    positions: Mapping[str, Position]
+
+
+@dataclass(frozen=True, slots=True)
 class TopicSelection:
     """The topics of a query. It travels to executors."""
 
@@ -59,13 +66,14 @@ class TopicSelection:
         return selects(topic, self.topics, self.pattern)
 
     def offsets_at(
-        self, field: str, position: Position, bounds: Bounds, otherwise: Earliest | Latest
+        self, field: str, position: Position | PerTopic, bounds: Bounds, otherwise: Earliest | Latest
     ) -> dict[PartitionKey, int]:
         """The offset of each partition at a position, topic by topic."""
         offsets: dict[PartitionKey, int] = {}
         for places in by_topic(bounds).values():
-            present = {place.partition: bounds[place] for place in places}
-            found = resolve(field, position, present, otherwise, self._offset_at(places[0].topic))
+            present, topic = {place.partition: bounds[place] for place in places}, places[0].topic
+            here = position.positions.get(topic_key(topic), otherwise) if isinstance(position, PerTopic) else position
+            found = resolve(field, here, present, otherwise, self._offset_at(topic))
             offsets |= {place: found[place.partition] for place in places}
         return offsets
 
