@@ -1,4 +1,4 @@
-.PHONY: help install release demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark test-oldest-spark test-kafka-tools bench-postgres bench-console screenshots bench-peers bench-kafka kafka-jars campaign docs clean
+.PHONY: help install release demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark bench-spark-kafka test-oldest-spark test-kafka-tools bench-postgres bench-console screenshots bench-peers bench-kafka kafka-jars kafka-spark campaign docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,12 +10,14 @@ READY := $(VENV)/.installed
 BENCH_PEERS ?= --plot docs/peers.png
 # Of `make campaign`: for each store; more options in CAMPAIGN, such as --store disk.
 SECONDS ?= 300
+# Of `make campaign`: how often Spark's driver is killed, for each store.
+KILLS ?= 30
 PYTEST := $(BIN)/python -m pytest
 # Processes share out the test files: one more than a small machine has cores, since a fifth of the time is waiting. A test
 # that hangs fails, with the stacks of all threads.
 PARALLEL := $(PYTEST) --dist=loadfile --timeout=300 --numprocesses
 # Each of those processes starts a Java of its own, so these tests come by themselves, in fewer.
-ON_SPARK := tests/spark $(wildcard tests/pipeline) tests/cli/test_demo.py
+ON_SPARK := tests/spark $(wildcard tests/pipeline) tests/cli/test_demo.py tests/campaign/test_spark_kills.py
 COVERED := --cov-branch --cov-report=term --cov-fail-under=100
 
 help:  ## list the commands
@@ -90,6 +92,10 @@ screenshots: install  ## make the pictures in docs/console anew, in Chromium
 bench-spark: install  ## measure the data source beside Spark's own Parquet and rate sources
 	$(BIN)/python -m bench.spark $(BENCH_SPARK)
 
+bench-spark-kafka: install kafka-jars kafka-spark  ## Headrace beside Spark's Kafka connector over Apache Kafka; needs Java and Maven
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python -m bench.spark.kafka --python $(KAFKA_SPARK)/bin/python $(BENCH_SPARK_KAFKA)
+
 bench-peers: install  ## Headrace beside Redis Streams, NATS JetStream and Apache Kafka, where they are installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m bench.peers $(BENCH_PEERS)
@@ -100,10 +106,12 @@ bench-kafka: install kafka-jars  ## measure the Kafka protocol beside Apache Kaf
 kafka-jars:  ## fetch Apache Kafka and its tools for bench-peers, bench-kafka and test-kafka-tools, with Maven
 	mvn -q -B -f bench/peers/kafka_jars/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=target
 
-test-kafka-tools: install kafka-jars  ## the programs of Apache Kafka, Kafka Connect and Spark's Kafka source on a server; needs Java and Maven
+kafka-spark:  ## fetch Spark's Kafka connector with Maven, and its Spark into an environment of its own
 	mvn -q -B -f tests/kafka_tools/spark_jars/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=target
 	$(PYTHON) -m venv $(KAFKA_SPARK)
 	$(KAFKA_SPARK)/bin/python -m pip install --quiet --disable-pip-version-check pyspark==4.0.0
+
+test-kafka-tools: install kafka-jars kafka-spark  ## the programs of Apache Kafka, Kafka Connect and Spark's Kafka source on a server; needs Java and Maven
 	$(PYTEST) -m kafka_tools tests/kafka_tools
 
 test-oldest-spark:  ## the tests of the data source on the oldest Spark that is supported, in an environment of its own
@@ -112,9 +120,10 @@ test-oldest-spark:  ## the tests of the data source on the oldest Spark that is 
 	$(OLDEST_SPARK)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(OLDEST_SPARK)/constraints.txt --editable '.[dev]' 'pyspark[connect]==4.2.0'
 	$(OLDEST_SPARK)/bin/python -m pytest tests/spark
 
-campaign: install  ## headrace verify under faults, SECONDS=300 for each store, SEED=N to repeat; then the long tests
+campaign: install  ## headrace verify under faults, SECONDS=300 for each store, SEED=N to repeat; KILLS=30 of Spark's driver; the long tests
 	$(BIN)/python -m tests.campaign --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(CAMPAIGN)
 	$(BIN)/python -m tests.campaign.members --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.campaign.spark_kills --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(PYTEST) -m campaign
 
 clean:  ## remove everything that can be made again
