@@ -33,7 +33,7 @@ def expressions() -> Iterator[str]:
 def series(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The names and labels of all series of a server on which something of each kind happened."""
     with Site(tmp_path_factory.mktemp("monitored")) as site:
-        create_topic(site.client, "orders")
+        create_topic(site.client, "orders", archive="on")
         publish(site.client, "orders", "a")
         site.broker.register_group("orders", "billing")
         site.broker.commit_offsets("orders", "billing", {0: 0})

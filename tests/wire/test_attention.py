@@ -55,6 +55,7 @@ def test_nothing_is_wrong_with_a_healthy_server_or_none() -> None:
     [
         ("topic_failing", {"topic": "orders"}, "topic_failing", ConcernPlace("topic", "orders")),
         ("damaged_segments", {"topic": "orders"}, "damaged_segment", ConcernPlace("topic", "orders")),
+        ("archive_failing", {"topic": "orders"}, "archive_failing", ConcernPlace("topic", "orders")),
         ("offsets_skipped", {"topic": "orders"}, "messages_lost", ConcernPlace("topic", "orders")),
         ("tokens_expiring", {}, "token_expiring", ConcernPlace("tokens")),
         (
@@ -165,3 +166,11 @@ def test_prometheus_alerts_on_the_same_rules() -> None:
     alone = [rule for rule in group["rules"] if rule["alert"] == "HeadraceDown"]
     assert [rule for rule in group["rules"] if rule not in alone] == expected
     assert [rule["expr"] for rule in alone] == ['up{job="headrace"} == 0']
+
+
+def test_an_archive_that_is_long_overdue_is_found() -> None:
+    late: dict[str, Any] = {"archive_late_seconds": ({"topic": "orders"}, 1_000)}
+    (finding,) = attention([snapshot(NOW, **late)])
+    assert (finding.rule, finding.place) == ("archive_late", ConcernPlace("topic", "orders"))
+    assert finding.problem == "archiving is overdue for 16 minutes"
+    assert attention([snapshot(NOW, archive_late_seconds=({"topic": "orders"}, 900))]) == []

@@ -2,7 +2,8 @@
 
 While messages are being published, the writer rests after each row group for several times as long as that took, so
 that publishers keep most of their rate. A topic that fails is retried at the next interval, and does not affect the
-others; `status` says why. In a shared store a topic is archived by the server that has its lease.
+others; its log has the reason (`TieredLog.archive_failure`). In a shared store a topic is archived by the server that
+has its lease.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -32,17 +32,6 @@ _REST_FACTOR: Final = 3.0
 _REST_SECONDS_MAX: Final = 2.0
 # A lease is renewed after this part of it.
 _RENEWALS_PER_LEASE: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveStatus:
-    """How the archive of a topic does, as this server knows it.
-
-    failing_since_us: since when every attempt failed; None if the last one did not.
-    """
-
-    failure: str | None = None
-    failing_since_us: int | None = None
 
 
 class _LeaseLost(Exception):
@@ -69,7 +58,6 @@ class ArchiveTasks:
         self._counters = counters
         self._holder = holder
         self._stopping = threading.Event()
-        self._status: dict[int, ArchiveStatus] = {}
         self._lease: tuple[int, int, float] | None = None
         self._worked_since = time.monotonic()
         self._published = 0
@@ -93,10 +81,6 @@ class ArchiveTasks:
         """Break off at the next row group."""
         self._stopping.set()
 
-    def status(self, topic_id: int) -> ArchiveStatus:
-        """How a topic does."""
-        return self._status.get(topic_id, ArchiveStatus())
-
     def archive(self) -> None:
         """Write the files that are due, and merge small ones."""
         for opened in self._topics.all():
@@ -106,7 +90,7 @@ class ArchiveTasks:
 
     def _attempt(self, opened: OpenTopic, log: TieredLog) -> None:
         """One topic; a failure is remembered, and logged when it begins and when it ends."""
-        record, before = opened.record, self.status(opened.record.id)
+        record, before = opened.record, log.archive_failure
         try:
             self._archive(opened, log)
         except (Closed, _LeaseLost):
@@ -115,14 +99,13 @@ class ArchiveTasks:
             if opened.topic.ended is not None:
                 return
             self._counters.add("archive_failures", 1)
-            since_us = before.failing_since_us or self._clock.now_us()
-            self._status[record.id] = ArchiveStatus(str(error) or repr(error), since_us)
-            if before.failure is None:
+            log.archive_failure = str(error) or repr(error)
+            if before is None:
                 logger.exception("topic %r cannot be archived now, will retry", record.name)
             return
-        if before.failure is not None:
+        if before is not None:
             logger.info("topic %r is archived again", record.name)
-        self._status[record.id] = ArchiveStatus()
+        log.archive_failure = None
 
     def _archive(self, opened: OpenTopic, log: TieredLog) -> None:
         archiver, record = self._archiver, opened.record
@@ -140,7 +123,9 @@ class ArchiveTasks:
             file = archiver.archive(record, log, epoch, self._clock.now_us())
             if file is None:
                 break
-            self._counters.add_all({"archive_files": 1, "archive_messages": file.rows, "archive_bytes": file.bytes})
+            self._counters.add_all(
+                {"archive_files_written": 1, "archive_messages": file.rows, "archive_bytes": file.bytes}
+            )
             record = opened.record
         while not self._stopping.is_set():
             merged = archiver.merge(record, log, epoch, self._clock.now_us())

@@ -14,11 +14,13 @@ import numpy as np
 
 from headrace.broker.queue_api.registrations import is_consumer
 from headrace.broker.topics.registry import OpenTopic
-from headrace.core.errors import Damaged
+from headrace.core.errors import StorageError
 from headrace.core.groups.group import Group
 from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import MICROSECONDS
 from headrace.core.reports.histogram import Histogram
+from headrace.core.topics.settings import TopicSettings
+from headrace.storage.archive.tiered_log import TieredLog
 from headrace.storage.interface import OffsetRange, TopicLog
 
 
@@ -52,6 +54,17 @@ class GroupVitals:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveMetrics:
+    """The archive of a topic: its files, and what is not archived yet. `is_failing` is 1 if the last attempt failed."""
+
+    files: int
+    bytes: int
+    lag_messages: int
+    late_seconds: float
+    is_failing: int
+
+
+@dataclass(frozen=True, slots=True)
 class TopicMetrics:
     """A topic's counters, histograms and sizes. Consumers of the queue API are counted, and not described."""
 
@@ -74,6 +87,7 @@ class TopicMetrics:
     fetch_seconds: Histogram
     sync_seconds: Histogram
     commit_messages: Histogram
+    archive: ArchiveMetrics | None
 
 
 def groups_of(opened: OpenTopic) -> tuple[list[Group], int]:
@@ -114,7 +128,18 @@ def topic_metrics_of(
         fetch_seconds=topic.fetch_seconds,
         sync_seconds=log.sync_seconds,
         commit_messages=topic.commit_messages,
+        archive=_archive(topic.record.settings, log, now_us),
     )
+
+
+def _archive(settings: TopicSettings, log: TopicLog, now_us: int) -> ArchiveMetrics | None:
+    """Only of topics that are archived, or were."""
+    if not isinstance(log, TieredLog) or (settings.archive == "off" and log.view is None):
+        return None
+    files = () if log.view is None else log.view.manifest.files
+    messages, seconds = log.lag(settings.archive_after_seconds, now_us) if settings.archive == "on" else (0, 0.0)
+    size = sum(file.bytes for file in files)
+    return ArchiveMetrics(len(files), size, messages, seconds, int(log.archive_failure is not None))
 
 
 def _described(
@@ -152,7 +177,7 @@ class _Times:
     def _time_us(self, partition: int, offset: int) -> int | None:
         key = partition, offset
         if key not in self._known:
-            # The age of a message in a damaged segment is unknown, and no reason to have no metrics.
-            with suppress(Damaged):
+            # The age of a message that cannot be read now is unknown, and no reason to have no metrics.
+            with suppress(StorageError, OSError):
                 self._known[key] = self._log.time_of(partition, offset)
         return self._known.setdefault(key, None)

@@ -27,6 +27,8 @@ DISK_WINDOW_SECONDS: Final = 3600
 HISTORY_SECONDS_MIN: Final = 600
 # A group that is less behind than this is not reported, even if its lag grows.
 LAG_SECONDS_MIN: Final = 300
+# How long archiving may be overdue: it also waits for its turn.
+ARCHIVE_LATE_SECONDS: Final = 900
 DISK_HORIZON_SECONDS: Final = 86_400
 DISK_FREE_SHARE_MIN: Final = 0.05
 
@@ -114,6 +116,12 @@ def _above_zero(metric: str, kind: PlaceKind, problem: str) -> Judge:
                 yield _place(kind, labels), problem.format(int(value))
 
     return judge
+
+
+def _late_archive(snapshots: Sequence[Snapshot]) -> Iterator[tuple[ConcernPlace, str]]:
+    for labels, seconds in _values(snapshots[-1], "headrace_archive_late_seconds").items():
+        if seconds > ARCHIVE_LATE_SECONDS:
+            yield _place("topic", labels), f"archiving is overdue for {int(seconds // 60)} minutes"
 
 
 def _growing_lag(snapshots: Sequence[Snapshot]) -> Iterator[tuple[ConcernPlace, str]]:
@@ -206,6 +214,24 @@ RULES: Final = (
         f"predict_linear(headrace_disk_free_bytes[1h], {DISK_HORIZON_SECONDS}) < 0",
         10,
         _filling_disk,
+    ),
+    Rule(
+        "archive_failing",
+        "critical",
+        "Topic {{ $labels.topic }} cannot be archived",
+        "The log of the server has the reason. Nothing is lost: the log keeps what is not archived, so watch its disk.",
+        "headrace_archive_failing > 0",
+        15,
+        _above_zero("headrace_archive_failing", "topic", "the last attempt to archive it failed"),
+    ),
+    Rule(
+        "archive_late",
+        "warning",
+        "The archive of topic {{ $labels.topic }} falls behind",
+        "See whether its server is busy or the archive slow; raise archive.file_bytes or archive_after_seconds.",
+        f"headrace_archive_late_seconds > {ARCHIVE_LATE_SECONDS}",
+        5,
+        _late_archive,
     ),
     Rule(
         "lag_growing",

@@ -122,6 +122,17 @@ _ALL: Final = (
     _of_store("pipeline_batch_seconds", _PIPELINE, "Duration of the last batch, as the pipeline last reported"),
     _of_store("pipeline_duplicates", _PIPELINE, "Messages of the last run that topics dropped because they had them"),
     _of_store("pipeline_dead_letters", _PIPELINE, "Messages that the last run of the pipeline could not process"),
+    # The archive, of topics that have one
+    _of_store("archive_files", _TOPIC, "Files of the topic in the archive"),
+    _of_store("archive_bytes", _TOPIC, "Bytes of the files of the topic in the archive"),
+    _of_store("archive_lag_messages", _TOPIC, "Messages that are not archived yet"),
+    _of_store("archive_late_seconds", _TOPIC, "For how long archiving is overdue; 0 if nothing is due"),
+    _gauge("archive_failing", _TOPIC, "1 if the last attempt of this server to archive the topic failed"),
+    _counter("archive_files_written", _NONE, "Files written to the archive, without merged ones"),
+    _counter("archive_messages", _NONE, "Messages written to the archive"),
+    _counter("archive_merges", _NONE, "Files of the archive made of several small ones"),
+    _counter("archive_failures", _NONE, "Attempts to archive a topic that failed"),
+    _counter("archive_swept", _NONE, "Files of the archive deleted because they were replaced, expired or strays"),
     # Maintenance
     _counter("segments_dropped", _NONE, "Segments deleted by retention"),
     _counter("segments_sealed", _NONE, "Segments completed and indexed"),

@@ -22,6 +22,7 @@ import uvicorn
 
 from headrace.broker import Broker, BrokerSettings, QueueApiSettings
 from headrace.broker.clock import Clock
+from headrace.broker.settings import ArchiveSettings
 from headrace.core.errors import OutcomeUnknown
 from headrace.edge.draining import Draining
 from headrace.edge.limits import Limits
@@ -53,7 +54,8 @@ class Site:
         self.settings = settings or HttpSettings()
         self._files = FailingFileSystem()
         store = DiskStore(directory / "store", DiskOptions(durability="os", segment_frames=3), self._files)
-        self.broker = Broker(store, broker_settings, clock, queue_api)
+        archive = ArchiveSettings(url=str(directory / "archive"))
+        self.broker = Broker(store, broker_settings, clock, queue_api, archive=archive)
         self.broker.start()
         self.access = self.broker.access
         self._clients: list[httpx.Client] = []

@@ -76,7 +76,7 @@ def test_metrics_count_what_was_published_read_and_dropped(site: Site) -> None:
 
 def test_a_server_shows_the_metrics_of_the_table_and_no_others(site: Site) -> None:
     """With every label, once something of each kind happened."""
-    create_topic(site.client, "orders", 2, retention_seconds=3600, retention_bytes=1 << 30)
+    create_topic(site.client, "orders", 2, retention_seconds=3600, retention_bytes=1 << 30, archive="on")
     publish(site, {"value": "a"})
     checked(site.client.put("/v1/topics/orders/groups/billing", json={"consumers": 1}), 200)
     site.broker.commit_offsets("orders", "billing", {0: 0}, 0)

@@ -9,9 +9,11 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from headrace.core.archive.manifest import ArchiveFile, misfits
+from headrace.core.reports.store_check import StoreReport
 from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.archive.archiver import Archiver
 from headrace.storage.archive.archives import Archives
+from headrace.storage.archive.check import check_archive
 from headrace.storage.archive.files import ArchiveFiles, DirectoryFiles
 from headrace.storage.archive.tiered_log import TieredLog
 from headrace.storage.interface import TopicLog
@@ -103,3 +105,10 @@ def values_of(rows: list[dict[str, Any]]) -> list[bytes]:
 
 def file_names(directory: Path) -> list[str]:
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+
+
+def doctor(topic: ArchivedTopic, repair: bool = False) -> list[tuple[str, str]]:
+    """What the doctor finds in the archive: kind and words."""
+    report = StoreReport()
+    check_archive(topic.place.store.catalog, topic.files, report, repair)
+    return [(finding.kind, finding.what) for finding in report.findings]

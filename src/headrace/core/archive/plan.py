@@ -28,7 +28,8 @@ def choose_cut(
     Cuts are at the ends of segments, except the last, which is at the end of the log. A file is due when there is
     enough for one, or some time after the last cut; also if the clock was set back behind that.
     """
-    ahead = [piece for piece in pieces if np.any(piece.end_offsets > widened(archived, len(piece.end_offsets)))]
+    archived = widened(archived, max((len(piece.end_offsets) for piece in pieces), default=0))
+    ahead = [piece for piece in pieces if np.any(widened(piece.end_offsets, len(archived)) > archived)]
     total_bytes = 0
     for place, piece in enumerate(ahead):
         if total_bytes and total_bytes + piece.bytes > file_bytes:
@@ -49,7 +50,8 @@ class Span(NamedTuple):
 
 def spans(archived: Int64s, cut: Int64s, start: Int64s, gaps: Sequence[tuple[int, int, int]]) -> list[Span]:
     """What the file up to a cut has, by partition and offset; `start` and `gaps` are those of the log."""
-    archived, start = widened(archived, len(cut)), widened(start, len(cut))
+    partitions = max(len(archived), len(cut))
+    archived, cut, start = (widened(each, partitions) for each in (archived, cut, start))
     found: list[Span] = []
     for partition in np.flatnonzero(cut > archived).tolist():
         position, end = int(archived[partition]), int(cut[partition])

@@ -34,6 +34,7 @@ class StoreReport(msgspec.Struct):
     frames: int = 0
     messages: int = 0
     bytes: int = 0
+    archive_files: int = 0
     findings: list[Finding] = []
 
     @property

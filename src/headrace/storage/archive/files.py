@@ -49,6 +49,10 @@ class Sink:
         self.bytes += len(view)
         return len(view)
 
+    def discard(self) -> None:
+        """Ignore what is still written: the file is broken off."""
+        self._put = lambda position, data: None
+
     def flush(self) -> None:
         """Nothing is buffered here."""
 

@@ -19,7 +19,7 @@ from headrace.core.archive.plan import Span
 from headrace.core.errors import Damaged
 from headrace.core.limits import ARCHIVE_GROUP_BYTES, ARCHIVE_GROUP_ROWS
 from headrace.core.messages import READ_SCHEMA
-from headrace.storage.archive.files import ArchiveFiles
+from headrace.storage.archive.files import ArchiveFiles, Sink
 
 # As readers get messages, except that a file may have messages without a value.
 SCHEMA: Final = READ_SCHEMA.set(READ_SCHEMA.get_field_index("value"), READ_SCHEMA.field("value").with_nullable(True))
@@ -62,29 +62,41 @@ def write(files: ArchiveFiles, path: str, groups: Iterable[pa.RecordBatch], span
     """Write a file with these row groups, which have the rows of the spans; it is complete and durable on return."""
     runs = _Runs()
     with files.writing(path) as sink:
-        writer = pq.ParquetWriter(
-            sink,
-            SCHEMA,
-            compression="zstd",
-            compression_level=_COMPRESSION_LEVEL,
-            use_dictionary=_REPEATED,
-            column_encoding=dict.fromkeys(_RISING, "DELTA_BINARY_PACKED"),
-            write_statistics=_STATISTICS,
-            write_page_checksum=True,
-        )
-        for group in groups:
-            runs.add(group)
-            writer.write_batch(pa.RecordBatch.from_arrays(group.columns, schema=SCHEMA))
-        writer.close()
-        expected = [span[:3] for span in spans if span.has_rows]
-        found = [run[:3] for run in runs.ranges]
-        if found != expected:
-            wrong = next(pair for pair in zip_longest(found, expected) if pair[0] != pair[1])
-            raise ValueError(f"{path}: read {wrong[0]} instead of {wrong[1]} (partition, first offset, end)")
+        try:
+            _write(sink, groups, runs)
+            _check_spans(path, runs.ranges, spans)
+        except BaseException:
+            # The writer of Arrow would write a footer when it is freed.
+            sink.discard()
+            raise
     lost = [ArchiveRange(*span[:3], 0, 0, 0) for span in spans if not span.has_rows]
     times = [(run.first_us, run.last_us) for run in runs.ranges] or [(0, 0)]
     rows, ranges = sum(run.rows for run in runs.ranges), sorted([*runs.ranges, *lost])
     return ArchiveFile(path, rows, sink.bytes, sink.checksum, min(times)[0], max(last for _, last in times), ranges)
+
+
+def _write(sink: Sink, groups: Iterable[pa.RecordBatch], runs: _Runs) -> None:
+    writer = pq.ParquetWriter(
+        sink,
+        SCHEMA,
+        compression="zstd",
+        compression_level=_COMPRESSION_LEVEL,
+        use_dictionary=_REPEATED,
+        column_encoding=dict.fromkeys(_RISING, "DELTA_BINARY_PACKED"),
+        write_statistics=_STATISTICS,
+        write_page_checksum=True,
+    )
+    for group in groups:
+        runs.add(group)
+        writer.write_batch(pa.RecordBatch.from_arrays(group.columns, schema=SCHEMA))
+    writer.close()
+
+
+def _check_spans(path: str, ranges: Sequence[ArchiveRange], spans: Sequence[Span]) -> None:
+    found, expected = [run[:3] for run in ranges], [span[:3] for span in spans if span.has_rows]
+    wrong = next((pair for pair in zip_longest(found, expected) if pair[0] != pair[1]), None)
+    if wrong is not None:
+        raise ValueError(f"{path}: read {wrong[0]} instead of {wrong[1]} (partition, first offset, end)")
 
 
 def grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from headrace.core.archive.manifest import ArchiveFile
 from headrace.core.errors import Damaged, OffsetOutOfRange, StoreUnavailable
 from headrace.core.hashes.columns import Int64s
+from headrace.core.limits import MICROSECONDS
 from headrace.core.messages import content_bytes
 from headrace.core.publish.state import TopicState
 from headrace.core.reports.histogram import Histogram
@@ -59,6 +60,8 @@ class TieredLog:
         # The start of the log for which the manifest was loaded last.
         self._loaded_for: Int64s | None = None
         self._reload_lock = threading.Lock()
+        # Why the last attempt of this server to archive the topic failed; None if it did not.
+        self.archive_failure: str | None = None
         # Called as they are: publishing must not get slower by what only concerns old messages.
         self.commit = log.commit
         # Old ranges are left to `read_many`, by its contract.
@@ -112,6 +115,15 @@ class TieredLog:
             found = self._manifest.load(self._topic.id)
             self._view = None if found is None else ArchiveView(found)
             return self._view
+
+    def lag(self, after_seconds: int, now_us: int) -> tuple[int, float]:
+        """How many messages of the log are not archived, and by how many seconds archiving them is late."""
+        local, view = self.inner.offsets(), self._view
+        reached = np.zeros(len(local.end), np.int64) if view is None else view.ends(len(local.end))[: len(local.end)]
+        messages = int(np.maximum(local.end - np.maximum(reached, local.start), 0).sum())
+        due_us = self._topic.created_us if view is None else view.manifest.cut_us
+        late_us = now_us - due_us - after_seconds * MICROSECONDS
+        return messages, max(0, late_us) / MICROSECONDS if messages else 0.0
 
     def offsets(self) -> OffsetRange:
         """Start and end of every partition, as readers see them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import quote
 
 import typer
 
@@ -23,34 +24,73 @@ Examples:
   headrace doctor /var/lib/headrace
 
   headrace doctor /var/lib/headrace --repair --json
+
+  headrace doctor /var/lib/headrace --archive s3://backups/headrace
 """
 
 _REPAIRS: Final = {"none": "-", "possible": "with --repair", "done": "done"}
 
 
 def doctor(
-    directory: Annotated[Path, typer.Argument(help="Directory of the store.", metavar="DIR")],
+    directory: Annotated[str, typer.Argument(help="Directory of the store.", metavar="DIR")],
     repair: Annotated[
         bool, typer.Option("--repair", help="Rebuild indexes, remove stray files, cut torn tails; no message is lost.")
     ] = False,
+    archive: Annotated[
+        str | None,
+        typer.Option(
+            envvar="HEADRACE_ARCHIVE_URL",
+            help="Check the archive of the store too: its URL, as the server has it.",
+            metavar="URL",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check every frame, index, snapshot and catalog row of a disk store. No server may be running on it."""
-    from headrace.storage.disk.doctor.doctor import examine
+    """Check every frame, index, snapshot and catalog row of a disk store. No server may be running on it.
 
-    if str(directory).startswith(("postgres:", "postgresql:")):
-        # The URL is not quoted: it may contain a password.
-        raise Failure(Exit.USAGE, "a store in PostgreSQL has no files to check: use its own tools, such as pg_amcheck")
+    With --archive also every file of the archive. Of a store in PostgreSQL, given as its URL, only the archive.
+    """
     try:
-        report = examine(directory.absolute(), repair)
-    except HeadraceError as error:
+        shown, report = _examined(directory, archive, repair)
+    except (HeadraceError, OSError) as error:
         raise Failure(Exit.USAGE, str(error)) from None
     if as_json:
-        print_json({"directory": str(directory), "damaged": report.is_damaged, "report": report})
+        print_json({"directory": str(shown), "damaged": report.is_damaged, "report": report})
     else:
-        _print(directory, report)
+        _print(shown, report)
     if report.is_damaged:
         raise typer.Exit(Exit.REFUSED)
+
+
+def _examined(store: str, archive: str | None, repair: bool) -> tuple[Path, StoreReport]:
+    """What may be shown of the store, and what was found in it."""
+    from headrace.core.reports.store_check import StoreReport as Findings
+    from headrace.storage.disk.doctor.doctor import examine
+
+    if store.startswith(("postgres:", "postgresql:")):
+        if archive is None:
+            # The URL is not quoted: it may contain a password.
+            rule = "a store in PostgreSQL has no files to check: use its own tools, such as pg_amcheck"
+            raise Failure(Exit.USAGE, f"{rule}; --archive checks its archive")
+        directory, report, url = Path("the store in PostgreSQL"), Findings(), store
+    else:
+        directory = Path(store)
+        report, url = examine(directory.absolute(), repair), f"file:{quote(str(directory.absolute()))}"
+    if archive is not None and not report.is_damaged:
+        _examine_archive(url, archive, report, repair)
+    return directory, report
+
+
+def _examine_archive(store: str, archive: str, report: StoreReport, repair: bool) -> None:
+    from headrace.storage.archive.check import check_archive
+    from headrace.storage.archive.files import open_files
+    from headrace.storage.open import open_catalog
+
+    catalog = open_catalog(store)
+    try:
+        check_archive(catalog, open_files(archive), report, repair)
+    finally:
+        catalog.close()
 
 
 def _print(directory: Path, report: StoreReport) -> None:
@@ -65,6 +105,7 @@ def _print(directory: Path, report: StoreReport) -> None:
     print_line(
         f"{directory}: {report.topics} topics, {report.segments} segments, {report.frames:,} frames, "
         f"{report.messages:,} messages, {bytes_shown(report.bytes)}"
+        + (f", {report.archive_files} files of the archive" if report.archive_files else "")
     )
     damage = sum(found.kind == "damage" for found in report.findings)
     repaired = sum(found.kind == "damage" and found.repair == "done" for found in report.findings)

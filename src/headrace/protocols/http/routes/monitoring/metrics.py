@@ -65,6 +65,11 @@ _MAINTENANCE: Final = (
     "window_cleanings",
     "payloads_cleaned",
     "payloads_forgotten_early",
+    "archive_files_written",
+    "archive_messages",
+    "archive_merges",
+    "archive_failures",
+    "archive_swept",
 )
 _HISTOGRAMS: Final = ("publish_seconds", "fetch_seconds", "sync_seconds", "commit_messages")
 # A field of a topic's metrics, and the metric; None is left out.
@@ -80,6 +85,14 @@ _SIZES: Final = (
     ("retention_bytes", "topic_retention_bytes"),
     ("damaged_segments", "damaged_segments"),
     ("offsets_skipped", "offsets_skipped"),
+)
+# The same of its archive, where it has one.
+_ARCHIVE: Final = (
+    ("files", "archive_files"),
+    ("bytes", "archive_bytes"),
+    ("lag_messages", "archive_lag_messages"),
+    ("late_seconds", "archive_late_seconds"),
+    ("is_failing", "archive_failing"),
 )
 
 
@@ -142,6 +155,9 @@ def _lines(broker: Broker, everything: Sequence[TopicMetrics], bounds: Bounds) -
     for field, name in _SIZES:
         values = zip(labels, (getattr(topic, field) for topic in topics), strict=True)
         yield from _family(name, ((label, value) for label, value in values if value is not None))
+    for field, name in _ARCHIVE:
+        archives = zip(labels, (topic.archive for topic in topics), strict=True)
+        yield from _family(name, ((label, getattr(each, field)) for label, each in archives if each is not None))
     if bounds.partitions_max is None or sum(len(topic.offsets) for topic in topics) <= bounds.partitions_max:
         yield from _offsets(topics, names)
     yield from _groups(topics, names, bounds.groups_max)
