@@ -8,12 +8,13 @@ import random
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace.storage.archive.files import DirectoryFiles
 from tests.faults.filesystems import EVERY_CHANGE, Crash, FailingFileSystem
-from tests.storage.archive.builders import ArchivedTopic, doctor
+from tests.storage.archive.builders import ArchivedTopic, doctor, no_rest
 from tests.storage.builders import EVERYTHING, NOW_US, DiskPlace, MemoryPlace, Place, Topic, batch_of
 
 STEPS = 40
@@ -69,10 +70,10 @@ class Life:
         manifest = self.place.store.catalog.manifest
         lost = self.chance.choice(["append", "replace", "rest"])
 
-        def die(*_: object) -> bool:
+        def die(*_: object) -> None:
             raise Crash
 
-        archiver = self.topic.archiver(rest=die if lost == "rest" else lambda: None)
+        archiver = self.topic.archiver(rest=die if lost == "rest" else no_rest)
         original = getattr(manifest, lost, None)
         if original is not None:
             setattr(manifest, lost, die)
@@ -112,7 +113,7 @@ class Life:
         view = self.topic.tiered().view
         return 0 if view is None else int(view.ends(3)[partition])
 
-    def rows(self) -> list[dict[str, object]]:
+    def rows(self) -> list[dict[str, Any]]:
         ends = self.model.log.offsets().end.tolist()
         read = self.model.log.read
         return [row for number in range(3) for row in read(number, 0, ends[number] or 1, EVERYTHING).to_pylist()]
