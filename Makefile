@@ -1,4 +1,4 @@
-.PHONY: help install release demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark bench-spark-kafka test-oldest-spark test-kafka-tools bench-postgres bench-console screenshots bench-peers bench-kafka kafka-jars kafka-spark campaign docs clean
+.PHONY: help install release demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark bench-spark-kafka bench-tables test-oldest-spark test-kafka-tools bench-postgres bench-console screenshots bench-peers bench-kafka kafka-jars kafka-spark campaign docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -36,7 +36,7 @@ $(READY): pyproject.toml constraints.txt
 release:  ## build sdist and wheel into dist/, and try them in clean environments on Python 3.11 to 3.14
 	$(PYTHON) packaging/release.py
 
-demo: install  ## a server, account transactions, two groups, a retry, and balances on Spark: about a minute, several on a busy machine
+demo: install  ## a server, account transactions, two groups, a retry, balances on Spark, one table in two engines: about a minute, several on a busy machine
 	$(BIN)/python examples/demo.py
 
 demo-postgres: install  ## two servers on one PostgreSQL, one group, one kill: about twenty seconds
@@ -95,6 +95,9 @@ bench-spark: install  ## measure the data source beside Spark's own Parquet and 
 bench-spark-kafka: install kafka-jars kafka-spark  ## Headrace beside Spark's Kafka connector over Apache Kafka; needs Java and Maven
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m bench.spark.kafka --python $(KAFKA_SPARK)/bin/python $(BENCH_SPARK_KAFKA)
+
+bench-tables: install  ## measure tables of an archived topic: a count over one hour of ten days beside scans of all
+	$(BIN)/python -m bench.tables $(BENCH_TABLES)
 
 bench-peers: install  ## Headrace beside Redis Streams, NATS JetStream and Apache Kafka, where they are installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'

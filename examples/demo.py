@@ -1,4 +1,4 @@
-"""The first five minutes: a server, account transactions in, two groups out, a retry, a stop, a restart, and Spark.
+"""The first five minutes: a server, transactions in, two groups out, a retry, a restart, Spark, and tables.
 
 `make demo` runs it. It starts `headrace serve` on a temporary store and a free port, talks to it over plain HTTP as a
 program in any language would, and removes everything at its end.
@@ -6,6 +6,7 @@ program in any language would, and removes everything at its end.
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from typing import Any
 
 import httpx
 from balances.demo import run as settle_on_spark
+from balances.history import run as ask_both_engines
 from rich.console import Console
 from rich.table import Table
 
@@ -36,7 +38,8 @@ def server(store: Path) -> Iterator[tuple[httpx.Client, str]]:
     """A running server: a client of its HTTP, and its address for Spark; stopped as an operator would stop it."""
     command = [str(HEADRACE), "serve", "--store", f"file:{store}", "--http", "127.0.0.1:0"]
     command += ["--flight", "127.0.0.1:0", "--log-level", "warning"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    settings = {**os.environ, "HEADRACE_ARCHIVE_URL": str(store.parent / "archive")}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=settings)
     assert process.stdout is not None
     try:
         ready = process.stdout.readline().strip()
@@ -53,6 +56,11 @@ def server(store: Path) -> Iterator[tuple[httpx.Client, str]]:
         process.kill()
         process.stdout.close()
         process.wait()
+
+
+def say(line: str) -> None:
+    """A line of a part that runs by itself."""
+    console.print(line, highlight=False)
 
 
 def transactions() -> list[dict[str, Any]]:
@@ -167,7 +175,11 @@ def run(store: Path) -> None:
         show_groups(client)
         console.print(f"\nThe audit resumed where it had stopped: {audited:,} transactions, each once.")
         console.print("\n[bold]Balances kept by Spark[/], with payments published live:", highlight=False)
-        settle_on_spark(flight, store.parent / "spark", lambda line: console.print(line, highlight=False))
+        settle_on_spark(flight, store.parent / "spark", say)
+        console.print("\n[bold]The payments as a table[/], by Spark and by DuckDB:", highlight=False)
+        rows = ask_both_engines(flight, store.parent / "spark", say)
+        answers = [[kind, count, f"{cents / 100:,.2f}"] for kind, count, cents in rows]
+        show("Both say the same", ["kind", "payments", "sum"], answers)
     console.print("\nNow the store, offline:\n")
     doctor = subprocess.run([HEADRACE, "doctor", store], check=True, capture_output=True, text=True)
     console.print(f"[green]$[/] headrace doctor {store}\n{doctor.stdout.strip()}", highlight=False)

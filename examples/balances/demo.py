@@ -132,7 +132,7 @@ def run(url: str, directory: Path, say: Any) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     messages, goes_on = transactions(), threading.Event()
     with headrace.connect(url) as client:
-        client.create_topic("payments", partitions=4)
+        client.create_topic("payments", partitions=4, archive="on", archive_after_seconds=1)
         client.create_topic("answers")
         # Whatever fails below, it holds nobody.
         till = threading.Thread(target=publish, args=(client, messages, goes_on), daemon=True)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     )
     from headrace.core.reports.pipelines import PipelineDescription, PipelineReport
     from headrace.core.topics.settings import TopicOptions, TopicSettings
+    from headrace.tables.sql import table
 
     __version__: str
 
@@ -74,6 +75,7 @@ __all__ = [
     "aio",
     "connect",
     "errors",
+    "table",
     "testing",
     "tracing",
 ]
@@ -107,6 +109,7 @@ _MODULES = {
     "headrace.core.publish.receipts": ["Receipts"],
     "headrace.core.publish.state": ["CommitKey"],
     "headrace.core.topics.settings": ["TopicOptions", "TopicSettings"],
+    "headrace.tables.sql": ["table"],
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

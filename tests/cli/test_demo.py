@@ -28,7 +28,7 @@ def test_the_demo_ends_well() -> None:
     assert ended.stderr == ""
     for told in ("written", "duplicate", "balances", "audit", "12,500", "as it must be", "no damage"):
         assert told in ended.stdout
-    for told in ("killed", "Started again", "each answered once", "what a plain loop gives"):
+    for told in ("killed", "Started again", "each answered once", "what a plain loop gives", "Both say the same"):
         assert told in " ".join(ended.stdout.split())
 
 

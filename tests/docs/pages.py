@@ -30,7 +30,7 @@ from tests.cli.processes import ROOT, Server, environment
 
 LANGUAGES: Final = frozenset({"bash", "python", "output", "toml", "sql", "text"})
 # Pages that start Spark are run by tests/spark/test_pages.py.
-SPARK_PAGES: Final = frozenset({"README.md", "docs/SPARK.md", "docs/PIPELINES.md"})
+SPARK_PAGES: Final = frozenset({"README.md", "docs/SPARK.md", "docs/PIPELINES.md", "docs/TABLES.md"})
 BLOCK_SECONDS: Final = 300.0
 _FENCE: Final = re.compile(r"^( *)(`{3,}|~{3,})(.*)$")
 _FILE_NAME: Final = re.compile(r"^# ([\w-]+\.toml)\n")

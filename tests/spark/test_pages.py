@@ -20,7 +20,8 @@ pytestmark = pytest.mark.timeout(1_800.0)
 
 @pytest.mark.parametrize("page", sorted(SPARK_PAGES))
 def test_blocks_of_a_page_run_in_order(page: str, tmp_path: Path) -> None:
-    with Server(tmp_path / "headrace-data", "--kafka", "127.0.0.1:0") as server:
+    variables = {"HEADRACE_ARCHIVE_URL": str(tmp_path / "archive")}
+    with Server(tmp_path / "headrace-data", "--kafka", "127.0.0.1:0", variables=variables) as server:
         Scratch(tmp_path, server).run_page(page)
 
 

@@ -33,6 +33,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "consume": "Print the messages of topics. With --follow, wait for new messages too.",
         "group": "Create, list, describe, seek and delete consumer groups.",
         "source": "List and reset the sources (producer id and message group id) of a topic.",
+        "table": "Query topics as tables with SQL, infer the schema of values, and offer archives as Iceberg tables.",
         "pipeline": "Run pipelines on Spark: read a topic or files, transform with SQL, write a topic or a table.",
     },
     "access": {

@@ -17,7 +17,7 @@ from headrace.core.positions import EARLIEST, LATEST
 from headrace.spark.options import ReadOptions, default_start
 from headrace.spark.reader.data_loss import kept_of
 from headrace.spark.reader.split_reader import SplitReader
-from headrace.spark.reader.splits import Split, ranges_between, split
+from headrace.spark.reader.splits import Bounds, Ranges, Split, ranges_between, split
 
 
 def split_reader(options: ReadOptions, schema: StructType) -> SplitReader:
@@ -34,12 +34,21 @@ def split_reader(options: ReadOptions, schema: StructType) -> SplitReader:
 
 def plan_batch(options: ReadOptions) -> list[Split]:
     """The splits of everything between the start and the end, as they are now."""
+    return plan_splits(options, planned_ranges(options, options.subscription.look()))
+
+
+def planned_ranges(options: ReadOptions, present: Bounds) -> Ranges:
+    """What is between the start and the end, of what topics have now; raises for what was deleted."""
     topics = options.subscription
-    present = topics.look()
     start = topics.offsets_at("startingOffsets", default_start(options, False), present, EARLIEST)
     end = topics.offsets_at("endingOffsets", options.end, present, LATEST)
     ranges, losses = kept_of(ranges_between(start, end), present)
     losses.face(options.fail_on_data_loss)
+    return ranges
+
+
+def plan_splits(options: ReadOptions, ranges: Ranges) -> list[Split]:
+    """Ranges as tasks."""
     return split(ranges, options.split_messages_max, options.partitions_min)
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark.sql.functions import count, lit
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.options import check_batch, check_stream, read_options
+from headrace.spark.options import ReadOptions, check_batch, check_stream, read_options
 from headrace.spark.progress import MESSAGES, OBSERVED
 from headrace.spark.reader.batch_reader import plan_batch, split_reader
 from headrace.spark.reader.split_reader import SplitReader
@@ -48,13 +48,23 @@ def read(spark: SparkSession, topics: str | Sequence[str] | None = None, **optio
 
 def read_frame(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """The same with options as text."""
+    parsed = batch_options(options)
+    return frame_of(spark, parsed, plan_batch(parsed))
+
+
+def batch_options(options: Mapping[str, str]) -> ReadOptions:
+    """The options of a batch of messages."""
     parsed = read_options(options)
     check_batch(parsed)
     if parsed.metadata is not None:
         rule = 'it is read with spark.read.format("headrace")'
         raise InvalidInput("metadata", repr(parsed.metadata), rule)
+    return parsed
+
+
+def frame_of(spark: SparkSession, parsed: ReadOptions, splits: Sequence[Split]) -> DataFrame:
+    """The messages of splits."""
     schema = read_schema(parsed.columns)
-    splits = plan_batch(parsed)
     if not splits:
         return spark.createDataFrame([], schema)
     numbers = spark.range(0, len(splits), 1, len(splits))

@@ -67,6 +67,12 @@ class SplitReader:
                 for batch in self._decoded(stored):
                     yield self._as_spark_wants(stored.of.topic, batch)
 
+    def decoded(self, topic: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Batches of a topic that came another way, with their partitions and offsets, as `read` would give them."""
+        for batch in batches:
+            for part in self._decoded(_Stored(PartitionKey(0, topic, 0), 0, batch)):
+                yield self._as_spark_wants(topic, part)
+
     def _of_split(self, split: Split) -> Iterator[_Stored]:
         """The ranges of a topic in one request if there are several."""
         topics: dict[int, list[Range]] = {}

@@ -8,14 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from headrace.client import Client
+from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.errors import InvalidInput, TopicNotFound
 from headrace.core.names import topic_key
 from headrace.core.positions import Earliest, Latest, Position, moment, resolve
-from headrace.core.reports.descriptions import TopicDescription
 from headrace.spark.connection import Connection
 from headrace.spark.reader.splits import Bounds, PartitionKey
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class TopicSelection:
 
     def look(self) -> dict[PartitionKey, tuple[int, int]]:
         """Start and end offset of every partition of every topic."""
-        found = self.connection.call(self._described)
+        found = self.connection.call(lambda client: self._each(client, client.describe_topic))
         return {
             PartitionKey(topic.id, topic.name, partition): bound
             for topic in found
@@ -83,14 +86,19 @@ class TopicSelection:
 
         return offset_at
 
-    def _described(self, client: Client) -> list[TopicDescription]:
+    def archives(self) -> list[ArchiveSnapshot]:
+        """The archive of every topic, with the offsets that the topic had right after it was looked up."""
+        return self.connection.call(lambda client: self._each(client, client.archive))
+
+    def _each(self, client: Client, look: Callable[[str], Found]) -> list[Found]:
+        """What is found of every topic."""
         if self.pattern is None:
-            return [client.describe_topic(name) for name in self.topics]
+            return [look(name) for name in self.topics]
         found = []
         for name in client.list_topics():
             if self.selects(name):
                 try:
-                    found.append(client.describe_topic(name))
+                    found.append(look(name))
                 except TopicNotFound:
                     # Deleted since it was listed.
                     continue

@@ -27,8 +27,9 @@ from headrace.spark.pipeline.frame.source import CORRUPT, schema_of
 from headrace.spark.pipeline.run.spark_logs import quoted
 
 METRICS: Final = "headrace"
-_PARSED: Final = "_headrace_parsed"
-_REASON: Final = "_headrace_reason"
+# Columns that are added to rows while their values are judged.
+PARSED: Final = "_headrace_parsed"
+REASON: Final = "_headrace_reason"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +47,16 @@ def typed(raw: DataFrame, description: Description, counts: Observation | str = 
     if text is None or not _is_typed_here(description):
         if not description.buries_undecodable:
             return Parsed(raw.observe(counts, rows, F.count_if(F.lit(False)).alias("dead")), None)
-        schema, judged = None, raw.withColumn(_REASON, _undecodable())
+        schema, judged = None, raw.withColumn(REASON, _undecodable())
     else:
         schema = schema_of(text)
         _check_names(schema, raw, text)
         _check_depth(schema, text)
         is_file = CORRUPT in raw.columns
-        judged = _judged_file(raw, schema) if is_file else _judged_value(raw, schema, description.buries_undecodable)
+        judged = _judged_file(raw, schema) if is_file else judged_value(raw, schema, description.buries_undecodable)
     has_dead = description.dead_letters is not None
-    counted = judged.observe(counts, rows, F.count_if(F.col(_REASON).isNotNull()).alias("dead"))
-    good = counted.where(F.col(_REASON).isNull() if has_dead else _fits_or_fails(raw))
+    counted = judged.observe(counts, rows, F.count_if(F.col(REASON).isNotNull()).alias("dead"))
+    good = counted.where(F.col(REASON).isNull() if has_dead else _fits_or_fails(raw))
     seen = _seen(raw, description)
     fields = good.select(*seen) if schema is None else _fields(good, schema, seen)
     return Parsed(fields, _dead_rows(judged, raw) if has_dead else None)
@@ -99,29 +100,29 @@ def _check_depth(kind: DataType, text: str, is_inside: bool = False) -> None:
         _check_depth(kind.valueType, text, True)
 
 
-def _judged_value(raw: DataFrame, schema: StructType, may_be_raw: bool) -> DataFrame:
-    """JSON in the column value."""
+def judged_value(raw: DataFrame, schema: StructType, may_be_raw: bool = False) -> DataFrame:
+    """The rows with the JSON in the column value as a struct, and the reason where it does not match the schema."""
     asked = StructType([*schema.fields]).add(CORRUPT, "string")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     value = F.col("value")
     is_bytes = isinstance(raw.schema["value"].dataType, BinaryType)
-    parsed = raw.withColumn(_PARSED, F.from_json(value.cast("string"), asked, options))
+    parsed = raw.withColumn(PARSED, F.from_json(value.cast("string"), asked, options))
     reason = _undecodable() if may_be_raw else F.when(F.lit(False), "")
     if is_bytes:
         reason = reason.when(~F.is_valid_utf8(value), "the value is not valid UTF-8")
     reason = reason.when(value.isNull(), "the value is null")
-    fields = F.col(_PARSED)
+    fields = F.col(PARSED)
     reason = reason.when(
         fields.isNull() | fields[CORRUPT].isNotNull(), "the value is not a JSON object that matches the schema"
     )
-    return parsed.withColumn(_REASON, _with_missing(reason, schema, f"{_PARSED}."))
+    return parsed.withColumn(REASON, _with_missing(reason, schema, f"{PARSED}."))
 
 
 def _judged_file(raw: DataFrame, schema: StructType) -> DataFrame:
     """Rows that Spark's own reader of JSON or CSV has judged."""
     reason = F.when(F.col(CORRUPT).isNotNull(), "the row does not match the schema")
     fields = F.struct(*(F.col(f"`{name}`") for name in schema.names))
-    return raw.withColumn(_PARSED, fields).withColumn(_REASON, _with_missing(reason, schema, f"{_PARSED}."))
+    return raw.withColumn(PARSED, fields).withColumn(REASON, _with_missing(reason, schema, f"{PARSED}."))
 
 
 def _with_missing(reason: Column, schema: StructType, prefix: str) -> Column:
@@ -153,14 +154,14 @@ def _fits_or_fails(raw: DataFrame) -> Column:
     places = [name for name in ("topic", "partition", "offset") if name in raw.columns]
     where = F.concat_ws(" ", *(F.concat(F.lit(f"{name} "), F.col(name).cast("string")) for name in places))
     told = F.concat(
-        F.lit("a row does not match source.schema ("), F.col(_REASON), F.lit(") "), where,
+        F.lit("a row does not match source.schema ("), F.col(REASON), F.lit(") "), where,
         F.lit(": correct the schema, or add [dead_letters] for such rows"),
     )  # fmt: skip
-    return F.when(F.col(_REASON).isNotNull(), F.raise_error(told).cast("boolean")).otherwise(True)
+    return F.when(F.col(REASON).isNotNull(), F.raise_error(told).cast("boolean")).otherwise(True)
 
 
 def _fields(good: DataFrame, schema: StructType, seen: list[str]) -> DataFrame:
-    fields = [F.col(f"{_PARSED}.`{name}`") for name in schema.names]
+    fields = [F.col(f"{PARSED}.`{name}`") for name in schema.names]
     if CORRUPT in seen:
         return good.select(*fields)
     return good.select(*fields, F.struct(*seen).alias(MESSAGE_STRUCT))
@@ -168,11 +169,11 @@ def _fields(good: DataFrame, schema: StructType, seen: list[str]) -> DataFrame:
 
 def _dead_rows(judged: DataFrame, raw: DataFrame) -> DataFrame:
     """What is known of the rows that do not fit: all of a message, or the text of a row and its file."""
-    reason = F.col(_REASON).alias("reason")
-    dead = judged.where(F.col(_REASON).isNotNull())
+    reason = F.col(REASON).alias("reason")
+    dead = judged.where(F.col(REASON).isNotNull())
     if CORRUPT in raw.columns:
         # The fields are named too since Spark refuses to read nothing but the text of a row.
-        text = F.coalesce(F.col(CORRUPT), F.to_json(_PARSED))
+        text = F.coalesce(F.col(CORRUPT), F.to_json(PARSED))
         return dead.select(text.cast("binary").alias("value"), reason, F.input_file_name().alias("origin"))
     columns = [F.col(name).cast("binary") if name == "value" else F.col(name) for name in raw.columns]
     return dead.select(*columns, reason)

@@ -13,7 +13,8 @@ from pyspark.sql.types import StructType, TimestampType
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.definition.description import Description, FormatSource, ServerSection, TopicSource
 from headrace.spark.pipeline.run.spark_logs import analysis, first_line
-from headrace.spark.reader.frame import option_text, read_frame
+from headrace.spark.reader.frame import option_text
+from headrace.spark.reader.table_frame import table_frame
 
 # What a row of text that does not fit its schema is kept in.
 CORRUPT: Final = "_headrace_corrupt"
@@ -45,7 +46,7 @@ def read_source(spark: SparkSession, description: Description) -> DataFrame:
             options = _options(source, description)
             if description.is_stream:
                 return spark.readStream.format("headrace").options(**options).load()
-            return read_frame(spark, options)
+            return table_frame(spark, options)
         return _format(reader, source)
 
 

@@ -1,0 +1,140 @@
+"""`headrace table`: sql, infer, iceberg."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.options.groups import with_option_groups
+from headrace.cli.options.shared import Json, ServerOptions, Topic
+from headrace.cli.terminal.output import counted, print_json, print_line, print_table
+
+app = typer.Typer(
+    help="Query topics as tables with SQL, infer the schema of values, and offer archives as Iceberg tables.",
+    no_args_is_help=True,
+)
+
+Schema = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema",
+        help="File with a JSON Schema of the values, as `headrace table infer` prints it: its properties are columns.",
+        metavar="FILE",
+    ),
+]
+
+
+@app.command("sql", epilog="Example: headrace table sql 'SELECT count(*), max(timestamp) FROM orders'")
+@with_option_groups
+def sql(
+    query: Annotated[str, typer.Argument(help="A SELECT of DuckDB; each topic is a table.", metavar="QUERY")],
+    *,
+    schema: Schema = None,
+    as_json: Json = False,
+    server: ServerOptions,
+) -> None:
+    """Query the whole history of topics: what is archived from the archive, the rest from the broker.
+
+    Columns are those of a message: partition, "offset", timestamp, key, value, attributes, … Quote "offset", and names
+    of topics that are not plain words. Needs pip install "headrace[duckdb]", and this machine must reach the archive.
+    """
+    from headrace.tables.sql import run_sql
+
+    with server.connected(timeout_seconds=60.0) as client:
+        rows = run_sql(client, query, None if schema is None else _text_of(schema))
+    names = rows.schema.names
+    columns = [rows.column(place).to_pylist() for place in range(len(names))]
+    if as_json:
+        print_json([dict(zip(names, map(_plain, row), strict=True)) for row in zip(*columns, strict=True)])
+    else:
+        print_table(names, [[_shown(value) for value in row] for row in zip(*columns, strict=True)])
+
+
+@app.command("infer", epilog="Example: headrace table infer orders > orders.json")
+@with_option_groups
+def infer(
+    topic: Topic,
+    *,
+    messages: Annotated[
+        int, typer.Option(help="How many of the newest messages are looked at.", min=1, max=1_000_000, metavar="N")
+    ] = 10_000,
+    server: ServerOptions,
+) -> None:
+    """Print a JSON Schema that the newest messages fit: for --schema, and for headrace.table(…, value_schema=…).
+
+    Values that are no JSON objects are passed over. A property that is there in all of them is required.
+    """
+    from headrace.tables.values import infer_value_schema
+
+    with server.connected(timeout_seconds=60.0) as client:
+        offsets = client.offsets(topic)
+        share = -(-messages // len(offsets))
+        starts = {partition: max(start, end - share) for partition, (start, end) in offsets.items()}
+        newest = client.to_arrow(topic, starts, columns=["value"], on_undecodable="skip")
+        inferred = infer_value_schema(newest["value"].to_pylist())
+    print_json(inferred)
+
+
+@app.command("iceberg", epilog="Example: headrace table iceberg orders --catalog-uri sqlite:///catalog.db")
+@with_option_groups
+def iceberg(
+    topics: Annotated[list[str], typer.Argument(help="Topics with an archive.", metavar="TOPIC...")],
+    *,
+    catalog: Annotated[
+        str | None, typer.Option(help="Catalog in the configuration of pyiceberg, such as a REST one.", metavar="NAME")
+    ] = None,
+    catalog_uri: Annotated[
+        str | None, typer.Option(help="Or the SQL database of a catalog, such as sqlite:///FILE.", metavar="URI")
+    ] = None,
+    warehouse: Annotated[
+        str | None,
+        typer.Option(help="Where metadata of new tables is written, such as file:///DIRECTORY.", metavar="URL"),
+    ] = None,
+    namespace: Annotated[str, typer.Option(help="Namespace of the tables.", metavar="NAME")] = "headrace",
+    as_json: Json = False,
+    server: ServerOptions,
+) -> None:
+    """Bring the Iceberg tables of topics to the state of their archives: the files as they are, in one commit each.
+
+    Run it as often as the tables should be up to date. Needs pip install "headrace[iceberg]".
+    """
+    from headrace.tables.iceberg import open_catalog, sync_iceberg
+
+    if catalog is None and catalog_uri is None:
+        raise Failure(Exit.USAGE, "name the catalog: --catalog NAME, or --catalog-uri URI")
+    with server.connected(timeout_seconds=60.0) as client:
+        opened = open_catalog(catalog, catalog_uri, warehouse)
+        done = [sync_iceberg(client, topic, opened, namespace) for topic in topics]
+    if as_json:
+        print_json(done)
+        return
+    for sync in done:
+        now = f"{counted(sync.rows, 'row')} in {counted(sync.files, 'file')}"
+        print_line(f"{sync.table}: {now}, {sync.added} added, {sync.removed} removed")
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(Exit.USAGE, f"--schema {file}: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it; bytes as text."""
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return {name: _plain(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+def _shown(value: Any) -> Any:
+    plain = _plain(value)
+    if isinstance(plain, list | dict):
+        return msgspec.json.encode(plain, enc_hook=str).decode()
+    return plain.isoformat(sep=" ") if hasattr(plain, "isoformat") else plain

@@ -1,0 +1,117 @@
+"""Archived topics as Iceberg tables: the files as they are, in a catalog that other engines know.
+
+    archive(topic) ──► files ── compared with those of the table ──► one commit: new files in, replaced ones out
+
+A commit has all files of one snapshot of the archive, so a reader that knows nothing of Headrace sees complete commits
+only: of all partitions everything up to one moment. What is newer than the archive is not in the table. A sync that
+changes nothing commits nothing; of two syncs at once the catalog refuses one, which may be repeated.
+
+Nothing is copied or deleted here. Files that the archive replaced are deleted by the server `archive.stray_seconds`
+later: older snapshots of the table cannot be read from then on, whatever the catalog says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from headrace.client import Client
+from headrace.core.archive.manifest import ArchiveSnapshot
+from headrace.core.errors import InvalidInput
+from headrace.core.messages import READ_SCHEMA
+from headrace.tables.files import url_of
+from headrace.tables.snapshot import table_snapshot
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+
+NAMESPACE: Final = "headrace"
+_TOPIC_ID: Final = "headrace.topic-id"
+_COMPLETE: Final = "headrace.complete"
+# Columns whose statistics are not in the files.
+_WITHOUT_STATISTICS: Final = {
+    f"write.metadata.metrics.column.{column}": "none" for column in ("value", "attributes.key", "attributes.value")
+}
+_MISSING: Final = 'it is not installed: pip install "headrace[iceberg]"'
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergSync:
+    """What a sync did: the table's name, its files and rows now, and how many files were added and removed."""
+
+    table: str
+    files: int
+    rows: int
+    added: int
+    removed: int
+
+
+def open_catalog(name: str | None = None, uri: str | None = None, warehouse: str | None = None) -> Catalog:
+    """A catalog by its name in pyiceberg's configuration, or one in an SQL database, such as sqlite:///catalog.db."""
+    try:
+        from pyiceberg.catalog import load_catalog
+    except ImportError:
+        raise InvalidInput("iceberg", "missing", _MISSING) from None
+    if uri is None:
+        return load_catalog(name)
+    given = {"type": "sql", "uri": uri, "init_catalog_tables": "true"}
+    return load_catalog(name or NAMESPACE, **given, **({} if warehouse is None else {"warehouse": warehouse}))
+
+
+def sync_iceberg(client: Client, topic: str, catalog: Catalog, namespace: str = NAMESPACE) -> IcebergSync:
+    """Bring the Iceberg table of a topic to the state of its archive, in one commit; create it if it does not exist."""
+    snapshot = table_snapshot(client.archive(topic))
+    archive = snapshot.archive
+    if archive.url is None:
+        raise InvalidInput(
+            "topic", topic, "this server has no archive: set archive.url, and archive = on for the topic"
+        )
+    table = _table(catalog, namespace, archive)
+    wanted = {url_of(archive.url, file.path) for file in snapshot.files}
+    present = {task.file.file_path: task.file for task in table.scan().plan_files()}
+    added, removed = sorted(wanted - present.keys()), [present[path] for path in sorted(present.keys() - wanted)]
+    if added or removed:
+        _commit(table, added, removed, {_COMPLETE: str(archive.complete)})
+    return IcebergSync(
+        f"{namespace}.{archive.topic}", len(wanted), sum(file.rows for file in snapshot.files), len(added), len(removed)
+    )
+
+
+def _table(catalog: Catalog, namespace: str, archive: ArchiveSnapshot) -> Table:
+    """The table of a topic; a table of a topic that was deleted is no other topic's."""
+    catalog.create_namespace_if_not_exists(namespace)
+    properties = {_TOPIC_ID: str(archive.topic_id), **_WITHOUT_STATISTICS}
+    table = catalog.create_table_if_not_exists((namespace, archive.topic), _schema(), properties=properties)
+    if table.properties.get(_TOPIC_ID) != str(archive.topic_id):
+        rule = (
+            "this Iceberg table is of another topic, or of one that was deleted: drop it, or choose another namespace"
+        )
+        raise InvalidInput("table", f"{namespace}.{archive.topic}", rule)
+    return table
+
+
+def _schema() -> pa.Schema:
+    """The columns of the archive's files; all optional, since a message may lack any of them."""
+    return pa.schema([field.with_nullable(True) for field in READ_SCHEMA])
+
+
+def _commit(table: Table, added: list[str], removed: list[DataFile], properties: dict[str, str]) -> None:
+    """Files of the archive in, files that it replaced out: one snapshot of the table."""
+    from pyiceberg.io.pyarrow import parquet_file_to_data_file
+    from pyiceberg.table import TableProperties
+
+    with table.transaction() as transaction:
+        if transaction.table_metadata.name_mapping() is None:
+            # The files have no field ids of Iceberg: columns are found by their names.
+            mapping = table.schema().name_mapping.model_dump_json()
+            transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+        changes: Any = transaction.update_snapshot(snapshot_properties=properties)
+        with changes.overwrite() if removed else changes.fast_append() as snapshot:
+            for path in added:
+                snapshot.append_data_file(parquet_file_to_data_file(table.io, transaction.table_metadata, path))
+            for file in removed:
+                snapshot.delete_data_file(file)

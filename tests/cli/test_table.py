@@ -1,0 +1,34 @@
+"""`headrace table` against a running server: topics that are not archived are tables too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.processes import Server
+
+
+def test_sql_over_a_topic_with_the_schema_that_was_inferred(server: Server, topic: str, tmp_path: Path) -> None:
+    lines = "".join(json.dumps({"id": number, "country": "FR"}) + "\n" for number in range(5))
+    server.run("produce", topic, stdin=lines)
+    inferred = server.run("table", "infer", topic)
+    schema = tmp_path / "schema.json"
+    schema.write_text(inferred.out)
+    assert inferred.json()["required"] == ["id", "country"]
+    query = f"SELECT country, sum(id)::INT AS total, min(timestamp) < now() AS past FROM {topic} GROUP BY ALL"
+    asked = ("table", "sql", query, "--schema", str(schema))
+    assert server.run(*asked, "--json").json() == [{"country": "FR", "total": 10, "past": True}]
+    assert "FR" in server.run(*asked).out
+    assert server.run("table", "sql", f"SELECT value FROM {topic} LIMIT 1", "--json").json()[0]["value"].startswith("{")
+
+
+def test_refusals(server: Server, topic: str, tmp_path: Path) -> None:
+    for code, arguments, told in (
+        (1, ("sql", "SELEC 1"), "Parser Error"),
+        (1, ("sql", "SELECT * FROM nowhere"), "topic 'nowhere' does not exist"),
+        (2, ("sql", "SELECT 1", "--schema", str(tmp_path / "none")), "No such file"),
+        (1, ("infer", topic), "none of the messages"),
+        (2, ("iceberg", topic), "--catalog NAME"),
+        (1, ("iceberg", topic, "--catalog-uri", f"sqlite:///{tmp_path}/c.db"), "archive.url"),
+    ):
+        assert told in server.run("table", *arguments).refused(code)

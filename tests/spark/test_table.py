@@ -1,0 +1,161 @@
+"""Topics as tables in Spark: its own Parquet reader for the archive, the broker for the tail, one moment for both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import headrace.spark
+from headrace.core.errors import InvalidInput
+from headrace.spark.pipeline import Pipeline
+from headrace.tables.sql import run_sql
+from tests.tables.archives import ArchiveSite, archive_site
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "codec")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArchiveSite]:
+    with archive_site(tmp_path_factory.mktemp("tables")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def orders(site: ArchiveSite) -> str:
+    """A topic with a file of plain values, one of compressed ones, and a tail."""
+    site.create("orders", 3)
+    site.publish("orders", range(300))
+    site.archive("orders")
+    site.clock.step(3600)
+    site.publish("orders", range(300, 400), codec="zstd")
+    site.archive("orders")
+    site.clock.step(3600)
+    site.publish("orders", range(400, 450), codec="gzip")
+    return "orders"
+
+
+def rows_of(frame: DataFrame) -> list[Any]:
+    return sorted(frame.select(*COLUMNS).collect())
+
+
+def plan_of(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().executedPlan().toString())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"decode": False},
+        {"startingOffsets": {"0": 50, "1": 120, "2": 0}, "endingOffsets": {"0": 130, "1": 125, "2": 20}},
+        {"startingOffsets": -10},
+    ],
+)
+def test_the_rows_are_those_of_the_broker(
+    spark: SparkSession, site: ArchiveSite, orders: str, options: dict[str, Any]
+) -> None:
+    read = headrace.spark.read(spark, orders, url=site.url, **options)
+    assert rows_of(headrace.spark.table(spark, orders, url=site.url, **options)) == rows_of(read)
+
+
+def test_a_table_is_of_one_moment(spark: SparkSession, site: ArchiveSite) -> None:
+    """What is published, archived and merged after it was opened changes nothing."""
+    site.create("moment", 2)
+    site.publish("moment", range(30))
+    site.archive("moment")
+    site.publish("moment", range(30, 40))
+    opened = headrace.spark.table(spark, "moment", url=site.url)
+    before = len(site.client.archive("moment").files)
+    for number in range(20):
+        site.publish("moment", range(number))
+        site.archive("moment")
+    assert len(site.client.archive("moment").files) < before + 20, "small files were merged"
+    found = [(row.partition, row.offset) for row in opened.collect()]
+    assert len(found) == len(set(found)) == 40
+    now = headrace.spark.table(spark, "moment", url=site.url)
+    assert now.count() == sum(end for _, end in site.client.offsets("moment").values())
+
+
+def test_filters_reach_the_statistics(spark: SparkSession, site: ArchiveSite) -> None:
+    site.create("hours", 1)
+    for hour in range(3):
+        site.publish("hours", range(hour * 10, hour * 10 + 10))
+        site.archive("hours")
+        site.clock.step(3600)
+    second = datetime.fromtimestamp(site.client.archive("hours").files[1].first_us / 1e6, UTC)
+    session = spark.newSession()
+    session.conf.set("spark.sql.maxMetadataStringLength", "10000")
+    rows = headrace.spark.table(session, "hours", url=site.url).where(
+        f"timestamp >= '{second.isoformat()}' AND offset < 20 AND key > '0'"
+    )
+    assert {row.offset for row in rows.select("offset").collect()} == set(range(10, 20))
+    plan = plan_of(rows)
+    for pushed in ("GreaterThanOrEqual(timestamp", "LessThan(offset,20)", "GreaterThan(key"):
+        assert pushed in plan, plan
+
+
+def test_bounded_pipelines_read_the_archive(
+    spark: SparkSession, site: ArchiveSite, orders: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    tables = {
+        "server": {"url": site.url},
+        "source": {"topic": orders, "mode": "batch"},
+        "steps": [{"name": "counted", "sql": "SELECT count(*) AS n, count(DISTINCT value) AS v FROM source"}],
+        "sink": {"format": "report"},
+    }
+    pipeline = Pipeline.of(tables)
+    pipeline.run(spark)
+    assert pipeline.report is not None and pipeline.report.rows == [[450, 450]]
+    snapshot = site.client.archive(orders)
+    assert snapshot.url is not None
+    file = Path(snapshot.url.removeprefix("file://")) / snapshot.files[0].path
+    away = file.rename(file.with_suffix(".away"))
+    with pytest.raises(Exception, match="cannot be read"):
+        headrace.spark.table(spark, orders, url=site.url)
+    again = Pipeline.of(tables)
+    with caplog.at_level("WARNING"):
+        again.check(spark)
+    assert "everything is read from the broker" in caplog.text, "an archive that Spark does not reach is no obstacle"
+    away.rename(file)
+
+
+def test_columns_of_values_are_those_of_duckdb(spark: SparkSession, site: ArchiveSite) -> None:
+    site.create("typed", 1)
+    site.publish("typed", [
+        b'{"id": 1, "half": 2, "seen": "2026-01-01T00:00:00Z", "tags": ["a"], "key": "k"}', b'{"id": "1"}',
+        b'{"half": 1}', b'{"id": 2, "tags": null}', b"\xff", b"[]", b'{"id": 1.5}', b'{"id": 3, "half": "x"}',
+        b"", b"{",
+    ])  # fmt: skip
+    site.archive("typed")
+    site.publish("typed", range(2))
+    schema = {
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer"},
+            "half": {"type": "number"},
+            "seen": {"type": "string", "format": "date-time"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "key": {"type": "string"},
+        },
+        "required": ["id"],
+    }
+    names = '"offset", id, half, epoch(seen) AS seen, tags, value_key, value_error IS NULL AS fits'
+    duckdb = run_sql(site.client, f'SELECT {names} FROM typed ORDER BY "offset"', schema).to_pylist()
+    rows = headrace.spark.table(spark, "typed", url=site.url, value_schema=schema).selectExpr(
+        "offset", "id", "half", "CAST(unix_seconds(seen) AS DOUBLE) AS seen", "tags", "value_key",
+        "value_error IS NULL AS fits",
+    )  # fmt: skip
+    assert [row.asDict() for row in rows.orderBy("offset").collect()] == duckdb
+    assert sum(row["fits"] for row in duckdb) == 4
+
+
+def test_options_are_checked_first(spark: SparkSession, site: ArchiveSite) -> None:
+    with pytest.raises(InvalidInput, match="streams only"):
+        headrace.spark.table(spark, "orders", url=site.url, group="g")

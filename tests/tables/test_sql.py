@@ -1,0 +1,118 @@
+"""Topics in DuckDB: the archive and the tail as one table, while both change, and the columns of their values."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import headrace
+from headrace.core.errors import InvalidInput, StoreUnavailable, TopicNotFound
+from headrace.tables.sql import run_sql
+from tests.tables.archives import ArchiveSite
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "half": {"type": "number"},
+        "offset": {"type": "string"},
+        "at": {"type": ["string", "null"], "format": "date-time"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "from": {"type": "object", "properties": {"x": {"type": "integer"}}},
+    },
+    "required": ["id"],
+}
+
+
+def test_archive_and_tail_are_one_table(site: ArchiveSite, topic: str) -> None:
+    site.create(topic)
+    site.publish(topic, range(100))
+    site.archive(topic)
+    site.publish(topic, range(100, 150), codec="zstd")
+    site.archive(topic)
+    site.publish(topic, range(150, 170), codec="gzip")
+    query = f'SELECT count(*) AS n, count(DISTINCT value) AS different, count(codec) AS encoded FROM "{topic}"'
+    assert run_sql(site.client, query).to_pylist() == [{"n": 170, "different": 170, "encoded": 0}]
+    with duckdb.connect() as connection:
+        headrace.table(topic, client=site.client, connection=connection)
+        joined = f'SELECT count(*) FROM "{topic}" one JOIN "{topic}" other USING (partition, "offset")'
+        assert connection.sql(joined).fetchall() == [(170,)]
+    stored = site.client.to_arrow(topic).select(["partition", "offset", "value", "timestamp"])
+    found = run_sql(site.client, f'SELECT partition, "offset", value, timestamp FROM "{topic}" ORDER BY ALL')
+    assert found.to_pylist() == stored.to_pylist()
+
+
+def test_nothing_is_twice_or_missing_while_archiving_and_publishing_go_on(site: ArchiveSite, topic: str) -> None:
+    site.create(topic)
+    is_over = threading.Event()
+
+    def work() -> None:
+        number = 0
+        while not is_over.is_set():
+            site.publish(topic, range(number, number + 20))
+            site.clock.step(1)
+            site.broker.archiving.archive()
+            number += 20
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        query = (
+            'SELECT partition, count(*) AS n, count(DISTINCT "offset") AS different, max("offset") + 1 AS last '
+            f'FROM "{topic}" GROUP BY ALL'
+        )
+        seen = 0
+        while seen < 500:
+            rows = run_sql(site.client, query).to_pylist()
+            for row in rows:
+                assert row["n"] == row["different"] == row["last"], "dense from 0 on"
+            assert sum(row["n"] for row in rows) >= seen
+            seen = sum(row["n"] for row in rows)
+    finally:
+        is_over.set()
+        worker.join()
+
+
+def test_columns_of_values(site: ArchiveSite, topic: str) -> None:
+    site.create(topic, 1)
+    site.publish(topic, [
+        b'{"id": 1, "offset": 7, "at": "2026-01-01T00:00:00Z", "tags": ["a"], "from": {"x": 1}, "more": 1}',
+        b'{"id": "1"}', b'{"half": 1}', b'{"id": 2, "half": null}', b"\xff", b"[]", b'{"id": 1.5}',
+    ])  # fmt: skip
+    site.archive(topic)
+    query = f'SELECT * EXCLUDE (timestamp) FROM "{topic}" ORDER BY "offset"'
+    rows = run_sql(site.client, query, SCHEMA).to_pylist()
+    assert [row["id"] for row in rows] == [1, None, None, 2, None, None, None]
+    assert rows[0]["value_offset"] == "7" and rows[0]["offset"] == 0, "a message's own columns keep their names"
+    assert rows[0]["at"].isoformat() == "2026-01-01T00:00:00+00:00"
+    assert (rows[0]["tags"], rows[0]["from"]) == (["a"], {"x": 1})
+    told = [row["value_error"] for row in rows]
+    assert told[0] is None and told[3] is None
+    assert told[1] == told[6] == "the field id does not match the schema" and told[2] == "the field id is missing"
+    assert "UTF-8" in told[4] and "JSON object" in told[5]
+    assert rows[1]["value"] == b'{"id": "1"}'
+
+
+def test_queries_that_cannot_run(site: ArchiveSite, topic: str) -> None:
+    site.create(topic)
+    with pytest.raises(TopicNotFound):
+        run_sql(site.client, "SELECT * FROM nowhere")
+    for query in ("SELEC 1", f'DELETE FROM "{topic}"', f'SELECT nothing FROM "{topic}"'):
+        with pytest.raises(InvalidInput, match="query"):
+            run_sql(site.client, query)
+
+
+def test_a_file_that_is_gone_is_named(site: ArchiveSite, topic: str) -> None:
+    site.create(topic)
+    site.publish(topic, range(3))
+    site.archive(topic)
+    snapshot = site.client.archive(topic)
+    assert snapshot.url is not None
+    file = Path(f"{snapshot.url.removeprefix('file://')}/{snapshot.files[0].path}")
+    away = file.rename(file.with_suffix(".away"))
+    with pytest.raises(StoreUnavailable, match="open it again"):
+        run_sql(site.client, f'SELECT count(*) FROM "{topic}"')
+    away.rename(file)
