@@ -110,7 +110,7 @@ def test_failure_to_open_is_raised_by_async_with(client: headrace.Client) -> Non
 
 
 @pytest.mark.parametrize("name", headrace.__all__)
-def test_everything_exported_is_there(name: str) -> None:
+def test_everything_exported_exists(name: str) -> None:
     assert getattr(headrace, name) is not None
     assert name in dir(headrace)
 

@@ -54,7 +54,7 @@ def test_a_command_that_needs_the_server_names_it_in_one_line(arguments: list[st
 
 
 @pytest.mark.parametrize("name", ["Broker", "testing"])
-def test_a_program_that_needs_the_broker_is_told_which_extra(name: str) -> None:
+def test_a_program_that_needs_the_broker_learns_which_extra(name: str) -> None:
     done = run(f"from headrace import {name}")
     assert "ModuleNotFoundError: the broker is not installed" in done.stderr
     assert "pip install 'headrace[broker]'" in done.stderr

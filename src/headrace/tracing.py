@@ -46,7 +46,7 @@ _LINKS_MAX: Final = 32
 
 
 class _Future(Protocol):
-    """The future of something sent; looking at `failure` does not count as having been told."""
+    """The future of something sent; looking at `failure` does not count as handling it."""
 
     @property
     def failure(self) -> BaseException | None: ...

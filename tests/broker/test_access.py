@@ -134,7 +134,7 @@ def test_tokens_of_a_broker_can_be_required(store: Store) -> None:
         access.authenticate(None)
 
 
-def test_a_store_that_cannot_be_told_of_uses_does_no_harm(store: Store) -> None:
+def test_uses_that_cannot_be_stored_do_no_harm(store: Store) -> None:
     access = Access(store.catalog)
     _, token = access.create("till", [("*", ["read"])])
     access.authenticate(token)

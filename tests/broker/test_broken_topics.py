@@ -74,7 +74,7 @@ def test_the_other_topics_work(disk_site: Site, break_it: Callable[[Site, int], 
 
 
 @pytest.mark.parametrize("break_it", [remove_files, spoil_files])
-def test_it_can_be_deleted_and_made_anew(disk_site: Site, break_it: Callable[[Site, int], None]) -> None:
+def test_it_can_be_deleted_and_recreated(disk_site: Site, break_it: Callable[[Site, int], None]) -> None:
     broker = broken(disk_site, break_it)
     broker.delete_topic("BROKEN")
     assert broker.list_topics() == ["fine"]

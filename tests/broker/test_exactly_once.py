@@ -141,7 +141,7 @@ def test_the_highest_seqno_there_is_can_be_used_once(broker: Broker) -> None:
     assert broker.last_seqno("orders", "p") == SEQNO_MAX
 
 
-def test_last_seqno_says_where_a_producer_goes_on(broker: Broker) -> None:
+def test_last_seqno_says_where_a_producer_continues(broker: Broker) -> None:
     broker.create_topic("orders")
     assert broker.last_seqno("orders", "p") is None
     broker.publish("orders", batch(b"a", producer_id="p"))
@@ -153,7 +153,7 @@ def test_last_seqno_says_where_a_producer_goes_on(broker: Broker) -> None:
     assert broker.last_seqno("ORDERS", "q") is None
 
 
-def test_last_seqno_is_told_while_many_new_producers_come(broker: Broker) -> None:
+def test_last_seqno_is_found_while_many_new_producers_appear(broker: Broker) -> None:
     broker.create_topic("orders")
 
     def publish(thread: int) -> None:

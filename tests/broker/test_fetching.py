@@ -30,7 +30,7 @@ def fill(broker: Broker, commits: int = 10, rows: int = 2) -> list[bytes]:
     return values
 
 
-def test_a_fetch_goes_on_over_commits(broker: Broker) -> None:
+def test_a_fetch_continues_over_commits(broker: Broker) -> None:
     values = fill(broker)
     for offset in range(len(values) + 1):
         read = broker.fetch("orders", 0, offset)
@@ -39,14 +39,14 @@ def test_a_fetch_goes_on_over_commits(broker: Broker) -> None:
         assert read.schema == READ_SCHEMA
 
 
-def test_a_fetch_has_at_most_so_many_messages(broker: Broker) -> None:
+def test_a_fetch_has_at_most_max_messages(broker: Broker) -> None:
     values = fill(broker)
     for offset in (0, 1, 7, 19):
         for limit in (1, 2, 3, 20, 1000):
             assert values_of(broker.fetch("orders", 0, offset, max_messages=limit)) == values[offset : offset + limit]
 
 
-def test_a_fetch_has_at_most_so_many_bytes_but_at_least_one_message(broker: Broker) -> None:
+def test_a_fetch_has_at_most_max_bytes_but_at_least_one_message(broker: Broker) -> None:
     values = fill(broker)
     for limit in range(1, 70):
         read = values_of(broker.fetch("orders", 0, 4, max_bytes=limit))
@@ -288,7 +288,7 @@ def test_everything_reads_the_same_after_a_restart(durable_site: Site) -> None:
     assert [broker.fetch("orders", partition, 0) for partition in range(3)] == before
 
 
-def test_everything_acknowledged_is_there_after_a_crash(durable_site: Site, tmp_path: Path) -> None:
+def test_everything_acknowledged_survives_a_crash(durable_site: Site, tmp_path: Path) -> None:
     broker = durable_site.open()
     values = fill(broker, commits=7, rows=2)
     after = durable_site.crashed(tmp_path / "after")

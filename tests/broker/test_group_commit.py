@@ -130,7 +130,7 @@ def test_a_request_that_cannot_be_planned_fails_alone(
     assert statuses(broker.publish("orders", batch(b"good"), key)) == ["written"]
 
 
-def test_requests_that_can_only_be_planned_alone_are_all_told_so(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_that_can_only_be_planned_alone_all_get_an_error(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     def plan_one(rows: pa.RecordBatch, *args: Any) -> Any:
         if rows.num_rows > 1:
             raise MemoryError("no more")
@@ -152,7 +152,7 @@ def test_requests_that_can_only_be_planned_alone_are_all_told_so(site: Site, mon
     assert content(broker, "orders") == {0: [b"leader"]}
 
 
-def test_a_write_that_fails_is_told_to_everyone_in_it_and_to_nobody_else(site: Site) -> None:
+def test_a_write_that_fails_is_an_error_for_everyone_in_it_and_for_nobody_else(site: Site) -> None:
     broker, store = open_gated(site)
     broker.create_topic("orders", message_bytes_max=10)
     store.gate.clear()
@@ -239,7 +239,7 @@ def test_the_queue_is_bounded_in_bytes_too(site: Site) -> None:
     inside.result()
 
 
-def test_whoever_waits_for_room_gets_it_in_turn(site: Site) -> None:
+def test_those_that_wait_for_room_get_it_in_turn(site: Site) -> None:
     """A large request is not kept out by small ones that come after it."""
     broker, store = open_gated(site, queue_messages_per_partition=4)
     broker.create_topic("orders")
@@ -314,7 +314,7 @@ def test_more_requests_than_the_queue_holds_enter_one_after_another(site: Site) 
     assert [len(receipts) for receipts in many.result()] == [1, 1, 1]  # type: ignore[arg-type]
 
 
-def test_what_did_not_get_in_with_many_is_told_so(site: Site) -> None:
+def test_what_did_not_get_in_with_many_gets_an_error(site: Site) -> None:
     broker, store = open_gated(site, queue_messages_per_partition=2)
     broker.create_topic("orders")
     store.gate.clear()
@@ -554,7 +554,7 @@ def test_an_interrupted_leader_hands_the_lead_over() -> None:
     assert len(queue.publish(request_of(3), 60)) == 3
 
 
-def test_a_follower_of_an_interrupted_leader_is_told_that_the_outcome_is_unknown() -> None:
+def test_a_follower_of_an_interrupted_leader_gets_an_unknown_outcome() -> None:
     writes = Writes()
     queue = queue_of(writes)
     leading, following = request_of(1), request_of(1)

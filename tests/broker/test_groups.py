@@ -360,7 +360,7 @@ def test_a_seek_is_remembered_over_a_restart(durable_site: Site) -> None:
         (2**63 - 1, [10, 10, 0]),
     ],
 )
-def test_a_new_group_begins_where_it_is_told(
+def test_a_new_group_starts_at_the_given_position(
     broker: Broker, topic: str, read_from: ReadFrom, expected: list[int]
 ) -> None:
     described = broker.register_group(topic, "readers", read_from=read_from)
@@ -415,7 +415,7 @@ def test_a_deleted_group_is_forgotten(broker: Broker, topic: str) -> None:
 # Lag
 
 
-def test_lag_is_told_in_messages_and_in_seconds(broker: Broker, topic: str, clock: SettableClock) -> None:
+def test_lag_is_reported_in_messages_and_in_seconds(broker: Broker, topic: str, clock: SettableClock) -> None:
     broker.register_group(topic, "readers", consumers=1)
     broker.commit_offsets(topic, "readers", {0: 10, 1: 4})
     clock.step(5)

@@ -256,7 +256,7 @@ def test_members_are_looked_at_every_second_and_windows_every_minute_by_default(
 # Retention against readers and groups
 
 
-def test_a_reader_that_meets_retention_is_told_the_valid_range(durable_site: Site, tmp_path: Path) -> None:
+def test_a_reader_that_meets_retention_gets_the_valid_range(durable_site: Site, tmp_path: Path) -> None:
     broker = durable_site.open()
     broker.create_topic("orders", retention_seconds=1)
     for _ in range(9):
@@ -271,7 +271,7 @@ def test_a_reader_that_meets_retention_is_told_the_valid_range(durable_site: Sit
     assert [ask() for ask in asked] == [start, None]
 
 
-def test_counters_are_told_all_at_once() -> None:
+def test_counters_are_read_all_at_once() -> None:
     counters = Counters()
     counters.add("b")
     counters.add("a", 2)

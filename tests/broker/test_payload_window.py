@@ -14,7 +14,7 @@ from tests.broker.messages import batch, content, everything, numbered, statuses
 from tests.broker.sites import Site
 
 
-def test_a_value_seen_in_the_window_is_a_duplicate_whoever_sends_it(broker: Broker) -> None:
+def test_a_value_seen_in_the_window_is_a_duplicate_from_any_producer(broker: Broker) -> None:
     broker.create_topic("orders", deduplication="payload", partitions=3)
     assert statuses(broker.publish("orders", batch(b"a", b"b", b"a"))) == ["written", "written", "duplicate"]
     assert statuses(broker.publish("orders", batch(b"b", b"c", key=b"other", producer_id="p"))) == [

@@ -53,7 +53,7 @@ def test_a_topic_is_made_once(broker: Broker) -> None:
     assert broker.list_topics() == ["Orders"]
 
 
-def test_registering_a_producer_makes_a_topic_that_is_missing_and_leaves_one_that_is_there(broker: Broker) -> None:
+def test_registering_a_producer_makes_a_topic_that_is_missing_and_leaves_one_that_exists(broker: Broker) -> None:
     broker.registrations.register_producer("orders", 3)
     broker.registrations.register_producer("orders", 5)
     assert broker.describe_topic("orders").partitions == 3
@@ -142,7 +142,7 @@ def test_a_topic_that_goes_while_it_is_asked_gives_no_number(broker: Broker) -> 
         broker.registrations.size("orders", make_id("consumer", 1, topic_id))
 
 
-def test_a_consumer_whose_group_was_deleted_is_told_so(broker: Broker) -> None:
+def test_a_consumer_whose_group_was_deleted_gets_an_error(broker: Broker) -> None:
     broker.create_topic("orders")
     consumer = broker.registrations.register_consumer("orders")
     broker.registrations.size("orders", consumer)
@@ -201,7 +201,7 @@ def test_all_consumers_read_all_partitions_in_the_order_of_commits(site: Site, s
         assert messages + read(broker, "orders", consumer) == written
 
 
-def test_what_is_read_ahead_ends_and_goes_on(broker: Broker) -> None:
+def test_what_is_read_ahead_ends_and_continues(broker: Broker) -> None:
     broker.create_topic("orders", partitions=2)
     large = bytes(AHEAD_BYTES + 1)
     values = [b"%d" % number for number in range(AHEAD_MESSAGES + 10)] + [large, b"x", large, large, b"y"]
@@ -476,7 +476,7 @@ def test_a_consumer_that_nobody_uses_is_forgotten(site: Site) -> None:
     assert broker.list_groups("orders") == ["billing"]
 
 
-def test_consumers_that_are_gone_already_are_forgotten_without_a_word(site: Site) -> None:
+def test_consumers_that_were_deleted_already_are_forgotten_without_an_error(site: Site) -> None:
     broker = site.open()
     for topic in ("a", "b"):
         broker.create_topic(topic)
@@ -534,7 +534,7 @@ def test_what_retention_drops_between_looking_and_reading_is_passed_over(
     assert seen == [b"%d" % number for number in range(8 - kept, 8)]
 
 
-def test_a_consumer_of_a_deleted_topic_is_told_so(broker: Broker) -> None:
+def test_a_consumer_of_a_deleted_topic_gets_an_error(broker: Broker) -> None:
     broker.create_topic("orders")
     consumer = broker.registrations.register_consumer("orders")
     reader = broker.registrations._reader("orders", consumer)

@@ -40,7 +40,7 @@ def two(shared_site: Site) -> tuple[Broker, Broker]:
 # Topics
 
 
-def test_a_topic_made_by_one_is_there_for_the_other_at_once(two: tuple[Broker, Broker]) -> None:
+def test_a_topic_made_by_one_exists_for_the_other_at_once(two: tuple[Broker, Broker]) -> None:
     first, second = two
     first.create_topic("Orders", partitions=2)
     assert second.describe_topic("orders").partitions == 2
@@ -82,7 +82,7 @@ def test_a_topic_deleted_by_one_ends_for_all_who_wait_at_the_other(two: tuple[Br
         second.delete_topic("orders")
 
 
-def test_a_topic_whose_tables_cannot_be_dropped_is_gone_for_all(
+def test_a_topic_whose_tables_cannot_be_dropped_is_deleted_for_all(
     two: tuple[Broker, Broker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = two
@@ -121,7 +121,7 @@ def test_a_deletion_that_lost_its_answer_leaves_no_tables(
     assert broker.list_topics() == []
 
 
-def test_a_topic_made_anew_under_its_old_name_is_the_new_one(two: tuple[Broker, Broker]) -> None:
+def test_a_topic_recreated_under_its_old_name_is_the_new_one(two: tuple[Broker, Broker]) -> None:
     first, second = two
     first.create_topic("orders")
     second.publish("orders", batch(b"old"))

@@ -51,7 +51,7 @@ def test_sources_are_listed_with_seqno_link_and_time_newest_first(broker: Broker
             broker.list_sources("orders", max_sources=wrong)
 
 
-def test_a_source_that_is_reset_begins_anew_and_the_others_do_not(broker: Broker) -> None:
+def test_a_source_that_is_reset_starts_over_and_the_others_do_not(broker: Broker) -> None:
     """One message with a huge seqno makes all later ones duplicates: after a reset they are written."""
     broker.create_topic("orders", partitions=2)
     send(broker, "till", 1, 2, 1 << 40)

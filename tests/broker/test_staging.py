@@ -48,7 +48,7 @@ def test_a_stage_without_a_name_gets_one_of_its_own(broker: Broker) -> None:
     assert len(broker.publish_staged("orders", [first, second])) == 2
 
 
-def test_published_stages_are_gone(broker: Broker) -> None:
+def test_published_stages_are_deleted(broker: Broker) -> None:
     broker.create_topic("orders")
     staged = broker.stage("orders", batch(b"a"))
     broker.publish_staged("orders", [staged])
@@ -122,7 +122,7 @@ def test_a_used_commit_key_publishes_nothing_and_drops_the_stages(broker: Broker
     assert content(broker, "orders") == {0: [b"a"]}
 
 
-def test_a_commit_that_is_retried_after_its_stages_are_gone_is_a_duplicate(broker: Broker) -> None:
+def test_a_commit_that_is_retried_after_its_stages_were_deleted_is_a_duplicate(broker: Broker) -> None:
     broker.create_topic("orders")
     staged = [broker.stage("orders", batch(b"a", b"b")), broker.stage("orders", batch(b"c"))]
     key = CommitKey("query", 4)

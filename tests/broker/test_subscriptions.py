@@ -69,7 +69,7 @@ def test_a_member_joins_by_subscribing_and_leaves_by_closing(broker: Broker, top
         subscription.get()
 
 
-def test_delivery_goes_on_where_the_group_committed(broker: Broker, topic: str) -> None:
+def test_delivery_continues_where_the_group_committed(broker: Broker, topic: str) -> None:
     with broker.subscribe(topic, "readers", "ann") as subscription:
         taken = take(subscription, 4, messages_max=1)
         subscription.commit()
@@ -90,7 +90,7 @@ def test_what_was_not_committed_is_delivered_again(broker: Broker, topic: str) -
     assert broker.committed(topic, "readers") == {}
 
 
-def test_a_get_has_at_most_so_many_messages(broker: Broker, topic: str) -> None:
+def test_a_get_has_at_most_messages_max(broker: Broker, topic: str) -> None:
     with broker.subscribe(topic, "readers", "ann") as subscription:
         until_buffered(subscription, 10)
         sizes = []
@@ -232,7 +232,7 @@ def test_seeking_takes_subscribers_along(broker: Broker, topic: str) -> None:
         assert take(subscription, 2) == [(0, b"a3"), (0, b"a4")]
 
 
-def test_a_silent_consumer_loses_its_membership_and_is_told(broker: Broker, topic: str, clock: SettableClock) -> None:
+def test_a_silent_consumer_is_removed_and_gets_an_error(broker: Broker, topic: str, clock: SettableClock) -> None:
     subscription = broker.subscribe(topic, "readers", "ann", session_timeout_seconds=10)
     take(subscription, 1, messages_max=1)
     clock.step(10)
@@ -356,7 +356,7 @@ def test_closing_ends_a_consumer_that_waits(broker: Broker) -> None:
     until_waiting(broker, "orders", readers=0)
 
 
-def test_a_consumer_that_retention_has_overtaken_is_told_the_valid_range(broker: Broker, clock: SettableClock) -> None:
+def test_a_consumer_that_retention_has_overtaken_gets_the_valid_range(broker: Broker, clock: SettableClock) -> None:
     broker.create_topic("orders", retention_seconds=10)
     with broker.subscribe("orders", "readers", "ann", buffer_messages=1, session_timeout_seconds=1000) as subscription:
         for number in range(12):

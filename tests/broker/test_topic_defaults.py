@@ -16,7 +16,7 @@ def test_nothing_is_set_by_default() -> None:
     assert TopicDefaults().settings() == DEFAULT_SETTINGS
 
 
-def test_topics_get_the_defaults_of_the_store_unless_told_otherwise(site: Site) -> None:
+def test_topics_get_the_defaults_of_the_store_unless_they_have_settings(site: Site) -> None:
     defaults = TopicDefaults(partitions=3, retention_seconds=60, deduplication="payload", codecs="raw, gzip")
     with Broker(open_store(site.url), BrokerSettings(), site.clock, topic_defaults=defaults) as broker:
         plain = broker.create_topic("plain")

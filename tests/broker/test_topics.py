@@ -208,7 +208,7 @@ def test_a_subscriber_that_waits_gets_what_comes_to_an_added_partition(broker: B
         assert subscription.partitions == [0, 1, 2]
 
 
-def test_a_reader_that_waits_on_a_partition_goes_on_waiting_when_others_are_added(broker: Broker) -> None:
+def test_a_reader_that_waits_on_a_partition_continues_waiting_when_others_are_added(broker: Broker) -> None:
     broker.create_topic("orders")
     waiting = Background(lambda: broker.fetch("orders", 0, 0, wait_seconds=60))
     until_waiting(broker, "orders")
@@ -229,7 +229,7 @@ def test_a_partition_that_is_not_there_yet_cannot_be_waited_for(broker: Broker) 
 # Deleting
 
 
-def test_a_deleted_topic_is_gone_with_its_messages_and_groups(broker: Broker) -> None:
+def test_a_topic_is_deleted_with_its_messages_and_groups(broker: Broker) -> None:
     first = broker.create_topic("orders")
     broker.publish("orders", batch(b"a", producer_id="p", seqno=5))
     broker.register_group("orders", "readers", consumers=1)

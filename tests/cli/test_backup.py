@@ -30,7 +30,7 @@ def test_for_programs(tmp_path: Path) -> None:
     assert "messages" not in quick.lines()[0]
 
 
-def test_damage_is_told(tmp_path: Path) -> None:
+def test_damage_is_reported(tmp_path: Path) -> None:
     patient = Patient(tmp_path, commits=4)
     position, _ = patient.frames(0)[1]
     patient.flip(patient.file(0), position + 70)

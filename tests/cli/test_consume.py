@@ -35,7 +35,7 @@ def described(server: Server, topic: str, group: str) -> Any:
     return server.run("group", "describe", topic, group, "--json").json()
 
 
-def test_everything_that_is_there(server: Server, numbers: str) -> None:
+def test_everything_stored(server: Server, numbers: str) -> None:
     assert server.run("consume", numbers).lines() == list("0246813579")
 
 
@@ -103,7 +103,7 @@ def test_places() -> None:
             parse_from(wrong)
 
 
-def test_a_group_goes_on_where_it_was(server: Server, numbers: str) -> None:
+def test_a_group_continues_where_it_was(server: Server, numbers: str) -> None:
     first = server.run("consume", numbers, "--group", "billing", "--max", "4").lines()
     rest = server.run("consume", numbers, "--group", "billing").lines()
     assert len(first) == 4 and sorted(first + rest) == list("0123456789")

@@ -44,4 +44,4 @@ def test_a_store_that_cannot_be_checked(tmp_path: Path) -> None:
     with Server(tmp_path / "store") as server:
         assert "stop the server first" in headrace("doctor", str(tmp_path / "store")).refused(2)
         assert server.stop() == 0
-    assert "it is no store" in headrace("doctor", str(tmp_path)).refused(2)
+    assert "it is not a store" in headrace("doctor", str(tmp_path)).refused(2)

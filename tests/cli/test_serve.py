@@ -206,7 +206,7 @@ def test_a_second_signal_ends_the_waiting(tmp_path: Path) -> None:
         assert examine(tmp_path / "store").findings == []
 
 
-def test_a_stop_waits_only_so_long(tmp_path: Path) -> None:
+def test_a_stop_waits_no_longer_than_its_timeout(tmp_path: Path) -> None:
     with (
         Server(tmp_path / "store", "--set", "rest.stop_seconds=0.3") as server,
         socket.create_connection(("127.0.0.1", server.port)) as stuck,
@@ -238,7 +238,7 @@ def test_connections_on_which_nothing_comes_are_closed(tmp_path: Path) -> None:
             assert [connection.recv(4096) for connection in (silent, half, polite)] == [b"", b"", b""]
 
 
-def test_systemd_is_told(tmp_path: Path) -> None:
+def test_systemd_is_notified(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(PATIENCE_SECONDS)

@@ -78,7 +78,7 @@ def test_a_renewed_certificate_is_taken_without_a_stop(tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
-def test_flight_takes_a_renewed_certificate_while_streams_go_on(tmp_path: Path) -> None:
+def test_flight_takes_a_renewed_certificate_while_streams_continue(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
 
     def connected(host: str) -> headrace_client.Client:

@@ -58,7 +58,7 @@ def test_files_of_others(server: Server, topic: str, tmp_path: Path) -> None:
     pq.write_table(pa.table({"value": ["text"], "price": [1]}), file)
     assert "'price' is unknown" in server.run("topic", "import", topic, str(file)).refused(1)
     file.write_text("no parquet")
-    assert "no Parquet file" in server.run("topic", "import", topic, str(file)).refused(1)
+    assert "not a Parquet file" in server.run("topic", "import", topic, str(file)).refused(1)
     assert "cannot read" in server.run("topic", "import", topic, str(tmp_path / "none.jsonl")).refused(2)
     assert "--format parquet or jsonl" in server.run("topic", "export", topic, str(tmp_path / "x")).refused(2)
     lines = tmp_path / "lines.jsonl"

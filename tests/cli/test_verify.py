@@ -21,7 +21,7 @@ def test_a_server_is_verified_and_its_history_checked_again(tmp_path: Path) -> N
     assert headrace("verify", "--seconds", "1", "--history", str(history)).code == 2
 
 
-def test_a_bad_history_is_told_in_lines_and_by_the_exit_code(tmp_path: Path) -> None:
+def test_a_bad_history_is_reported_in_lines_and_by_the_exit_code(tmp_path: Path) -> None:
     with Recorder(tmp_path / "history") as recorder:
         for event in [Began("orders"), *BAD["lost"]]:
             recorder.record(event)

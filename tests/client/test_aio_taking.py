@@ -106,7 +106,7 @@ def test_a_loop_over_messages_ends_when_another_task_closes(client: Client) -> N
     run(client, main)
 
 
-def test_a_consumer_is_closed_while_a_cancelled_poll_goes_on(client: Client) -> None:
+def test_a_consumer_is_closed_while_a_cancelled_poll_continues(client: Client) -> None:
     async def main(aio: AsyncClient) -> None:
         await aio.create_topic("orders")
         async with await aio.consumer("orders") as consumer:

@@ -66,7 +66,7 @@ def test_poll_gives_at_most_what_is_asked_for_and_several_partitions_at_once(cli
             consumer.poll(0)
 
 
-def test_group_goes_on_where_it_committed(client: Client) -> None:
+def test_group_continues_where_it_committed(client: Client) -> None:
     client.create_topic("orders", partitions=2)
     fill(client, "orders", 20)
     with client.consumer("orders", group="billing") as consumer:

@@ -61,7 +61,7 @@ def test_a_member_gets_every_message_there_is(client: Client, group: str, expect
     assert client.describe_group("t", group).lag_messages == 0
 
 
-def test_a_read_ends_before_the_gap_and_one_in_it_says_where_to_go_on(client: Client) -> None:
+def test_a_read_ends_before_the_gap_and_one_in_it_says_where_to_continue(client: Client) -> None:
     assert client.read("t", 0, 0, max_messages=100).column("value").to_pylist() == [b"0", b"1", b"2"]
     with pytest.raises(OffsetOutOfRange) as caught:
         client.read("t", 0, 3, max_messages=100)

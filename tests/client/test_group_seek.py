@@ -128,7 +128,7 @@ def test_seek_while_a_member_has_lost_its_session_counts_when_it_is_back(client:
         assert take(consumer, 9) == [b"0-%d" % number for number in range(1, 10)]
 
 
-def test_group_that_is_deleted_begins_anew_for_its_members(client: Client) -> None:
+def test_group_that_is_deleted_starts_over_for_its_members(client: Client) -> None:
     fill(client, 10)
     with client.consumer(TOPIC, GROUP, member_id="me", session_timeout_seconds=600) as consumer:
         take(consumer, 3)
@@ -141,7 +141,7 @@ def test_group_that_is_deleted_begins_anew_for_its_members(client: Client) -> No
         assert take(consumer, 10) == [b"0-%d" % number for number in range(10)]
 
 
-def test_loop_over_messages_goes_on_after_a_seek(client: Client) -> None:
+def test_loop_over_messages_continues_after_a_seek(client: Client) -> None:
     fill(client, 10)
     with client.consumer(TOPIC, GROUP, session_timeout_seconds=600) as consumer:
         seen: list[bytes] = []

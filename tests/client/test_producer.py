@@ -70,7 +70,7 @@ def test_batches_and_messages_keep_their_order_whatever_columns_they_have(client
     assert client.last_seqno("orders", "p") == 5
 
 
-def test_seqnos_go_on_where_the_last_producer_ended(client: Client) -> None:
+def test_seqnos_continue_where_the_last_producer_ended(client: Client) -> None:
     client.create_topic("orders")
     for run in range(3):
         with client.producer("orders", producer_id="p") as producer:
@@ -78,7 +78,7 @@ def test_seqnos_go_on_where_the_last_producer_ended(client: Client) -> None:
     assert client.last_seqno("orders", "p") == 3
 
 
-def test_second_producer_takes_over_and_the_first_is_told(client: Client) -> None:
+def test_second_producer_takes_over_and_the_first_is_fenced(client: Client) -> None:
     client.create_topic("orders")
     first = client.producer("orders", producer_id="p")
     first.send(b"1").result(60)

@@ -133,7 +133,7 @@ def test_a_loop_over_messages_gives_up_partitions_between_two_of_them(client: Cl
     assert sorted(values) == sorted(b"%d" % number for number in range(2_000))
 
 
-def test_partitions_that_were_lost_are_told_apart(client: Client, broker: Broker) -> None:
+def test_partitions_that_were_lost_are_distinguished(client: Client, broker: Broker) -> None:
     client.create_topic("orders", partitions=2)
     fill(client, 10)
     events: list[tuple[str, list[int]]] = []

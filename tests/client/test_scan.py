@@ -29,7 +29,7 @@ def test_a_range_comes_in_batches_of_the_columns_asked_for(client: Client) -> No
     assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == list(range(2, 9))
 
 
-def test_a_range_ends_where_nothing_more_is_there(client: Client) -> None:
+def test_a_range_ends_with_the_last_message(client: Client) -> None:
     client.create_topic("orders")
     publish(client, "orders", [b"a", b"b"])
     assert [batch.num_rows for batch in client.scan("orders", 0, 0, 100)] == [2]
@@ -53,7 +53,7 @@ class StopsOnce(EmbeddedTransport):
         return EmbeddedReading(self._broker, ticket, self.stopping) if self._readings == 1 else super().read(ticket)
 
 
-def test_a_range_goes_on_where_a_server_stopped(broker: Broker) -> None:
+def test_a_range_continues_where_a_server_stopped(broker: Broker) -> None:
     transport = StopsOnce(broker)
     with Client(transport) as client:
         client.create_topic("orders")

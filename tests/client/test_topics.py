@@ -63,7 +63,7 @@ def test_offsets_and_times(client: Client) -> None:
     assert client.offset_at("orders", 0, datetime.now(UTC) + timedelta(hours=1)) == 5
 
 
-def test_read_gives_what_is_there_and_not_more_than_asked_for(client: Client) -> None:
+def test_read_returns_what_is_stored_and_not_more_than_asked_for(client: Client) -> None:
     client.create_topic("orders")
     fill(client, "orders", 10)
     assert client.read("orders", 0, 3, max_messages=4).column("offset").to_pylist() == [3, 4, 5, 6]

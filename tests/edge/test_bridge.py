@@ -214,7 +214,7 @@ def test_what_was_given_up_before_it_was_handed_over_is_not_written(store: Gated
     broker.close()
 
 
-def test_who_waits_for_room_in_a_topic_that_ends_is_told(store: GatedStore) -> None:
+def test_a_wait_for_room_in_a_topic_that_ends_is_an_error(store: GatedStore) -> None:
     async def run(broker: Broker) -> BaseException | None:
         bridge = Bridge(broker)
         store.gate.clear()

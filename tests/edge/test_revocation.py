@@ -113,7 +113,7 @@ def test_a_stage_takes_nothing_more(place: Place) -> None:
             threading.Event().wait(0.01)
 
 
-def test_whoever_waits_for_offsets_over_flight_is_told(place: Place) -> None:
+def test_a_wait_for_offsets_over_flight_ends_with_an_error(place: Place) -> None:
     def wait() -> None:
         body = wire.encode(wire.AwaitOffsets("t", {0: 0}, 300.0))
         list(place.caller.do_action(flight.Action("await_offsets", body), place.options))

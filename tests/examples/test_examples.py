@@ -158,7 +158,7 @@ def _shown(cell: str, space: dict[str, object]) -> object:
     return eval(compile(ast.Expression(last.value), "cell", "eval"), space)
 
 
-def test_a_worker_that_is_told_to_stop_commits_and_leaves(url: str) -> None:
+def test_a_worker_that_is_asked_to_stop_commits_and_leaves(url: str) -> None:
     with headrace.connect(url) as client:
         client.create_topic("tasks")
         with client.producer("tasks") as producer:

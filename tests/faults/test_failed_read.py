@@ -58,7 +58,7 @@ def test_every_look_at_a_file_may_fail(place: Path, look: str, error: int) -> No
     verify(place / "store", ledger)
 
 
-def test_publishing_goes_on_while_nothing_can_be_read(place: Path) -> None:
+def test_publishing_continues_while_nothing_can_be_read(place: Path) -> None:
     ledger = filled(place / "store")
     files = FailingFileSystem()
     with opened(place / "store", TINY, files) as broker:

@@ -61,7 +61,7 @@ def test_the_outcome_is_unknown_and_the_topic_takes_no_more(site: Site) -> None:
         assert (caught.value.topic, caught.value.retry) == ("t", True)
 
 
-def test_reading_and_other_topics_go_on(site: Site) -> None:
+def test_reading_and_other_topics_continue(site: Site) -> None:
     site.fail(source("a", 3))
     check(site.broker, site.ledger, failed=["t"])
     assert site.broker.fetch("t", 0, 0).num_rows == 2

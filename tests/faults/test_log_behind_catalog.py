@@ -148,7 +148,7 @@ def newest(directory: Path) -> Path:
 
 
 @pytest.mark.parametrize("way", ["emptied", "removed", "cut", "emptied without index", "removed without index"])
-def test_a_newest_segment_that_is_gone_gives_no_offset_again(
+def test_a_newest_segment_that_is_missing_gives_no_offset_again(
     rolled: Path, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = newest(rolled)

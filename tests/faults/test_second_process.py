@@ -27,7 +27,7 @@ def hold(directory: Path, parent: Connection) -> None:
     parent.recv()
 
 
-def test_a_second_process_is_told_who_holds_the_store_and_comes_in_after_its_death(tmp_path: Path) -> None:
+def test_a_second_process_learns_who_holds_the_store_and_opens_it_after_its_death(tmp_path: Path) -> None:
     ours, theirs = CONTEXT.Pipe()
     holder = CONTEXT.Process(target=hold, args=(tmp_path / "store", theirs))
     holder.start()

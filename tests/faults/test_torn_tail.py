@@ -87,7 +87,7 @@ def test_torn_tail_at_every_byte(prepared: Prepared, tear: str) -> None:
 
 
 @pytest.mark.parametrize("tear", TEARS)
-def test_a_torn_commit_is_repeated_and_work_goes_on(prepared: Prepared, tear: str, place: Path) -> None:
+def test_a_torn_commit_is_repeated_and_work_continues(prepared: Prepared, tear: str, place: Path) -> None:
     name = prepared.logs[-1].relative_to(prepared.directory)
     data = prepared.logs[-1].read_bytes()
     start, _ = last_commit(prepared.logs[-1])

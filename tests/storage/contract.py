@@ -707,7 +707,7 @@ class LogContract:
         place.reopen()
         assert values_in(topic.log) == [b"%d" % number for number in range(7)]
 
-    def test_a_deleted_log_is_gone_and_its_name_is_free(self, place: Place) -> None:
+    def test_a_deleted_log_leaves_its_name_free(self, place: Place) -> None:
         topic = Topic(place)
         topic.publish(values(b"a"))
         place.store.stages.write(topic.record.id, "stage", values(b"b"), NOW_US)
@@ -766,7 +766,7 @@ class RetentionContract:
         place.reopen(now_us)
         assert self.check_kept(topic.log, 6) == starts
 
-    def test_everything_may_go_and_offsets_go_on(self, place: Place) -> None:
+    def test_everything_may_be_dropped_and_offsets_continue(self, place: Place) -> None:
         settings = settings_of(retention_seconds=1)
         topic = self.filled(place, settings)
         later_us = NOW_US + 100 * SECOND_US
@@ -824,7 +824,7 @@ class RetentionContract:
         topic.log.drop_outlived(settings, np.array([2, 2, 1]), later_us)
         assert topic.log.offsets().start.tolist() == [2, 2, 1]
 
-    def test_a_source_that_was_reset_begins_anew_after_reopening_too(self, place: Place) -> None:
+    def test_a_source_that_was_reset_starts_over_after_reopening_too(self, place: Place) -> None:
         topic = Topic(place)
         rows = [{"producer_id": name, "seqno": 9} for name in ("p", "q")]
         topic.publish(batch_of(rows), keys=(CommitKey("w", 1),))
@@ -922,7 +922,7 @@ class StagesContract:
         assert place.store.stages.read(topic_id + 1, "s") is None
         assert place.store.stages.read(topic_id, "S") is None
 
-    def test_a_dropped_stage_is_gone_and_may_begin_anew(self, place: Place) -> None:
+    def test_a_dropped_stage_is_deleted_and_may_start_over(self, place: Place) -> None:
         topic_id = Topic(place).record.id
         for stage in ("s", "t"):
             place.store.stages.write(topic_id, stage, values(b"long" * 100), NOW_US)

@@ -71,7 +71,7 @@ def test_numbers_are_given_once_by_both(two: tuple[Catalog, Catalog]) -> None:
     assert [catalog.numbers_given(topic_id, kind) for catalog in two for kind in kinds] == [40] * 4
 
 
-def test_numbers_begin_anew_in_a_topic_that_is_made_again_under_another_id(two: tuple[Catalog, Catalog]) -> None:
+def test_numbers_start_over_in_a_topic_that_is_made_again_under_another_id(two: tuple[Catalog, Catalog]) -> None:
     one, other = two
     first = topic_in(one)
     assert one.take_number(first, "consumer") == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.storage.fences import LocalFences
 
 
-def test_only_sources_that_have_an_epoch_are_told() -> None:
+def test_only_sources_that_have_an_epoch_are_listed() -> None:
     fences = LocalFences()
     fences.put(("a", ""), 5)
     fences.put(("a", ""), 7)

@@ -104,7 +104,7 @@ def test_every_message_comes_once_and_in_order(place: Place, seed: int) -> None:
     assert list(positions.values()) == topic.log.offsets().end.tolist()
 
 
-def test_a_position_out_of_range_is_told(place: Place) -> None:
+def test_a_position_out_of_range_is_reported(place: Place) -> None:
     topic = filled(place, 0)
     with pytest.raises(OffsetOutOfRange):
         topic.log.read_many({0: 0, 1: 10_000}, 10, 1 << 20)

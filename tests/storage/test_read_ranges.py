@@ -70,7 +70,7 @@ def test_partitions_that_are_added_meanwhile_are_not_read(tmp_path: Path) -> Non
     topic.close()
 
 
-def test_what_is_damaged_or_gone_is_left_to_reads_of_each_partition(tmp_path: Path) -> None:
+def test_what_is_damaged_or_missing_is_left_to_reads_of_each_partition(tmp_path: Path) -> None:
     topic = DiskTopic(tmp_path / "store", partitions=3)
     for number in range(6):
         topic.publish(batch_of([{"value": b"%d" % number, "partition": partition} for partition in range(3)]))

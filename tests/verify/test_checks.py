@@ -107,7 +107,7 @@ def test_an_unknown_message_exists_at_most_once(places: list[tuple[int, int] | N
     assert kinds(GOOD, unknown, log(1, "b:0", "b:0")) == ["doubled", "out_of_order"]
 
 
-def test_an_unknown_commit_is_there_whole_or_not_at_all() -> None:
+def test_an_unknown_commit_exists_whole_or_not_at_all() -> None:
     unknown = sent(2, ["b:0", "b:1"], None, source="b")
     assert kinds(GOOD, unknown) == []
     assert kinds(GOOD, unknown, log(1, "b:0"), log(2, "b:1")) == []
@@ -204,7 +204,7 @@ def test_what_is_given_after_it_was_committed_comes_too_late() -> None:
     assert kinds(PUBLISHED, LOG, seen(15, 3), polled(20, 0, "a:0", "a:1", "a:2"), seen(40, 3)) == ["passed_over"]
 
 
-def test_what_was_passed_over_is_told_beside_an_ignored_seek() -> None:
+def test_what_was_skipped_is_reported_beside_an_ignored_seek() -> None:
     parts: list[Event] = [*GOOD, *sought(9, 50, 1), seen(60, 3), seen(70, 9)]
     assert kinds(parts) == ["seek_ignored", "passed_over"]
 
@@ -215,7 +215,7 @@ def test_a_partition_may_have_another_owner_in_another_generation() -> None:
     assert kinds(GOOD, polled(50, 0, "a:0", member="n", generation=None)) == []
 
 
-def test_two_owners_are_told_once_for_each_generation() -> None:
+def test_two_owners_are_reported_once_for_each_generation() -> None:
     both = Poll("billing", "n", 1, [0, 1], [], 50, 51)
     assert kinds(GOOD, Poll("billing", "m", 1, [0, 1], [], 48, 49), both) == ["two_owners"]
 

@@ -43,7 +43,7 @@ class AsyncConsumer(ThreadBridge[BaseConsumer[Any]]):
         await self._run(partial(self._wrapped.pause, partitions))
 
     async def resume(self, partitions: Iterable[Any] | None = None) -> None:
-        """Go on with these partitions, or with all, where they were paused."""
+        """Continue with these partitions, or with all, where they were paused."""
         await self._run(partial(self._wrapped.resume, partitions))
 
     @property
@@ -67,7 +67,7 @@ class AsyncConsumer(ThreadBridge[BaseConsumer[Any]]):
         return self._wrapped.skipped
 
     async def poll(self, max_messages: int = FETCH_MESSAGES_DEFAULT, timeout: float | None = 1.0) -> pa.RecordBatch:
-        """The next messages, of one or several partitions, waiting so long for the first; maybe none."""
+        """The next messages, of one or several partitions; waits up to `timeout` for the first, and may return none."""
         batch = await self._take(max_messages, timeout)
         self._wrapped.give(batch)
         return batch
@@ -82,11 +82,11 @@ class AsyncConsumer(ThreadBridge[BaseConsumer[Any]]):
         return self._wrapped.is_stopped
 
     async def seek(self, to: Start | Mapping[Any, int]) -> None:
-        """Go on elsewhere, as `Consumer.seek`; what a cancelled poll would have given comes no more."""
+        """Continue elsewhere, as `Consumer.seek`; what a cancelled poll would have returned is dropped."""
         await self._run(partial(self._wrapped.seek, to))
 
     async def messages(self, idle_seconds: float | None = None) -> AsyncIterator[Message]:
-        """Messages one by one; ends when none came for so long, or never, or when the consumer is closed."""
+        """Messages one by one; ends after `idle_seconds` without any, or when the consumer is closed."""
         while True:
             try:
                 batch = await self._take(FETCH_MESSAGES_DEFAULT, idle_seconds)

@@ -126,7 +126,7 @@ class Client:
     ) -> NewToken:
         """Make a token with rights on topics, both as patterns: `[("orders*", ["publish", "read"])]`.
 
-        Its text is told only now. `groups` and `producers` limit it to some groups and producer ids.
+        Its text is returned only now. `groups` and `producers` limit it to some groups and producer ids.
         """
         given = [(pattern, list(rights)) for pattern, rights in grants]
         return self._calls(wire.CreateToken("*", name, given, tuple(groups), tuple(producers), life_seconds))
@@ -148,7 +148,7 @@ class Client:
     def create_topic(
         self, /, name: str, partitions: int | None = None, **settings: Unpack[TopicOptions]
     ) -> TopicDescription:
-        """Make a topic, of one partition unless told otherwise; one that is there may get more partitions."""
+        """Create a topic, by default with one partition; one that exists may get more partitions."""
         return self._calls(wire.CreateTopic(name, partitions, dict(settings)))
 
     def alter_topic(

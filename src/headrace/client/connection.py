@@ -18,7 +18,7 @@ CERTIFICATE_VARIABLE: Final = "HEADRACE_CLIENT_CERTIFICATE"
 KEY_VARIABLE: Final = "HEADRACE_CLIENT_KEY"
 
 Pem = bytes | str | os.PathLike[str]
-# Where `headrace serve` listens unless it is told otherwise.
+# Where `headrace serve` listens by default.
 URL_DEFAULT: Final = f"headrace://127.0.0.1:{PORT_DEFAULT}"
 
 
@@ -34,7 +34,7 @@ def connect(
     """A client of the server at `headrace://HOST:PORT` or `headrace+tls://HOST:PORT`.
 
     Several servers of one shared store are given with commas between, or as a list: they are tried in turn, and when
-    one dies or stops the client goes on with the next. The connection is made at the first use and again whenever it
+    one dies or stops the client continues with the next. The connection is made at the first use and again whenever it
     breaks. Without a URL that of the environment variable HEADRACE_URL is used, else the server of this machine;
     without a token that of HEADRACE_TOKEN is sent, if there is one.
 

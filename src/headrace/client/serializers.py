@@ -138,7 +138,7 @@ class MessageReader:
             value = message.value if self.value is None or message.value is None else self.value(message.value)
             key = message.key if self.key is None or message.key is None else self.key(message.key)
         except Exception as error:
-            # Whatever a callable raises: the message is at fault, and must not stop a reader who asked to go on.
+            # Whatever a callable raises: the message is at fault, and must not stop a reader that asked to continue.
             if self.on_undecodable == "raise":
                 place = (self.topic, message.partition, message.offset)
                 raise Undecodable(*place, self.name, str(error)[:200]) from error

@@ -28,7 +28,7 @@ from headrace.client.message import Message
 from headrace.client.read.start import Start
 from headrace.faststream.message import Delivery, decode_body, parse_message
 
-# So long without a message, and what was handled is committed; so often at most while there are messages.
+# What was handled is committed after this time without a message, and at most this often while there are messages.
 _IDLE_SECONDS: Final = 0.2
 _COMMIT_SECONDS: Final = 1.0
 # How long a message waits that is to be handled again.

@@ -180,9 +180,9 @@ class Catalog:
         has_version = inspect(connection).has_table(headrace_catalog.name)
         version = connection.execute(select(headrace_catalog.c.version)).scalar() if has_version else None
         if version is None:
-            raise StoreUnavailable(self._name, "there is no store here: `headrace serve` makes one")
+            raise StoreUnavailable(self._name, "there is no store here: `headrace serve` creates one")
         if version < VERSION:
-            raise StoreUnavailable(self._name, "an earlier version made it: start this version's server once")
+            raise StoreUnavailable(self._name, "an earlier version created it: start a server of this version once")
         if version > VERSION:
             raise UnknownFormat(self._name, version, VERSION)
 

@@ -21,7 +21,7 @@ from headrace.wire.metrics import Sample
 Severity = Literal["critical", "warning"]
 PlaceKind = Literal["topic", "group", "pipeline", "tokens", "store"]
 
-# A trend is judged over so long, and only if that much of it is known.
+# The time over which a trend is judged, and how much of it must be known.
 LAG_WINDOW_SECONDS: Final = 15 * 60
 DISK_WINDOW_SECONDS: Final = 3600
 HISTORY_SECONDS_MIN: Final = 600

@@ -24,7 +24,7 @@ def row(seqno: int, value: bytes, key: bytes | None = None) -> Row:
     return Row(value, key, "till-7", None, seqno)
 
 
-def test_the_last_message_of_a_source_is_told_from_another_with_its_seqno() -> None:
+def test_the_last_message_of_a_source_is_distinguished_from_another_with_its_seqno() -> None:
     state = new_state(2)
     assert statuses(state, row(1, b"a"), row(2, b"b", b"k")) == ["written"] * 2
     assert statuses(state, row(2, b"b", b"k")) == ["duplicate"]

@@ -203,7 +203,7 @@ def test_seqno_zero_is_written_once() -> None:
     assert publish(state, numbered(0))[1].written == 0
 
 
-def test_largest_seqnos_are_told_apart() -> None:
+def test_largest_seqnos_are_distinguished() -> None:
     largest = 2**63 - 1
     state = new_state()
     mixed = [*numbered(largest - 1, largest), *numbered(largest, largest - 1, producer="q")]
@@ -433,7 +433,7 @@ def test_source_keeps_its_link_when_partitions_are_added() -> None:
     assert state.end_offsets.tolist() == [2, 1, 1, 1]
 
 
-def test_link_is_chosen_anew_after_fourteen_idle_days() -> None:
+def test_link_is_chosen_again_after_fourteen_idle_days() -> None:
     state = new_state(4)
     publish(state, numbered(1))
     assert placed(publish(state, numbered(2), now_us=NOW_US + LINK_IDLE_US - 1)[1]) == [0]
@@ -634,7 +634,7 @@ def test_many_sources_and_rows_agree_with_the_model() -> None:
         assert replayed(commit, MODES["payload"]).sources.seqno.tolist() == commit.sources.seqno.tolist()
 
 
-def test_a_reset_is_a_commit_of_its_own_that_lets_a_source_begin_anew() -> None:
+def test_a_reset_is_a_commit_of_its_own_that_lets_a_source_start_over() -> None:
     state = new_state()
     publish(state, numbered(9))
     publish(state, numbered(9, producer="q"))

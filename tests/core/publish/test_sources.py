@@ -132,7 +132,7 @@ def test_forgetting_drops_the_longest_idle_without_link_and_only_the_excess() ->
     assert table.last_seqno(("young", "")) is None
 
 
-def test_table_goes_on_after_forgetting() -> None:
+def test_table_continues_after_forgetting() -> None:
     table = table_of((A, 5, NO_LINK), (B, 6, 1))
     assert table.forget_idle(1) == 1
     many: list[tuple[Source, int, int]] = [((f"p{number}", ""), number, number % 7) for number in range(100)]

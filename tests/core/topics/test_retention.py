@@ -137,7 +137,7 @@ def test_pieces_dated_in_the_future_are_as_old_as_they_have_been_seen() -> None:
         assert droppable(sightings.dated(pieces, later_us), BY_AGE, None, later_us) == count
 
 
-def test_a_piece_that_grows_is_seen_anew_and_one_that_went_is_forgotten() -> None:
+def test_a_piece_that_grows_is_seen_again_and_one_that_went_is_forgotten() -> None:
     sightings = Sightings()
     before, after = pieces_of([-1000]), pieces_of([-1001])
     sightings.dated(before, NOW_US)

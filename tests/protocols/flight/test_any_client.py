@@ -84,7 +84,7 @@ def test_read_gives_the_columns_that_are_asked_for(broker: Broker, plain: flight
         assert isinstance(carried(refused.value), InvalidInput)
 
 
-def test_batch_that_is_refused_is_answered_and_the_stream_goes_on(broker: Broker, plain: flight.FlightClient) -> None:
+def test_batch_that_is_refused_is_answered_and_the_stream_continues(broker: Broker, plain: flight.FlightClient) -> None:
     broker.create_topic("refused", message_bytes_max=5)
     descriptor = flight.FlightDescriptor.for_command(encode(Publish("refused")))
     writer, reader = plain.do_put(descriptor, VALUES.schema)

@@ -62,7 +62,7 @@ def follow(client: flight.FlightClient) -> flight.FlightStreamReader:
     return client.do_get(flight.Ticket(tickets.encode(tickets.Read("orders", 0, 0, follow=True))))
 
 
-def test_calls_go_on_at_the_old_server_and_new_ones_reach_the_new_one(broker: Broker) -> None:
+def test_calls_continue_at_the_old_server_and_new_ones_reach_the_new_one(broker: Broker) -> None:
     port = Port(broker, PATIENCE_SECONDS)
     with port.client() as before:
         reader = follow(before)
@@ -82,7 +82,7 @@ def test_calls_go_on_at_the_old_server_and_new_ones_reach_the_new_one(broker: Br
             reader.read_chunk()
 
 
-def test_streams_that_go_on_for_ever_are_ended_after_a_while(broker: Broker) -> None:
+def test_endless_streams_are_ended_after_a_while(broker: Broker) -> None:
     port = Port(broker, 0.1)
     with port.client() as before:
         reader = follow(before)

@@ -59,7 +59,7 @@ def published(site: Site, number: int) -> httpx.Response:
         return client.post(PATH, json={"messages": [{"value": value_of(number)}]})
 
 
-def test_who_is_told_to_try_again_was_not_written(tmp_path: Path) -> None:
+def test_what_is_to_be_retried_was_not_written(tmp_path: Path) -> None:
     rest = HttpSettings(body_bytes_max=2 * BODY, bodies_bytes_max=8 * BODY, room_seconds_max=0.5)
     broker = BrokerSettings(queue_bytes=4 * BODY, publish_timeout_seconds=0.5)
     with Site(tmp_path, rest, broker_settings=broker) as site:

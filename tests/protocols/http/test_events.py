@@ -53,7 +53,7 @@ def test_messages_come_live_and_with_ids(shared_site: Site, client: httpx.Client
         ("0:3", ["x"]),
     ],
 )
-def test_a_subscription_begins_where_it_is_told(
+def test_a_subscription_starts_at_the_given_position(
     shared_site: Site, client: httpx.Client, start: str, expected: list[str]
 ) -> None:
     topic = f"start-{start}"
@@ -159,7 +159,7 @@ def test_random_disconnects_lose_nothing_and_repeat_nothing(shared_site: Site, c
         assert offsets == list(range(len(offsets)))
 
 
-def test_a_restarted_server_goes_on_at_the_last_id(tmp_path: Path) -> None:
+def test_a_restarted_server_continues_at_the_last_id(tmp_path: Path) -> None:
     with Site(tmp_path) as site:
         create_topic(site.client, "again")
         publish(site.client, "again", "a", "b")
@@ -171,7 +171,7 @@ def test_a_restarted_server_goes_on_at_the_last_id(tmp_path: Path) -> None:
         assert values(reader.messages(1)) == ["c"]
 
 
-def test_what_retention_dropped_is_told_as_a_gap(site: Site) -> None:
+def test_what_retention_dropped_is_reported_as_a_gap(site: Site) -> None:
     create_topic(site.client, "gap", 2, retention_bytes=1)
     for number in range(8):
         publish(site.client, "gap", str(number), partition=0)

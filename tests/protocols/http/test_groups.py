@@ -58,7 +58,7 @@ def test_registering_again_keeps_offsets_and_changes_the_size(client: httpx.Clie
     assert committed(client, "groups-again", "g") == {1: 2}
 
 
-def test_lag_is_told_in_messages_and_seconds_by_partition_and_in_total(client: httpx.Client) -> None:
+def test_lag_is_reported_in_messages_and_seconds_by_partition_and_in_total(client: httpx.Client) -> None:
     create_topic(client, "groups-lag", 2)
     register(client, "groups-lag", "g", consumers=1)
     publish(client, "groups-lag", "a", "b", "c", partition=0)
@@ -74,7 +74,7 @@ def test_lag_is_told_in_messages_and_seconds_by_partition_and_in_total(client: h
 
 
 @pytest.mark.parametrize(("read_from", "expected"), [("earliest", {}), ("latest", {0: 3})])
-def test_a_new_group_begins_where_it_is_told(client: httpx.Client, read_from: str, expected: dict[int, int]) -> None:
+def test_a_new_group_starts_where_asked(client: httpx.Client, read_from: str, expected: dict[int, int]) -> None:
     topic = f"groups-from-{read_from}"
     create_topic(client, topic)
     publish(client, topic, "a", "b", "c")

@@ -190,7 +190,7 @@ def test_a_client_may_leave_at_any_time(quick: Site) -> None:
     assert publish(quick.client, "t", "still here")
 
 
-def test_more_requests_than_allowed_are_refused_and_told_when_to_come_back(tmp_path: Path) -> None:
+def test_more_requests_than_allowed_are_refused_with_a_time_to_retry(tmp_path: Path) -> None:
     with Site(tmp_path, HttpSettings(connections_max=2)) as site:
         site.broker.create_topic("t")
         path = path_of("topics", "t", "events")

@@ -158,7 +158,7 @@ def test_a_long_poll_ends_with_the_first_message(site: Site) -> None:
     assert waited.seconds < 60
 
 
-def test_a_long_poll_follows_a_new_assignment_and_refuses_one_if_told(site: Site) -> None:
+def test_a_long_poll_follows_a_new_assignment_and_refuses_one_if_asked_to(site: Site) -> None:
     client = site.client
     create_topic(client, "poll", 2)
     before = join(client, "poll", "g", "a")

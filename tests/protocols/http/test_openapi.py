@@ -189,7 +189,7 @@ def test_generated_requests_meet_no_surprise(guarded: tuple[Site, httpx.Client],
     assert not found, "\n\n".join(found[:10])
 
 
-def test_generated_requests_on_what_is_there_meet_no_surprise(
+def test_generated_requests_on_existing_topics_meet_no_surprise(
     guarded: tuple[Site, httpx.Client], document: dict[str, Any]
 ) -> None:
     # Other names than those are good names too.

@@ -108,7 +108,7 @@ def test_other_origins_are_refused(opened: Site, origin: str, method: str) -> No
 
 
 @pytest.mark.parametrize("site_said", ["cross-site", "same-site"])
-def test_requests_without_an_origin_are_told_by_what_the_browser_says(opened: Site, site_said: str) -> None:
+def test_requests_without_an_origin_are_judged_by_what_the_browser_says(opened: Site, site_said: str) -> None:
     foreign = here(opened, sec_fetch_site=site_said, sec_fetch_mode="no-cors")
     failed(send(opened.port, "GET", "/consumer/consume?topic=secrets&consumer_id=1", foreign), 403)
     refused(send(opened.port, "GET", "/v1/topics", foreign), "origin_not_allowed")

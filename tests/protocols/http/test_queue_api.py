@@ -72,7 +72,7 @@ def test_a_topic_is_created_with_partitions(client: QueueClient, name: str, part
     assert (status, len(described["partitions"])) == (200, 3)
 
 
-def test_a_topic_that_is_there_is_not_created_again(client: QueueClient, topic: str) -> None:
+def test_a_topic_that_exists_is_not_created_again(client: QueueClient, topic: str) -> None:
     for again in (topic, topic.upper()):
         status, answer = client.call("POST", "/topics", {"name": again, "partitions": 5})
         assert status == 500

@@ -54,7 +54,7 @@ def test_a_topic_is_made_listed_described_altered_and_deleted(client: httpx.Clie
     problem(client.delete("/v1/topics/orders"), 404, "topic_not_found")
 
 
-def test_a_topic_that_is_there_stays_as_it_is(client: httpx.Client) -> None:
+def test_a_topic_that_exists_stays_as_it_is(client: httpx.Client) -> None:
     made = create_topic(client, "twice", 2)
     assert create_topic(client, "TWICE", 2) == made
     problem(client.post("/v1/topics", json={"name": "twice", "partitions": 1}), 422, "partitions_cannot_shrink")

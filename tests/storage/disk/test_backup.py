@@ -109,7 +109,7 @@ def test_a_copy_is_the_store(store: Store) -> None:
     assert not store.target.with_name("monday.partial").exists()
 
 
-def test_planning_goes_on_from_the_copy_as_from_the_store(tmp_path: Path) -> None:
+def test_planning_continues_from_the_copy_as_from_the_store(tmp_path: Path) -> None:
     store = Store(tmp_path, commits=8)
     store.back_up()
     copy = store.restored()

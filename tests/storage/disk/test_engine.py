@@ -82,12 +82,12 @@ class TestOpening:
             holder.kill()
         opened(tmp_path).close()
 
-    def test_a_file_in_the_place_of_the_directory_is_told(self, tmp_path: Path) -> None:
+    def test_a_file_in_the_place_of_the_directory_is_reported(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         with pytest.raises(StoreUnavailable, match="file"):
             opened(tmp_path / "file")
 
-    def test_a_catalog_that_is_no_database_is_told_and_left_alone(self, tmp_path: Path) -> None:
+    def test_a_catalog_that_is_no_database_is_reported_and_left_alone(self, tmp_path: Path) -> None:
         (tmp_path / "catalog.sqlite").write_bytes(b"something else" * 100)
         for _ in range(2):
             with pytest.raises(StoreUnavailable, match="not a database"):
@@ -164,7 +164,7 @@ class TestLogs:
         assert values_in(store.open_log(store.catalog.topics()[0], NOW_US)) == []
         assert names_in(tmp_path / "topics") == [f"{second:09d}"]
 
-    def test_a_log_that_can_be_neither_made_nor_removed_is_made_anew_later(self, tmp_path: Path) -> None:
+    def test_a_log_that_can_be_neither_made_nor_removed_is_recreated_later(self, tmp_path: Path) -> None:
         files = FailingFiles()
         store = opened(tmp_path, files)
 
@@ -184,7 +184,7 @@ class TestLogs:
         log.close()
         store.close()
 
-    def test_a_log_is_made_anew_over_what_a_failed_one_left(self, tmp_path: Path) -> None:
+    def test_a_log_is_recreated_over_what_a_failed_one_left(self, tmp_path: Path) -> None:
         store = opened(tmp_path)
         left = tmp_path / "topics" / "000000001" / file_name(0, "log")
         left.parent.mkdir()

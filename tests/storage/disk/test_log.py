@@ -254,7 +254,7 @@ class TestSnapshots:
 
 
 class TestFailures:
-    def test_without_room_nothing_is_accepted_and_the_log_goes_on(self, tmp_path: Path) -> None:
+    def test_without_room_nothing_is_accepted_and_the_log_continues(self, tmp_path: Path) -> None:
         topic = DiskTopic(tmp_path / "store")
         topic.publish(values(b"0"))
         (path,) = topic.paths()
@@ -272,7 +272,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
     @pytest.mark.parametrize("call", ["open", "write", "sync_directory"])
-    def test_without_room_for_a_segment_nothing_is_accepted_and_the_log_goes_on(
+    def test_without_room_for_a_segment_nothing_is_accepted_and_the_log_continues(
         self, tmp_path: Path, call: str, number: int
     ) -> None:
         files = FailingFiles()
@@ -423,7 +423,7 @@ class TestFailures:
         topic.publish(values(b"1"))
         assert values_in(topic.log) == numbered(2)
 
-    def test_after_a_failed_sync_the_message_is_there_whole_or_not_at_all(self, tmp_path: Path) -> None:
+    def test_after_a_failed_sync_the_message_exists_whole_or_not_at_all(self, tmp_path: Path) -> None:
         files = FailingFiles()
         topic = DiskTopic(tmp_path / "store", files=files)
         topic.publish(values(b"0"))
@@ -575,7 +575,7 @@ class TestRetentionInTheMiddle:
         files.before = lambda: topic.log.drop_outlived(settings_of(retention_bytes=1), None, NOW_US)
         return topic
 
-    def test_a_read_is_told_the_valid_range(self, topic: DiskTopic) -> None:
+    def test_a_read_gets_the_valid_range(self, topic: DiskTopic) -> None:
         with pytest.raises(OffsetOutOfRange) as caught:
             topic.log.read(0, 1, 10, EVERYTHING)
         assert (caught.value.start, caught.value.end) == (6, 9)
@@ -583,6 +583,6 @@ class TestRetentionInTheMiddle:
     def test_the_offset_of_a_time_is_the_first_that_is_kept(self, topic: DiskTopic) -> None:
         assert topic.log.first_at(0, NOW_US + 1) == 6
 
-    def test_the_time_of_what_is_gone_is_none(self, topic: DiskTopic) -> None:
+    def test_the_time_of_a_deleted_message_is_none(self, topic: DiskTopic) -> None:
         assert topic.log.time_of(0, 1) is None
         assert topic.log.time_of(0, 7) == NOW_US + 7

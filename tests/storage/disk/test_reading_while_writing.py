@@ -74,7 +74,7 @@ def test_a_reader_that_sees_an_entry_finds_its_frame(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("ask", ["read", "first_at", "time_of"])
-def test_a_reader_that_retention_overtakes_is_told_the_valid_range(tmp_path: Path, ask: str) -> None:
+def test_a_reader_that_retention_overtakes_gets_the_valid_range(tmp_path: Path, ask: str) -> None:
     files = InterruptedFiles()
     topic = DiskTopic(tmp_path / "store", files=files)
     for number in range(7):

@@ -56,7 +56,7 @@ def test_a_partition_that_has_nothing_here_is_read_elsewhere() -> None:
     assert written.tail.time_of(0, 0) is None
 
 
-def test_a_large_commit_empties_it_and_the_next_small_one_begins_anew() -> None:
+def test_a_large_commit_empties_it_and_the_next_small_one_starts_over() -> None:
     written = Written()
     written.write((0, b"a0"))
     written.write((1, bytes(TAIL_COMMIT_BYTES_MAX)))
@@ -66,7 +66,7 @@ def test_a_large_commit_empties_it_and_the_next_small_one_begins_anew() -> None:
     assert written.read(0, 0, 2) is None
 
 
-def test_so_many_commits_are_kept_and_no_more() -> None:
+def test_the_number_of_commits_is_bounded() -> None:
     written = Written()
     written.write((1, b"b0"))
     for number in range(COMMITS_MAX):
@@ -78,7 +78,7 @@ def test_so_many_commits_are_kept_and_no_more() -> None:
     assert written.read(0, COMMITS_MAX, COMMITS_MAX + 1) == [(b"last", COMMITS_MAX + 1)]
 
 
-def test_so_many_bytes_are_kept_and_no_more() -> None:
+def test_the_number_of_bytes_is_bounded() -> None:
     written = Written()
     size = TAIL_COMMIT_BYTES_MAX // 2
     count = BYTES_MAX // size

@@ -88,7 +88,7 @@ class TestOpening:
 
     @pytest.mark.parametrize("is_indexed", [True, False])
     @pytest.mark.parametrize("is_removed", [True, False])
-    def test_a_newest_segment_that_is_gone_is_named(self, tmp_path: Path, is_removed: bool, is_indexed: bool) -> None:
+    def test_a_missing_newest_segment_is_named(self, tmp_path: Path, is_removed: bool, is_indexed: bool) -> None:
         topic = filled(tmp_path, 5)
         topic.close()
         newest = topic.paths()[-1]
@@ -130,7 +130,7 @@ class TestOpening:
         log = topic.open()
         assert log.damage == [] and log.offsets().gaps == ()
 
-    def test_a_damaged_one_is_reported_and_written_anew(self, tmp_path: Path) -> None:
+    def test_a_damaged_one_is_reported_and_rewritten(self, tmp_path: Path) -> None:
         topic = filled(tmp_path, 5)
         topic.close()
         (topic.directory / watermark.NAME).write_bytes(b"rubbish")
@@ -159,7 +159,7 @@ class TestOpening:
 
 
 class TestDoctor:
-    def test_gaps_are_told_and_are_no_damage(self, tmp_path: Path) -> None:
+    def test_gaps_are_reported_and_are_no_damage(self, tmp_path: Path) -> None:
         topic = filled(tmp_path, 2)
         topic.store.catalog.put_offsets(topic.record.id, "g", {0: 6})
         topic.reopen()
@@ -176,7 +176,7 @@ class TestDoctor:
         assert patient.told() == "offsets 2 to 5 of partition 0 were lost, and are skipped"
 
     @pytest.mark.parametrize("is_removed", [True, False])
-    def test_a_newest_segment_that_is_gone(self, tmp_path: Path, is_removed: bool) -> None:
+    def test_a_newest_segment_that_is_missing(self, tmp_path: Path, is_removed: bool) -> None:
         patient = Patient(tmp_path, commits=5)
         patient.file(3).unlink() if is_removed else patient.file(3).write_bytes(b"")
         report = patient.examine()

@@ -116,7 +116,7 @@ class TestLostConnections:
         publish(log, values(b"d"))
         assert values_in(log) == [b"a", b"b", b"c", b"d"]
 
-    def test_a_commit_that_others_overtook_is_decided_anew(self, site: Site, proxy: Proxy) -> None:
+    def test_a_commit_that_others_overtook_is_decided_again(self, site: Site, proxy: Proxy) -> None:
         for word in (b"FOR NO KEY UPDATE", b"COMMIT"):
             store, other = site.open(PATIENT, proxy.port), site.open()
             topic = create(other, word.decode())
@@ -202,7 +202,7 @@ class TestLostConnections:
         proxy.come_back()
         assert values_in(theirs) == [b"a", b"b", b"c"]
 
-    def test_a_commit_that_memory_could_not_take_in_is_loaded_from_the_database(
+    def test_a_commit_that_could_not_be_applied_in_memory_is_loaded_from_the_database(
         self, site: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store = site.open()
@@ -233,7 +233,7 @@ class TestLostConnections:
         log.commit(lambda state, fences: looked.append(state.next_number) or [])  # type: ignore[func-returns-value]
         assert looked == [0, 0]
 
-    def test_a_commit_is_decided_anew_although_others_only_opened_a_producer(self, site: Site, proxy: Proxy) -> None:
+    def test_a_commit_is_decided_again_although_others_only_opened_a_producer(self, site: Site, proxy: Proxy) -> None:
         store, other = site.open(PATIENT, proxy.port), site.open()
         topic = create(other)
         log, theirs = log_of(store, topic), log_of(other, topic)

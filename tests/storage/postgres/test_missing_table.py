@@ -14,7 +14,7 @@ SEGMENTS = "segment_commits=2"
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_read_of_a_table_that_is_gone_ends(site: Site, is_known: bool) -> None:
+def test_read_of_a_table_that_is_missing_ends(site: Site, is_known: bool) -> None:
     store = site.open(SEGMENTS)
     topic = create(store)
     for number in range(6):

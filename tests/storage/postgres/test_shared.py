@@ -60,7 +60,7 @@ class TestState:
         assert publish(there, again, settings=PAYLOAD)[0].outcome.tolist() == [1, 2, 2]
         assert there.state.is_repeated(CommitKey("w", 4))
 
-    def test_what_another_server_wrote_with_a_seqno_is_told_from_another_message(self, site: Site) -> None:
+    def test_what_another_server_wrote_with_a_seqno_is_distinguished_from_another_message(self, site: Site) -> None:
         first, second = site.open(), site.open()
         topic = create(first)
         here, there = log_of(first, topic), log_of(second, topic)
@@ -76,7 +76,7 @@ class TestState:
         later = batch_of([{"value": b"x", "producer_id": "p", "seqno": 3}])
         assert publish(log_of(site.open(), topic), later)[0].outcome.tolist() == [1]
 
-    def test_a_source_that_another_server_reset_begins_anew_here(self, site: Site) -> None:
+    def test_a_source_that_another_server_reset_starts_over_here(self, site: Site) -> None:
         first, second = site.open(), site.open()
         topic = create(first)
         here, there = log_of(first, topic), log_of(second, topic)
@@ -233,7 +233,7 @@ class TestReading:
 
 
 class TestDeletion:
-    def test_a_topic_that_another_server_deleted_is_gone(self, site: Site) -> None:
+    def test_a_topic_that_another_server_deleted_is_an_error(self, site: Site) -> None:
         first, second = site.open(), site.open()
         topic, neighbour = create(first), create(first, "neighbour")
         log, other = log_of(first, topic), log_of(first, neighbour)
@@ -301,7 +301,7 @@ class TestOpening:
             site.open()
         assert (caught.value.version, caught.value.known) == (VERSION + 1, VERSION)
 
-    def test_a_schema_that_is_there_needs_no_right_to_make_it(self, site: Site) -> None:
+    def test_a_schema_that_exists_needs_no_right_to_make_it(self, site: Site) -> None:
         role = site.schema + "_role"
         site.do(f"CREATE SCHEMA {site.schema}")
         site.do(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
@@ -333,7 +333,7 @@ class TestOpening:
         finally:
             site.do("ALTER ROLE postgres RESET synchronous_commit")
 
-    def test_the_catalog_alone_is_there_for_tokens(self, site: Site) -> None:
+    def test_the_catalog_alone_can_be_opened_for_tokens(self, site: Site) -> None:
         with pytest.raises(StoreUnavailable, match="there is no store here"):
             open_catalog(site.url)
         assert site.open().catalog.topics() == []
@@ -403,7 +403,7 @@ class TestSignals:
         wait_until(lambda: "near" in heard, "a word")
         assert "far" not in heard
 
-    def test_a_listener_that_fails_goes_on(self, site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_listener_that_fails_continues(self, site: Site, caplog: pytest.LogCaptureFixture) -> None:
         store = site.open()
         heard: list[str | None] = []
 

@@ -156,7 +156,7 @@ class TestGroups:
         store.catalog.raise_offsets(topic.id, ["g"], lambda groups, database_us: {("g", 0): 2})
         assert store.catalog.offsets(topic.id, "g") == {0: 2}
 
-    def test_a_removed_group_is_gone_with_all_that_it_had(self, two: tuple[PostgresStore, PostgresStore]) -> None:
+    def test_a_group_is_removed_with_all_that_it_had(self, two: tuple[PostgresStore, PostgresStore]) -> None:
         first, second = (store.catalog for store in two)
         topic = create(two[0])
         first.change_group(topic, "g", "group", lambda row: joined(row, "ann"))
@@ -238,7 +238,7 @@ class TestGroups:
         site.do("UPDATE headrace_catalog SET version = 1")
         assert site.open().catalog.group(topic.id, "g") == Group("g", generation=3)
 
-    def test_a_topic_that_is_gone_is_said_to_be(self, two: tuple[PostgresStore, PostgresStore]) -> None:
+    def test_a_topic_that_was_deleted_is_an_error(self, two: tuple[PostgresStore, PostgresStore]) -> None:
         first, second = (store.catalog for store in two)
         topic = create(two[0])
         first.change_group(topic, "g", "group", lambda row: joined(row, "ann"))

@@ -43,7 +43,7 @@ class PrintRequest:
 def print_messages(client: Client, wanted: PrintRequest) -> None:
     """Print the wanted messages."""
     is_shown = not sys.stdout.isatty()
-    # A member that is told to end leaves its group, as after Ctrl-C.
+    # A member that is asked to end leaves its group, as after Ctrl-C.
     signal.signal(signal.SIGTERM, _interrupt)
     with closing(_reader(client, wanted)) as reader, progress("reading", reader.total, "messages", is_shown) as bar:
         printing = Printing(wanted, reader, bar)

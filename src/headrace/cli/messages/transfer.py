@@ -196,7 +196,7 @@ def _rows(file: Path, format: str, has_places: bool) -> Iterator[pa.RecordBatch]
             for batch in source.iter_batches(batch_size=_PAGE):
                 yield _cast(batch)
     except pa.ArrowInvalid as error:
-        raise Failure(Exit.REFUSED, f"{file} is no Parquet file of messages: {error}") from None
+        raise Failure(Exit.REFUSED, f"{file} is not a Parquet file of messages: {error}") from None
 
 
 def _json_rows(file: Path, has_places: bool) -> Iterator[pa.RecordBatch]:

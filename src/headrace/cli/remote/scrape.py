@@ -1,7 +1,7 @@
 """The metrics of all servers of a store, for `headrace status` and `headrace top`.
 
-The client tells which servers there are; each is asked for `/metrics` over HTTP, with the same token. Whoever may not
-read all topics gets none. An address that only the server's own machine knows is replaced by the host of `--url`.
+The client lists the servers; each is asked for `/metrics` over HTTP, with the same token. A token that may not read all
+topics gets none. An address that only the server's own machine knows is replaced by the host of `--url`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TIMEOUT_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """What the servers measured, and why some of them did not tell."""
+    """What the servers measured, and why some of them did not answer."""
 
     servers: Sequence[ServerDescription]
     snapshot: Snapshot

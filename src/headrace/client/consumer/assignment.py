@@ -43,7 +43,7 @@ class Callbacks(NamedTuple):
 def callbacks_of(
     assigned: PartitionsChanged | None, revoked: PartitionsChanged | None, lost: PartitionsChanged | None
 ) -> Callbacks:
-    """Callbacks, some of which may not be given: what is lost is told as revoked then."""
+    """Callbacks, some of which may be omitted: without `lost`, lost partitions go to `revoked`."""
     return Callbacks(assigned or _nothing, revoked or _nothing, lost or revoked or _nothing)
 
 
@@ -206,7 +206,7 @@ class Assignment:
         self._set_paused(self._paused | self._named(partitions))
 
     def resume(self, partitions: Iterable[int] | None) -> None:
-        """Go on with some or all partitions."""
+        """Return messages of some or all partitions again."""
         self._set_paused(self._paused - self._named(partitions))
 
     @property
@@ -240,7 +240,7 @@ class Assignment:
 
 
 def _was_moved(before: Membership, present: Membership) -> bool:
-    """Whether an operator moved the group between two memberships, or deleted it, which begins its generations anew."""
+    """Whether an operator moved the group between two memberships, or deleted it, which restarts its generations."""
     return present.seek_generation > before.generation or present.generation < before.generation
 
 

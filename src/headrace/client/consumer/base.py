@@ -147,7 +147,7 @@ class BaseConsumer(ABC, Generic[Place]):
 
     @abstractmethod
     def resume(self, partitions: Iterable[Place] | None = None) -> None:
-        """Go on with these partitions, or with all, where they were paused."""
+        """Continue with these partitions, or with all, where they were paused."""
 
     @property
     @abstractmethod

@@ -247,7 +247,7 @@ class Consumer(BaseConsumer[int]):
         self._assignment.pause(partitions)
 
     def resume(self, partitions: Iterable[int] | None = None) -> None:
-        """Go on with these partitions, or with all, where they were paused."""
+        """Continue with these partitions, or with all, where they were paused."""
         self._assignment.resume(partitions)
 
     @property
@@ -287,5 +287,6 @@ def _check_chosen(
     if not chosen:
         raise InvalidInput("partitions", "[]", "name at least one partition, or omit it to read all")
     if consumer_index is not None or member_id is not None:
-        raise InvalidInput("partitions", str(chosen)[:100], "who chooses partitions is no member of the group")
+        rule = "a consumer that chooses its partitions is not a member: omit member_id and consumer_index"
+        raise InvalidInput("partitions", str(chosen)[:100], rule)
     return chosen

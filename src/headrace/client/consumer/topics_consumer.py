@@ -44,7 +44,7 @@ _LOOK_SECONDS: Final = 5.0
 _POLLED_SECONDS: Final = 1.0
 # The longest wait: a signal handler may wake just before it.
 _WAIT_SECONDS_MAX: Final = 1.0
-# A topic that is there no more.
+# A topic that was deleted.
 _GONE: Final = (TopicNotFound, TopicDeleted)
 # Not of an empty list, for which pyarrow imports pandas.
 _NO_ROWS: Final = NO_ROWS.append_column(pa.field("topic", pa.string(), nullable=False), pa.nulls(0, pa.string()))
@@ -79,7 +79,7 @@ class TopicChoice:
             try:
                 return cls(pattern=re.compile(pattern, re.IGNORECASE))
             except (re.error, TypeError) as error:
-                raise InvalidInput("pattern", repr(pattern)[:100], f"it is no regular expression: {error}") from None
+                raise InvalidInput("pattern", repr(pattern)[:100], f"it is not a regular expression: {error}") from None
         given = tuple({topic_key(name): name for name in names or ()}.values())
         if not given:
             raise InvalidInput("topic", "[]", "name at least one topic")
@@ -328,7 +328,7 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
             self._consumers[topic].pause(named)
 
     def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Go on with these partitions, or with all, where they were paused."""
+        """Continue with these partitions, or with all, where they were paused."""
         for topic, named in self._by_topic(dict.fromkeys(self._named(partitions), 0)).items():
             self._consumers[topic].resume(named)
 

@@ -107,7 +107,7 @@ class _OfBatch(Future[Value], Generic[Value]):
         error = self._outcome.error
         if error is None:
             return None
-        # Whoever asks for the result gets it raised, and need not be told once more.
+        # A caller that asks for the result gets it raised: it need not be logged too.
         self._outcome.is_reported = True
         return again(error)
 

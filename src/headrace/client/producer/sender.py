@@ -6,8 +6,8 @@ everything that was not answered: the broker drops what was already written as d
 sent twice fail with `OutcomeUnknown` instead. An error that a retry cannot fix ends the producer.
 
 The queue of unanswered batches is guarded by `_answered`: the writing thread appends to it, the reading one pops, and
-whoever closes a producer that gets no answers empties it. So is the batch in hand, which is not yet in the queue.
-Whoever takes a batch away decides what becomes of it.
+the thread that closes a producer which gets no answers empties it. So is the batch in hand, which is not yet in the
+queue. The one that takes a batch away decides what becomes of it.
 
 Deliveries that run are known, so that at the end of the process what waits is sent; what could not be is logged.
 """
@@ -44,7 +44,7 @@ from headrace.wire.tickets import Publish
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 0.5
-# Failures that nobody was told of yet; of more than that the first ones are enough.
+# Failures that were not reported yet; of more than that the first ones are enough.
 _FAILURES_MAX: Final = 64
 
 _TakesAnswer = Callable[[pa.RecordBatch | HeadraceError], HeadraceError | None]
@@ -80,7 +80,7 @@ class BatchSender:
         self._thread.start()
 
     def open(self) -> ProducerOpening:
-        """Take the source over, or go on as its producer."""
+        """Take the source over, or continue as its producer."""
         ids = self._settings.producer_id or "", self._settings.message_group_id
         opening: ProducerOpening = self._calls(OpenProducer(self._topic, *ids, self._epoch))
         self._epoch = opening.epoch if self._settings.producer_id else None
@@ -149,7 +149,7 @@ class BatchSender:
             self._in_hand = pending
             if not self._stop.is_set():
                 return
-        # Whoever closed the producer may not have seen it.
+        # The thread that closed the producer may not have seen it.
         self._give_up(Closed("the producer"), for_ever=True)
 
     def _prepare(self, pending: PendingBatch) -> None:
@@ -187,7 +187,7 @@ class BatchSender:
         """Put the batch in hand where its answer finds it, unless the producer was closed meanwhile."""
         with self._answered:
             if self._stop.is_set() or self._in_hand is None:
-                # It is given up by whoever closes.
+                # The thread that closes gives it up.
                 return False
             self._unanswered.append(self._in_hand)
             self._in_hand = None
@@ -263,7 +263,7 @@ class BatchSender:
             return answer
         pending = self._first_unanswered()
         if pending is None:
-            # It was given up: whoever sent it was told so.
+            # It was given up, and its sender has the error.
             return None
         if isinstance(answer, HeadraceError):
             self._fail(pending, answer)
@@ -294,7 +294,7 @@ class BatchSender:
             self._fail(pending, OutcomeUnknown(self._topic, str(error)))
 
     def _give_up(self, error: HeadraceError, for_ever: bool) -> None:
-        # Refused first: whoever hears of the end of one message sends no other.
+        # Refused first: a caller that sees the end of one message sends no other.
         refused = self._buffer.refuse(error if for_ever else None)
         while (pending := self._first_unanswered()) is not None:
             is_unknown = pending.was_sent and (is_transient(error) or not error.nothing_done)

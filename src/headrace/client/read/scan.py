@@ -54,7 +54,7 @@ def read_decoded(
 ) -> pa.RecordBatch:
     """As `read_batch`, with values decoded; ends before a value that cannot be, and raises where there is no other.
 
-    Where all that was read is skipped, reading goes on behind it: an empty batch means that nothing more is there.
+    Where all that was read is skipped, reading continues behind it: an empty batch means there are no more messages.
     If it ended early, the metadata of the batch's schema says why (`STOPPED_EARLY`).
     """
     while True:
@@ -96,7 +96,7 @@ def _read(transport: Transport, ticket: Read, max_messages: int, max_bytes: int 
             # The first batch is as large as the limit of bytes allows.
             is_enough = rows >= max_messages or (max_bytes is not None and rows > 0)
     except OffsetOutOfRange as error:
-        # Behind what came there is a gap; who asks for what is in it is told where to go on.
+        # A gap follows; a read inside it gets the offset at which to continue.
         if not batches:
             raise
         reason = str(error)
@@ -179,7 +179,7 @@ def _schema_of(columns: list[str]) -> pa.Schema:
     return pa.schema([READ_SCHEMA.field(name) for name in columns if name in READ_SCHEMA.names])
 
 
-# In the metadata of a batch that was read: why it has fewer messages than were asked for and are there.
+# In the metadata of a batch that was read: why it has fewer messages than were asked for and exist.
 STOPPED_EARLY: Final = "stopped_early"
 _SPARSE_STREAMS_MAX: Final = 8
 _NULLS_KEPT: Final = 1 << 16

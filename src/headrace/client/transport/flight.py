@@ -113,7 +113,7 @@ class FlightTransport:
     def close(self) -> None:
         """Close the connection; open streams end when their owners close them."""
         if self.generation != fork.generation:
-            # The connection is the other process's, and so may be whoever holds the lock.
+            # The connection is the other process's, and the thread that holds the lock may be too.
             return
         with self._lock:
             self._closed = True
@@ -155,7 +155,7 @@ class FlightTransport:
             with translated(address.url):
                 client.list_actions(self._options(_CONNECT_SECONDS))
         except (AccessDenied, LimitExceeded, Overloaded):
-            # It answers; whoever asks for something will be told so.
+            # It answers; the next call gets its error.
             return _Connection(address, client)
         except Untrusted:
             raise
@@ -173,7 +173,7 @@ class FlightTransport:
                 self._connection = None
 
     def leave(self, connection: _Connection) -> bool:
-        """Go on with another server, if there is one; whether there is."""
+        """Continue with another server; returns whether there is one."""
         self.drop(connection)
         with self._lock:
             if self._addresses[0] == connection.address:
@@ -207,7 +207,7 @@ class _Noticing(contextlib.AbstractContextManager[None]):
 class FlightUpload:
     """A DoPut stream.
 
-    gRPC aborts the process of whoever writes to a stream that was closed, or from two threads at once. So everything
+    gRPC aborts a process that writes to a stream that was closed, or from two threads at once. So everything
     but reading happens under a lock, and nothing after the close.
     """
 

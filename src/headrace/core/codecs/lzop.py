@@ -27,7 +27,7 @@ Checksum = Callable[[bytes], int]
 
 MAGIC: Final = bytes.fromhex("894c5a4f000d0a1a0a")
 # The lzop tool writes blocks of this size and no larger ones. Nothing larger is read either: lzallright grows its
-# output for as long as a block goes on, whatever length the block claims. The worst block of this size takes 128 MiB
+# output for as long as a block lasts, whatever length the block claims. The worst block of this size takes 128 MiB
 # briefly before the wrong length is detected; a larger one could take 512 times its own bytes.
 BLOCK_BYTES_MAX: Final = 1 << 18
 

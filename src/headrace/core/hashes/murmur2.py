@@ -25,7 +25,7 @@ _FACTOR: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
 # Longer rows are worked on by bit planes.
 _STEPPED_WORDS_MAX: Final = 64
-# And in chunks of so many words: they fit a processor's cache, and memory stays bounded.
+# And in chunks of this many words: they fit a processor's cache, and memory stays bounded.
 _CHUNK_WORDS: Final = 1 << 14
 _POSITIVE: Final = np.uint32(0x7FFFFFFF)
 

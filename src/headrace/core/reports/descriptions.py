@@ -136,7 +136,7 @@ class TokenDescription:
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """A token that was made: its text, which is told only now, and the ids of the tokens that it replaces."""
+    """A token that was made: its text, which is returned only now, and the ids of the tokens that it replaces."""
 
     token: TokenDescription
     text: str

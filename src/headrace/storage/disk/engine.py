@@ -155,7 +155,7 @@ def open_disk_catalog(directory: Path, files: FileSystem | None = None) -> Catal
         try:
             (files or FileSystem()).size(directory / CATALOG)
         except FileNotFoundError:
-            raise StoreUnavailable(str(directory), "there is no store here: `headrace serve` makes one") from None
+            raise StoreUnavailable(str(directory), "there is no store here: `headrace serve` creates one") from None
         return Catalog(_sqlite(directory / CATALOG), str(directory))
 
 

@@ -48,12 +48,12 @@ def test_only_a_store_that_nobody_has_open(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["nothing", "empty"])
 def test_only_a_store(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(StoreUnavailable, match="it is no store"):
+    with pytest.raises(StoreUnavailable, match="it is not a store"):
         examine(tmp_path / name)
     assert not (tmp_path / name / "LOCK").exists()
 
 
-def test_a_catalog_that_is_gone(tmp_path: Path) -> None:
+def test_a_missing_catalog(tmp_path: Path) -> None:
     patient = Patient(tmp_path, commits=1)
     (patient.directory / "catalog.sqlite").unlink()
     report = patient.examine()

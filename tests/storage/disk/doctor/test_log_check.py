@@ -228,8 +228,8 @@ def test_a_segment_under_the_name_of_another(tmp_path: Path) -> None:
         shutil.copy(patient.file(0, ending), patient.file(2, ending))
     told = patient.told().splitlines()
     assert told[0] == "its header is that of the segment from commit 0 on"
-    assert "commit 0 is there twice" in told
-    assert "offsets 0 to 2 of partition 0 are there twice" in told
+    assert "commit 0 exists twice" in told
+    assert "offsets 0 to 2 of partition 0 exist twice" in told
 
 
 def test_more_partitions_than_the_catalog_knows(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_a_frame_with_an_offset_that_was_given_before(tmp_path: Path) -> None:
         frame[64 + 8 : 64 + 16] = struct.pack("<q", 0)
 
     patient.forge(0, 1, edit)
-    assert patient.told() == "offsets 0 to 0 of partition 0 are there twice"
+    assert patient.told() == "offsets 0 to 0 of partition 0 exist twice"
 
 
 def test_a_frame_of_a_partition_that_the_header_does_not_have(tmp_path: Path) -> None:

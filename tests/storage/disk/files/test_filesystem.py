@@ -65,7 +65,7 @@ def test_names_are_listed_in_order(tmp_path: Path) -> None:
     assert FILES.list_directory(tmp_path / "missing") == []
 
 
-def test_removing_what_is_gone_is_fine(tmp_path: Path) -> None:
+def test_removing_a_missing_file_is_fine(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "directory").mkdir()
     for _ in range(2):
@@ -96,7 +96,7 @@ def test_more_buffers_than_the_system_takes_at_once_are_written(tmp_path: Path) 
     assert (tmp_path / "file").read_bytes() == b"".join(parts)
 
 
-def test_a_write_that_the_system_cuts_short_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_the_system_cuts_short_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = os.pwritev
 
     def short(handle: int, buffers: Any, position: int) -> int:

@@ -112,7 +112,7 @@ def test_a_sealed_segment_is_read_by_its_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["missing", "damaged", "empty", "of a shorter log"])
-def test_without_its_index_a_segment_is_read_by_one_made_anew(tmp_path: Path, fault: str) -> None:
+def test_without_its_index_a_segment_is_read_by_a_rebuilt_one(tmp_path: Path, fault: str) -> None:
     path = written(tmp_path)
     index = path.with_suffix(".index")
     if fault == "missing":
@@ -185,7 +185,7 @@ def test_a_frame_is_verified_only_once(tmp_path: Path) -> None:
         values_from(opened(path), 0)
 
 
-def test_a_file_that_is_gone_is_damage(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_is_damage(tmp_path: Path) -> None:
     path = written(tmp_path)
     unread, read = opened(path), opened(path)
     assert values_from(read, 0, 1) == [b"0a"]

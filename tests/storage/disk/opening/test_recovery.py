@@ -336,7 +336,7 @@ class TestDamage:
         assert values_in(topic.open()) == numbered(4)
 
     @pytest.mark.parametrize("is_header_wrong", [False, True])
-    def test_a_catalog_that_is_older_than_the_log_is_told(self, tmp_path: Path, is_header_wrong: bool) -> None:
+    def test_a_catalog_that_is_older_than_the_log_is_reported(self, tmp_path: Path, is_header_wrong: bool) -> None:
         topic = filled(tmp_path, 3, partitions=3)
         topic.publish(values(b"x", partition=2))
         topic.store.catalog.change_topic(topic.record, lambda record: replace(record, partitions=2))
@@ -375,7 +375,7 @@ class TestSnapshots:
         assert state_of(log) == before
         assert reasons(log.damage) == [(newest.name, 0, "the snapshot's checksum is wrong")]
 
-    def test_what_is_forgotten_for_good_is_told(self, tmp_path: Path) -> None:
+    def test_what_is_forgotten_for_good_is_reported(self, tmp_path: Path) -> None:
         topic = self.with_sources(tmp_path)
         assert topic.log.drop_outlived(settings_of(retention_seconds=1), None, NOW_US + 100 * SECOND_US) == 3
         topic.close()

@@ -46,7 +46,7 @@ SeqnoParameter = Annotated[
     QueryParameter(description=f"the seqno of the first message {_OF_ALL[3:]}", ge=0, le=SEQNO_MAX - BATCH_ROWS_MAX),
 ]
 
-# So many bytes of lines are parsed in one go, which takes a millisecond or two.
+# The bytes of lines that are parsed at a time, which takes a millisecond or two.
 _PIECE_BYTES: Final = 1 << 20
 _LINES: Final = msgspec.json.Decoder(msgspec.Raw)
 

@@ -27,7 +27,7 @@ def examine(directory: Path, repair: bool = False, files: FileSystem | None = No
     with store_errors(directory):
         names = files.list_directory(directory)
         if CATALOG not in names and "topics" not in names:
-            raise StoreUnavailable(str(directory), "it is no store: name the directory that has catalog.sqlite in it")
+            raise StoreUnavailable(str(directory), "it is not a store: give the directory that contains catalog.sqlite")
         lock = files.lock(directory / "LOCK")
         if lock is None:
             raise StoreUnavailable(str(directory), "a process has it open: stop the server first")

@@ -201,13 +201,13 @@ class LogCheck:
         if self._mark is not None and (expected, number) in self._mark.missing_numbers:
             return
         missing = f"commits {expected} to {number - 1} are missing before it"
-        self._find(path, position, "damage", missing if number > expected else f"commit {number} is there twice")
+        self._find(path, position, "damage", missing if number > expected else f"commit {number} exists twice")
 
     def _misplaced(self, path: Path, position: int, partition: int, first: int, expected: int) -> None:
         if self._is_gap(partition, expected, first):
             return
         missing = f"offsets {expected} to {first - 1} of partition {partition} are missing before it"
-        twice = f"offsets {first} to {expected - 1} of partition {partition} are there twice"
+        twice = f"offsets {first} to {expected - 1} of partition {partition} exist twice"
         self._find(path, position, "damage", missing if first > expected else twice)
 
     def _check_tail(self, path: Path, end: int, length: int) -> None:
@@ -242,9 +242,9 @@ class LogCheck:
         # If the segment has a hole, the index has information that the frames lack, and must be kept.
         if scanned.holes or sealed.covered_bytes > len(view):
             return
-        anew = _index(view, scanned, sealed.covered_bytes)
+        rebuilt = _index(view, scanned, sealed.covered_bytes)
         is_complete = is_newest or sealed.covered_bytes == len(view)
-        if b"".join(anew.encode()) != bytes(self._files.map(index_path)) or not is_complete:
+        if b"".join(rebuilt.encode()) != bytes(self._files.map(index_path)) or not is_complete:
             repair = self._removed(index_path) if is_newest else self._indexed(index_path, view, scanned)
             self._find(index_path, 0, "damage", "the index is not that of its segment", repair)
 
