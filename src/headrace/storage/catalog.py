@@ -111,6 +111,9 @@ Result = TypeVar("Result")
 GroupOffsets = Mapping[tuple[str, int], int]
 
 # How long a transaction is retried after its connection broke, and the pause before each attempt.
+# Made at import: two threads that are the first to decode a type crash msgspec 0.22.
+_SETTINGS: Final = msgspec.json.Decoder(TopicSettings)
+_GRANTS: Final = msgspec.json.Decoder(tuple[Grant, ...])
 _PATIENCE_SECONDS: Final = 10.0
 _SHORT_PATIENCE_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.1
@@ -516,12 +519,12 @@ class Catalog:
 
 
 def _topic(row: Any) -> TopicRecord:
-    settings = msgspec.json.decode(row.settings, type=TopicSettings)
+    settings = _SETTINGS.decode(row.settings)
     return TopicRecord(row.topicid, row.topicname, row.topickey, row.partitions, settings, row.created_us)
 
 
 def _token(row: Any) -> TokenRecord:
-    grants = msgspec.json.decode(row.grants, type=tuple[Grant, ...])
+    grants = _GRANTS.decode(row.grants)
     times = (row.created_us, row.expires_us, row.used_us)
     return TokenRecord(row.tokenid, row.name, row.secret_hash, grants, *times)
 

@@ -26,6 +26,8 @@ Reach = Literal["offsets", "group", "back"]
 KEYS = ["topicid", "groupname"]
 
 # The time of the database, in microseconds since 1970, on which all servers agree.
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, Member])
+_READ_FROM: Final = msgspec.json.Decoder(ReadFrom)
 DATABASE_US: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 # As text, which is cheaper than building it, and one statement for any number of partitions: offsets change more often
@@ -205,8 +207,8 @@ def group_values(group: Group) -> dict[str, Any]:
 
 def group_of(row: Any) -> Group:
     """The group of a row, with its members if they are stored."""
-    read_from: ReadFrom = msgspec.json.decode(row.read_from, type=ReadFrom)
-    members = {} if row.members is None else msgspec.json.decode(row.members, type=dict[str, Member])
+    read_from: ReadFrom = _READ_FROM.decode(row.read_from)
+    members = {} if row.members is None else _MEMBERS.decode(row.members)
     return Group(row.groupname, row.consumers, row.important, read_from, row.generation, members, row.seek_generation)
 
 

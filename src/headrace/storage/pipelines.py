@@ -22,6 +22,7 @@ from headrace.core.limits import PIPELINES_PER_TOPIC_MAX
 from headrace.core.reports.pipelines import PipelineReport
 from headrace.storage.tables import all_pipelines
 
+_REPORT: Final = msgspec.json.Decoder(PipelineReport)
 _KEYS: Final = ["topicid", "pipelinename"]
 
 
@@ -60,10 +61,7 @@ class Pipelines:
         """Topic id, name, last report and its time of every pipeline, by topic and name."""
         query = select(all_pipelines).order_by(all_pipelines.c.topicid, all_pipelines.c.pipelinename)
         rows = self._do(lambda connection: connection.execute(query).all())
-        return [
-            (row.topicid, row.pipelinename, msgspec.json.decode(row.report, type=PipelineReport), row.reported_us)
-            for row in rows
-        ]
+        return [(row.topicid, row.pipelinename, _REPORT.decode(row.report), row.reported_us) for row in rows]
 
     def forget(self, silent_since_us: int) -> int:
         """Remove the pipelines that have not reported since; how many."""

@@ -17,6 +17,9 @@ class _Carried(msgspec.Struct):
     fields: dict[str, Any]
 
 
+_CARRIED: Final = msgspec.json.Decoder(_Carried)
+
+
 def encode_error(error: HeadraceError) -> bytes:
     """Encode an error."""
     return msgspec.json.encode(_Carried(error.code, error.details()))
@@ -25,7 +28,7 @@ def encode_error(error: HeadraceError) -> bytes:
 def decode_error(carried: bytes) -> HeadraceError | None:
     """Decode an error; None if the bytes hold no known error."""
     try:
-        given = msgspec.json.decode(carried, type=_Carried)
+        given = _CARRIED.decode(carried)
         return _by_code()[given.code](**given.fields)
     except (msgspec.DecodeError, KeyError, TypeError):
         return None

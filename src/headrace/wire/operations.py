@@ -432,7 +432,15 @@ def name_of(operation: Operation[Any] | type[Operation[Any]]) -> str:
     return str(operation.__struct_config__.tag)
 
 
+def answer_type(kind: type[Operation[Any]]) -> Any:
+    """The type between the brackets of `Operation[...]`."""
+    return get_args(kind.__orig_bases__[0])[0]  # type: ignore[attr-defined]
+
+
 OPERATIONS: Final[dict[str, type[Operation[Any]]]] = {name_of(kind): kind for kind in Operation.__subclasses__()}
+# Made at import, by one thread: if two threads are the first to decode a type, msgspec 0.22 crashes the process.
+_OPERATION_DECODERS: Final = {name: msgspec.json.Decoder(kind) for name, kind in OPERATIONS.items()}
+_ANSWER_DECODERS: Final = {name: msgspec.json.Decoder(answer_type(kind)) for name, kind in OPERATIONS.items()}
 
 
 def encode(value: Any) -> bytes:
@@ -442,16 +450,11 @@ def encode(value: Any) -> bytes:
 
 def decode_operation(name: str, body: bytes) -> Operation[Any] | None:
     """The operation that an action carries, or None if no operation has the name."""
-    kind = OPERATIONS.get(name)
-    return None if kind is None else msgspec.json.decode(body, type=kind)
+    decoder = _OPERATION_DECODERS.get(name)
+    return None if decoder is None else decoder.decode(body)
 
 
 def decode_answer(operation: Operation[Answer], body: bytes) -> Answer:
     """The answer to an operation."""
-    answer: Answer = msgspec.json.decode(body, type=answer_type(type(operation)))
+    answer: Answer = _ANSWER_DECODERS[name_of(operation)].decode(body)
     return answer
-
-
-def answer_type(kind: type[Operation[Any]]) -> Any:
-    """The type between the brackets of `Operation[...]`."""
-    return get_args(kind.__orig_bases__[0])[0]  # type: ignore[attr-defined]

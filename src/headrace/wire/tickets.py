@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_MESSAGES_DEFAULT
@@ -74,6 +76,9 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="stage"
 
 Upload = Publish | Stage
 Reading = Read | Follow
+# Made at import, as those of operations.
+_UPLOAD: Final = msgspec.json.Decoder(Upload)
+_READING: Final = msgspec.json.Decoder(Reading)
 
 
 def name_of(ticket: Reading | Upload) -> str:
@@ -95,11 +100,11 @@ def encode(ticket: Reading | Upload) -> bytes:
 
 def decode_read(body: bytes) -> Reading:
     """The ticket of a read."""
-    ticket: Reading = msgspec.json.decode(body, type=Reading)
+    ticket: Reading = _READING.decode(body)
     return ticket
 
 
 def decode_upload(body: bytes) -> Upload:
     """The command of an upload."""
-    command: Upload = msgspec.json.decode(body, type=Upload)
+    command: Upload = _UPLOAD.decode(body)
     return command

@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -24,6 +24,8 @@ from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import MICROSECONDS
 from headrace.storage.group_row import database_us
 from headrace.storage.tables import all_archive_files, all_archives, all_consumers, all_groups, headrace_catalog
+
+_RANGES: Final = msgspec.json.Decoder(list[ArchiveRange])
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,7 @@ def _ends(text: str) -> Int64s:
 
 
 def _file(row: Any) -> ArchiveFile:
-    ranges = msgspec.json.decode(row.ranges, type=list[ArchiveRange])
+    ranges = _RANGES.decode(row.ranges)
     return ArchiveFile(row.path, row.rows, row.bytes, row.checksum, row.first_us, row.last_us, ranges)
 
 

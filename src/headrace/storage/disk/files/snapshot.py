@@ -45,6 +45,9 @@ class _Content(msgspec.Struct, array_like=True):
     writers: list[tuple[str, int]]
 
 
+_CONTENT: Final = msgspec.msgpack.Decoder(_Content)
+
+
 def write(files: FileSystem, directory: Path, state: TopicState) -> None:
     """Write a snapshot of the state, durably, and delete older ones."""
     content = _Content(state.next_number, state.last_time_us, state.round_robin, list(state.writers.items()))
@@ -107,7 +110,7 @@ def _decode(view: memoryview, file: str, payloads_max: int) -> tuple[_Content, S
         start += length
     table = _read_sources(parts[1], version)
     seen = pa.ipc.read_record_batch(pa.py_buffer(parts[2]), window.SNAPSHOT_SCHEMA)
-    content = msgspec.msgpack.decode(parts[0], type=_Content)
+    content = _CONTENT.decode(parts[0])
     return content, SourceTable.restore(table), PayloadWindow.restore(seen, payloads_max)
 
 

@@ -57,6 +57,9 @@ class Watermark(msgspec.Struct, frozen=True, array_like=True):
         return tuple(Gap(*gap) for gap in self.gaps)
 
 
+_MARK: Final = msgspec.msgpack.Decoder(Watermark)
+
+
 def write(files: FileSystem, directory: Path, mark: Watermark) -> None:
     """Replace the watermark of a topic, durably."""
     content = msgspec.msgpack.encode(mark)
@@ -79,7 +82,7 @@ def read(files: FileSystem, directory: Path) -> Watermark | None:
         raise Damaged(str(path), 0, "the watermark's checksum is wrong")
     if version > VERSION:
         raise UnknownFormat(str(path), version, VERSION)
-    return msgspec.msgpack.decode(view[_HEADER.size : _HEADER.size + length], type=Watermark)
+    return _MARK.decode(view[_HEADER.size : _HEADER.size + length])
 
 
 def gaps_between(found: Int64s, raised: Int64s) -> list[Gap]:

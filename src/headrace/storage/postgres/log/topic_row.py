@@ -22,6 +22,7 @@ from headrace.storage.postgres.pool import Connection
 from headrace.storage.postgres.sql.schema import STORE_WIDE_SPACE
 
 # The overhead of a message: the row's header, the fixed columns and the index entry.
+_SETTINGS: Final = msgspec.json.Decoder(TopicSettings)
 ROW_BYTES: Final = 80
 
 _COLUMNS: Final = (
@@ -122,6 +123,6 @@ def _found(connection: Connection, query: str, topic: TopicRecord) -> TopicRow:
 
 def _head(row: Sequence[Any]) -> TopicRow:
     partitions = row[0]
-    settings = msgspec.json.decode(row[1], type=TopicSettings)
+    settings = _SETTINGS.decode(row[1])
     arrays = [widened(values, partitions) for values in row[5:9]]
     return TopicRow(partitions, settings, *row[2:5], *arrays, *row[9:])
