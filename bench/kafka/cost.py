@@ -39,7 +39,8 @@ def idle_group(report: Report, contender: Contender) -> None:
     try:
         for member in members:
             member.subscribe(["idle"])
-        while not all(_is_assigned(member) for member in members):
+        # All of them are polled each time: a round ends when every member has joined again.
+        while sum(_is_assigned(member) for member in members) < MEMBERS:
             pass
         # The round in which the last ones joined is over for all.
         deadline = time.monotonic() + 10.0

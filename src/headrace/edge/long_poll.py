@@ -78,20 +78,30 @@ class LoopWakeups:
     @contextmanager
     def setting(self, event: asyncio.Event, reader: TopicReader, partition: int = ALL_PARTITIONS) -> Iterator[None]:
         """The same for an event that others may set too."""
+        key = self.watch(event, reader, partition)
+        try:
+            with self.draining.waking(event):
+                yield
+        finally:
+            self.unwatch(event, key)
+
+    def watch(self, event: asyncio.Event, reader: TopicReader, partition: int = ALL_PARTITIONS) -> tuple[int, int]:
+        """Have an event set when the partition gets messages, until it is given back by what this returns."""
         key = (reader.topic_id, partition)
         shared = self._shared.get(key)
         if shared is None:
             shared = self._shared[key] = _Shared(asyncio.get_running_loop())
             shared.watch.enter_context(reader.watching(shared.wake, partition))
         shared.events.add(event)
-        try:
-            with self.draining.waking(event):
-                yield
-        finally:
-            shared.events.remove(event)
-            if not shared.events:
-                del self._shared[key]
-                shared.watch.close()
+        return key
+
+    def unwatch(self, event: asyncio.Event, key: tuple[int, int]) -> None:
+        """Give back what `watch` returned."""
+        shared = self._shared[key]
+        shared.events.remove(event)
+        if not shared.events:
+            del self._shared[key]
+            shared.watch.close()
 
     async def poll(
         self, poll: LongPoll[T], reader: TopicReader, wait_seconds: float, partition: int = ALL_PARTITIONS

@@ -39,6 +39,9 @@ _HEAD: Final = struct.Struct(">hhi")
 UNKNOWN_BYTES_MAX: Final = 64 << 10
 # Produce requests that are under way on one connection.
 PIPELINED_MAX: Final = 64
+# A Fetch request up to this size is kept, to know it if it comes again.
+REPEATED_BYTES_MAX: Final = 64 << 10
+_FETCH: Final = b"\x00\x01"
 _LOOK_SECONDS: Final = 0.02
 
 logger = logging.getLogger(__name__)
@@ -82,6 +85,8 @@ class KafkaConnection:
         self._advertised = _advertised(parts.settings.advertised, frames.extra("sockname"))
         self._certificate_name = certificate_name(frames.extra("peercert"))
         self._is_known = False
+        # The last Fetch request, as it came and as it was read.
+        self._last: tuple[bytes, _Request | None] = b"", None
         # Produce requests that are not answered yet, oldest first, how many there are, and the task that answers them.
         self._produced: asyncio.Queue[_Produced | None] = asyncio.Queue(PIPELINED_MAX)
         self._unanswered = 0
@@ -156,7 +161,7 @@ class KafkaConnection:
             # Answered in the oldest version, so that every client understands it.
             refused = api_versions(ErrorCode.unsupported_version)
             return self._encoded(API_VERSIONS, 0, correlation_id, refused, len(frame))
-        request = _read(frame)
+        request = self._repeated(frame) or _read(frame)
         if api_key in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE):
             answer = await self._log_in(api_key, version, request.fields)
         else:
@@ -168,6 +173,18 @@ class KafkaConnection:
         encoded = _encoded(api_key, version, correlation_id, answer)
         self._traffic.count(APIS[api_key].name, outcome_of(answer), SIZE.size + asked, len(encoded))
         return encoded
+
+    def _repeated(self, frame: bytes) -> _Request | None:
+        """A request that is the last one again, as idle consumers send them: it is not read again."""
+        last, request = self._last
+        is_same = len(frame) == len(last) and frame[_HEAD.size :] == last[_HEAD.size :] and frame[:4] == last[:4]
+        if is_same:
+            return request
+        if len(frame) <= REPEATED_BYTES_MAX and frame[:2] == _FETCH:
+            request = _read(frame)
+            self._last = frame, request
+            return request
+        return None
 
     def _call(self, request: _Request, principal: Principal, held: AnswerBytes) -> Call:
         return Call(

@@ -71,14 +71,12 @@ class Frames(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The client sends nothing more; it may still read, if the connection is not encrypted."""
-        self.stop()
-        self.gone.begin()
+        self.drain()
         return self._transport.get_extra_info("sslcontext") is None
 
     def connection_lost(self, _: Exception | None) -> None:
         """Nothing more can be read or written."""
-        self.stop()
-        self.gone.begin()
+        self.drain()
         self._can_write.set()
         if not self._closed.done():
             self._closed.set_result(None)
@@ -101,6 +99,11 @@ class Frames(asyncio.Protocol):
         """Let nobody wait for more frames."""
         self._is_over = True
         self._wake()
+
+    def drain(self) -> None:
+        """The same, and end what waits for the client's sake: long polls, and joins of groups."""
+        self.stop()
+        self.gone.begin()
 
     async def size(self) -> int | None:
         """The length of the next frame; none if there is none."""

@@ -36,6 +36,7 @@ from headrace.protocols.kafka.frames import Frames
 from headrace.protocols.kafka.idempotence import Sequences
 from headrace.protocols.kafka.nodes import Nodes
 from headrace.protocols.kafka.settings import KafkaSettings
+from headrace.protocols.kafka.ticks import Ticks
 
 # How often connections are looked at that may have waited too long.
 _LOOK_SECONDS = 0.25
@@ -121,6 +122,7 @@ class KafkaServer:
             Sequences(bridge),
             nodes,
             FetchSessions(),
+            Ticks(),
         )
 
         def connected(frames: Frames) -> None:
@@ -145,7 +147,7 @@ class KafkaServer:
                 server.close()
             draining.begin()
             for frames in self._connections.values():
-                frames.stop()
+                frames.drain()
             coordinator.close()
             if self._connections:
                 _, late = await asyncio.wait(self._connections, timeout=self._stop_seconds)

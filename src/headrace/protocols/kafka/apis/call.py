@@ -12,6 +12,7 @@ from headrace.edge.bridge import Bridge
 from headrace.edge.draining import Draining
 from headrace.edge.long_poll import LoopWakeups
 from headrace.protocols.kafka.settings import KafkaSettings
+from headrace.protocols.kafka.ticks import Ticks
 
 if TYPE_CHECKING:
     from headrace.protocols.kafka.apis.records.fetch_sessions import FetchSessions
@@ -36,6 +37,7 @@ class Parts:
     sequences: Sequences
     nodes: Nodes
     fetch_sessions: FetchSessions
+    ticks: Ticks
 
 
 @dataclass(slots=True)

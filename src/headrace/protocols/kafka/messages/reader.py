@@ -6,29 +6,12 @@ there. What is wrong raises `BadRequest`. Records stay where they are, as a view
 
 from __future__ import annotations
 
-import struct
 from types import SimpleNamespace
 from typing import Any, Final
 from uuid import UUID
 
-from headrace.protocols.kafka.messages.schema import SchemaField, Struct
+from headrace.protocols.kafka.messages.schema import NUMBERS, Numbers, SchemaField, Struct
 
-NUMBERS: Final = {
-    "int8": struct.Struct(">b"),
-    "int16": struct.Struct(">h"),
-    "int32": struct.Struct(">i"),
-    "int64": struct.Struct(">q"),
-    "uint8": struct.Struct(">B"),
-    "uint16": struct.Struct(">H"),
-    "uint32": struct.Struct(">I"),
-    "uint64": struct.Struct(">Q"),
-    "float64": struct.Struct(">d"),
-    "bool": struct.Struct(">?"),
-    "error_code": struct.Struct(">h"),
-    "timedelta_i32": struct.Struct(">i"),
-    "timedelta_i64": struct.Struct(">q"),
-    "datetime_i64": struct.Struct(">q"),
-}
 # Tags that a client may send and we do not know.
 _TAGS_MAX: Final = 64
 
@@ -52,31 +35,42 @@ class FieldReader:
     def struct(self, described: Struct) -> SimpleNamespace:
         """A struct, with a field for each of its schema."""
         flexible = described.is_flexible
-        values = {field.name: self._field(field, flexible) for field in described.fields}
+        values: dict[str, Any] = {}
+        for step in described.steps:
+            if isinstance(step, Numbers):
+                start = self._skip(step.form.size)
+                values.update(zip(step.names, step.form.unpack_from(self.data, start), strict=True))
+            else:
+                values[step.name] = self._field(step, flexible)
         if flexible:
-            values |= {field.name: field.default for field in described.tagged}
+            values |= described.tagged_defaults
             values |= self._tagged(described)
         return SimpleNamespace(**values)
 
     def number(self, kind: str) -> Any:
         """A number of fixed length."""
         form = NUMBERS[kind]
-        return form.unpack(self.bytes(form.size))[0]
+        return form.unpack_from(self.data, self._skip(form.size))[0]
 
     def bytes(self, size: int) -> memoryview:
         """The next bytes."""
-        end = self.position + size
+        start = self._skip(size)
+        return self.data[start : self.position]
+
+    def _skip(self, size: int) -> int:
+        """Pass over bytes, which must exist; where they begin."""
+        start = self.position
+        end = start + size
         if end > len(self.data):
             raise BadRequest(f"it ends {end - len(self.data)} bytes too early")
-        part = self.data[self.position : end]
         self.position = end
-        return part
+        return start
 
     def unsigned_varint(self) -> int:
         """A length, a count or a tag of flexible versions."""
         number = 0
         for shift in range(0, 35, 7):
-            byte = self.bytes(1)[0]
+            byte = self.data[self._skip(1)]
             number |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return number
@@ -112,9 +106,12 @@ class FieldReader:
         return count
 
     def _tagged(self, described: Struct) -> dict[str, Any]:
-        known = {field.tag: field for field in described.tagged}
+        count = self._tag_count()
         values: dict[str, Any] = {}
-        for _ in range(self._tag_count()):
+        if not count:
+            return values
+        known = {field.tag: field for field in described.tagged}
+        for _ in range(count):
             tag, part = self.unsigned_varint(), FieldReader(self.bytes(self.unsigned_varint()))
             if tag in known:
                 values[known[tag].name] = part._field(known[tag], True)
@@ -128,7 +125,25 @@ class FieldReader:
             return None
         if not 0 <= count <= self.left:
             raise BadRequest(f"{field.name} says it has {count} elements, with {self.left} bytes left")
-        return [self._value(field, is_flexible) for _ in range(count)]
+        return self._all_numbers(field, count) or [self._value(field, is_flexible) for _ in range(count)]
+
+    def _all_numbers(self, field: SchemaField, count: int) -> list[SimpleNamespace]:
+        """An array of structs that have only numbers, and no tags; none if it is another, or not to be read."""
+        described = field.struct
+        if described is None or described.form is None or field.is_nullable:
+            return []
+        end = self.position + count * described.form.size
+        if end > len(self.data):
+            return []
+        rows = list(described.form.iter_unpack(self.data[self.position : end]))
+        if described.is_flexible and any(row[-1] for row in rows):
+            return []
+        self.position = end
+        (numbers,) = described.steps
+        assert isinstance(numbers, Numbers)
+        names, more = numbers.names, described.tagged_defaults
+        # A flexible struct has the count of its tags behind its numbers.
+        return [SimpleNamespace(**dict(zip(names, row, strict=False)), **more) for row in rows]
 
     def _value(self, field: SchemaField, is_flexible: bool) -> Any:
         kind = field.kind

@@ -4,20 +4,42 @@ kio is used for its schemas only. Its reader allocates what an array claims befo
 so seven bytes from anyone end the process (tried with 0.6.5). Ours is in `reader`, and bounds everything by what came.
 
 A field that a version does not have is simply not in its schema: handlers are written once for all versions.
+
+Numbers of fixed length that follow one another are read and written in one step, and so are arrays of nothing else: a
+request that names a thousand partitions is little more than one call for each.
 """
 
 from __future__ import annotations
 
+import struct
 import typing
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import timedelta
 from functools import cache
+from itertools import groupby
 from types import NoneType, UnionType
 from typing import Any, Final
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 
+# How numbers are written.
+NUMBERS: Final = {
+    "int8": struct.Struct(">b"),
+    "int16": struct.Struct(">h"),
+    "int32": struct.Struct(">i"),
+    "int64": struct.Struct(">q"),
+    "uint8": struct.Struct(">B"),
+    "uint16": struct.Struct(">H"),
+    "uint32": struct.Struct(">I"),
+    "uint64": struct.Struct(">Q"),
+    "float64": struct.Struct(">d"),
+    "bool": struct.Struct(">?"),
+    "error_code": struct.Struct(">h"),
+    "timedelta_i32": struct.Struct(">i"),
+    "timedelta_i64": struct.Struct(">q"),
+    "datetime_i64": struct.Struct(">q"),
+}
 # What a field holds that a response does not name and the schema gives no default for.
 _ZEROS: Final[dict[str, Any]] = {"string": "", "bytes": b"", "records": b"", "uuid": None, "bool": False}
 
@@ -36,12 +58,27 @@ class SchemaField:
 
 
 @dataclass(frozen=True, slots=True)
+class Numbers:
+    """Numbers that follow one another: their names, what they are if a response does not say, and their form."""
+
+    names: tuple[str, ...]
+    defaults: tuple[Any, ...]
+    form: struct.Struct
+
+
+@dataclass(frozen=True, slots=True)
 class Struct:
-    """The fields of a message or of a part of it, in their order on the wire."""
+    """The fields of a message or of a part of it, in their order on the wire, and the steps to read or write them.
+
+    If there are only numbers, `form` is that of all of them; a flexible struct has the count of its tags behind them.
+    """
 
     is_flexible: bool
     fields: tuple[SchemaField, ...]
     tagged: tuple[SchemaField, ...]
+    steps: tuple[SchemaField | Numbers, ...]
+    form: struct.Struct | None
+    tagged_defaults: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +114,30 @@ def struct_of(entity: Any) -> Struct:
     for field in fields(entity):
         described = _field(field)
         (plain if described.tag is None else tagged).append(described)
-    return Struct(entity.__flexible__, tuple(plain), tuple(sorted(tagged, key=lambda field: field.tag or 0)))
+    steps = _steps(plain)
+    form = None
+    if len(steps) == 1 and isinstance(steps[0], Numbers):
+        form = struct.Struct(steps[0].form.format + ("B" if entity.__flexible__ else ""))
+    return Struct(
+        entity.__flexible__,
+        tuple(plain),
+        tuple(sorted(tagged, key=lambda field: field.tag or 0)),
+        steps,
+        form,
+        {field.name: field.default for field in tagged},
+    )
+
+
+def _steps(fields: list[SchemaField]) -> tuple[SchemaField | Numbers, ...]:
+    steps: list[SchemaField | Numbers] = []
+    for are_numbers, some in groupby(fields, lambda field: field.kind in NUMBERS and not field.is_array):
+        if not are_numbers:
+            steps += some
+            continue
+        run = list(some)
+        form = struct.Struct(">" + "".join(NUMBERS[field.kind].format[1:] for field in run))
+        steps.append(Numbers(tuple(field.name for field in run), tuple(field.default for field in run), form))
+    return tuple(steps)
 
 
 def _message(entity: Any, flexible_header: int) -> MessageSchema:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.protocols.kafka.messages.reader import NUMBERS
-from headrace.protocols.kafka.messages.schema import SchemaField, Struct
+from headrace.protocols.kafka.messages.schema import NUMBERS, Numbers, SchemaField, Struct
 
 _NO_UUID = bytes(16)
+# Lengths and counts of one byte.
+_SMALL = [bytes([number]) for number in range(0x80)]
 
 
 class Writer:
@@ -24,8 +25,11 @@ class Writer:
     def struct(self, described: Struct, values: Mapping[str, Any]) -> None:
         """A struct and everything in it."""
         flexible = described.is_flexible
-        for field in described.fields:
-            self._field(field, values.get(field.name, field.default), flexible)
+        for step in described.steps:
+            if isinstance(step, Numbers):
+                self.parts.append(step.form.pack(*map(values.get, step.names, step.defaults)))
+            else:
+                self._field(step, values.get(step.name, step.default), flexible)
         if flexible:
             self._tagged(described, values)
 
@@ -35,6 +39,9 @@ class Writer:
 
     def unsigned_varint(self, number: int) -> None:
         """A length, a count or a tag of flexible versions."""
+        if number < 0x80:
+            self.parts.append(_SMALL[number])
+            return
         coded = bytearray()
         while number >= 0x80:
             coded.append(number & 0x7F | 0x80)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -24,6 +23,7 @@ from headrace.core.codecs.columns import decode_known
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import DECODED_BATCH_BYTES_MAX, FETCH_MESSAGES_MAX, FETCH_WAIT_SECONDS_MAX
 from headrace.core.messages import content_bytes
+from headrace.edge.access import Lease
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.records.fetch_sessions import (
     NO_SESSION,
@@ -36,6 +36,8 @@ from headrace.protocols.kafka.apis.records.fetch_sessions import (
 from headrace.protocols.kafka.apis.topic_ids import known_name, topic_name
 from headrace.protocols.kafka.errors import code_of
 from headrace.protocols.kafka.records.encode import encode_by_broker_time, encode_many
+from headrace.protocols.kafka.ticks import Wait
+from headrace.storage.interface import OffsetRange
 
 _MILLISECONDS: Final = 1000
 _NO_TOPIC: Final = UUID(int=0)
@@ -54,15 +56,16 @@ class _Wanted:
     bytes_max: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Topic:
-    """What is asked of one topic, or why it is refused."""
+    """What is asked of one topic, or why it is refused; and its offsets as last seen."""
 
     ref: TopicRef
     name: str
     wanted: list[_Wanted]
     reader: TopicReader | None
     error: Exception | None
+    seen: OffsetRange | None = None
 
 
 @dataclass(slots=True)
@@ -157,36 +160,42 @@ async def _opened(call: Call, ref: TopicRef, wanted: list[_Wanted]) -> _Topic:
 
 
 async def _awaited(call: Call, topics: list[_Topic], request: Any, bytes_max: int) -> _Found:
-    parts, loop = call.parts, asyncio.get_running_loop()
-    draining = parts.bridge.draining
     wait_seconds = min(max(0, request.max_wait) / _MILLISECONDS, FETCH_WAIT_SECONDS_MAX)
-    deadline = loop.time() + wait_seconds
     leases = [call.principal.lease("read", topic.name) for topic in topics if topic.reader is not None]
     if wait_seconds == 0 or not leases:
         return await _bounded(call, topics, bytes_max)
-    with ExitStack() as watching:
-        watching.enter_context(call.principal.stream())
-        event = asyncio.Event()
-        for reader in {topic.reader.topic_id: topic.reader for topic in topics if topic.reader is not None}.values():
-            watching.enter_context(parts.wakeups.setting(event, reader))
-        watching.enter_context(call.gone.waking(event))
-        # All leases are the same token's: if one ends because the token does, so do the others.
-        watching.enter_context(parts.leases.waking(leases[0], event))
-        watching.callback(loop.call_at(deadline, event.set).cancel)
-        while True:
-            event.clear()
-            is_over = draining.has_begun or call.gone.has_begun or loop.time() >= deadline
-            has_news = _may_have_news(topics)
-            if is_over and not has_news:
-                # Most fetches end like this: no thread is needed for it.
-                return _read(None, topics, 0)
-            if has_news:
-                found = await _bounded(call, topics, bytes_max)
-                if is_over or found.has_error or found.bytes >= request.min_bytes:
-                    return found
-                _let_go(call)
-            await event.wait()
-            for lease in leases:
+    event = asyncio.Event()
+    # All leases are the same token's: if one ends because the token does, so do the others.
+    with call.principal.stream(), call.gone.waking(event), call.parts.leases.waking(leases[0], event):
+        waiting = call.parts.ticks.begin(event, wait_seconds)
+        watched = [call.parts.wakeups.watch(event, topic.reader) for topic in topics if topic.reader is not None]
+        try:
+            return await _until_enough(call, topics, request.min_bytes, bytes_max, waiting, leases)
+        finally:
+            call.parts.ticks.end(waiting)
+            for key in set(watched):
+                call.parts.wakeups.unwatch(event, key)
+
+
+async def _until_enough(
+    call: Call, topics: list[_Topic], bytes_min: int, bytes_max: int, waiting: Wait, leases: list[Lease]
+) -> _Found:
+    """Wait until there is enough, or the time is over."""
+    while True:
+        waiting.event.clear()
+        is_over = waiting.is_over or call.parts.bridge.draining.has_begun or call.gone.has_begun
+        has_news = any(map(_has_news, topics))
+        if is_over and not has_news:
+            # Most fetches end like this: no thread is needed for it.
+            return _read(None, topics, 0)
+        if has_news:
+            found = await _bounded(call, topics, bytes_max)
+            if is_over or found.has_error or found.bytes >= bytes_min:
+                return found
+            _let_go(call)
+        await waiting.event.wait()
+        for lease in leases:
+            if lease.version != call.parts.gate.version:
                 lease.check()
 
 
@@ -212,17 +221,20 @@ def _let_go(call: Call) -> None:
     call.held.bytes = 0
 
 
-def _may_have_news(topics: list[_Topic]) -> bool:
+def _has_news(topic: _Topic) -> bool:
     """Whether reading could give anything, an error among it; neither locks nor disk are used."""
-    for topic in topics:
-        if topic.reader is None:
-            return True
-        try:
-            if topic.reader.is_behind({each.partition: each.offset for each in topic.wanted if each.partition >= 0}):
-                return True
-        except HeadraceError:
-            return True
-    return False
+    if topic.reader is None:
+        return True
+    try:
+        topic.seen = topic.reader.seen_offsets()
+    except HeadraceError:
+        return True
+    if topic.seen is None:
+        return True
+    ends = topic.seen.end
+    if len(topic.wanted) > _TOGETHER_MIN:
+        ends = ends.tolist()
+    return any(each.partition >= len(ends) or each.offset < ends[each.partition] for each in topic.wanted)
 
 
 def _read(broker: Broker | None, topics: list[_Topic], bytes_max: int) -> _Found:
@@ -244,7 +256,7 @@ def _described(topic: _Topic, can_block: bool) -> list[dict[str, Any]]:
     failure = topic.error
     if topic.reader is not None:
         try:
-            offsets = (None if can_block else topic.reader.seen_offsets()) or topic.reader.offsets()
+            offsets = (None if can_block else topic.seen) or topic.reader.offsets()
             starts, ends = offsets.start.tolist(), offsets.end.tolist()
         except Exception as error:
             failure = error

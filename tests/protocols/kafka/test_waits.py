@@ -1,0 +1,48 @@
+"""Waits that share a clock, and the stop of a server that has some."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace.broker import Broker
+from headrace.protocols.http import server as sockets
+from headrace.protocols.kafka.server import KafkaServer
+from headrace.protocols.kafka.settings import KafkaSettings
+from headrace.protocols.kafka.ticks import Ticks
+from tests.protocols.kafka.raw import RawClient
+
+FETCH, METADATA = 1, 3
+
+
+def test_waits_end_together_and_one_that_was_ended_is_left_alone() -> None:
+    async def wait() -> list[bool]:
+        ticks = Ticks()
+        events = [asyncio.Event() for _ in range(3)]
+        waits = [ticks.begin(event, 0.001) for event in events]
+        ticks.end(waits[1])
+        await events[0].wait()
+        await events[2].wait()
+        # What is over may be ended too, and the last of a slot takes the timer with it.
+        for each in waits:
+            ticks.end(each)
+        ticks.end(ticks.begin(events[1], 600.0))
+        assert not ticks._slots and not ticks._timers
+        return [each.is_over for each in waits] + [events[1].is_set()]
+
+    assert asyncio.run(wait()) == [True, False, True, False]
+
+
+def test_a_server_that_stops_answers_what_waits() -> None:
+    listeners = sockets.bind("127.0.0.1", 0)
+    with Broker.open("memory:") as broker:
+        broker.create_topic("waiting")
+        server = KafkaServer(broker, broker.access, KafkaSettings(), listeners)
+        server.start()
+        with RawClient(sockets.port_of(listeners)) as client:
+            client.call(METADATA, 1, topics=[])
+            wanted = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100}]
+            limits = {"max_wait": 600_000, "min_bytes": 1, "max_bytes": 100}
+            for _ in range(2):
+                client.request(FETCH, 11, topics=[{"topic": "waiting", "partitions": wanted}], **limits)
+            assert server.stop(30.0)
+            assert client.answer().responses[0].partitions[0].error_code == 0
