@@ -34,6 +34,8 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     connections_max: more connections are refused.
     auto_create_topics: whether a topic that a client asks for is created, if the client may.
     rebalance_delay_seconds: how long a new consumer group waits for more members before its first rebalance.
+    heartbeat_seconds: how often members of groups in which the server assigns (KIP-848) report: partitions change
+        hands within two heartbeats.
     """
 
     listen: str = OFF
@@ -50,6 +52,7 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     connections_max: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
     auto_create_topics: bool = True
     rebalance_delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.5
+    heartbeat_seconds: Annotated[float, msgspec.Meta(ge=0.1, le=15)] = 5.0
 
     def __post_init__(self) -> None:
         if self.requests_bytes_max < self.request_bytes_max:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from headrace.protocols.kafka.apis import acls, cluster, configs, topics
 from headrace.protocols.kafka.apis.call import Call
-from headrace.protocols.kafka.apis.groups import administration, members
+from headrace.protocols.kafka.apis.groups import administration, consumers, members
 from headrace.protocols.kafka.apis.records import fetch, offsets, producers
 
 Handler = Callable[[Call, Any], Awaitable[dict[str, Any] | None]]
@@ -68,5 +68,7 @@ APIS: Final[dict[int, Api]] = {
     44: Api("IncrementalAlterConfigs", range(2), configs.incremental_alter_configs),
     47: Api("OffsetDelete", range(1), administration.offset_delete),
     60: Api("DescribeCluster", range(2), cluster.describe_cluster),
+    68: Api("ConsumerGroupHeartbeat", range(2), consumers.consumer_group_heartbeat),
+    69: Api("ConsumerGroupDescribe", range(2), consumers.consumer_group_describe),
     75: Api("DescribeTopicPartitions", range(1), cluster.describe_topic_partitions),
 }

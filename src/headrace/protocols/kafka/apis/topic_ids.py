@@ -29,6 +29,11 @@ def topic_name(broker: Broker, topic: UUID | None) -> str:
     return broker.topic_name(_number(topic))
 
 
+def topic_number(topic: UUID | None) -> int | None:
+    """Our number of a topic; None if the id cannot be one of ours."""
+    return _number(topic) if topic is not None and _is_ours(topic) else None
+
+
 def _is_ours(topic: UUID) -> bool:
     return topic.int & ~_ID_MAX == _PREFIX
 

@@ -1,4 +1,4 @@
-"""The groups of a server: the state machine of `group`, with a clock, timers and the requests that wait.
+"""The groups of a server: the state machines of `group` and `consumer_group`, with a clock, timers and who waits.
 
 All of it is on the event loop and in memory. After a restart members join again, as they do when a broker of Kafka
 fails; committed offsets are in the store. Of several servers on one PostgreSQL one coordinates a group (`nodes`).
@@ -15,6 +15,12 @@ from typing import Any, Final
 
 from headrace.core.errors import QuotaExceeded
 from headrace.edge.bridge import Bridge
+from headrace.protocols.kafka.coordinator.consumer_group import (
+    JOINING,
+    ConsumerGroup,
+    ConsumerHeartbeat,
+    ConsumerMember,
+)
 from headrace.protocols.kafka.coordinator.group import ClassicGroup, Effect, GroupError, Join, JoinAnswer
 
 GROUPS_MAX: Final = 100_000
@@ -34,6 +40,14 @@ class _Entry:
     timer: asyncio.TimerHandle | None = None
 
 
+@dataclass(slots=True)
+class _ConsumerEntry:
+    """A group of the newer protocol, in which nobody waits, and its timer."""
+
+    group: ConsumerGroup
+    timer: asyncio.TimerHandle | None = None
+
+
 class Coordinator:
     """All groups with members. Belongs to the event loop."""
 
@@ -42,6 +56,7 @@ class Coordinator:
         self._outside = bridge.broker.outside_members
         self._delay_seconds = delay_seconds
         self._entries: dict[str, _Entry] = {}
+        self._consumers: dict[str, _ConsumerEntry] = {}
 
     def groups(self) -> list[ClassicGroup]:
         """The groups that have members."""
@@ -52,12 +67,69 @@ class Coordinator:
         entry = self._entries.get(group_id)
         return None if entry is None else entry.group
 
+    def consumer_groups(self) -> list[ConsumerGroup]:
+        """The groups of the newer protocol that have members."""
+        return [entry.group for entry in self._consumers.values()]
+
+    def find_consumer(self, group_id: str) -> ConsumerGroup | None:
+        """A group of the newer protocol that has members, or none."""
+        entry = self._consumers.get(group_id)
+        return None if entry is None else entry.group
+
+    def consumer_heartbeat(
+        self, group_id: str, request: ConsumerHeartbeat, sizes: Mapping[str, tuple[int, int]]
+    ) -> tuple[ConsumerMember, bool]:
+        """Join a group of the newer protocol or stay in it; the member, and whether to tell it its assignment."""
+        if group_id in self._entries:
+            raise GroupError("group_id_not_found", request.member_id)
+        entry = self._consumers.get(group_id)
+        if entry is None:
+            if request.epoch != JOINING:
+                raise GroupError("unknown_member_id", request.member_id)
+            self._check_room()
+            entry = self._consumers[group_id] = _ConsumerEntry(ConsumerGroup(group_id, self._members_max))
+        try:
+            return entry.group.heartbeat(request, sizes, self._now())
+        finally:
+            self._settle_consumer(group_id, entry)
+
+    def consumer_leave(self, group_id: str, member_id: str, instance_id: str | None, epoch: int) -> None:
+        """Let a member of the newer protocol go."""
+        entry = self._consumers.get(group_id)
+        if entry is None:
+            raise GroupError("unknown_member_id", member_id)
+        entry.group.leave(member_id, instance_id, epoch, self._now())
+        self._settle_consumer(group_id, entry)
+
+    def _settle_consumer(self, group_id: str, entry: _ConsumerEntry) -> None:
+        if entry.timer is not None:
+            entry.timer.cancel()
+        deadline = entry.group.next_deadline()
+        if deadline is None:
+            self._consumers.pop(group_id, None)
+            self._outside.release(group_id)
+            return
+        entry.timer = asyncio.get_running_loop().call_at(deadline, self._tick_consumer, group_id)
+
+    def _tick_consumer(self, group_id: str) -> None:
+        entry = self._consumers.get(group_id)
+        if entry is not None:
+            late = entry.group.tick(self._now())
+            if late:
+                logger.info("members of Kafka group %r were late and removed: %s", group_id, ", ".join(sorted(late)))
+            self._settle_consumer(group_id, entry)
+
+    def _check_room(self) -> None:
+        if len(self._entries) + len(self._consumers) >= GROUPS_MAX:
+            raise QuotaExceeded("Kafka consumer groups with members", "the number of groups", GROUPS_MAX)
+
     def join(self, group_id: str, request: Join, needs_id: bool) -> asyncio.Future[Any]:
         """Join a group; the future holds the answer once all members have joined."""
         entry = self._entries.get(group_id)
         if entry is None:
-            if len(self._entries) >= GROUPS_MAX:
-                raise QuotaExceeded("Kafka consumer groups with members", "the number of groups", GROUPS_MAX)
+            if group_id in self._consumers:
+                raise GroupError("inconsistent_group_protocol", request.member_id)
+            self._check_room()
             entry = self._entries[group_id] = _Entry(ClassicGroup(group_id, self._delay_seconds, self._members_max))
         new_id = f"{request.client_id[:200]}-{uuid.uuid4()}"
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -92,6 +164,10 @@ class Coordinator:
 
     def check_commit(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
         """Refuse the offsets of a former member."""
+        consumers = self._consumers.get(group_id)
+        if consumers is not None:
+            consumers.group.check_commit(member_id, generation)
+            return
         entry = self._entries.get(group_id)
         if entry is not None:
             entry.group.check_commit(member_id, instance_id, generation, self._now())
@@ -100,9 +176,11 @@ class Coordinator:
 
     def close(self) -> None:
         """Stop the timers; who waits is let go by the connections."""
-        for entry in self._entries.values():
-            if entry.timer is not None:
-                entry.timer.cancel()
+        timers = [entry.timer for entry in self._entries.values()]
+        timers += [entry.timer for entry in self._consumers.values()]
+        for timer in timers:
+            if timer is not None:
+                timer.cancel()
 
     def _entry(self, group_id: str, member_id: str) -> _Entry:
         entry = self._entries.get(group_id)

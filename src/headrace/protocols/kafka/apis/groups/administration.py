@@ -16,6 +16,7 @@ from headrace.broker import Broker
 from headrace.core.errors import GroupNotFound, GroupSizeConflict, HeadraceError, NotFound
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.groups.members import code_named, subscribed
+from headrace.protocols.kafka.coordinator.consumer_group import ConsumerGroup
 from headrace.protocols.kafka.coordinator.group import ClassicGroup, GroupError, State
 from headrace.protocols.kafka.errors import code_of
 
@@ -137,7 +138,7 @@ async def offset_delete(call: Call, request: Any) -> dict[str, Any]:
     group = request.group_id
     if not call.parts.nodes.is_coordinator(group):
         return {"error_code": ErrorCode.not_coordinator}
-    known = call.parts.coordinator.find(group)
+    known = call.parts.coordinator.find(group) or call.parts.coordinator.find_consumer(group)
     if known is None and not await call.parts.bridge.call(_topics_of, call, group):
         return {"error_code": ErrorCode.group_id_not_found}
     read = set() if known is None else _subscribed(known)
@@ -156,8 +157,10 @@ async def offset_delete(call: Call, request: Any) -> dict[str, Any]:
     return {"error_code": ErrorCode.none, "topics": answers}
 
 
-def _subscribed(group: ClassicGroup) -> set[str] | None:
+def _subscribed(group: ClassicGroup | ConsumerGroup) -> set[str] | None:
     """The topics that the members of a group read; None if only they know."""
+    if isinstance(group, ConsumerGroup):
+        return group.topics()
     if group.protocol_type != _CONSUMER:
         return None
     return {topic for member in group.members.values() for topic in subscribed(member.joined.protocols)}
@@ -196,16 +199,18 @@ def _topics_of(call: Call, group: str) -> list[str]:
 async def list_groups(call: Call, request: Any) -> dict[str, Any]:
     """The groups that have members here, and those that have offsets in any topic that the caller may read."""
     stored = await call.parts.bridge.call(lambda: {group for _, groups in _groups_by_topic(call) for group in groups})
-    states = dict.fromkeys(stored, (_CONSUMER, State.EMPTY.value))
-    states |= {group.id: (group.protocol_type, group.state.value) for group in call.parts.coordinator.groups()}
+    coordinator = call.parts.coordinator
+    states = dict.fromkeys(stored, (_CONSUMER, State.EMPTY.value, _CLASSIC))
+    states |= {group.id: (group.protocol_type, group.state.value, _CLASSIC) for group in coordinator.groups()}
+    states |= {group.id: (_CONSUMER, group.state, _CONSUMER) for group in coordinator.consumer_groups()}
     wanted = {state.lower() for state in getattr(request, "states_filter", ())}
-    listed = [
-        {"group_id": name, "protocol_type": kind, "group_state": state, "group_type": _CLASSIC}
-        for name, (kind, state) in sorted(states.items())
-        if not wanted or state.lower() in wanted
-    ]
     types = {kind.lower() for kind in getattr(request, "types_filter", ())}
-    return {"error_code": ErrorCode.none, "groups": listed if not types or _CLASSIC in types else []}
+    listed = [
+        {"group_id": name, "protocol_type": kind, "group_state": state, "group_type": group_type}
+        for name, (kind, state, group_type) in sorted(states.items())
+        if (not wanted or state.lower() in wanted) and (not types or group_type in types)
+    ]
+    return {"error_code": ErrorCode.none, "groups": listed}
 
 
 async def describe_groups(call: Call, request: Any) -> dict[str, Any]:
@@ -252,7 +257,7 @@ async def delete_groups(call: Call, request: Any) -> dict[str, Any]:
 async def _deleted(call: Call, name: str) -> ErrorCode:
     if not call.parts.nodes.is_coordinator(name):
         return ErrorCode.not_coordinator
-    if call.parts.coordinator.find(name) is not None:
+    if call.parts.coordinator.find(name) is not None or call.parts.coordinator.find_consumer(name) is not None:
         return ErrorCode.non_empty_group
     try:
         return await call.parts.bridge.call(_delete, call, name)

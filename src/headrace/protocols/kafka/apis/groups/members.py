@@ -62,7 +62,7 @@ async def join_group(call: Call, request: Any) -> dict[str, Any]:
         for topic in topics:
             call.principal.require("join", topic, request.group_id)
         broker = call.parts.bridge.broker
-        await call.parts.bridge.call(_check_native, broker, topics, request.group_id)
+        await call.parts.bridge.call(check_native, broker, topics, request.group_id)
         future = call.parts.coordinator.join(request.group_id, join, call.version >= _ID_FIRST_VERSION)
         if request.protocol_type == _CONSUMER:
             broker.outside_members.hold(request.group_id, topics, "Kafka")
@@ -103,7 +103,7 @@ def subscribed(protocols: Mapping[str, bytes]) -> list[str]:
     return list(topics)
 
 
-def _check_native(broker: Broker, topics: list[str], group: str) -> None:
+def check_native(broker: Broker, topics: list[str], group: str) -> None:
     """Refuse a group whose members are native ones, in any of the topics."""
     for topic in topics:
         try:

@@ -1,0 +1,172 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups in which the server assigns (KIP-848).
+
+One request does what JoinGroup, SyncGroup, Heartbeat and LeaveGroup do in the older protocol. Topics are named by id in
+assignments, and by name in subscriptions. A member needs the right to read every topic that it subscribes to, in a
+grant that covers its group. Committed offsets are those of all groups.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from headrace.core.errors import GroupSizeConflict, HeadraceError, InvalidInput
+from headrace.core.names import check_group_name
+from headrace.protocols.kafka.apis.call import Call
+from headrace.protocols.kafka.apis.groups.members import check_native, code_named
+from headrace.protocols.kafka.apis.topic_ids import topic_number, topic_uuid
+from headrace.protocols.kafka.coordinator.consumer_group import (
+    JOINING,
+    ConsumerGroup,
+    ConsumerHeartbeat,
+    ConsumerMember,
+    Owned,
+)
+from headrace.protocols.kafka.coordinator.group import GroupError
+from headrace.protocols.kafka.errors import code_of, message_of
+
+_MILLISECONDS: Final = 1000
+_ASSIGNORS: Final = (None, "", "uniform", "range")
+ASSIGNOR: Final = "uniform"
+TOPICS_MAX: Final = 10_000
+_CONSUMER_TYPE: Final = 1
+
+
+async def consumer_group_heartbeat(call: Call, request: Any) -> dict[str, Any]:
+    """Join, stay, leave, and learn what to read."""
+    try:
+        check_group_name(request.group_id)
+    except InvalidInput as error:
+        return _refused(ErrorCode.invalid_group_id, message_of(error))
+    if not call.parts.nodes.is_coordinator(request.group_id):
+        return _refused(ErrorCode.not_coordinator)
+    try:
+        return await _answer(call, request)
+    except GroupError as error:
+        return _refused(code_named(error.error), f"member {error.member_id!r}: {error.error.replace('_', ' ')}")
+    except GroupSizeConflict as error:
+        return _refused(ErrorCode.group_id_not_found, message_of(error))
+    except HeadraceError as error:
+        return _refused(code_of(error), message_of(error))
+
+
+def _refused(code: ErrorCode, message: str | None = None) -> dict[str, Any]:
+    return {"error_code": code, "error_message": message, "member_id": None, "assignment": None}
+
+
+async def _answer(call: Call, request: Any) -> dict[str, Any]:
+    coordinator, group_id = call.parts.coordinator, request.group_id
+    if request.member_epoch < JOINING:
+        coordinator.consumer_leave(group_id, request.member_id, request.instance_id, request.member_epoch)
+        return {"member_id": request.member_id, "member_epoch": request.member_epoch, "assignment": None}
+    if request.server_assignor not in _ASSIGNORS:
+        return _refused(ErrorCode.unsupported_assignor, "assignors are uniform and range")
+    if getattr(request, "subscribed_topic_regex", None):
+        return _refused(ErrorCode.invalid_regular_expression, "topics are subscribed to by name, not by expression")
+    names = request.subscribed_topic_names
+    if names is not None:
+        if len(names) > TOPICS_MAX:
+            raise InvalidInput("subscribed topics", str(len(names)), f"at most {TOPICS_MAX}")
+        for name in names:
+            call.principal.require("join", name, group_id)
+        await call.parts.bridge.call(check_native, call.parts.bridge.broker, names, group_id)
+    member_id = request.member_id or (str(uuid.uuid4()) if request.member_epoch == JOINING else "")
+    heartbeat = ConsumerHeartbeat(
+        member_id,
+        request.member_epoch,
+        request.instance_id,
+        call.client_id,
+        call.host,
+        request.rebalance_timeout / _MILLISECONDS,
+        None if names is None else frozenset(names),
+        _owned(request.topic_partitions),
+    )
+    known = coordinator.find_consumer(group_id)
+    topics = (set() if known is None else known.topics()) | set(names or ())
+    member, is_told = coordinator.consumer_heartbeat(group_id, heartbeat, await _sizes(call, topics))
+    if names is not None:
+        call.parts.bridge.broker.outside_members.hold(group_id, names, "Kafka")
+    return {
+        "error_code": ErrorCode.none,
+        "member_id": member.id,
+        "member_epoch": member.epoch,
+        "heartbeat_interval": round(call.parts.settings.heartbeat_seconds * _MILLISECONDS),
+        "assignment": {"topic_partitions": _grouped(member.assigned)} if is_told else None,
+    }
+
+
+def _owned(given: Any) -> frozenset[Owned] | None:
+    """What a member says that it owns; what is not ours cannot be."""
+    if given is None:
+        return None
+    numbered = ((topic_number(topic.topic_id), topic.partitions) for topic in given)
+    return frozenset(
+        Owned(number, each) for number, partitions in numbered if number is not None for each in partitions
+    )
+
+
+async def _sizes(call: Call, topics: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Number and partitions of the topics that exist."""
+    sizes = {}
+    for name in sorted(topics):
+        try:
+            await call.parts.bridge.know(name)
+            reader = call.parts.bridge.broker.reader(name)
+            sizes[name] = (reader.topic_id, reader.partitions)
+        except HeadraceError:
+            continue
+    return sizes
+
+
+def _grouped(places: Iterable[Owned]) -> list[dict[str, Any]]:
+    partitions: dict[int, list[int]] = {}
+    for place in sorted(places):
+        partitions.setdefault(place.topic_id, []).append(place.partition)
+    return [{"topic_id": topic_uuid(number), "partitions": each} for number, each in partitions.items()]
+
+
+async def consumer_group_describe(call: Call, request: Any) -> dict[str, Any]:
+    """Members, subscriptions and assignments of groups."""
+    return {"groups": [_described(call, name) for name in request.group_ids]}
+
+
+def _described(call: Call, name: str) -> dict[str, Any]:
+    answer: dict[str, Any] = {"error_code": ErrorCode.none, "group_id": name, "group_state": "Dead", "members": []}
+    if not call.parts.nodes.is_coordinator(name):
+        return answer | {"error_code": ErrorCode.not_coordinator}
+    group = call.parts.coordinator.find_consumer(name)
+    if group is None or not all(call.principal.caller.may_see(topic) for topic in group.topics()):
+        message = f"group {name!r} has no members of this protocol"
+        return answer | {"error_code": ErrorCode.group_id_not_found, "error_message": message}
+    return answer | {
+        "group_state": group.state,
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.epoch,
+        "assignor_name": ASSIGNOR,
+        "members": [_member(group, member) for member in group.members.values()],
+    }
+
+
+def _member(group: ConsumerGroup, member: ConsumerMember) -> dict[str, Any]:
+    names = {number: name for name, (number, _) in group.sizes.items()}
+
+    def shown(places: Iterable[Owned]) -> dict[str, Any]:
+        named = {topic_uuid(number): name for number, name in names.items()}
+        return {
+            "topic_partitions": [{**each, "topic_name": named.get(each["topic_id"], "")} for each in _grouped(places)]
+        }
+
+    return {
+        "member_id": member.id,
+        "instance_id": member.instance_id,
+        "member_epoch": member.epoch,
+        "client_id": member.client_id,
+        "client_host": f"/{member.host}",
+        "subscribed_topic_names": sorted(member.topics),
+        "assignment": shown(member.assigned),
+        "target_assignment": shown(member.target),
+        "member_type": _CONSUMER_TYPE,
+    }
