@@ -32,9 +32,11 @@ GROUP = "readers"
 def cut_everywhere(scenario: Scenario, place: Path) -> int:
     """Cut the power at every call of a scenario and verify each time; the number of calls."""
     template = prepare(scenario, place / "template")
+    seen: set[object] = set()
     for crash_at in itertools.count(1):
         death = run(scenario, template, place / "home", crash_at)
-        for name, world in _worlds(death, seeds(scenario, crash_at)):
+        is_new, seen = death.state not in seen, seen | {death.state}
+        for name, world in _worlds(death, seeds(scenario, crash_at)) if is_new or not death.crashed else ():
             try:
                 _lay_out(death, world, place / "world", death.home / "store")
                 verify_after_cut(place / "world" / "store", death)
@@ -49,11 +51,14 @@ def cut_everywhere(scenario: Scenario, place: Path) -> int:
 def age_catalog_everywhere(scenario: Scenario, place: Path) -> int:
     """At every call of a scenario put the catalog of its beginning beside the log; how often that could be opened."""
     template = prepare(scenario, place / "template")
+    seen: set[object] = set()
     opened = 0
     for crash_at in itertools.count(1):
         death = run(scenario, template, place / "home", crash_at)
-        _lay_out(death, ProcessDeath(), place / "world", template.directory)
-        opened += verify_older_catalog(place / "world" / "store", death, template)
+        if death.state not in seen or not death.crashed:
+            seen.add(death.state)
+            _lay_out(death, ProcessDeath(), place / "world", template.directory)
+            opened += verify_older_catalog(place / "world" / "store", death, template)
         if not death.crashed:
             return opened
     raise AssertionError("a scenario has an end")

@@ -60,15 +60,27 @@ def prepared(request: pytest.FixtureRequest, place: Path) -> Prepared:
     return prepared
 
 
+def ends_of(log: Path, step: int) -> list[int]:
+    """Where the last commit may end: every so many bytes, and at each byte near the parts of its frames."""
+    start, count = last_commit(log)
+    frames = frames_of(log)[-count:]
+    edges = [edge for at, header in frames for edge in (at, at + header.body, at + header.bytes)]
+    return [
+        length
+        for length in range(start, log.stat().st_size + 1)
+        if (length - start) % step == 0 or any(abs(length - edge) <= 8 for edge in edges)
+    ]
+
+
+@pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.campaign)])
 @pytest.mark.parametrize("tear", TEARS)
-def test_torn_tail_at_every_byte(prepared: Prepared, tear: str) -> None:
+def test_torn_tail_at_any_byte(prepared: Prepared, tear: str, step: int) -> None:
     log_path = prepared.logs[-1]
     data = log_path.read_bytes()
     start, _ = last_commit(log_path)
     torn = 0
     with topic_of(prepared) as (store, topic):
-        # Every byte for what a killed process leaves; what a power cut leaves is tried at every eighth.
-        for length in range(start, len(data) + 1, 1 if tear == "cut" else 8):
+        for place, length in enumerate(ends_of(log_path, step)):
             left = TEARS[tear](data, length)
             log_path.write_bytes(left)
             is_whole = left == data
@@ -78,7 +90,7 @@ def test_torn_tail_at_every_byte(prepared: Prepared, tear: str) -> None:
                 assert log.state.sources.last_seqno(("a", "")) == (108 if is_whole else 26)
                 assert log.offsets().end.tolist() == [12 if is_whole else 9] * 3
                 # One partition in turn is read whole.
-                partition = (length // 8 if tear != "cut" else length) % 3
+                partition = place % 3
                 rows = [b"v%d-%d" % (n, partition) for n in range(9)]
                 rows += [b"last-%d" % n for n in LAST_SEQNOS if n % 3 == partition and is_whole]
                 assert read_rows(log, partition, 0) == list(enumerate(rows))
