@@ -401,7 +401,7 @@ class Pair:
             return
         for opened in self.memory._topics.all():
             for group in opened.groups.all():
-                book = opened.groups._book
+                book = opened.groups._store
                 assert isinstance(book, LocalGroupStore)
                 book._groups[group.name] = msgspec.structs.replace(group, members={})
 

@@ -420,7 +420,7 @@ def held_back(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[threadin
 
 
 def until_committing(broker: Broker, commits: int) -> None:
-    book: Any = broker.topics.find("orders").groups._book
+    book: Any = broker.topics.find("orders").groups._store
     eventually(lambda: len(book._commits._waiting) == commits)
 
 

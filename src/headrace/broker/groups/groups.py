@@ -43,14 +43,14 @@ class Groups:
     def __init__(
         self,
         topic: Topic,
-        book: GroupStore,
+        store: GroupStore,
         announce: Callable[[], None],
         clock: Clock,
         settings: BrokerSettings | None = None,
     ) -> None:
         self._settings = settings or BrokerSettings()
         self._topic = topic
-        self._book = book
+        self._store = store
         self._announce = announce
         self._clock = clock
         # When each group last committed here, for metrics.
@@ -58,23 +58,23 @@ class Groups:
 
     def all(self) -> list[Group]:
         """All groups by name."""
-        return self._book.all()
+        return self._store.all()
 
     def has(self, name: str) -> bool:
         """Whether the group exists."""
-        return self._book.find(name) is not None
+        return self._store.find(name) is not None
 
     def get(self, name: str) -> Group:
         """A group; raises if it does not exist."""
-        return self._found(name, self._book.find(name))
+        return self._found(name, self._store.find(name))
 
     def known(self, name: str) -> Group:
         """A group as last seen by this server, which saves a query to a shared store."""
-        return self._book.known(name) or self.get(name)
+        return self._store.known(name) or self.get(name)
 
     def has_moved(self, name: str, generation: int) -> bool:
         """Whether a group may be in another generation now; does not block."""
-        known = self._book.known(name)
+        known = self._store.known(name)
         return known is None or known.generation != generation
 
     def _found(self, name: str, group: Group | None) -> Group:
@@ -84,11 +84,11 @@ class Groups:
 
     def settle(self) -> None:
         """Wait for the running change; after the end of the topic it is the last."""
-        self._book.settle()
+        self._store.settle()
 
     def forget(self) -> None:
         """Another server changed a group, or may have: invalidate the cache."""
-        self._book.forget()
+        self._store.forget()
 
     def register(self, name: str, consumers: int | None, important: bool | None, read_from: ReadFrom) -> Group:
         """Create a group, or change an existing one; where it begins is decided once, when it is created."""
@@ -104,7 +104,7 @@ class Groups:
     def _check_groups(self, name: str) -> None:
         """Refuse to make one group too many. Those who do so at the same moment may both be let through."""
         groups_max = self._settings.groups_per_topic_max
-        if self._book.known(name) is None and not self.has(name) and self._book.count() >= groups_max:
+        if self._store.known(name) is None and not self.has(name) and self._store.count() >= groups_max:
             topic = self._topic.record.name
             raise QuotaExceeded(f"groups of topic {topic!r}", "broker.groups_per_topic_max", groups_max)
 
@@ -168,7 +168,7 @@ class Groups:
         return self._clock.session_us(draft.database_us)
 
     def _take(self, name: str, reach: Reach, step: Callable[[GroupDraft], _Step]) -> Group:
-        before, after = self._book.change(name, reach, step)
+        before, after = self._store.change(name, reach, step)
         if after.generation != (0 if before is None else before.generation):
             self._tell()
         return after
@@ -210,14 +210,14 @@ class Groups:
             self._found(name, draft.group)
             draft.remove()
 
-        self._book.change(name, "group", remove)
+        self._store.change(name, "group", remove)
         self._last_commits_us.pop(name, None)
         self._tell()
 
     def committed(self, name: str) -> dict[int, int]:
         """The committed offset of each partition that has one."""
         self.get(name)
-        return self._book.offsets(name)
+        return self._store.offsets(name)
 
     def positions(self, name: str) -> Int64s:
         """The next offset to read of every partition: the committed one, or the oldest kept."""
@@ -227,14 +227,14 @@ class Groups:
 
     def standing(self, name: str) -> tuple[Group, dict[int, int]]:
         """A group and its committed offsets at one moment."""
-        standing = self._book.standing(name)
+        standing = self._store.standing(name)
         if standing is None:
             raise GroupNotFound(self._topic.record.name, name)
         return standing
 
     def all_positions_in(self, range_: OffsetRange) -> Callable[[str], Int64s | None]:
         """The same for many groups with one query: a function of a group's name; None if it does not exist."""
-        offsets = self._book.all_offsets()
+        offsets = self._store.all_offsets()
 
         def positions(name: str) -> Int64s | None:
             committed = offsets.get(name)
@@ -269,7 +269,7 @@ class Groups:
             refused[:] = sorted(refusals(found, member, generation, offsets, now_us))
             return {partition: offset for partition, offset in offsets.items() if partition not in refused}
 
-        self._book.raise_offsets(name, allowed)
+        self._store.raise_offsets(name, allowed)
         self._last_commits_us[name] = self._clock.now_us()
         return CommitOutcome(refused, current)
 
@@ -290,7 +290,7 @@ class Groups:
             check_commit(self._found(name, draft.group), None, generation, beyond, now_us)
             moved.append(draft.raise_offsets(beyond))
 
-        return self._certainly(moved, lambda: self._book.change(name, "offsets", raise_))
+        return self._certainly(moved, lambda: self._store.change(name, "offsets", raise_))
 
     def advance(self, name: str, committed: Mapping[int, int], partition: int) -> bool:
         """The same for a group whose offsets are known, the one of this partition included: one statement.
@@ -298,7 +298,7 @@ class Groups:
         Nothing is moved if any of them has changed.
         """
         moved: list[bool] = []
-        return self._certainly(moved, lambda: self._book.advance(name, committed, partition, moved))
+        return self._certainly(moved, lambda: self._store.advance(name, committed, partition, moved))
 
     def _certainly(self, moved: Sequence[int], move: Callable[[], None]) -> bool:
         """Whether this call moved a group; an error if that is unknown."""
@@ -351,7 +351,7 @@ class Groups:
 
     def drop_outlived(self, now_us: int, settings: TopicSettings | None = None) -> int:
         """Delete messages past retention, by default that of the topic, that all important groups have read."""
-        return self._book.drop_outlived(now_us, settings)
+        return self._store.drop_outlived(now_us, settings)
 
 
 def positions_of(offsets: OffsetRange, committed: Mapping[int, int]) -> Int64s:

@@ -225,31 +225,31 @@ class _KeptGroup:
 
     database_us: DatabaseTime | None = None
 
-    def __init__(self, book: LocalGroupStore, name: str) -> None:
-        self._book = book
+    def __init__(self, store: LocalGroupStore, name: str) -> None:
+        self._store = store
         self._name = name
 
     @property
     def group(self) -> Group | None:
-        return self._book.find(self._name)
+        return self._store.find(self._name)
 
     def put(self, group: Group, offsets: Mapping[int, int] | None = None) -> None:
-        self._book.put(group, offsets)
+        self._store.put(group, offsets)
 
     def put_offsets(self, offsets: Mapping[int, int]) -> None:
-        self._book.put_offsets(self._name, offsets)
+        self._store.put_offsets(self._name, offsets)
 
     def raise_offsets(self, offsets: Mapping[int, int]) -> int:
-        present = self._book.offsets_of(self._name)
+        present = self._store.offsets_of(self._name)
         risen = {partition: offset for partition, offset in offsets.items() if offset > present.get(partition, -1)}
-        self._book.put_offsets(self._name, risen)
+        self._store.put_offsets(self._name, risen)
         return len(risen)
 
     def drop_offsets(self, partitions: Sequence[int]) -> None:
-        self._book.drop_offsets(self._name, partitions)
+        self._store.drop_offsets(self._name, partitions)
 
     def remove(self) -> None:
-        self._book.remove(self._name)
+        self._store.remove(self._name)
 
 
 class SharedGroupStore:

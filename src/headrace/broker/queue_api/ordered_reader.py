@@ -24,7 +24,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -53,8 +53,17 @@ class Taken:
     place: int
 
 
+class _Choice(NamedTuple):
+    """The message to read next: where it is, its place in the order of all, and how many partitions have more."""
+
+    partition: int
+    offset: int
+    place: int
+    shares: int
+
+
 @dataclass(frozen=True, slots=True)
-class _Sight:
+class _View:
     """The group's offsets and the topic's offsets at the last query, with the commits made here since."""
 
     committed: Mapping[int, int]
@@ -64,8 +73,8 @@ class _Sight:
     def positions(self) -> Int64s:
         return positions_of(self.offsets, self.committed)
 
-    def after(self, partition: int, offset: int) -> _Sight:
-        return _Sight({**self.committed, partition: offset + 1}, self.offsets)
+    def after(self, partition: int, offset: int) -> _View:
+        return _View({**self.committed, partition: offset + 1}, self.offsets)
 
 
 class _Overtaken(Exception):
@@ -100,15 +109,15 @@ class OrderedReader:
         self._groups = opened.groups
         self._group = group
         self._lock = threading.Lock()
-        self._sight: _Sight | None = None
+        self._view: _View | None = None
         self._ahead: dict[int, _Ahead] = {}
         # By partition the offset that was asked for last, and its time.
         self._times: dict[int, tuple[int, int]] = {}
 
     def left(self) -> int:
         """The number of unread messages."""
-        _, sight = self._look()
-        return int(np.maximum(sight.offsets.end - sight.positions, 0).sum())
+        _, view = self._look()
+        return int(np.maximum(view.offsets.end - view.positions, 0).sum())
 
     def take(self) -> Taken | None:
         """The next message, or None; the group is moved past it, even if the caller fails."""
@@ -118,17 +127,17 @@ class OrderedReader:
                     return self._take_known() or self._take()
                 except (OffsetOutOfRange, StaleGeneration, _Overtaken):
                     # Retention deleted the message, or the group was moved, after the position was read.
-                    self._sight = None
+                    self._view = None
                 except BaseException:
                     # The position of the group is unknown now.
-                    self._sight = None
+                    self._view = None
                     raise
         raise Overloaded(f"the queue of readers of group {self._group!r}", TAKES_MAX, 0.0)
 
     def place_at(self, place: int) -> None:
         """Move the group, so that the message at this place is next; the oldest kept one if it was deleted."""
         with self._lock:
-            self._sight = None
+            self._view = None
             offsets = self._topic.offsets()
             written = int(offsets.end.sum())
             if not 0 <= place <= written:
@@ -140,49 +149,54 @@ class OrderedReader:
 
     def _take_known(self) -> Taken | None:
         """The next message, if it was prefetched; what was written since is after it."""
-        sight = self._sight
-        if sight is None:
+        view = self._view
+        if view is None:
             return None
-        positions = sight.positions
-        waiting = np.flatnonzero(positions < sight.offsets.end).tolist()
-        if not waiting:
+        chosen = self._choose(view)
+        if chosen is None:
             return None
-        offsets = positions.tolist()
-        partition = waiting[0] if len(waiting) == 1 else self._earliest(waiting, offsets)
-        offset, ahead = offsets[partition], self._ahead.get(partition)
-        if sight.committed.get(partition) != offset or ahead is None or not ahead.has(offset):
+        partition, offset = chosen.partition, chosen.offset
+        ahead = self._ahead.get(partition)
+        if view.committed.get(partition) != offset or ahead is None or not ahead.has(offset):
             return None
-        message = self._read(partition, offset, int(positions.sum()), len(waiting))
-        if not self._groups.advance(self._group, sight.committed, partition):
+        message = self._read(*chosen)
+        if not self._groups.advance(self._group, view.committed, partition):
             raise _Overtaken
-        self._sight = sight.after(partition, offset)
+        self._view = view.after(partition, offset)
         return message
 
     def _take(self) -> Taken | None:
-        generation, sight = self._look()
-        positions = sight.positions
-        waiting = np.flatnonzero(positions < sight.offsets.end).tolist()
-        if not waiting:
+        generation, view = self._look()
+        chosen = self._choose(view)
+        if chosen is None:
             return None
-        offsets = positions.tolist()
-        partition = waiting[0] if len(waiting) == 1 else self._earliest(waiting, offsets)
-        offset = offsets[partition]
-        message = self._read(partition, offset, int(positions.sum()), len(waiting))
-        if sight.committed.get(partition) == offset:
-            is_moved = self._groups.advance(self._group, sight.committed, partition)
+        partition, offset = chosen.partition, chosen.offset
+        message = self._read(*chosen)
+        if view.committed.get(partition) == offset:
+            is_moved = self._groups.advance(self._group, view.committed, partition)
         else:
             is_moved = self._groups.claim(self._group, partition, offset, generation)
         if not is_moved:
             raise _Overtaken
-        self._sight = sight.after(partition, offset)
+        self._view = view.after(partition, offset)
         return message
 
-    def _look(self) -> tuple[int, _Sight]:
+    def _look(self) -> tuple[int, _View]:
         """The group's generation, and its position in the topic."""
         # The ends first, in one read: a concurrent commit must not be visible in one partition only.
         offsets = self._topic.offsets()
         group, committed = self._groups.standing(self._group)
-        return group.generation, _Sight(committed, offsets)
+        return group.generation, _View(committed, offsets)
+
+    def _choose(self, view: _View) -> _Choice | None:
+        """The next message by time, if there is one."""
+        positions = view.positions
+        waiting = np.flatnonzero(positions < view.offsets.end).tolist()
+        if not waiting:
+            return None
+        offsets = positions.tolist()
+        partition = waiting[0] if len(waiting) == 1 else self._earliest(waiting, offsets)
+        return _Choice(partition, offsets[partition], int(positions.sum()), len(waiting))
 
     def _earliest(self, partitions: list[int], offsets: list[int]) -> int:
         return min(partitions, key=lambda partition: (self._time_us(partition, offsets[partition]), partition))

@@ -337,9 +337,9 @@ class Topics:
             self._other_windows,
             self._is_shared,
         )
-        book = (SharedGroupStore if self._is_shared else LocalGroupStore)(topic, self._store.catalog)
+        groups = (SharedGroupStore if self._is_shared else LocalGroupStore)(topic, self._store.catalog)
         announce = partial(self._announce, group_word(record.id))
-        return topic, Groups(topic, book, announce, self._clock, self._settings)
+        return topic, Groups(topic, groups, announce, self._clock, self._settings)
 
     def _other_windows(self, asking: Topic) -> Sequence[PayloadWindow]:
         """The windows of the other topics that share payloads with this one; the caller holds their common lock."""
