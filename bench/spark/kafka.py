@@ -40,7 +40,9 @@ def fill(site: Site, servers: str, messages: int) -> None:
     rows = site.rows(messages)
     site.write(rows, site.topic(TOPIC, PARTITIONS))
     known, admin = {"bootstrap.servers": servers}, import_module("confluent_kafka.admin")
-    admin.AdminClient(known).create_topics([admin.NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
+    # Kept in a variable, since a client that nobody has any more ends its calls.
+    client = admin.AdminClient(known)
+    client.create_topics([admin.NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
     producer = import_module("confluent_kafka").Producer(
         {**known, "acks": "all", "linger.ms": 5, "queue.buffering.max.messages": 1_000_000}
     )

@@ -10,7 +10,7 @@ The rows of a batch are the numbers of splits that are planned when `read` is ca
 data source itself, which plans micro-batches as always, but gives one row per split. Offsets, limits, groups and
 checkpoints are the same: a query may change from one way to the other. Two things differ. Spark's `numInputRows` counts
 splits, so the messages are counted by `observe`, for `headrace.spark.messages_read`. And a task has two Python workers,
-one that gives the split and one that fetches it, which costs a small micro-batch some milliseconds.
+one that gives the split and one that fetches it, so small micro-batches gain nothing.
 """
 
 from __future__ import annotations
