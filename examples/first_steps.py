@@ -18,7 +18,7 @@ with TemporaryDirectory() as directory, Broker.open(f"file:{directory}/store") a
     )
     print("published:", broker.publish("orders", batch).to_arrow().to_pylist())
     print("retried:  ", broker.publish("orders", batch).to_arrow().column("status").to_pylist())
-    print("go on at: ", broker.last_seqno("orders", "till-7"))
+    print("continue at:", broker.last_seqno("orders", "till-7"))
 
     broker.register_group("orders", "billing", consumers=1)
     with broker.subscribe("orders", "billing", consumer=0) as subscription:

@@ -1,4 +1,4 @@
-"""Fill a store with commits of 100 messages, say so, and go on until killed: `fill DIRECTORY COMMITS`."""
+"""Fill a store with commits of 100 messages, say so, and continue until killed: `fill DIRECTORY COMMITS`."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def store(root: Path, partitions: int = 8, options: str = "") -> Iterator[Broker
 
 
 def seconds_per_call(call: Callable[[], object], seconds: float) -> float:
-    """The time of one call, measured over about so many seconds after a warm-up."""
+    """The time of one call, measured over about N seconds after a warm-up."""
     call()
     calls, began = 0, time.perf_counter()
     while (elapsed := time.perf_counter() - began) < seconds:
@@ -48,7 +48,7 @@ def seconds_per_call(call: Callable[[], object], seconds: float) -> float:
 
 
 def plain_writes_per_second(root: Path, size: int, seconds: float) -> float:
-    """The limit: how often the machine writes so many bytes to a growing file and syncs them."""
+    """The limit: how often the machine writes N bytes to a growing file and syncs them."""
     path = root / "plain"
     payload = os.urandom(size)
     handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_TRUNC)
@@ -65,7 +65,7 @@ def plain_writes_per_second(root: Path, size: int, seconds: float) -> float:
 
 
 def publishes_per_second(broker: Broker, messages: pa.RecordBatch, threads: int, seconds: float) -> float:
-    """How often so many threads together publish a batch."""
+    """How often N threads together publish a batch."""
     stop = time.perf_counter() + seconds
     counts = [0] * threads
 

@@ -47,7 +47,7 @@ def publishing(report: Report, server: ServerProcess, seconds: float) -> None:
 
 
 def reading(report: Report, server: ServerProcess, seconds: float) -> None:
-    """Everything that is there, as Arrow and one by one."""
+    """All messages, as Arrow and one by one."""
     with topic(server, "read") as name:
         _fill(server, name)
         report.line("read as Arrow", result("poll", server.url, name, seconds)["rate"], "messages/s", least=5_000_000)
@@ -115,7 +115,7 @@ def main() -> None:
     """Measure everything."""
     parser = argparse.ArgumentParser(description="Measure Flight and the client, each client in a process of its own.")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long each load runs")
-    parser.add_argument("--soak", type=float, default=0.0, metavar="MINUTES", help="then run two groups for so long")
+    parser.add_argument("--soak", type=float, default=0.0, metavar="MINUTES", help="then run two groups for this long")
     parser.add_argument("--directory", default=".", help="where the store is put: choose the disk to measure")
     arguments = parser.parse_args()
     report = Report("Flight: server and clients in separate processes, fsync before every acknowledgement")

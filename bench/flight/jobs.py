@@ -70,7 +70,7 @@ def single(client: Client, topic: str, seconds: float) -> Result:
 
 
 def poll(client: Client, topic: str, seconds: float) -> Result:
-    """All that is there, as Arrow; the time begins with the first batch and does not count it."""
+    """All messages, as Arrow; the time begins with the first batch and does not count it."""
     wanted = _messages(client, topic)
     with client.consumer(topic) as consumer:
         first = consumer.poll(POLL_MESSAGES, timeout=30.0).num_rows
@@ -81,7 +81,7 @@ def poll(client: Client, topic: str, seconds: float) -> Result:
 
 
 def iterate(client: Client, topic: str, seconds: float) -> Result:
-    """All that is there, message by message, for so long."""
+    """All messages, one by one, for a given time."""
     with client.consumer(topic) as consumer:
         messages = iter(consumer)
         next(messages)

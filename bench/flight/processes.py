@@ -26,7 +26,7 @@ class ClientProcess:
         return told
 
     def stop(self) -> None:
-        """Let one that goes on come to its end."""
+        """Stop an endless one."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 

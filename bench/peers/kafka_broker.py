@@ -123,7 +123,7 @@ class Kafka(Peer):
 
 
 def _library(name: str) -> Any:
-    """The client's library, which is there only where peers are measured."""
+    """The client's library, which is installed only where peers are measured."""
     try:
         return import_module(name)
     except ModuleNotFoundError:

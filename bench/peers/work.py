@@ -1,6 +1,6 @@
 """The work that every peer does, and what a peer has to offer for it.
 
-Throughput: publish so many messages of 100 bytes in the peer's best batch size, every batch acknowledged; then read all
+Throughput: publish N messages of 100 bytes in the peer's best batch size, every batch acknowledged; then read all
 of them. Latency at load: publish single messages at a set rate, each acknowledged, and take the time of each.
 """
 
@@ -41,7 +41,7 @@ class Peer(ABC):
 
     @abstractmethod
     def publish(self, messages: int) -> None:
-        """Publish so many messages in batches, all acknowledged when this returns."""
+        """Publish N messages in batches, all acknowledged when this returns."""
 
     @abstractmethod
     def publish_one(self) -> None:
@@ -49,7 +49,7 @@ class Peer(ABC):
 
     @abstractmethod
     def read(self, messages: int) -> int:
-        """Read so many messages from the first on; how many came."""
+        """Read N messages from the first on; returns how many arrived."""
 
     @abstractmethod
     def stop(self) -> None:

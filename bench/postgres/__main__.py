@@ -59,7 +59,7 @@ class BareTable:
             PRIMARY KEY (partition, "offset"))""")
 
     def prepared(self, commits: int) -> Iterator[memoryview]:
-        """The rows of so many commits as COPY takes them: laying them out is not what is measured."""
+        """The rows of N commits as COPY takes them: laying them out is not what is measured."""
         for _ in range(commits):
             commit, _ = plan(self._messages, self._state, DEFAULT_SETTINGS, 0)
             self._state.apply(commit)

@@ -25,7 +25,7 @@ FROM pg_stat_user_tables WHERE schemaname = %s"""
 
 
 def through_a_queue(connection: psycopg.Connection, messages: int, batch: int) -> float:
-    """Send and take so many messages, a batch at a time; messages a second."""
+    """Send and take N messages, a batch at a time; returns messages per second."""
     connection.execute(TABLE)
     values = [b"x" * 100] * batch
     began = time.perf_counter()

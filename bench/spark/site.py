@@ -103,7 +103,7 @@ def open_site(root: Path) -> Iterator[Site]:
 
 
 def best_seconds(*actions: Callable[[], object]) -> list[float]:
-    """The shortest time of each action, all done in turn, so that they share the moods of the machine.
+    """The shortest time of each action, all done in turn, so that they share the variance of the machine.
 
     The first rounds do not count: Java compiles what is done often while it is done.
     """

@@ -98,7 +98,7 @@ def pipeline(url: str, directory: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def await_messages(process: subprocess.Popen[str], least: int, directory: Path) -> int:
-    """Wait until a run of the pipeline has settled so many messages."""
+    """Wait until a run of the pipeline has settled N messages."""
     assert process.stdout is not None
     for line in process.stdout:
         event = json.loads(line)
@@ -108,7 +108,7 @@ def await_messages(process: subprocess.Popen[str], least: int, directory: Path) 
 
 
 def await_end(client: headrace.Client, topic: str, least: int) -> None:
-    """Wait until so many messages were published."""
+    """Wait until N messages were published."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while sum(end for _, end in client.offsets(topic).values()) < least:
         if time.monotonic() > deadline:
@@ -117,7 +117,7 @@ def await_end(client: headrace.Client, topic: str, least: int) -> None:
 
 
 def await_answers(client: headrace.Client, count: int) -> list[Transaction]:
-    """All answers, once so many statements are among them."""
+    """All answers, once N statements are among them."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         answers = [json.loads(value) for value in client.read("answers", 0, 0, 1_000_000).column("value").to_pylist()]
@@ -128,7 +128,7 @@ def await_answers(client: headrace.Client, count: int) -> list[Transaction]:
 
 
 def run(url: str, directory: Path, say: Any) -> None:
-    """Publish, settle, kill, go on, compare; ends the process if a sum is wrong."""
+    """Publish, settle, kill, continue, compare; ends the process if a sum is wrong."""
     directory.mkdir(parents=True, exist_ok=True)
     messages, goes_on = transactions(), threading.Event()
     with headrace.connect(url) as client:

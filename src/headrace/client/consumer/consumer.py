@@ -34,7 +34,7 @@ from headrace.core.positions import Position, read_from
 from headrace.wire.operations import RegisterGroup
 
 
-class Part(NamedTuple):
+class ConsumerPart(NamedTuple):
     """What a consumer of several topics shares with its consumer of one of them.
 
     wake: called when there may be something to take.
@@ -72,7 +72,7 @@ class Consumer(BaseConsumer[int]):
         consumer_index: int | None = None,
         partitions: Iterable[int] | None = None,
         callbacks: Callbacks | None = None,
-        part: Part | None = None,
+        part: ConsumerPart | None = None,
     ) -> None:
         super().__init__()
         self._topic = topic
@@ -115,7 +115,7 @@ class Consumer(BaseConsumer[int]):
         member_id: str | None,
         index: int | None,
         chosen: list[int] | None,
-        part: Part | None,
+        part: ConsumerPart | None,
     ) -> Session:
         calls, topic, wake = self._calls, self._topic, self._intake.wake
         heartbeats, topic_index = (Heartbeats(), None) if part is None else (part.heartbeats, part.topic_index)

@@ -26,7 +26,7 @@ import pyarrow as pa
 from headrace.client import fork
 from headrace.client.consumer.assignment import Callbacks, PartitionsChanged, callbacks_of
 from headrace.client.consumer.base import BaseConsumer
-from headrace.client.consumer.consumer import Consumer, Part
+from headrace.client.consumer.consumer import Consumer, ConsumerPart
 from headrace.client.consumer.heartbeats import Heartbeats
 from headrace.client.message import Message
 from headrace.client.read.scan import NO_ROWS
@@ -188,7 +188,7 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
             start,
             member,
             callbacks=callbacks,
-            part=Part(self._wake, self._heartbeats, topic_index),
+            part=ConsumerPart(self._wake, self._heartbeats, topic_index),
         )
 
     def _drop(self, topic: str) -> None:
