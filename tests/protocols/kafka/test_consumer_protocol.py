@@ -84,6 +84,9 @@ def test_what_is_wrong_has_the_right_error(site: Site) -> None:
     with RawClient(site.port) as client:
         assert heartbeat(client, "").error_code == 24
         assert heartbeat(client, "g", server_assignor="roulette").error_code == 112
+        assert heartbeat(client, "g", member_id="m" * 3_000).error_code == 42
+        assert heartbeat(client, "g", subscribed_topic_names=["x"] * 1_001).error_code == 42
+        assert heartbeat(client, "g", subscribed_topic_names=[""]).error_code == 42
         assert heartbeat(client, "g", subscribed_topic_regex=".*").error_code == 128
         assert heartbeat(client, "g", member_epoch=5).error_code == 25
         assert heartbeat(client, "g", member_epoch=-1).error_code == 25

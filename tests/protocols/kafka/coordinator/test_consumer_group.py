@@ -29,7 +29,7 @@ class Site:
     def __init__(self, partitions: int = 6) -> None:
         self.group = ConsumerGroup("g", 10)
         self.now = 0.0
-        self.sizes = {"t": (1, partitions)}
+        self.sizes: dict[str, tuple[int, int] | None] = {"t": (1, partitions)}
         self.epochs: dict[str, int] = {}
         self.owned: dict[str, frozenset[Owned]] = {}
 
@@ -94,7 +94,11 @@ def test_topics_and_partitions_may_change() -> None:
     site.beat("bob", topics=frozenset({"u"}))
     site.settle()
     assert site.owned["bob"] == {Owned(2, 0)} and len(site.owned["ann"]) == 8
-    site.sizes = {}
+    # What a heartbeat does not say of other topics stays.
+    site.sizes = {"t": (1, 8)}
+    site.settle()
+    assert site.counts() == [1, 8]
+    site.sizes = {"t": None, "u": None}
     site.settle()
     assert site.counts() == [0, 0]
 
@@ -196,7 +200,8 @@ def test_whatever_members_do_every_partition_gets_one_owner(seed: int) -> None:
     site.beat("last")
     site.settle()
     places = sorted(place for owned in site.owned.values() for place in owned)
-    assert places == [Owned(1, partition) for partition in range(site.sizes["t"][1])]
+    count = (site.sizes["t"] or (0, 0))[1]
+    assert places == [Owned(1, partition) for partition in range(count)]
     assert site.counts()[-1] - site.counts()[0] <= 1
 
 

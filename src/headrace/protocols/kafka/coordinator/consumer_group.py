@@ -103,11 +103,11 @@ class ConsumerGroup:
         return min(ends, default=None)
 
     def heartbeat(
-        self, request: ConsumerHeartbeat, sizes: Mapping[str, tuple[int, int]], now: float
+        self, request: ConsumerHeartbeat, sizes: Mapping[str, tuple[int, int] | None], now: float
     ) -> tuple[ConsumerMember, bool]:
         """Join, stay or reconcile; the member, and whether it has to be told its assignment.
 
-        `sizes` are those of the topics that the members read, as far as these exist.
+        `sizes` are those of topics that members read, None for those that do not exist. Others are as they were.
         """
         member = self._joined(request, now) if request.epoch == JOINING else self._known(request)
         member.deadline = now + SESSION_SECONDS
@@ -115,8 +115,10 @@ class ConsumerGroup:
         if request.topics is not None and request.topics != member.topics:
             member.topics = request.topics
             self._begin_epoch()
-        if dict(sizes) != self.sizes:
-            self.sizes = dict(sizes)
+        known = {name: sizes[name] if name in sizes else self.sizes.get(name) for name in self.topics()}
+        present = {name: size for name, size in known.items() if size is not None}
+        if present != self.sizes:
+            self.sizes = present
             self._begin_epoch()
         if request.owned is not None:
             # Sent after the member was told what to give up.

@@ -77,7 +77,7 @@ class Coordinator:
         return None if entry is None else entry.group
 
     def consumer_heartbeat(
-        self, group_id: str, request: ConsumerHeartbeat, sizes: Mapping[str, tuple[int, int]]
+        self, group_id: str, request: ConsumerHeartbeat, sizes: Mapping[str, tuple[int, int] | None]
     ) -> tuple[ConsumerMember, bool]:
         """Join a group of the newer protocol or stay in it; the member, and whether to tell it its assignment."""
         if group_id in self._entries:

@@ -14,7 +14,8 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from headrace.core.errors import GroupSizeConflict, HeadraceError, InvalidInput
-from headrace.core.names import check_group_name
+from headrace.core.limits import ID_CHARACTERS_MAX
+from headrace.core.names import check_group_name, check_topic_name
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.groups.members import check_native, code_named
 from headrace.protocols.kafka.apis.topic_ids import topic_number, topic_uuid
@@ -31,7 +32,7 @@ from headrace.protocols.kafka.errors import code_of, message_of
 _MILLISECONDS: Final = 1000
 _ASSIGNORS: Final = (None, "", "uniform", "range")
 ASSIGNOR: Final = "uniform"
-TOPICS_MAX: Final = 10_000
+TOPICS_MAX: Final = 1_000
 _CONSUMER_TYPE: Final = 1
 
 
@@ -66,11 +67,15 @@ async def _answer(call: Call, request: Any) -> dict[str, Any]:
         return _refused(ErrorCode.unsupported_assignor, "assignors are uniform and range")
     if getattr(request, "subscribed_topic_regex", None):
         return _refused(ErrorCode.invalid_regular_expression, "topics are subscribed to by name, not by expression")
+    for field in (request.member_id, request.instance_id or "", request.rack_id or ""):
+        if len(field) > ID_CHARACTERS_MAX:
+            raise InvalidInput("member", f"{len(field)} characters", f"ids have at most {ID_CHARACTERS_MAX} characters")
     names = request.subscribed_topic_names
     if names is not None:
         if len(names) > TOPICS_MAX:
             raise InvalidInput("subscribed topics", str(len(names)), f"at most {TOPICS_MAX}")
         for name in names:
+            check_topic_name(name)
             call.principal.require("join", name, group_id)
         await call.parts.bridge.call(check_native, call.parts.bridge.broker, names, group_id)
     member_id = request.member_id or (str(uuid.uuid4()) if request.member_epoch == JOINING else "")
@@ -108,16 +113,16 @@ def _owned(given: Any) -> frozenset[Owned] | None:
     )
 
 
-async def _sizes(call: Call, topics: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """Number and partitions of the topics that exist."""
-    sizes = {}
+async def _sizes(call: Call, topics: Iterable[str]) -> dict[str, tuple[int, int] | None]:
+    """Number and partitions of topics; None for those that do not exist."""
+    sizes: dict[str, tuple[int, int] | None] = {}
     for name in sorted(topics):
         try:
             await call.parts.bridge.know(name)
             reader = call.parts.bridge.broker.reader(name)
             sizes[name] = (reader.topic_id, reader.partitions)
         except HeadraceError:
-            continue
+            sizes[name] = None
     return sizes
 
 
