@@ -21,7 +21,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Annotated, Final
 
 import msgspec
@@ -106,11 +106,9 @@ class Limits:
             "requests per second", "limits.requests_per_second", settings.requests_per_second, self.tell, clock
         )
 
-    @contextmanager
-    def stream(self, principal: str) -> Iterator[None]:
+    def stream(self, principal: str) -> AbstractContextManager[None]:
         """A stream or long poll that holds no thread."""
-        with self.streams.taken(principal):
-            yield
+        return self.streams.taken(principal)
 
     @contextmanager
     def flight_stream(self, principal: str) -> Iterator[None]:

@@ -130,7 +130,7 @@ class Topic:
     def seen_offsets(self) -> OffsetRange | None:
         """The last known ones, without blocking; None if nothing was queried yet."""
         self.check_alive()
-        return self._seen if self.is_shared else self.offsets()
+        return self._seen if self.is_shared else self.log.offsets()
 
     def may_hold(self, offsets: Mapping[int, int]) -> bool:
         """Whether these offsets are within the last known ones; if not, they may exist anyway."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable
+from collections import deque
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,8 +38,9 @@ from headrace.protocols.kafka.messages.writer import Writer
 _HEAD: Final = struct.Struct(">hhi")
 # What an unknown caller may send at once.
 UNKNOWN_BYTES_MAX: Final = 64 << 10
-# Produce requests that are under way on one connection.
+# Produce requests that are decoded, written and answered together, and how many such groups are under way.
 PIPELINED_MAX: Final = 64
+GROUPS_MAX: Final = 16
 # A Fetch request up to this size is kept, to know it if it comes again.
 REPEATED_BYTES_MAX: Final = 64 << 10
 _FETCH: Final = b"\x00\x01"
@@ -88,7 +90,7 @@ class KafkaConnection:
         # The last Fetch request, as it came and as it was read.
         self._last: tuple[bytes, _Request | None] = b"", None
         # Produce requests that are not answered yet, oldest first, how many there are, and the task that answers them.
-        self._produced: asyncio.Queue[_Produced | None] = asyncio.Queue(PIPELINED_MAX)
+        self._produced: asyncio.Queue[list[_Produced] | None] = asyncio.Queue(GROUPS_MAX)
         self._unanswered = 0
         self._all_answered = asyncio.Event()
         self._answering: asyncio.Task[None] | None = None
@@ -247,28 +249,17 @@ class KafkaConnection:
             self._answering = asyncio.create_task(self._answer_produced())
         self._unanswered += len(produced)
         self._all_answered.clear()
-        for place, each in enumerate(produced):
-            try:
-                await self._produced.put(each)
-            except BaseException:
-                for rest in produced[place:]:
-                    await self._abandon(rest)
-                raise
+        try:
+            await self._produced.put(produced)
+        except BaseException:
+            await self._abandon(produced)
+            raise
 
     async def _answer_produced(self) -> None:
-        """Answer Produce requests in their order, each as soon as it is written."""
+        """Answer Produce requests in their order; those that arrived together are answered together."""
         try:
             while (produced := await self._produced.get()) is not None:
-                request = produced.request
-                try:
-                    answer = await produced.answer
-                    if answer is not None:
-                        key, version, number = request.api_key, request.version, request.correlation_id
-                        await self._frames.write(self._encoded(key, version, number, answer, request.size))
-                    else:
-                        self._traffic.count(APIS[PRODUCE].name, "none", SIZE.size + request.size, 0)
-                finally:
-                    self._done_with(request)
+                await self._answer_together(deque(produced))
         except (ConnectionError, asyncio.CancelledError):
             raise
         except HeadraceError as error:
@@ -281,16 +272,34 @@ class KafkaConnection:
             self._all_answered.set()
             self._frames.stop()
 
+    async def _answer_together(self, produced: deque[_Produced]) -> None:
+        answers: list[bytes] = []
+        answered: list[_Request] = []
+        try:
+            while produced:
+                each = produced.popleft()
+                request = each.request
+                answered.append(request)
+                answer = await each.answer
+                if answer is not None:
+                    key, version, number = request.api_key, request.version, request.correlation_id
+                    answers.append(self._encoded(key, version, number, answer, request.size))
+            if answers:
+                await self._frames.write(b"".join(answers))
+        finally:
+            for request in answered:
+                self._done_with(request)
+            await self._abandon(produced)
+
     async def _abandon_answers(self) -> None:
         """Wait for what nobody will be answered: what is being written is written."""
         while not self._produced.empty():
-            produced = self._produced.get_nowait()
-            if produced is not None:
-                await self._abandon(produced)
+            await self._abandon(self._produced.get_nowait() or ())
 
-    async def _abandon(self, produced: _Produced) -> None:
-        await asyncio.gather(produced.answer, return_exceptions=True)
-        self._done_with(produced.request)
+    async def _abandon(self, produced: Iterable[_Produced]) -> None:
+        for each in produced:
+            await asyncio.gather(each.answer, return_exceptions=True)
+            self._done_with(each.request)
 
     def _done_with(self, request: _Request) -> None:
         """A request takes no memory any more."""
