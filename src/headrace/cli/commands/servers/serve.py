@@ -52,7 +52,8 @@ def serve(
         str | None, typer.Option(help="PEM file of the private key, without a password.", metavar="FILE")
     ] = None,
     tls_client_ca: Annotated[
-        str | None, typer.Option(help="PEM file of who signs the certificates that clients need.", metavar="FILE")
+        str | None,
+        typer.Option(help="PEM file of the CA that signs client certificates; clients then need one.", metavar="FILE"),
     ] = None,
     console: Annotated[
         bool | None,
