@@ -46,7 +46,7 @@ class PastClock(SystemClock):
 
 
 def fill(broker: Broker, client: Client, clock: PastClock, hourly: int) -> None:
-    """Publish and archive ten days; the last hour stays in the log."""
+    """Publish ten days and archive each; the last hour stays in the log."""
     client.create_topic(TOPIC, partitions=PARTITIONS, archive="on", archive_after_seconds=3600)
     numbers = np.arange(hourly)
     keys = pa.array([f"user-{number * 7919 % 100_000}".encode() for number in numbers.tolist()])
@@ -58,6 +58,7 @@ def fill(broker: Broker, client: Client, clock: PastClock, hourly: int) -> None:
             producer.send_batch(batch)
             if hour < HOURS - 1:
                 clock.step()
+            if hour % 24 == 22:
                 broker.archiving.archive()
 
 

@@ -12,6 +12,7 @@ import pytest
 import headrace.spark
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline import Pipeline
+from headrace.spark.reader import table_frame
 from headrace.tables.sql import run_sql
 from tests.tables.archives import ArchiveSite, archive_site
 
@@ -63,6 +64,15 @@ def test_the_rows_are_those_of_the_broker(
 ) -> None:
     read = headrace.spark.read(spark, orders, url=site.url, **options)
     assert rows_of(headrace.spark.table(spark, orders, url=site.url, **options)) == rows_of(read)
+
+
+def test_bounds_of_many_partitions(
+    spark: SparkSession, site: ArchiveSite, orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"startingOffsets": {"0": 50, "1": 20, "2": 0}, "endingOffsets": {"0": 60, "1": 25, "2": 20}}
+    found = rows_of(headrace.spark.table(spark, orders, url=site.url, **options))
+    monkeypatch.setattr(table_frame, "_TERMS_MAX", 0)
+    assert rows_of(headrace.spark.table(spark, orders, url=site.url, **options)) == found and len(found) == 35
 
 
 def test_a_table_is_of_one_moment(spark: SparkSession, site: ArchiveSite) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
 
@@ -26,6 +27,7 @@ from headrace.tables.snapshot import table_snapshot
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
@@ -75,7 +77,7 @@ def sync_iceberg(client: Client, topic: str, catalog: Catalog, namespace: str = 
     present = {task.file.file_path: task.file for task in table.scan().plan_files()}
     added, removed = sorted(wanted - present.keys()), [present[path] for path in sorted(present.keys() - wanted)]
     if added or removed:
-        _commit(table, added, removed, {_COMPLETE: str(archive.complete)})
+        _commit(table, _io(table, archive.url), added, removed, {_COMPLETE: str(archive.complete)})
     return IcebergSync(
         f"{namespace}.{archive.topic}", len(wanted), sum(file.rows for file in snapshot.files), len(added), len(removed)
     )
@@ -99,7 +101,18 @@ def _schema() -> pa.Schema:
     return pa.schema([field.with_nullable(True) for field in READ_SCHEMA])
 
 
-def _commit(table: Table, added: list[str], removed: list[DataFile], properties: dict[str, str]) -> None:
+def _io(table: Table, url: str) -> FileIO:
+    """How the files of the archive are opened: by the table's settings, and the options of the archive's URL."""
+    from pyiceberg.io import load_file_io
+
+    options = dict(parse_qsl(urlsplit(url).query))
+    given = {} if "region" not in options else {"s3.region": options["region"]}
+    if "endpoint_override" in options:
+        given["s3.endpoint"] = f"{options.get('scheme', 'https')}://{options['endpoint_override']}"
+    return load_file_io({**given, **table.io.properties}, url) if given else table.io
+
+
+def _commit(table: Table, io: FileIO, added: list[str], removed: list[DataFile], properties: dict[str, str]) -> None:
     """Files of the archive in, files that it replaced out: one snapshot of the table."""
     from pyiceberg.io.pyarrow import parquet_file_to_data_file
     from pyiceberg.table import TableProperties
@@ -112,6 +125,6 @@ def _commit(table: Table, added: list[str], removed: list[DataFile], properties:
         changes: Any = transaction.update_snapshot(snapshot_properties=properties)
         with changes.overwrite() if removed else changes.fast_append() as snapshot:
             for path in added:
-                snapshot.append_data_file(parquet_file_to_data_file(table.io, transaction.table_metadata, path))
+                snapshot.append_data_file(parquet_file_to_data_file(io, transaction.table_metadata, path))
             for file in removed:
                 snapshot.delete_data_file(file)

@@ -76,7 +76,9 @@ def table_frame(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """The same with options as text, and from the broker alone where Spark cannot read the archive."""
     parsed = batch_options(options)
     archives = parsed.subscription.archives()
-    if any(_is_on_one_machine(archive) for archive in archives) and not is_local(spark.conf.get("spark.master") or ""):
+    if any(_is_on_one_machine(archive) for archive in archives) and not is_local(
+        spark.conf.get("spark.master", "") or ""
+    ):
         # A directory of the server's machine, and executors on others.
         return _frame(spark, parsed, [without_files(archive) for archive in archives])
     try:
