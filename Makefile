@@ -29,6 +29,7 @@ install: $(READY)  ## make .venv with Headrace and its tools in it
 # older python-dateutil than the other tools, and works with the newer one.
 S3_SERVER := moto boto3 botocore s3transfer jmespath flask flask-cors itsdangerous blinker responses xmltodict \
 	py-partiql-parser
+
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Headrace needs Python 3.11 or newer, this is " + sys.version)'
 	@echo 'Installing Headrace and its tools into $(VENV), once: Spark with a Java, PostgreSQL for the tests, the console.'

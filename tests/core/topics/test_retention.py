@@ -14,11 +14,14 @@ from headrace.core.limits import MICROSECONDS
 from headrace.core.topics.retention import (
     Piece,
     Sightings,
+    deletes,
     droppable,
     lateness_seconds,
+    local_settings,
     outlived,
     piece_bytes_max,
     should_complete,
+    trimmed,
 )
 from headrace.core.topics.settings import TopicSettings
 
@@ -173,3 +176,27 @@ def test_a_piece_is_a_part_of_what_is_kept() -> None:
     assert piece_bytes_max(BY_SIZE, 1 << 20) == 64 << 10
     assert piece_bytes_max(BY_SIZE, 1000) == 1000
     assert piece_bytes_max(TopicSettings.make(retention_bytes=1 << 20), 1 << 30) == 128 << 10
+
+
+def test_an_archived_topic_may_keep_less_in_its_log() -> None:
+    archived = TopicSettings.make(archive="on", retention_seconds=60, local_retention_bytes=800)
+    local = local_settings(archived)
+    assert (local.retention_seconds, local.retention_bytes) == (60, 800)
+    local = local_settings(archived.change(local_retention_seconds=5, local_retention_bytes=None))
+    assert (local.retention_seconds, local.retention_bytes) == (5, None)
+    off = archived.change(archive="off")
+    assert local_settings(off) == off
+    assert piece_bytes_max(archived.change(local_retention_bytes=8 << 20), 1 << 30) == 1 << 20
+
+
+def test_a_topic_deletes_by_any_of_its_limits() -> None:
+    assert not deletes(TopicSettings.make(archive="on"))
+    assert not deletes(TopicSettings.make(local_retention_seconds=5)), "it is not archived"
+    assert deletes(TopicSettings.make(retention_bytes=5))
+    assert deletes(TopicSettings.make(archive="on", local_retention_seconds=5))
+    assert deletes(TopicSettings.make(archive_retention_seconds=5))
+
+
+def test_a_trim_deletes_everywhere() -> None:
+    local = trimmed(TopicSettings.make(archive="on", retention_seconds=60), 7)
+    assert (local.retention_seconds, local.archive_retention_seconds, local.local_retention_seconds) == (7, 7, 7)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
 from headrace.core.archive.manifest import ArchiveFile, ArchiveRange
-from headrace.storage.archive import row_cache
+from headrace.core.errors import Damaged
+from headrace.storage.archive import parquet, row_cache
 from headrace.storage.archive.files import checksum_text
 from headrace.storage.archive.manifest import TopicManifest
 from headrace.storage.archive.parquet import ParquetFile
@@ -124,6 +127,27 @@ def test_an_error_of_the_archive_is_not_taken_for_damage(memory: Place, tmp_path
     file._file = Down()
     with pytest.raises(OSError, match="NETWORK"):
         file.group(0)
+
+    class Wrong:
+        def read_row_group(self, *_: object, **__: object) -> None:
+            raise pa.ArrowInvalid("no such type")
+
+    file._file = Wrong()
+    with pytest.raises(Damaged, match="no such type"):
+        file.group(0)
+
+
+def test_a_time_is_found_in_any_row_group(memory: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "ARCHIVE_GROUP_ROWS", 2)
+    topic = ArchivedTopic(memory, tmp_path, partitions=1)
+    for number in range(9):
+        topic.publish(values(b"%d" % number), now_us=NOW_US + 10 * (number // 2))
+    topic.archive()
+    topic.drop_local()
+    log = topic.tiered()
+    times = [log.time_of(0, offset) or 0 for offset in range(9)]
+    for time_us in range(NOW_US, NOW_US + 45):
+        assert log.first_at(0, time_us) == bisect.bisect_left(times, time_us)
 
 
 def test_the_doctor_reads_what_has_the_right_checksum(memory: Place, tmp_path: Path) -> None:

@@ -18,8 +18,10 @@ from headrace.core.groups.group import Group
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.disk.backup import ATTEMPTS_MAX, back_up
 from headrace.storage.disk.doctor.doctor import examine
+from headrace.storage.disk.engine import CATALOG
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.log import DiskLog
+from headrace.storage.open import open_store
 from tests.storage.builders import NOW_US, DiskPlace, Topic, batch_of, state_of, values, values_in
 
 OPTIONS = "segment_frames=3"
@@ -474,3 +476,15 @@ def test_an_index_that_is_missing_is_made_for_the_copy(tmp_path: Path) -> None:
     back_up(store.directory, store.target)
     assert (store.target / lost.relative_to(store.directory)).exists()
     assert not examine(store.target).is_damaged
+
+
+def test_a_copy_has_an_id_of_its_own(tmp_path: Path) -> None:
+    with closing(open_store(f"file:{tmp_path / 'store'}")) as store:
+        first = store.catalog.manifest.store_id()
+    back_up(tmp_path / "store", tmp_path / "copy")
+    with closing(open_store(f"file:{tmp_path / 'copy'}")) as copy:
+        assert copy.catalog.manifest.store_id() != first
+    with closing(sqlite3.connect(tmp_path / "copy" / CATALOG)) as database:
+        database.execute("ALTER TABLE headrace_catalog DROP COLUMN storeid")
+        database.commit()
+    back_up(tmp_path / "copy", tmp_path / "old")

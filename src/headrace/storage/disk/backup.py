@@ -30,7 +30,7 @@ from headrace.storage.disk.files import frame, snapshot
 from headrace.storage.disk.files.filesystem import FileSystem, write_whole
 from headrace.storage.disk.files.segment import SegmentHeader, file_names, header_bytes, index_anew, load_index
 from headrace.storage.disk.opening.scan import Scanned, scan
-from headrace.storage.tables import all_topics
+from headrace.storage.tables import all_topics, headrace_catalog
 
 ATTEMPTS_MAX: Final = 10
 _CATALOG_SECONDS: Final = 30.0
@@ -108,6 +108,7 @@ class _Backup:
                 closing(sqlite3.connect(target)) as copy,
             ):
                 database.backup(copy)
+                _rename_store(copy)
                 query = f"SELECT {all_topics.c.topicid.name}, {all_topics.c.partitions.name} FROM {all_topics.name}"
                 return dict(copy.execute(query).fetchall())
         except sqlite3.Error as error:
@@ -253,3 +254,11 @@ def _remove_tree(files: FileSystem, path: Path) -> None:
         else:
             files.remove(path / name)
     files.remove_directory(path)
+
+
+def _rename_store(copy: sqlite3.Connection) -> None:
+    """Let the copy get an id of its own: it must not delete files that the original writes to the archive."""
+    columns = {row[1] for row in copy.execute(f"PRAGMA table_info({headrace_catalog.name})")}
+    if headrace_catalog.c.storeid.name in columns:
+        copy.execute(f"UPDATE {headrace_catalog.name} SET {headrace_catalog.c.storeid.name} = NULL")
+        copy.commit()

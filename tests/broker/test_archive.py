@@ -1,0 +1,193 @@
+"""Archiving as the broker runs it: tasks, leases of two servers, failures that are remembered, stops in the middle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.broker import Broker
+from headrace.broker.settings import ArchiveSettings
+from headrace.core.errors import Closed, InvalidInput
+from headrace.storage.archive.tiered_log import TieredLog
+from headrace.storage.open import open_store
+from tests.broker.clock import SettableClock
+from tests.broker.sites import POSTGRES, Site
+
+
+class Archived:
+    """Brokers on one store with one archive, whose tasks run when the test says so."""
+
+    def __init__(self, url: str, directory: Path) -> None:
+        self.url, self.directory = url, directory
+        self.clock = SettableClock()
+        self._open: list[Broker] = []
+
+    def open(self, **settings: Any) -> Broker:
+        given: dict[str, Any] = {"url": str(self.directory), "stray_seconds": 0}
+        archive = ArchiveSettings(**given | settings)
+        broker = Broker(open_store(self.url), clock=self.clock, archive=archive)
+        self._open.append(broker)
+        return broker
+
+    def close(self) -> None:
+        for broker in self._open:
+            broker.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Archived]:
+    place = Archived(f"file:{tmp_path / 'store'}?segment_frames=3&durability=os", tmp_path / "archive")
+    yield place
+    place.close()
+
+
+def publish(broker: Broker, *given: bytes) -> None:
+    broker.publish("orders", pa.record_batch({"value": pa.array(given, pa.binary())}))
+
+
+def read(broker: Broker) -> list[bytes]:
+    start, end = broker.offsets("orders")[0]
+    found: list[bytes] = []
+    while start + len(found) < end:
+        found += broker.fetch("orders", 0, start + len(found))["value"].to_pylist()
+    return found
+
+
+def log_of(broker: Broker) -> TieredLog:
+    log = broker.topics.find("orders").topic.log
+    assert isinstance(log, TieredLog)
+    return log
+
+
+ARCHIVED: dict[str, Any] = {"archive": "on", "archive_after_seconds": 0, "local_retention_seconds": 1}
+
+
+def test_what_left_the_log_is_read_from_the_archive(place: Archived) -> None:
+    broker = place.open()
+    broker.create_topic("orders", **ARCHIVED)
+    for number in range(10):
+        publish(broker, b"%d" % number)
+        if number % 2:
+            broker.archiving.archive()
+    place.clock.step(1000)
+    broker.maintenance.run_all()
+    broker.archiving.sweep()
+    assert log_of(broker).inner.offsets().start[0] == 10
+    assert read(broker) == [b"%d" % number for number in range(10)]
+    snapshot = broker.archive("orders")
+    assert snapshot.complete == {0: 10} and snapshot.offsets == {0: (0, 10)}
+    assert sum(file.rows for file in snapshot.files) == 10 and snapshot.url == place.directory.as_uri()
+    assert broker.trim_topic("orders", place.clock.now_us()) == 10
+    assert broker.archive("orders").files == []
+
+
+def test_a_server_without_an_archive_refuses_to_begin_and_keeps_what_is_not_archived(place: Archived) -> None:
+    broker = place.open()
+    broker.create_topic("orders", **ARCHIVED)
+    publish(broker, b"a")
+    broker.close()
+    broker = place.open(url="")
+    with pytest.raises(InvalidInput, match=r"set archive\.url"):
+        broker.create_topic("other", archive="on")
+    with pytest.raises(InvalidInput, match=r"set archive\.url"):
+        broker.create_topic("other")
+        broker.alter_topic("other", archive="on")
+    broker.archiving.archive()
+    broker.archiving.sweep()
+    assert "set archive.url" in str(log_of(broker).archive_failure)
+    place.clock.step(1000)
+    broker.maintenance.run_all()
+    assert read(broker) == [b"a"]
+    assert broker.archive("orders").url is None
+    broker.alter_topic("orders", archive="off")
+
+
+def test_a_failure_is_remembered_until_it_is_over(place: Archived, caplog: pytest.LogCaptureFixture) -> None:
+    broker = place.open()
+    broker.create_topic("orders", **ARCHIVED)
+    publish(broker, b"a")
+    place.directory.write_text("in the way")
+    for _ in range(2):
+        broker.archiving.archive()
+    assert log_of(broker).archive_failure is not None
+    assert caplog.text.count("cannot be archived now") == 1
+    assert broker.counters["archive_failures"] == 2
+    (metrics,) = broker.topic_metrics()
+    assert metrics.archive is not None and metrics.archive.is_failing == 1 and metrics.archive.lag_messages == 1
+    broker.archiving.sweep()
+    place.directory.unlink()
+    broker.archiving.archive()
+    assert log_of(broker).archive_failure is None
+    (metrics,) = broker.topic_metrics()
+    assert metrics.archive is not None and (metrics.archive.is_failing, metrics.archive.files) == (0, 1)
+
+
+def test_a_broker_that_closes_breaks_off(place: Archived) -> None:
+    broker = place.open()
+    broker.create_topic("orders", **ARCHIVED)
+    publish(broker, b"a")
+    broker.archiving.stop()
+    broker.archiving.archive()
+    assert broker.archive("orders").files == []
+    with pytest.raises(Closed):
+        broker.archiving._rest()
+
+
+def test_files_are_merged_and_those_of_deleted_topics_are_swept(place: Archived) -> None:
+    broker = place.open()
+    broker.create_topic("orders", **ARCHIVED)
+    for number in range(4):
+        publish(broker, b"%d" % number)
+        broker.archiving.archive()
+    assert len(broker.archive("orders").files) == 1 and broker.counters["archive_merges"] == 1
+    place.clock.step(10)
+    broker.delete_topic("orders")
+    broker.create_topic("orders", **ARCHIVED)
+    broker.archiving.sweep()
+    assert [path for path in place.directory.rglob("*") if path.is_file()] == []
+
+
+def test_one_of_two_servers_archives_a_topic(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    site = Site.make(POSTGRES, tmp_path / "unused", request.getfixturevalue)
+    place = Archived(site.url, tmp_path / "archive")
+    one, two = place.open(lease_seconds=3600), place.open(lease_seconds=3600)
+    one.create_topic("orders", **ARCHIVED)
+    publish(one, b"a", b"b")
+    one.archiving.archive()
+    publish(two, b"c")
+    # The first has the lease, so the second does nothing; readers of both see the same.
+    two.archiving.archive()
+    assert two.archive("orders").complete == {0: 2}
+    one.archiving.archive()
+    place.clock.step(1000)
+    one.maintenance.run_all()
+    for broker in (one, two):
+        assert broker.archive("orders").complete == {0: 3}
+        assert read(broker) == [b"a", b"b", b"c"]
+        assert broker.archive("orders").offsets == {0: (0, 3)}
+    place.close()
+
+
+def test_a_server_that_lost_its_lease_breaks_off(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    site = Site.make(POSTGRES, tmp_path / "unused", request.getfixturevalue)
+    place = Archived(site.url, tmp_path / "archive")
+    one, two = place.open(lease_seconds=1e-6), place.open(lease_seconds=3600)
+    one.create_topic("orders", **ARCHIVED)
+    publish(one, b"a")
+    rest = one.archiving._rest
+
+    def stalled() -> None:
+        # Meanwhile the other server takes over.
+        two.archiving.archive()
+        rest()
+
+    object.__setattr__(one.archiving._archiver, "rest", stalled)
+    one.archiving.archive()
+    assert one.archive("orders").complete == {0: 1}
+    assert len(one.archive("orders").files) == 1 and one.counters["archive_files_written"] == 0
+    assert log_of(one).archive_failure is None
+    place.close()
