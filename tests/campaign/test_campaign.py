@@ -6,6 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+# What happens in a few seconds depends on the machine.
+pytestmark = pytest.mark.campaign
+
 
 def test_a_round_under_faults(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.campaign", "--seconds", "8", "--seed", "5", "--store", "disk", "--no-seeks"]

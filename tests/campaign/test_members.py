@@ -6,6 +6,9 @@ import pytest
 
 from tests.campaign.members import play, servers
 
+# What happens in a few seconds depends on the machine.
+pytestmark = pytest.mark.campaign
+
 
 @pytest.mark.parametrize("store", ["disk", "postgres"])
 def test_members_that_come_and_go_raise_nothing_and_read_everything_once(store: str) -> None:
