@@ -35,5 +35,6 @@ class ConsoleProcess:
         """End it cleanly."""
         self._process.send_signal(signal.SIGTERM)
         assert self._process.stdout is not None
-        assert self._process.wait(PATIENCE_SECONDS) in (0, -signal.SIGTERM)
+        code = self._process.wait(PATIENCE_SECONDS)
+        assert code in (0, -signal.SIGTERM), f"the console ended with {code}"
         self._process.stdout.close()

@@ -1,7 +1,11 @@
-"""The pictures in docs/console, of a real server under a little load: `make screenshots`."""
+"""The pictures in docs/console, of a real server under a little load: `make screenshots`.
+
+With `--every DIRECTORY` it makes pictures of every page to look at instead: light, dark, and as wide as a phone.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import random
@@ -23,11 +27,41 @@ from tests.server_process import ServerProcess
 
 PICTURES = Path(__file__).parents[2] / "docs" / "console"
 # So long the server is watched before the pictures are taken, so that charts show something.
-LOAD_SECONDS = 60.0
+LOAD_SECONDS = 30.0
+
+
+# Every page, by the name of its picture.
+PAGES = {
+    "overview": "/",
+    "topics": "/topics",
+    "messages": "/topic?name=orders",
+    "message": "/topic?name=orders&tab=messages&partition=0&offset=3",
+    "partitions": "/topic?name=orders&tab=partitions",
+    "topic-groups": "/topic?name=orders&tab=groups",
+    "producers": "/topic?name=orders&tab=producers",
+    "topic-settings": "/topic?name=orders&tab=settings",
+    "empty-topic": "/topic?name=shipments",
+    "no-topic": "/topic?name=absent",
+    "groups": "/groups",
+    "group": "/group?topic=orders&name=billing",
+    "pipelines": "/pipelines",
+    "access": "/access",
+    "audit": "/audit",
+    "server": "/server",
+    "sign-in": "/sign-in",
+}
+KINDS: dict[str, dict[str, object]] = {
+    "light": {"viewport": {"width": 1280, "height": 800}},
+    "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
+    "phone": {"viewport": {"width": 390, "height": 844}},
+}
 
 
 def main() -> None:
     """Make all pictures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--every", type=Path, metavar="DIRECTORY", help="every page, light, dark and on a phone")
+    given = parser.parse_args()
     PICTURES.mkdir(exist_ok=True)
     with TemporaryDirectory() as directory, opened_browser() as browser:
         server = ServerProcess(f"file:{directory}/store")
@@ -36,7 +70,10 @@ def main() -> None:
             with headrace.connect(server.url) as client, _load(client):
                 time.sleep(LOAD_SECONDS)
                 _report(client)
-                _take_all(browser, console.url)
+                if given.every is not None:
+                    _take_every(browser, console.url, given.every)
+                else:
+                    _take_all(browser, console.url)
         finally:
             console.close()
             server.close()
@@ -75,6 +112,22 @@ def _take_all(browser: Browser, url: str) -> None:
     page.screenshot(path=PICTURES / "reset.png")
     take("pipelines", "/pipelines", "land-orders")
     context.close()
+
+
+def _take_every(browser: Browser, url: str, directory: Path) -> None:
+    directory.mkdir(exist_ok=True)
+    for kind, options in KINDS.items():
+        context = browser.new_context(locale="en-GB", timezone_id="Europe/Berlin", **options)  # type: ignore[arg-type]
+        page = context.new_page()
+        for name, path in PAGES.items():
+            page.goto(url + path)
+            page.wait_for_timeout(2_500)
+            page.screenshot(path=directory / f"{name}-{kind}.png", full_page=True)
+        page.goto(url + "/access")
+        page.get_by_role("button", name="Create token").click()
+        page.wait_for_timeout(1_000)
+        page.screenshot(path=directory / f"create-token-{kind}.png")
+        context.close()
 
 
 def _report(client: Client) -> None:

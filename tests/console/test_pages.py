@@ -8,7 +8,9 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from headrace.console.pages.topic import settings
 from headrace.core.reports.pipelines import PipelineReport
+from headrace.core.topics.settings import TopicSettings
 from tests.console.conftest import Site, Visit
 
 
@@ -138,6 +140,26 @@ def test_the_servers_of_the_store(visit: Visit, site: Site) -> None:
     expect(page.locator(".hr-card", has_text="Disk free")).to_contain_text("of ")
 
 
+def test_the_store_is_checked_while_its_server_runs(visit: Visit) -> None:
+    page = visit("/server")
+    expect(page.get_by_text("Not checked since the server started.")).to_be_visible()
+    page.get_by_role("button", name="Check now").click()
+    expect(page.get_by_text("No damage. Checked")).to_be_visible()
+    again = visit("/server")
+    expect(again.get_by_text("No damage. Checked")).to_be_visible()
+
+
+def test_the_settings_of_the_server(visit: Visit, site: Site) -> None:
+    page = visit("/server")
+    page.get_by_label("Filter settings").fill("flight")
+    row = page.locator("tbody tr", has_text=f"127.0.0.1:{site.server.flight_port}")
+    expect(row.last).to_contain_text("--flight")
+    page.get_by_label("Filter settings").fill("broker.topics_max")
+    expect(page.locator("tbody tr", has_text="broker.topics_max")).to_contain_text("10,000")
+    page.get_by_label("Only what is not the default").click()
+    expect(page.locator("tbody tr", has_text="broker.topics_max")).to_have_count(0)
+
+
 def test_pages_fit_a_phone_and_the_dark(visit: Visit, site: Site) -> None:
     page = visit("/topic?name=orders", viewport={"width": 390, "height": 800}, color_scheme="dark")
     expect(page.locator("tbody tr")).to_have_count(50)
@@ -146,3 +168,7 @@ def test_pages_fit_a_phone_and_the_dark(visit: Visit, site: Site) -> None:
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 23, 26)"
+
+
+def test_every_setting_of_a_topic_has_its_meaning() -> None:
+    assert set(settings._TEXTS) == {"partitions", *TopicSettings.__struct_fields__}

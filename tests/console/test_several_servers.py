@@ -45,7 +45,7 @@ def test_pages_go_on_when_one_of_two_servers_is_killed(visit: Visit, site: Site,
             client.commit_offsets("orders", "billing", {0: 1})
     overview, topic, group = visit("/"), visit("/topic?name=orders"), visit("/groups")
     expect(topic.get_by_text("before")).to_be_visible()
-    expect(overview.locator(".hr-card", has_text="Stored")).to_contain_text("1 messages")
+    expect(overview.locator(".hr-card", has_text="Stored")).to_contain_text("1 message")
     committed = group.locator("tbody tr", has_text="billing").locator("time")
     expect(committed).to_be_visible()
     last_commit = committed.get_attribute("datetime")

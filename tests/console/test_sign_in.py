@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import headrace
+from headrace.console.attempts import ATTEMPTS_MAX
 from tests.console.conftest import Site, Visit
 from tests.console.processes import ConsoleProcess
 from tests.server_process import PATIENCE_SECONDS, ROOT, ServerProcess
@@ -192,3 +194,62 @@ def test_the_latency_of_all_topics_is_for_those_who_may_read_them(site: Site, to
     assert is_sampled
     shown = fetched(site, tokens["reader"], "/")
     assert '"name":"stored"' in shown and '"name":"p99"' not in shown
+
+
+SCRIPT = "<img src=x onerror=\"window.hacked='img'\"><script>window.hacked='script'</script>{{ window.hacked='vue' }}"
+
+
+def test_a_hostile_name_of_a_token_is_text(visit: Visit, tokens: dict[str, str], site: Site) -> None:
+    made = site.client.create_token(SCRIPT, [("*", ["read", "publish", "manage"])])
+    page = visit("/access")
+    sign_in(page, made.text)
+    page.get_by_label("Account").click()
+    expect(page.get_by_role("menu").get_by_text(SCRIPT)).to_be_visible()
+    page.keyboard.press("Escape")
+    row = page.locator("tbody tr", has_text=SCRIPT[:40])
+    row.get_by_role("button", name="Rotate").click()
+    expect(page.get_by_role("dialog")).to_contain_text(SCRIPT)
+    page.get_by_role("dialog").get_by_role("button", name="Rotate").click()
+    new = page.get_by_role("dialog").locator("code").inner_text()
+    page.get_by_role("button", name="I have saved it").click()
+    expect(row).to_have_count(2)
+    audit = visit("/audit")
+    expect(audit.get_by_text(SCRIPT[:40]).first).to_be_visible()
+    assert [each.evaluate("window.hacked") for each in (page, audit)] == [None, None]
+    with headrace.connect(site.server.url, new) as client:
+        assert client.whoami().name == SCRIPT
+    for token in site.client.list_tokens():
+        if token.name == SCRIPT:
+            site.client.revoke_token(token.id)
+
+
+def test_a_reader_sees_neither_checks_nor_settings(visit: Visit, tokens: dict[str, str], site: Site) -> None:
+    page = visit("/server")
+    sign_in(page, tokens["reader"])
+    expect(page.get_by_text("Your token may not see checks and settings")).to_be_visible()
+    expect(page.get_by_role("button", name="Check now")).to_have_count(0)
+    with headrace.connect(site.server.url, tokens["reader"]) as client:
+        for call in (client.describe_settings, client.check_store, client.last_store_check):
+            with pytest.raises(headrace.errors.Forbidden):
+                call()
+
+
+def test_wrong_tokens_are_limited_by_address(tokens: dict[str, str], site: Site) -> None:
+    console = ConsoleProcess(site.server.url)
+    try:
+        with httpx.Client(base_url=console.url, trust_env=False, timeout=PATIENCE_SECONDS) as http:
+
+            def enter(token: str) -> httpx.Response:
+                return http.post("/sign-in", data={"token": token}, headers={"Origin": console.url})
+
+            for _ in range(3):
+                assert enter(tokens["reader"]).status_code == 303
+            answers = [enter("hr_0123456789ab_wrong") for _ in range(ATTEMPTS_MAX + 5)]
+            refused = [answer for answer in answers if answer.status_code == 429]
+            assert answers[0].status_code == 401 and refused
+            assert re.search(
+                r"Too many wrong tokens from your address \(127.0.0.1\). Try again in \d+ sec", refused[0].text
+            )
+            assert int(refused[0].headers["retry-after"]) >= 1
+    finally:
+        console.close()

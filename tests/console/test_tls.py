@@ -39,7 +39,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def test_pages_and_charts_over_tls(visit: Visit, site: Site) -> None:
     assert site.console.url.startswith("https://")
     page = visit("/", ignore_https_errors=True)
-    expect(page.locator(".hr-card", has_text="Stored")).to_contain_text("1 messages")
+    expect(page.locator(".hr-card", has_text="Stored")).to_contain_text("1 message")
     (cookie,) = (each for each in page.context.cookies() if each["name"].startswith("headrace_console"))
     assert cookie["secure"] and cookie["httpOnly"] and cookie["sameSite"] == "Strict"
     topic = visit("/topic?name=orders")

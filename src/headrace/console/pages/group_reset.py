@@ -61,9 +61,7 @@ class ResetDialog:
     async def ask(self) -> bool:
         """Whether the group was moved."""
         await self._preview()
-        answer: bool | None = await self._dialog
-        self._dialog.delete()
-        return bool(answer)
+        return bool(await parts.answer_of(self._dialog))
 
     async def _preview(self) -> None:
         target: Target = self._target.value

@@ -125,7 +125,8 @@ class _Overview:
         stored = [sample.topics[name] for name in topics]
         messages = [each.messages for each in stored if each.messages is not None]
         self._stored.set(
-            text.size(sum(each.bytes_stored for each in stored)), f"{text.short_count(sum(messages))} messages"
+            text.size(sum(each.bytes_stored for each in stored)),
+            f"{text.short_count(sum(messages))} {'message' if sum(messages) == 1 else 'messages'}",
         )
         free = sample.others.get("headrace_disk_free_bytes")
         if free is not None and self._visit.session.sees_all:

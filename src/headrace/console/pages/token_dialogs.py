@@ -34,7 +34,7 @@ class _Duration:
 
     @classmethod
     def drawn(cls, label: str, value: float | None, unit: int) -> _Duration:
-        with ui.element("div").classes("hr-bar no-wrap"):
+        with ui.element("div").classes("hr-bar").style("flex-wrap: nowrap"):
             number = ui.number(label, value=value, min=0, precision=3).props("outlined dense").classes("hr-grow")
             choice = ui.select(_UNITS, value=unit).props("outlined dense options-dense aria-label=Unit")
             return cls(number, choice.style("width: 120px; flex: none"))
@@ -107,8 +107,7 @@ def _buttons(dialog: ui.dialog, action: str, submit: Any) -> None:
 
 async def _shown_once(dialog: ui.dialog) -> bool:
     """Wait for the token that a dialog makes, and show it; whether one was made."""
-    made: str | None = await dialog
-    dialog.delete()
+    made: str | None = await parts.answer_of(dialog)
     if not made:
         return False
     with ui.dialog().props("persistent") as shown, ui.card().classes("hr-dialog"):
@@ -116,6 +115,5 @@ async def _shown_once(dialog: ui.dialog) -> bool:
         ui.label("It is not stored and cannot be shown again. Pass it as HEADRACE_TOKEN.").classes("hr-muted")
         parts.command(made)
         ui.button("I have saved it", on_click=shown.close).props("unelevated")
-    await shown
-    shown.delete()
+    await parts.answer_of(shown)
     return True

@@ -162,8 +162,7 @@ class _Topics:
                 ui.button("Cancel", on_click=dialog.close).props("flat color=secondary")
                 ui.button("Create", on_click=submit).props("unelevated")
             name.on("keydown.enter", submit)
-        created: str | None = await dialog
-        dialog.delete()
+        created: str | None = await parts.answer_of(dialog)
         if created:
             ui.navigate.to(text.topic_page(created))
 

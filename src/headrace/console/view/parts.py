@@ -100,6 +100,15 @@ def facts(values: Mapping[str, Any]) -> None:
                 ui.label(text.visible(str(value)))
 
 
+async def answer_of(dialog: ui.dialog) -> Any:
+    """What a dialog is closed with, None if its page is closed before; it is used once."""
+    answer = await dialog
+    if not dialog.client.is_deleted and not dialog.is_deleted:
+        dialog.clear()
+        dialog.delete()
+    return answer
+
+
 class Confirmation:
     """A dialog that says what will be lost and goes on only when a name was typed."""
 
@@ -125,10 +134,7 @@ class Confirmation:
 
     async def ask(self) -> bool:
         """Whether the reader confirmed."""
-        answer: bool | None = await self.dialog
-        self.dialog.clear()
-        self.dialog.delete()
-        return bool(answer)
+        return bool(await answer_of(self.dialog))
 
 
 async def browser_time(value: str | None) -> datetime | None:

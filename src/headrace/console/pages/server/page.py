@@ -12,7 +12,7 @@ from headrace.console.view.tables import MONO, TIME, Column, ShortTable
 from headrace.wire.metrics import METRICS
 
 _SERVERS = (
-    Column("id", "Id", slot=MONO),
+    Column("id", "Id", slot=MONO, is_wide=True),
     Column("version", "Version"),
     Column("http", "HTTP", slot=MONO),
     Column("flight", "Flight", slot=MONO, is_wide=True),

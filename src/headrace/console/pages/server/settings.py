@@ -18,7 +18,7 @@ _COLUMNS = (
     Column("name", "Setting", is_sortable=True, slot=MONO, classes="hr-name"),
     Column("value", "Value", slot=MONO, classes="hr-name"),
     Column("default", "Default", slot=MONO, classes="hr-name", is_wide=True),
-    Column("origin", "Set by", is_sortable=True, slot=LEVEL, classes="hr-name"),
+    Column("origin", "Set by", is_sortable=True, slot=LEVEL, classes="hr-name", is_wide=True),
 )
 
 
@@ -97,4 +97,6 @@ def _shown(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return f"{value:,}" if isinstance(value, int | float) else str(value)

@@ -21,7 +21,7 @@ class PublishDialog:
         self._topic = topic
         with ui.dialog() as self._dialog, ui.card().classes("hr-dialog"):
             ui.label(f"Publish to {text.visible(topic.name)}").classes("hr-title")
-            with ui.element("div").classes("hr-bar no-wrap"):
+            with ui.element("div").classes("hr-bar").style("flex-wrap: nowrap"):
                 self._key = ui.input("Key (optional)").props("outlined dense").classes("hr-grow")
                 self._partition = (
                     ui.number("Partition (by key)", min=0, max=topic.partitions - 1, precision=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from nicegui import ui
 
@@ -12,7 +12,7 @@ from headrace.console.view.frame import Visit
 from headrace.core.limits import PARTITIONS_MAX
 from headrace.core.reports.descriptions import TopicDescription
 from headrace.core.rights import Right
-from headrace.core.topics.settings import CODECS
+from headrace.core.topics.settings import CODECS, TopicSettings
 
 # Name, label, meaning; the names are those of `TopicSettings`.
 _TEXTS = {
@@ -28,8 +28,17 @@ _TEXTS = {
     "deduplication_scope": ("Window scope", "Where payloads must be unique: in this topic, or in all of scope store."),
     "codecs": ("Codecs", "What producers may compress values with."),
     "message_bytes_max": ("Largest message (bytes)", "Value, key and attributes together."),
+    "key_hash": ("Hash of keys", "murmur2 places keys as Kafka's clients do. A change moves later messages of a key."),
+    "timestamp_type": ("Time for Kafka", "What Kafka's consumers see: when a message was created, or written here."),
+    "archive": ("Archive", "on: messages are copied to the archive of the store, and none is deleted before that."),
+    "archive_after_seconds": ("Archive after (seconds)", "The latest time after which a message is archived."),
+    "archive_retention_seconds": ("Keep archived for (seconds)", "Empty: forever."),
+    "local_retention_seconds": ("Keep here for (seconds)", "Of archived messages in the log. Empty: as Keep for."),
+    "local_retention_bytes": ("Keep here at most (bytes)", "Of archived messages in the log. Empty: as Keep at most."),
 }
-_CHOICES = {"deduplication": ["producer", "payload", "off"], "deduplication_scope": ["topic", "store"]}
+_CHOICES = {
+    name: list(get_args(kind)) for name, kind in get_type_hints(TopicSettings).items() if get_origin(kind) is Literal
+}
 
 
 async def build(visit: Visit, topic: TopicDescription) -> None:
