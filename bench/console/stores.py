@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.broker import Broker
+from headrace.broker.settings import BrokerSettings
+from headrace.core.limits import TOPICS_IN_STORE
 
 PARTITIONS_MANY = 10_000
 GROUPS_MANY = 100
@@ -48,7 +50,7 @@ def fill(directory: Path, contents: Contents) -> None:
             for number in range(contents.topics):
                 broker.create_topic(f"topic-{number:05}")
         shutil.copytree(f"{scratch}/store", directory)
-    with Broker.open(f"file:{directory}?durability=os") as broker:
+    with Broker.open(f"file:{directory}?durability=os", BrokerSettings(topics_max=2 * TOPICS_IN_STORE)) as broker:
         broker.create_topic("wide", partitions=PARTITIONS_MANY)
         columns = {"value": [b"{}"] * PARTITIONS_MANY, "partition": pa.array(range(PARTITIONS_MANY), pa.int32())}
         broker.publish("wide", pa.RecordBatch.from_pydict(columns))

@@ -156,7 +156,7 @@ def test_the_settings_of_the_server(visit: Visit, site: Site) -> None:
     expect(row.last).to_contain_text("--flight")
     page.get_by_label("Filter settings").fill("broker.topics_max")
     expect(page.locator("tbody tr", has_text="broker.topics_max")).to_contain_text("10,000")
-    page.get_by_label("Only what is not the default").click()
+    page.get_by_role("switch", name="Only what is not the default").click()
     expect(page.locator("tbody tr", has_text="broker.topics_max")).to_have_count(0)
 
 

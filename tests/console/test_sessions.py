@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from headrace.console import sessions
-from headrace.console.sessions import Sessions
+from headrace.console.sessions import PAGES_MAX, Sessions, SignedIn
 from headrace.console.settings import ConsoleSettings
+from headrace.console.view.frame import count_page
 from headrace.core.errors import Unauthenticated
+from headrace.core.rights import Caller
 from tests.console.conftest import Site
 
 
@@ -45,3 +49,19 @@ def test_a_session_ends_when_the_last_token_is_revoked(site: Site, monkeypatch: 
         await known.close()
 
     asyncio.run(check())
+
+
+def test_a_page_counts_until_it_is_closed() -> None:
+    session = SignedIn("id", Caller("ann", ()), cast(Any, None), "")
+    closed: list[Callable[[], None]] = []
+
+    class Page:
+        def on_delete(self, call: Callable[[], None]) -> None:
+            closed.append(call)
+
+    for _ in range(PAGES_MAX):
+        assert session.has_room
+        count_page(session, cast(Any, Page()))
+    assert not session.has_room
+    closed[0]()
+    assert session.has_room

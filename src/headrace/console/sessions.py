@@ -26,6 +26,8 @@ SESSIONS_MAX: Final = 200
 TOKEN_CHARACTERS_MAX: Final = 500
 # How long a call of a page tries to reach the broker before the page says that it cannot.
 CALL_SECONDS: Final = 8.0
+# How many pages a session may have open: each takes about a megabyte.
+PAGES_MAX: Final = 200
 # A page that shows samples only does not call the broker: its token is checked this often.
 CHECK_SECONDS: Final = 5.0
 
@@ -41,6 +43,7 @@ class SignedIn:
     used_at: float = field(default_factory=time.monotonic)
     checked_at: float = field(default_factory=time.monotonic)
     is_over: bool = False
+    pages: int = 0
 
     def may(self, right: Right, topic: str = "*", group: str | None = None) -> bool:
         """Whether the token gives a right; the broker checks again."""
@@ -49,6 +52,11 @@ class SignedIn:
     def may_read(self, topic: str) -> bool:
         """Whether the token may read a topic."""
         return self.caller.may(Right.READ, topic)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it may open another page."""
+        return self.pages < PAGES_MAX
 
     @property
     def may_administer(self) -> bool:

@@ -13,11 +13,12 @@ from typing import Final
 from fastapi import Request, Response
 from nicegui import Client, ui
 from starlette.datastructures import QueryParams
+from starlette.responses import PlainTextResponse
 
 from headrace import aio
 from headrace.console.monitor.history import History
 from headrace.console.monitor.poller import Poller
-from headrace.console.sessions import Sessions, SignedIn
+from headrace.console.sessions import PAGES_MAX, Sessions, SignedIn
 from headrace.console.settings import ConsoleSettings
 from headrace.console.sign_in import PATH, SignIn
 from headrace.console.view import text
@@ -41,6 +42,7 @@ _KEYS: Final = (
     ("Esc", "Close a dialog"),
     ("Tab", "Next control"),
 )
+_TOO_MANY: Final = f"this session has {PAGES_MAX} pages open: close some, and try again in a minute"
 _HEAD: Final = (
     '<link rel="stylesheet" href="/static/console.css?v={version}">'
     '<script src="/static/console.js?v={version}" defer></script>'
@@ -146,6 +148,10 @@ class Frame:
                 if isinstance(admitted, Response):
                     client.delete()
                     return admitted
+                if not admitted.has_room:
+                    client.delete()
+                    return PlainTextResponse(_TOO_MANY, 503)
+                count_page(admitted, client)
                 banner = self._draw(path, admitted, request)
                 built = build(
                     Visit(admitted, self._sessions, self._poller, self._settings, request.query_params, banner)
@@ -248,6 +254,16 @@ class Frame:
                 ui.button("Use another token" if session.caller.token_id is None else "Sign out").props(
                     "flat dense type=submit"
                 )
+
+
+def count_page(session: SignedIn, client: Client) -> None:
+    """Count a page of a session for as long as it is open."""
+    session.pages += 1
+
+    def forget() -> None:
+        session.pages -= 1
+
+    client.on_delete(forget)
 
 
 def _is_here(path: str, target: str) -> bool:
