@@ -19,6 +19,7 @@ from headrace.core.publish import state as topic_state
 from headrace.core.publish.payload_window import PayloadWindow, payloads_of
 from headrace.core.publish.plan import plan, plan_reset, replay
 from headrace.core.publish.receipts import (
+    CONFLICT,
     DUPLICATE_BY_PAYLOAD,
     DUPLICATE_BY_SOURCE,
     DUPLICATE_COMMIT,
@@ -312,6 +313,22 @@ def test_payload_is_dropped_within_the_window_and_written_again_after_it() -> No
         outcomes += receipts.outcome.tolist()
     dropped = DUPLICATE_BY_PAYLOAD
     assert outcomes == [WRITTEN, dropped, dropped, dropped, WRITTEN, dropped, dropped, dropped]
+
+
+def test_null_is_no_payload_and_not_empty() -> None:
+    state, topic = new_state(), MODES["payload"]
+    batch = accepted(value=[None, b"", None, b""])
+    for expected in ([WRITTEN, WRITTEN, WRITTEN, DUPLICATE_BY_PAYLOAD], [WRITTEN, DUPLICATE_BY_PAYLOAD] * 2):
+        commit, receipts = plan(batch, state, topic, NOW_US)
+        assert receipts.outcome.tolist() == expected
+        assert replayed(commit, topic).payloads.first.tolist() == commit.payloads.first.tolist()
+        state.apply(commit)
+    sourced = accepted(value=[None, b"", None], producer_id=["p"] * 3, seqno=[1, 1, 1])
+    assert plan(sourced, new_state(), DEFAULT_SETTINGS, NOW_US)[1].outcome.tolist() == [
+        WRITTEN,
+        CONFLICT,
+        DUPLICATE_BY_SOURCE,
+    ]
 
 
 def test_payloads_that_collide_in_the_first_hash_are_both_written() -> None:
