@@ -26,7 +26,7 @@ from tests.protocols.kafka.raw import RawClient
 
 FETCH, METADATA, FIND_COORDINATOR, DELETE_TOPICS, INIT_PRODUCER_ID = 1, 3, 10, 20, 22
 ALTER_CONFIGS, OFFSET_DELETE, DESCRIBE_TOPIC_PARTITIONS = 33, 47, 75
-JOIN_GROUP, LEAVE_GROUP = 11, 13
+JOIN_GROUP, LEAVE_GROUP, CREATE_TOPICS = 11, 13, 19
 NONE, UNKNOWN_TOPIC, UNKNOWN_ID = 0, 3, 100
 PATIENCE_SECONDS = 120.0
 
@@ -144,6 +144,16 @@ def test_partitions_of_topics_come_in_pages(site: Site, client: RawClient) -> No
         DESCRIBE_TOPIC_PARTITIONS, 0, topics=[], cursor=None, response_partition_limit=PARTITIONS_PER_ANSWER
     )
     assert set(names) <= {topic.name for topic in everything.topics}
+    # The Java client fails at null.
+    partitions = [each for topic in everything.topics for each in topic.partitions]
+    assert all(each.eligible_leader_replicas == each.last_known_elr == [] for each in partitions)
+
+
+def test_a_created_topic_is_answered_with_its_configs(client: RawClient) -> None:
+    topic = {"name": "with-configs", "num_partitions": 1, "replication_factor": -1, "assignments": [], "configs": []}
+    (made,) = client.call(CREATE_TOPICS, 7, topics=[topic], timeout=1000, validate_only=False).topics
+    assert made.error_code == NONE
+    assert "retention.ms" in {each.name for each in made.configs}, "kafka-topics fails at null"
 
 
 def deleted_offsets(client: RawClient, group: str, topic: str, *partitions: int) -> tuple[int, list[int]]:

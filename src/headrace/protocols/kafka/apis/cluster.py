@@ -92,6 +92,9 @@ def _described(call: Call, name: str, topic_id: UUID | None) -> dict[str, Any]:
             "leader_epoch": 0,
             "replica_nodes": [leader],
             "isr_nodes": [leader],
+            # The Java client fails without them.
+            "eligible_leader_replicas": [],
+            "last_known_elr": [],
         }
         for number, leader in enumerate(leaders)
     ]
