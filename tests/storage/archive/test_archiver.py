@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from sqlalchemy import update
 
 from headrace.core.archive.plan import Span
 from headrace.core.errors import Damaged, TopicDeleted
 from headrace.storage.archive import log_rows, parquet
 from headrace.storage.archive.files import DirectoryFiles
 from headrace.storage.ranges import Gap, OffsetRange
+from headrace.storage.tables import all_archives
 from tests.faults.filesystems import EVERY_CHANGE, FailingFileSystem
 from tests.storage.archive.builders import ArchivedTopic, doctor, file_names, no_rest, values_of
 from tests.storage.builders import NOW_US, Place, batch_of
@@ -45,6 +47,18 @@ def test_files_are_cut_by_size_and_by_time(place: Place, tmp_path: Path) -> None
     assert topic.tiered().lag(60, NOW_US + HOUR_US) == (0, 0.0)
     assert topic.table() == topic.rows() and len(topic.rows()) == 7
     assert doctor(topic) == []
+
+
+def test_what_is_published_while_a_file_is_written_is_in_the_next_one(place: Place, tmp_path: Path) -> None:
+    topic = ArchivedTopic(place, tmp_path / "archive")
+    fill(topic, 0, 5)
+    archiver = topic.archiver(rest=lambda: fill(topic, 5, 5))
+    first = archiver.archive(topic.record, topic.tiered(), topic.epoch(), NOW_US)
+    assert first is not None and first.rows == 5
+    assert topic.tiered().lag(0, NOW_US)[0] == 5
+    assert [file.rows for file in topic.archive()] == [5]
+    topic.drop_local()
+    assert topic.table() == topic.rows() and len(topic.rows()) == 10 and doctor(topic) == []
 
 
 def test_partitions_that_are_added_are_archived(place: Place, tmp_path: Path) -> None:
@@ -284,7 +298,8 @@ def test_the_doctor_reads_footers_and_ends(memory: Place, tmp_path: Path) -> Non
     other = parquet.write(topic.files, "a/b.parquet", [topic.inner.read(0, 0, 1, 99)], [Span(0, 0, 1, True)])
     shifted = [other.ranges[0]._replace(first_offset=2, end_offset=3)]
     lied = replace(other, rows=2, ranges=shifted)
-    assert manifest.append(topic.record.id, 0, lied, ends, np.array([9]), NOW_US, NOW_US)
+    assert manifest.append(topic.record.id, 0, lied, ends, NOW_US)
+    manifest._do(lambda connection: connection.execute(update(all_archives).values(ends="[9]")))
     assert sorted(what for _, what in doctor(topic)) == [
         "it has 1 rows, and 2 in the manifest",
         "topic 'Orders': the files of partition 0 end at offset 3, and the manifest says 9",

@@ -74,7 +74,7 @@ def test_files_with_lost_ranges_are_merged(memory: Place, tmp_path: Path) -> Non
         lost = ArchiveRange(0, number, number + 1, 0, 0, 0)
         path = f"x/{number}.parquet"
         file = replace(_empty(topic, path), ranges=[lost])
-        assert manifest.append(id_, 0, file, np.array([number]), np.array([number + 1]), NOW_US, NOW_US)
+        assert manifest.append(id_, 0, file, np.array([number]), NOW_US)
     merged = topic.archiver().merge(topic.record, topic.tiered(), 0, NOW_US)
     assert merged is not None and merged.ranges == [ArchiveRange(0, 0, 4, 0, 0, 0)] and merged.rows == 0
 
@@ -156,7 +156,7 @@ def test_the_doctor_reads_what_has_the_right_checksum(memory: Place, tmp_path: P
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "y").write_bytes(b"abc")
     file = ArchiveFile("x/y", 1, 3, checksum_text(crc32c(b"abc")), 0, 0, [ArchiveRange(0, 3, 4, 1, 0, 0)])
-    assert memory.store.catalog.manifest.append(topic.record.id, 0, file, np.array([3]), np.array([4]), NOW_US, NOW_US)
+    assert memory.store.catalog.manifest.append(topic.record.id, 0, file, np.array([3]), NOW_US)
     [(kind, what)] = doctor(topic)
     assert kind == "damage" and "not a Parquet file" in what
 

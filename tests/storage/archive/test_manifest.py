@@ -60,17 +60,17 @@ def test_a_file_counts_once_and_only_where_the_archive_ends(memory: Place, tmp_p
     topic = ArchivedTopic(memory, tmp_path, partitions=1)
     topic.publish(values(b"a", b"b"))
     [file] = topic.archive()
-    manifest, ends = memory.store.catalog.manifest, np.array([2])
+    manifest = memory.store.catalog.manifest
     zero = np.zeros(1, np.int64)
     # The answer to COMMIT was lost, and it is repeated.
-    assert manifest.append(topic.record.id, 0, file, zero, ends, NOW_US, NOW_US)
+    assert manifest.append(topic.record.id, 0, file, zero, NOW_US)
     assert len(topic.table()) == 2
     other = type(file)(**{name: getattr(file, name) for name in file.__slots__} | {"path": "x"})
-    assert not manifest.append(topic.record.id, 0, other, zero, ends, NOW_US, NOW_US)
+    assert not manifest.append(topic.record.id, 0, other, zero, NOW_US)
     assert not manifest.replace(topic.record.id, 0, [other], file, NOW_US) or len(topic.table()) == 2
     assert not manifest.replace(topic.record.id, 0, [other], type(file)("y", 0, 0, "", 0, 0, []), NOW_US)
     assert not manifest.replace(99, 0, [file], other, NOW_US)
-    assert not manifest.append(99, 0, other, zero, ends, NOW_US, NOW_US)
+    assert not manifest.append(99, 0, other, zero, NOW_US)
 
 
 def is_known(log: TieredLog) -> bool:

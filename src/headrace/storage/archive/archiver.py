@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.archive.manifest import ArchiveFile
-from headrace.core.archive.plan import choose_cut, choose_merge, spans, widened
+from headrace.core.archive.plan import choose_cut, choose_merge, spans
 from headrace.core.limits import ARCHIVE_SMALL_BYTES, MICROSECONDS
 from headrace.storage.archive.files import ArchiveFiles
 from headrace.storage.archive.log_rows import rows_of
@@ -64,8 +64,7 @@ class Archiver:
         wanted = spans(archived, cut, local.start, local.gaps)
         path = self._path(topic, int(archived.sum()), now_us)
         file = write(self.files, path, self._resting(grouped(rows_of(log.inner, wanted))), wanted)
-        after = np.maximum(archived, widened(cut, len(archived)))
-        counts = self.manifest.append(topic.id, epoch, file, archived, after, now_us, now_us)
+        counts = self.manifest.append(topic.id, epoch, file, archived, now_us)
         return self._finished(file, log, counts)
 
     def merge(self, topic: TopicRecord, log: TieredLog, epoch: int, now_us: int) -> ArchiveFile | None:

@@ -113,13 +113,15 @@ class Manifest:
         found: int | None = self._do(claim)
         return found
 
-    def append(
-        self, topic_id: int, epoch: int, file: ArchiveFile, before: Int64s, after: Int64s, cut_us: int, now_us: int
-    ) -> bool:
-        """Add the next file of a topic; returns whether it counts.
+    def append(self, topic_id: int, epoch: int, file: ArchiveFile, before: Int64s, now_us: int) -> bool:
+        """Add the next file of a topic, which begins at `before`, cut now; returns whether it counts.
 
-        It does not if the lease was lost, or the archive is not complete up to `before`.
+        It does not if the lease was lost, or the archive is not complete up to there. It is complete up to the ranges
+        of the file then.
         """
+        after = before.tolist() + [0] * (1 + max((each.partition for each in file.ranges), default=0) - len(before))
+        for each in file.ranges:
+            after[each.partition] = max(each.end_offset, after[each.partition])
 
         def append(connection: Connection) -> bool:
             known = connection.execute(_locked(topic_id)).one_or_none()
@@ -130,8 +132,7 @@ class Manifest:
             if not _same(_ends(known.ends), before):
                 return False
             connection.execute(_row(topic_id, file, int(before.sum()), now_us))
-            ends = msgspec.json.encode(after.tolist()).decode()
-            _change(connection, known, ends=ends, cut_us=cut_us)
+            _change(connection, known, ends=msgspec.json.encode(after).decode(), cut_us=now_us)
             return True
 
         return bool(self._do(append))

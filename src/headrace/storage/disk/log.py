@@ -17,6 +17,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -515,7 +516,9 @@ class DiskLog:
     def pieces(self) -> list[Piece]:
         """The segments as retention sees them, up to what is committed now."""
         with self._write_lock:
-            return self._pieces()
+            *complete, newest = self._pieces()
+            # Later commits change the state in place.
+            return [*complete, replace(newest, end_offsets=newest.end_offsets.copy())]
 
     def _pieces(self) -> list[Piece]:
         segments = self._segments

@@ -1,0 +1,95 @@
+"""`headrace serve` is killed while it writes to the archive: every message is archived once, and nothing is damaged.
+
+The kill comes when a file is being written: when its unfinished name appears, or in the middle of an upload.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import headrace
+from headrace.client.client import Client
+from headrace.core.reports.store_check import StoreReport
+from headrace.storage.archive.check import check_archive
+from headrace.storage.archive.files import open_files
+from headrace.storage.open import open_catalog
+from tests.server_process import PATIENCE_SECONDS, ServerProcess
+from tests.storage.archive.object_store import CREDENTIALS, ObjectStore
+
+MESSAGES = 20_000
+SETTINGS = ("archive.check_seconds=0.05", "archive.stray_seconds=0", "archive.sweep_seconds=0.2")
+QUICK = tuple(part for setting in SETTINGS for part in ("--set", setting))
+
+
+def publish(client: Client, first: int) -> None:
+    values = pa.array([b"%08d" % number for number in range(first, first + MESSAGES)], pa.binary())
+    with client.producer("orders") as producer:
+        producer.send_batch(pa.record_batch({"value": values}))
+
+
+def await_archived(client: Client, messages: int) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while sum(client.archive("orders").complete.values()) < messages:
+        assert time.monotonic() < deadline, "everything is archived"
+        time.sleep(0.05)
+
+
+def check(client: Client, store: str, url: str, messages: int, server: ServerProcess) -> None:
+    await_archived(client, messages)
+    snapshot, files = client.archive("orders"), open_files(url)
+    tables = [pq.ParquetFile(files.open(file.path)).read(["partition", "offset", "value"]) for file in snapshot.files]
+    rows = pa.concat_tables(tables)
+    assert sorted(rows["value"].to_pylist()) == [b"%08d" % number for number in range(messages)]
+    assert len(set(zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True))) == messages
+    client.close()
+    server.stop()
+    catalog, report = open_catalog(store), StoreReport()
+    check_archive(catalog, files, report)
+    catalog.close()
+    assert [finding for finding in report.findings if finding.kind == "damage"] == []
+
+
+def test_kills_while_files_are_written_leave_no_gap_and_nothing_twice(tmp_path: Path) -> None:
+    store, url = f"file:{tmp_path / 'store'}", str(tmp_path / "archive")
+    server = ServerProcess(store, "--set", f"archive.url={url}", *QUICK)
+    try:
+        for number in range(3):
+            client = headrace.connect(server.url)
+            if number == 0:
+                client.create_topic("orders", partitions=4, archive="on", archive_after_seconds=0)
+            publish(client, number * MESSAGES)
+            deadline = time.monotonic() + 5
+            while time.monotonic() < deadline and not list(Path(url).rglob("*.tmp")):
+                pass
+            client.close()
+            server.kill()
+            server.start()
+        check(headrace.connect(server.url), store, url, 3 * MESSAGES, server)
+    finally:
+        server.close()
+
+
+def test_a_kill_in_the_middle_of_an_upload_loses_nothing(tmp_path: Path) -> None:
+    store = f"file:{tmp_path / 'store'}"
+    with ObjectStore() as objects:
+        arguments = "--set", f"archive.url={objects.url}", *QUICK
+        server = ServerProcess(store, *arguments, variables=CREDENTIALS)
+        try:
+            client = headrace.connect(server.url)
+            client.create_topic("orders", partitions=4, archive="on", archive_after_seconds=0)
+            with objects.faulty(lambda request: "hold" if request.sends_data else None):
+                publish(client, 0)
+                assert objects.held.wait(PATIENCE_SECONDS), "the upload began"
+                client.close()
+                server.kill()
+            objects.released.set()
+            server.start()
+            client = headrace.connect(server.url)
+            publish(client, MESSAGES)
+            check(client, store, objects.url, 2 * MESSAGES, server)
+        finally:
+            server.close()
