@@ -27,7 +27,7 @@ from tests.server_process import ServerProcess
 
 PICTURES = Path(__file__).parents[2] / "docs" / "console"
 # So long the server is watched before the pictures are taken, so that charts show something.
-LOAD_SECONDS = 30.0
+LOAD_SECONDS = 60.0
 
 
 # Every page, by the name of its picture.

@@ -88,8 +88,11 @@ class GroupTable:
     async def _find(self) -> dict[Key, GroupSample]:
         sample = self._visit.history.last
         session = self._visit.session
-        if sample is not None and self._visit.poller.problem is None:
-            named, self._is_cut = (self._topic or "").casefold(), False
+        named = (self._topic or "").casefold()
+        # Of very many topics only the busiest are in a sample.
+        is_sampled = sample is not None and (not named or any(name.casefold() == named for name in sample.topics))
+        if sample is not None and is_sampled and self._visit.poller.problem is None:
+            self._is_cut = False
             return {
                 key: state
                 for key, state in sample.groups.items()

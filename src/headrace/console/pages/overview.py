@@ -132,7 +132,11 @@ class _Overview:
         if free is not None and self._visit.session.sees_all:
             self._free.set_text(f"{text.size(free)} of the disk are free")
         partitions = int(sum(each.partitions for each in stored))
-        self._topics.set(text.count(len(topics)), text.plural(partitions, "partition") if partitions else "")
+        # Of very many topics only the busiest have metrics of their own.
+        count = max(len(topics), int(sample.others.get("headrace_topics", 0)) if self._visit.session.sees_all else 0)
+        is_cut = count > len(topics)
+        told = f"numbers of the {len(topics):,} busiest" if is_cut else text.plural(partitions, "partition")
+        self._topics.set(text.count(count), told if partitions else "")
         visible = [(state, key) for key, state in sample.groups.items() if self._visit.session.may_read(key[0])]
         worst = max(visible, key=lambda each: each[0].lag_messages, default=None)
         if worst is not None:

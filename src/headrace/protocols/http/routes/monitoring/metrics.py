@@ -198,10 +198,16 @@ def _pipelines(pipelines: Sequence[PipelineDescription]) -> Iterator[str]:
 
 
 def _busiest(topics: Sequence[TopicMetrics], topics_max: int | None) -> Sequence[TopicMetrics]:
-    """The busiest topics, up to a limit: those with most messages in and out since the server started."""
+    """The busiest topics, up to a limit: those with most messages in and out since the server started.
+
+    Of topics that are equally busy, such as idle ones after a restart, those that groups read come first.
+    """
     if topics_max is None or len(topics) <= topics_max:
         return topics
-    counted = [topic.counters.get("messages_written", 0) + topic.counters.get("messages_read", 0) for topic in topics]
+    counted = [
+        (topic.counters.get("messages_written", 0) + topic.counters.get("messages_read", 0), len(topic.groups))
+        for topic in topics
+    ]
     kept = nlargest(topics_max, range(len(topics)), key=counted.__getitem__)
     return [topics[place] for place in sorted(kept)]
 
