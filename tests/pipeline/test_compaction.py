@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.spark.pipeline.sinks.compaction import compact
-from headrace.spark.pipeline.sinks.file_commit import FileCommit, Manifest
+from headrace.spark.pipeline.sinks.file_commit import CommitManifest, FileCommit
 
 MANY = 1 << 30
 
 
-def nothing(manifest: Manifest) -> None:
+def nothing(manifest: CommitManifest) -> None:
     pass
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.core.errors import StoreUnavailable
 from headrace.spark.pipeline.sinks import file_commit as module
-from headrace.spark.pipeline.sinks.file_commit import FileCommit, Manifest
+from headrace.spark.pipeline.sinks.file_commit import CommitManifest, FileCommit
 
 _open: dict[tuple[Path, str], list[FileCommit]] = {}
 
@@ -29,7 +29,7 @@ def opened(table: Path, finishes: bool = True, writer: str = "w") -> FileCommit:
     return landing
 
 
-def nothing(manifest: Manifest) -> None:
+def nothing(manifest: CommitManifest) -> None:
     pass
 
 
@@ -99,7 +99,7 @@ def test_killed_before_the_old_files_are_gone_the_merge_is_finished(tmp_path: Pa
     merged = stage_of(landing, merged="ab") / "merged"
     removals = [str(file.relative_to(tmp_path)) for file in files]
     with pytest.raises(Killed):
-        landing.replace(Manifest(0, [(landing.relative(merged), "merged")], removals), kill)
+        landing.replace(CommitManifest(0, [(landing.relative(merged), "merged")], removals), kill)
     assert content(tmp_path) == ["a", "ab", "b"]
     assert opened(tmp_path).last == 0
     assert content(tmp_path) == ["ab"]
@@ -127,7 +127,7 @@ def test_files_that_are_gone_are_not_counted_as_written(tmp_path: Path) -> None:
     stage = stage_of(landing, one="a", two="b")
     moves = [(landing.relative(stage / name), name) for name in ("one", "missing", "two")]
     with pytest.raises(StoreUnavailable, match="deleted by someone else"):
-        landing.replace(Manifest(0, moves, []), nothing)
+        landing.replace(CommitManifest(0, moves, []), nothing)
     assert landing.last == -1
 
 
@@ -138,7 +138,7 @@ def test_writers_do_not_know_each_other(tmp_path: Path) -> None:
     assert (one.last, other.last) == (5, 0) and content(tmp_path) == ["a", "b"]
 
 
-def kill(manifest: Manifest) -> None:
+def kill(manifest: CommitManifest) -> None:
     raise Killed
 
 

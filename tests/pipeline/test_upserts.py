@@ -10,7 +10,7 @@ import pytest
 from headrace.client import Client
 from headrace.spark.pipeline import PipelineFailed
 from headrace.spark.pipeline.definition.description import TableSink
-from headrace.spark.pipeline.sinks.file_commit import Manifest
+from headrace.spark.pipeline.sinks.file_commit import CommitManifest
 from headrace.spark.pipeline.sinks.upsert_sink import UpsertSinkWriter
 from headrace.spark.write.fingerprint import BatchId
 from tests.pipeline.runs import forget_last_batch, publish, run, run_ready
@@ -62,7 +62,7 @@ def test_a_kill_beside_the_merge(
     second = spark.createDataFrame([(1, "c", 3)], first.schema)
     merge = UpsertSinkWriter.commit
 
-    def killed(writer: UpsertSinkWriter, manifest: Manifest) -> None:
+    def killed(writer: UpsertSinkWriter, manifest: CommitManifest) -> None:
         if is_merged:
             merge(writer, manifest)
         raise Killed

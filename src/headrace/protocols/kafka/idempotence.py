@@ -27,8 +27,8 @@ import pyarrow as pa
 from headrace.core.errors import InvalidInput
 from headrace.core.publish.receipts import Receipts
 from headrace.edge.bridge import Bridge
+from headrace.protocols.kafka.pending_batches import UNKNOWN_OFFSET, Waiting, first_offset, joined
 from headrace.protocols.kafka.records.header import BadRecords, BatchHeader
-from headrace.protocols.kafka.waiting import UNKNOWN_OFFSET, Waiting, first_offset, joined
 
 PRODUCERS_MAX: Final = 100_000
 _EPOCH_BITS: Final = 36

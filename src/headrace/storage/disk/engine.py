@@ -106,7 +106,7 @@ class DiskStore:
     def examine(self) -> Iterator[StoreReport]:
         """Check every frame, index and catalog row while the store is in use."""
         # Imported here: the doctor of closed stores needs this module.
-        from headrace.storage.disk.doctor.running import RunningDoctor
+        from headrace.storage.disk.doctor.online import RunningDoctor
 
         def partitions() -> dict[int, int]:
             return {topic.id: topic.partitions for topic in self.catalog.topics()}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from headrace.spark.pipeline.sinks.file_commit import FileCommit, Manifest
+from headrace.spark.pipeline.sinks.file_commit import CommitManifest, FileCommit
 
 
 def compact(landing: FileCommit, folders: Iterable[Path], files_min: int, bytes_max: int) -> int:
@@ -72,5 +72,5 @@ def _merge(landing: FileCommit, files: list[Path]) -> None:
     folder = files[0].parent.relative_to(landing.table)
     moves = [(landing.relative(made), str(folder / made.name))]
     removals = [str(file.relative_to(landing.table)) for file in files]
-    landing.replace(Manifest(landing.last, moves, removals, landing.fingerprint), lambda manifest: None)
+    landing.replace(CommitManifest(landing.last, moves, removals, landing.fingerprint), lambda manifest: None)
     stage.rmdir()

@@ -38,7 +38,7 @@ STATE_DIRECTORY: Final = "_headrace"
 _SUFFIX: Final = re.compile(r"(\.[A-Za-z0-9]+)+$")
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class CommitManifest(msgspec.Struct, frozen=True):
     """What is still to be done for a batch: moves from the state's directory into the table, then removals."""
 
     number: int
@@ -59,7 +59,7 @@ class FileCommit:
         told = f"another run writes this table as {writer}: wait until it has ended, or stop it"
         self._lock = Lock(self._state / "lock", table, told)
 
-    def open(self, commit: Callable[[Manifest], None], finishes: Callable[[Manifest], bool]) -> None:
+    def open(self, commit: Callable[[CommitManifest], None], finishes: Callable[[CommitManifest], bool]) -> None:
         """Bring what was decided to its end, and drop what was not.
 
         `finishes` says whether a manifest is to be finished. If not it is taken back: a batch that is no part of a
@@ -67,7 +67,7 @@ class FileCommit:
         """
         self._lock.take()
         if self._manifest.exists():
-            manifest = msgspec.json.decode(self._manifest.read_bytes(), type=Manifest)
+            manifest = msgspec.json.decode(self._manifest.read_bytes(), type=CommitManifest)
             if finishes(manifest):
                 self._apply(manifest, commit)
             else:
@@ -115,7 +115,7 @@ class FileCommit:
         self,
         stage: Path,
         number: int,
-        commit: Callable[[Manifest], None],
+        commit: Callable[[CommitManifest], None],
         fingerprint: int | None = None,
         load: str | None = None,
     ) -> list[Path]:
@@ -127,7 +127,7 @@ class FileCommit:
             folder = file.parent.relative_to(stage)
             name = f"{self.prefix}{number:010d}-{place:05d}{_suffix(file)}"
             moves.append((str(file.relative_to(self._state)), str(folder / name)))
-        self.replace(Manifest(number, moves, [], fingerprint, load), commit)
+        self.replace(CommitManifest(number, moves, [], fingerprint, load), commit)
         self.drop_stage(stage)
         return [self.table / place for _, place in moves]
 
@@ -135,7 +135,7 @@ class FileCommit:
         """Remove a stage whose batch is in the table."""
         shutil.rmtree(stage, ignore_errors=True)
 
-    def replace(self, manifest: Manifest, commit: Callable[[Manifest], None]) -> None:
+    def replace(self, manifest: CommitManifest, commit: Callable[[CommitManifest], None]) -> None:
         """Do what a manifest says, so that it is done wholly even if we are killed now."""
         _write(self._manifest, msgspec.json.encode(manifest))
         self._apply(manifest, commit)
@@ -148,7 +148,7 @@ class FileCommit:
     def _manifest(self) -> Path:
         return self._state / "manifest"
 
-    def _apply(self, manifest: Manifest, commit: Callable[[Manifest], None]) -> None:
+    def _apply(self, manifest: CommitManifest, commit: Callable[[CommitManifest], None]) -> None:
         for source, place in manifest.moves:
             target = self.table / place
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ class FileCommit:
         _write(self._state / "last", " ".join(map(str, told)).encode())
         self._manifest.unlink()
 
-    def _take_back(self, manifest: Manifest) -> None:
+    def _take_back(self, manifest: CommitManifest) -> None:
         for _, place in manifest.moves:
             (self.table / place).unlink(missing_ok=True)
         self._manifest.unlink()

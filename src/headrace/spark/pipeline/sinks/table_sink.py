@@ -23,7 +23,7 @@ from headrace.spark.pipeline.definition.description import TableSink
 from headrace.spark.pipeline.run.lock import unusable
 from headrace.spark.pipeline.run.spark_logs import analysis
 from headrace.spark.pipeline.sinks.compaction import compact
-from headrace.spark.pipeline.sinks.file_commit import FileCommit, Manifest
+from headrace.spark.pipeline.sinks.file_commit import CommitManifest, FileCommit
 from headrace.spark.pipeline.sinks.sink import in_order, with_order
 from headrace.spark.write.fingerprint import BatchId
 
@@ -74,9 +74,9 @@ class TableSinkWriter:
         """Write the files, and put them into the table, unless an earlier run has done so."""
         if batch is None:
             if self._load is None or not self._landing.has_load(self._load):
-                self._store(in_order(rows), Manifest(self._landing.last + 1, [], [], load=self._load))
+                self._store(in_order(rows), CommitManifest(self._landing.last + 1, [], [], load=self._load))
         elif not self._is_written(batch):
-            self._store(in_order(rows), Manifest(batch.number, [], [], batch.fingerprint))
+            self._store(in_order(rows), CommitManifest(batch.number, [], [], batch.fingerprint))
 
     def _is_written(self, batch: BatchId) -> bool:
         """Whether the last batch is this one; raises if the checkpoint does not belong to the table."""
@@ -98,7 +98,7 @@ class TableSinkWriter:
             raise InvalidInput(f"{self._field}.path", str(self._sink.path), rule)
         return True
 
-    def _store(self, ordered: DataFrame, batch: Manifest) -> None:
+    def _store(self, ordered: DataFrame, batch: CommitManifest) -> None:
         """Write a batch and commit it."""
         stage = self._landing.new_stage()
         writer = ordered.write.format(self.file_format).options(**self._sink.options)
@@ -115,10 +115,10 @@ class TableSinkWriter:
         """What Spark writes."""
         return self._sink.format
 
-    def commit(self, manifest: Manifest) -> None:
+    def commit(self, manifest: CommitManifest) -> None:
         """Make moved files count; in a plain directory they count by being there."""
 
-    def finishes(self, manifest: Manifest) -> bool:
+    def finishes(self, manifest: CommitManifest) -> bool:
         """Whether a batch that was under way when we were killed is brought to its end: a stream never repeats it."""
         return self._is_stream or bool(manifest.removals)
 
@@ -157,7 +157,7 @@ class DeltaSinkWriter(TableSinkWriter):
                 raise InvalidInput(f"{self._field}.path", str(self._sink.path), f"the table has {named}, not {asked}")
         return prepared
 
-    def commit(self, manifest: Manifest) -> None:
+    def commit(self, manifest: CommitManifest) -> None:
         """Add the files to the log, in an entry that is written once."""
         from deltalake import CommitProperties, DeltaTable, Schema, Transaction
         from deltalake.transaction import create_table_with_add_actions
@@ -176,11 +176,11 @@ class DeltaSinkWriter(TableSinkWriter):
                 actions, "append", columns, partition_by=self._partition_by, commit_properties=properties
             )
 
-    def finishes(self, manifest: Manifest) -> bool:
+    def finishes(self, manifest: CommitManifest) -> bool:
         """A batch that the log has was written."""
         return self._is_stream or self._is_logged(manifest)
 
-    def _is_logged(self, manifest: Manifest) -> bool:
+    def _is_logged(self, manifest: CommitManifest) -> bool:
         """Whether the table's log has the batch."""
         from deltalake import DeltaTable
 

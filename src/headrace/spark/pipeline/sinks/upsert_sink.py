@@ -24,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.run.spark_logs import analysis, quoted
-from headrace.spark.pipeline.sinks.file_commit import Manifest
+from headrace.spark.pipeline.sinks.file_commit import CommitManifest
 from headrace.spark.pipeline.sinks.sink import order_columns, order_keys
 from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter, nullable
 from headrace.spark.write.fingerprint import BatchId
@@ -58,7 +58,7 @@ class UpsertSinkWriter(DeltaSinkWriter):
             rows = rows.withColumn(_RANK, F.row_number().over(window)).where(F.col(_RANK) == 1).drop(_RANK, *names)
         super().write(rows, batch)
 
-    def _store(self, ordered: DataFrame, batch: Manifest) -> None:
+    def _store(self, ordered: DataFrame, batch: CommitManifest) -> None:
         self._stage = self._landing.new_stage()
         ordered.write.parquet(str(self._stage))
         self._check_keys(self._stage)
@@ -67,7 +67,7 @@ class UpsertSinkWriter(DeltaSinkWriter):
         if self._sink.compact_files is not None:
             self.compact_table(self._sink.compact_files, _CODEC)
 
-    def commit(self, manifest: Manifest) -> None:
+    def commit(self, manifest: CommitManifest) -> None:
         """Merge what is staged, in an entry of the log that is written once."""
         from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterProperties
 
@@ -90,7 +90,7 @@ class UpsertSinkWriter(DeltaSinkWriter):
         merge = merge.when_matched_update_all(except_cols=[_DELETED])
         merge.when_not_matched_insert_all(f"NOT {deleted}", except_cols=[_DELETED]).execute()
 
-    def finishes(self, manifest: Manifest) -> bool:
+    def finishes(self, manifest: CommitManifest) -> bool:
         """A batch that the log lacks is merged when it is repeated: what was staged may be gone."""
         return self._is_logged(manifest)
 

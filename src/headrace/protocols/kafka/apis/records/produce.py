@@ -22,9 +22,9 @@ from headrace.core.limits import LOOP_BYTES_MAX
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.errors import code_of, message_of
 from headrace.protocols.kafka.idempotence import source_of
+from headrace.protocols.kafka.pending_batches import UNKNOWN_OFFSET, Waiting, first_offset, joined
 from headrace.protocols.kafka.records.decode import RecordBatch, decode_many
 from headrace.protocols.kafka.records.header import NO_PRODUCER, BadRecords
-from headrace.protocols.kafka.waiting import UNKNOWN_OFFSET, Waiting, first_offset, joined
 
 _NO_ACKS: Final = 0
 _ACKS: Final = (-1, 0, 1)

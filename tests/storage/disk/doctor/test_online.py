@@ -13,7 +13,7 @@ import pytest
 from headrace.core.reports.store_check import StoreReport
 from headrace.storage.disk.doctor import running
 from headrace.storage.disk.doctor.catalog_check import CheckedCatalog
-from headrace.storage.disk.doctor.running import CopyingFileSystem, RunningDoctor
+from headrace.storage.disk.doctor.online import CopyingFileSystem, RunningDoctor
 from headrace.storage.disk.engine import CATALOG
 from tests.storage.builders import NOW_US, DiskPlace, Topic, batch_of
 from tests.storage.disk.doctor.damaged_stores import OPTIONS, Patient
