@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.reports.store_check import StoreReport
-from headrace.storage.disk.doctor import running
+from headrace.storage.disk.doctor import online
 from headrace.storage.disk.doctor.catalog_check import CheckedCatalog
 from headrace.storage.disk.doctor.online import CopyingFileSystem, RunningDoctor
 from headrace.storage.disk.engine import CATALOG
@@ -139,5 +139,5 @@ def test_rows_of_the_catalog_that_contradict_its_logs(ward: Ward) -> None:
 
 def test_a_row_that_is_being_added_is_no_damage(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([CheckedCatalog(complaints=["no such group"]), CheckedCatalog()])
-    monkeypatch.setattr(running, "check_catalog", lambda *_, **__: next(answers))
+    monkeypatch.setattr(online, "check_catalog", lambda *_, **__: next(answers))
     assert ward.kinds() == []
