@@ -330,8 +330,9 @@ def test_a_damaged_catalog_is_refused_with_a_cure(tmp_path: Path) -> None:
     store.close()
     path = tmp_path / "store" / "catalog.sqlite"
     whole = path.read_bytes()
-    # A cell that points out of its page; then a file without its end; then one without a table.
-    place = next(place for place in range(4096, len(whole), 4096) if whole[place] == 13)
+    # A cell of a topic's page that points out of it; then a file without its end; then one without a table.
+    pages = range(4096, len(whole), 4096)
+    place = next(place for place in pages if whole[place] == 13 and b"t59" in whole[place : place + 4096])
     path.write_bytes(whole[: place + 8] + b"\xff\xff" + whole[place + 10 :])
     with pytest.raises(StoreUnavailable, match=r"the catalog is damaged .*: restore it from a backup"):
         DiskStore(tmp_path / "store", DiskOptions())
