@@ -94,6 +94,10 @@ def test_every_setting_can_come_from_everywhere(tmp_path: Path, name: str) -> No
         "topic_defaults.key_hash": "murmur2",
         "topic_defaults.timestamp_type": "broker",
         "topic_defaults.codecs": "raw,gzip",
+        "topic_defaults.archive": "on",
+        "topic_defaults.archive_retention_seconds": 60,
+        "topic_defaults.local_retention_seconds": 60,
+        "topic_defaults.local_retention_bytes": 1_000,
     }
     other = others.get(name, f"{default}x" if isinstance(default, str) else default * 2 if default != 64 << 20 else 5)
     table, _, key = name.rpartition(".")

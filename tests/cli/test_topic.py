@@ -21,7 +21,9 @@ def test_the_life_of_a_topic(server: Server) -> None:
         "topic", "alter", "orders/2026 ü", "--partitions", "4", "--retention", "none", "--retention-bytes", "10G",
         "--deduplication", "payload", "--deduplication-window", "5m", "--deduplication-scope", "store",
         "--deduplication-window-messages", "5000",
-        "--codecs", "raw,zstd", "--message-bytes-max", "2M", "--key-hash", "murmur2", "--json",
+        "--codecs", "raw,zstd", "--message-bytes-max", "2M", "--key-hash", "murmur2", "--timestamp-type", "broker",
+        "--archive-after", "5m", "--archive-retention", "365d", "--local-retention", "1d",
+        "--local-retention-bytes", "1G", "--json",
     ).json()  # fmt: skip
     assert len(changed["partitions"]) == 4
     assert changed["settings"] == {
@@ -34,6 +36,12 @@ def test_the_life_of_a_topic(server: Server) -> None:
         "codecs": ["raw", "zstd"],
         "message_bytes_max": 2 << 20,
         "key_hash": "murmur2",
+        "timestamp_type": "broker",
+        "archive": "off",
+        "archive_after_seconds": 300,
+        "archive_retention_seconds": 365 * 86_400,
+        "local_retention_seconds": 86_400,
+        "local_retention_bytes": 1 << 30,
     }
     assert "Orders/2026 ü" in server.run("topic", "list", "--json").json()
 

@@ -20,7 +20,7 @@ from headrace.edge.operations import OPERATIONS
 from headrace.protocols.flight.server import FlightServer
 from tests.protocols.http.site import Site, path_of
 
-ONLY_FLIGHT = {"remove_member", "trim_topic", "create_token", "rotate_token", "revoke_token"}
+ONLY_FLIGHT = {"remove_member", "trim_topic", "check_store", "create_token", "rotate_token", "revoke_token"}
 CHANGES = {name for name, need in OPERATIONS.items() if need.is_audited}
 
 
@@ -117,14 +117,15 @@ def test_changes_that_only_flight_has_are_written_down(place: Place) -> None:
         with client.consumer("t", group="g", member_id="stuck"):
             client.remove_member("t", "g", "stuck")
             assert "stuck" not in client.describe_group("t", "g").members
+        client.check_store()
         made = client.create_token("till", [("t", ["publish"])])
         rotated = client.rotate_token("till", 0.0)
         assert rotated.replaced == [made.token.id] and client.revoke_token(rotated.token.id)
     lines = [line for line in place.lines()[2:] if line["operation"] != "register_group"]
     assert {line["operation"] for line in lines} == ONLY_FLIGHT
     tokens = [line.get("token") for line in lines]
-    assert tokens == [None, None, made.token.id, rotated.token.id, rotated.token.id]
-    assert lines[3]["replaced"] == [made.token.id]
+    assert tokens == [None, None, None, made.token.id, rotated.token.id, rotated.token.id]
+    assert lines[4]["replaced"] == [made.token.id]
     told = place.file.read_text()
     assert made.text not in told and rotated.text not in told
 
