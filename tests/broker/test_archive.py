@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headrace.broker import Broker
@@ -14,6 +15,7 @@ from headrace.broker.settings import ArchiveSettings
 from headrace.core.errors import Closed, InvalidInput
 from headrace.storage.archive.tiered_log import TieredLog
 from headrace.storage.open import open_store
+from headrace.tables.snapshot import table_snapshot
 from tests.broker.clock import SettableClock
 from tests.broker.sites import POSTGRES, Site
 
@@ -151,6 +153,40 @@ def test_files_are_merged_and_those_of_deleted_topics_are_swept(place: Archived)
     assert [path for path in place.directory.rglob("*") if path.is_file()] == []
 
 
+def test_a_purge_deletes_everything_archived_or_not(place: Archived) -> None:
+    broker = place.open()
+    broker.create_topic("orders", **ARCHIVED)
+    for number in range(6):
+        publish(broker, b"%d" % number)
+        if number == 3:
+            broker.archiving.archive()
+    place.clock.step(10)
+    assert broker.trim_topic("orders", place.clock.now_us()) == 6
+    broker.archiving.archive()
+    publish(broker, b"new")
+    broker.archiving.archive()
+    place.clock.step(10)
+    broker.archiving.sweep()
+    assert read(broker) == [b"new"]
+    assert sum(file.rows for file in broker.archive("orders").files) == 1
+    [file] = [path for path in place.directory.rglob("*.parquet") if pq.read_metadata(path).num_rows]
+    assert pq.read_table(file)["value"].to_pylist() == [b"new"]
+
+
+def test_a_file_stays_while_the_log_has_its_messages(place: Archived) -> None:
+    broker = place.open()
+    broker.create_topic("orders", **ARCHIVED | {"local_retention_seconds": 1000, "archive_retention_seconds": 5})
+    for number in range(4):
+        publish(broker, b"%d" % number)
+    broker.archiving.archive()
+    place.clock.step(100)
+    broker.maintenance.run_all()
+    assert table_snapshot(broker.archive("orders")).rows == len(read(broker)) == 4
+    place.clock.step(1000)
+    broker.maintenance.run_all()
+    assert table_snapshot(broker.archive("orders")).rows == len(read(broker)) == 0
+
+
 def test_one_of_two_servers_archives_a_topic(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     site = Site.make(POSTGRES, tmp_path / "unused", request.getfixturevalue)
     place = Archived(site.url, tmp_path / "archive")
@@ -169,6 +205,10 @@ def test_one_of_two_servers_archives_a_topic(tmp_path: Path, request: pytest.Fix
         assert broker.archive("orders").complete == {0: 3}
         assert read(broker) == [b"a", b"b", b"c"]
         assert broker.archive("orders").offsets == {0: (0, 3)}
+    # What one of them deletes, the other no longer shows.
+    assert one.trim_topic("orders", place.clock.now_us()) == 3
+    two.archiving.archive()
+    assert two.offsets("orders") == {0: (3, 3)}
     place.close()
 
 
@@ -178,6 +218,7 @@ def test_a_server_that_lost_its_lease_breaks_off(tmp_path: Path, request: pytest
     one, two = place.open(lease_seconds=1e-6), place.open(lease_seconds=3600)
     one.create_topic("orders", **ARCHIVED)
     publish(one, b"a")
+    assert two.offsets("orders") == {0: (0, 1)}, "it knows the topic, whether it was notified or not"
     rest = one.archiving._rest
 
     def stalled() -> None:

@@ -76,6 +76,22 @@ def test_nothing_is_twice_or_missing_while_archiving_and_publishing_go_on(site: 
         worker.join()
 
 
+def test_what_was_deleted_while_the_archive_was_off_is_in_no_table(site: ArchiveSite, topic: str) -> None:
+    site.create(topic, 1)
+    site.publish(topic, range(5))
+    site.archive(topic)
+    site.client.alter_topic(topic, archive="off", retention_seconds=1)
+    site.publish(topic, range(5, 9))
+    site.clock.step(1000)
+    site.broker.maintenance.run_all()
+    site.publish(topic, range(9, 12))
+    query = f'SELECT list("offset" ORDER BY "offset") AS found FROM "{topic}"'
+    assert run_sql(site.client, query).to_pylist() == [{"found": [0, 1, 2, 3, 4, 9, 10, 11]}]
+    site.client.alter_topic(topic, archive="on", retention_seconds=None)
+    site.archive(topic)
+    assert run_sql(site.client, query).to_pylist() == [{"found": [0, 1, 2, 3, 4, 9, 10, 11]}]
+
+
 def test_columns_of_values(site: ArchiveSite, topic: str) -> None:
     site.create(topic, 1)
     site.publish(topic, [

@@ -114,10 +114,11 @@ class ArchiveTasks:
                 raise StoreUnavailable("archive", NO_ARCHIVE)
             return
         epoch = self._claim(record.id)
+        if self._holder is not None:
+            # Also without the lease: readers must not see what another server has deleted.
+            log.reload()
         if epoch is None:
             return
-        if self._holder is not None:
-            log.reload()
         self._worked_since = time.monotonic()
         while record.settings.archive == "on" and not self._stopping.is_set():
             file = archiver.archive(record, log, epoch, self._clock.now_us())

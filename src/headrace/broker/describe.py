@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from headrace.broker.topics.registry import OpenTopic
 from headrace.broker.topics.topic import Topic
 from headrace.core.archive.manifest import ArchiveSnapshot
+from headrace.core.archive.plan import widened
 from headrace.core.groups.group import Group
 from headrace.core.limits import MICROSECONDS
 from headrace.core.reports.descriptions import GroupDescription, PartitionProgress, TopicDescription
@@ -32,12 +35,18 @@ def describe_topic(opened: OpenTopic) -> TopicDescription:
 
 
 def archive_of(topic: Topic, url: str | None) -> ArchiveSnapshot:
-    """The archive of a topic; the offsets are looked up after its files, so that they are never below them."""
+    """The archive of a topic; the offsets are looked up after its files, so that they are never below them.
+
+    Before the files, the start of the log: what is below it, and was deleted while the archive was off, is nowhere, so
+    the archive is complete up to there.
+    """
     record = topic.record
     with topic.using() as log:
+        start = log.inner.offsets().start if isinstance(log, TieredLog) else np.zeros(0, np.int64)
         view = log.newest_view() if isinstance(log, TieredLog) else None
         offsets = log.offsets()
-    ends = [] if view is None else view.ends(record.partitions).tolist()
+    count = len(offsets.end)
+    ends = [] if view is None else np.maximum(view.ends(count)[:count], widened(start, count)).tolist()
     files = [] if view is None else list(view.manifest.files)
     return ArchiveSnapshot(record.name, record.id, url, files, dict(enumerate(ends)), offsets.by_partition())
 

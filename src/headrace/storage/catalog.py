@@ -141,9 +141,9 @@ class Catalog:
         self._reason_of = reason_of
         self._name = name
         self._patience_seconds = patience_seconds
-        self._is_postgres = engine.dialect.name == "postgresql"
-        self._upsert: Any = postgresql.insert if self._is_postgres else sqlite.insert
-        self._lock: AbstractContextManager[object] = nullcontext() if self._is_postgres else threading.Lock()
+        self.is_postgres = engine.dialect.name == "postgresql"
+        self._upsert: Any = postgresql.insert if self.is_postgres else sqlite.insert
+        self._lock: AbstractContextManager[object] = nullcontext() if self.is_postgres else threading.Lock()
         self._idle = threading.Condition()
         self._at_work = 0
         self._closed = False
@@ -159,7 +159,7 @@ class Catalog:
 
     def _make_tables(self, connection: Connection) -> None:
         existing = set(inspect(connection).get_table_names())
-        for name, statement in creation_statements(self._is_postgres).items():
+        for name, statement in creation_statements(self.is_postgres).items():
             if name not in existing:
                 connection.exec_driver_sql(statement)
         version = connection.execute(select(headrace_catalog.c.version)).scalar()
@@ -512,7 +512,7 @@ class Catalog:
 
     def _may_pass(self, error: DBAPIError | PoolTimeout) -> bool:
         """Whether a retry may succeed: the connection broke or was refused, or there was a deadlock."""
-        if not self._is_postgres or isinstance(error, PoolTimeout):
+        if not self.is_postgres or isinstance(error, PoolTimeout):
             return False
         state = getattr(error.orig, "sqlstate", None)
         return error.connection_invalidated or (state or "08").startswith(_PASSING)

@@ -95,8 +95,10 @@ def test_the_oldest_files_expire_unless_an_important_group_needs_them() -> None:
         archived(old, ArchiveRange(0, 5, 9, 4, 0, 0)),
         archived(new),
     ]
-    assert expired(files, 50, None, NOW_US) == 2
-    assert expired(files, 5, None, NOW_US) == 3
-    assert expired(files, 50, offsets(5), NOW_US) == 1
-    assert expired(files, 50, offsets(), NOW_US) == 0
-    assert expired(files, 200, None, NOW_US) == 0
+    start = offsets(9, 3)
+    assert expired(files, 50, start, None, NOW_US) == 2
+    assert expired(files, 5, start, None, NOW_US) == 3
+    assert expired(files, 50, start, offsets(5), NOW_US) == 1
+    assert expired(files, 50, start, offsets(), NOW_US) == 0
+    assert expired(files, 200, start, None, NOW_US) == 0
+    assert expired(files, 50, offsets(6), None, NOW_US) == 1, "the log has offset 6 too"

@@ -198,5 +198,6 @@ def test_a_topic_deletes_by_any_of_its_limits() -> None:
 
 
 def test_a_trim_deletes_everywhere() -> None:
-    local = trimmed(TopicSettings.make(archive="on", retention_seconds=60), 7)
-    assert (local.retention_seconds, local.archive_retention_seconds, local.local_retention_seconds) == (7, 7, 7)
+    once = trimmed(TopicSettings.make(archive="on", retention_seconds=60, retention_bytes=5), 7)
+    assert (once.retention_seconds, once.archive_retention_seconds, once.retention_bytes) == (7, 7, None)
+    assert once.archive == "off", "what is not archived yet is deleted too"

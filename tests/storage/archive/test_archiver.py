@@ -14,6 +14,7 @@ from sqlalchemy import update
 
 from headrace.core.archive.plan import Span
 from headrace.core.errors import Damaged, TopicDeleted
+from headrace.core.topics.retention import trimmed
 from headrace.storage.archive import log_rows, parquet
 from headrace.storage.archive.files import DirectoryFiles
 from headrace.storage.ranges import Gap, OffsetRange
@@ -59,6 +60,26 @@ def test_what_is_published_while_a_file_is_written_is_in_the_next_one(place: Pla
     assert [file.rows for file in topic.archive()] == [5]
     topic.drop_local()
     assert topic.table() == topic.rows() and len(topic.rows()) == 10 and doctor(topic) == []
+
+
+def test_what_is_trimmed_while_a_file_is_written_does_not_come_back(place: Place, tmp_path: Path) -> None:
+    topic = ArchivedTopic(place, tmp_path / "archive")
+    fill(topic, 0, 4)
+    topic.archive()
+    fill(topic, 4, 4)
+
+    def trim() -> None:
+        topic.tiered().drop_outlived(trimmed(topic.record.settings, 0), None, NOW_US + HOUR_US)
+
+    archiver = topic.archiver(rest=trim)
+    assert archiver.archive(topic.record, topic.tiered(), topic.epoch(), NOW_US) is None
+    assert topic.rows() == topic.table() == []
+    topic.archive()
+    fill(topic, 8, 2)
+    topic.archive()
+    topic.drop_local(NOW_US + HOUR_US)
+    assert values_of(topic.rows()) == values_of(topic.table()) == [b"v8", b"v9"]
+    assert doctor(topic) == []
 
 
 def test_partitions_that_are_added_are_archived(place: Place, tmp_path: Path) -> None:
@@ -262,7 +283,7 @@ def test_a_writer_whose_topic_was_deleted_changes_nothing(place: Place, tmp_path
         assert archiver.archive(topic.record, log, epoch, NOW_US) is None
     assert file_names(tmp_path / "archive") == []
     assert manifest.claim(topic.record.id, None, 1) is None
-    assert manifest.expire(topic.record.id, 1, None, True, NOW_US) == 0
+    assert manifest.expire(topic.record.id, 1, np.zeros(2, np.int64), None, True, NOW_US) == 0
 
 
 def test_the_doctor_names_what_is_wrong(memory: Place, tmp_path: Path) -> None:

@@ -80,11 +80,13 @@ def is_known(log: TieredLog) -> bool:
 def test_servers_see_what_others_archived(shared: Place, tmp_path: Path) -> None:
     topic = ArchivedTopic(shared, tmp_path, partitions=1)
     topic.publish(values(b"a", b"b"))
-    other = topic.tiered()
+    other, reader, seeker = topic.tiered(), topic.tiered(), topic.tiered()
     topic.archive()
     topic.drop_local()
     topic.publish(values(b"c"))
-    assert not is_known(other)
+    assert not is_known(other) and not is_known(reader)
+    assert reader.read(0, 0, 10, 100)["value"].to_pylist() == [b"a", b"b"], "whoever asks first"
+    assert seeker.first_at(0, 0) == 0
     assert other.offsets().by_partition() == {0: (0, 3)}
     assert is_known(other)
     assert other.read(0, 0, 10, 100)["value"].to_pylist() == [b"a", b"b"]
@@ -108,6 +110,7 @@ def test_important_groups_of_a_shared_store_hold_files(shared: Place, tmp_path: 
     catalog.put_group(topic.record.id, Group("audit", important=True), {0: 1})
     catalog.put_group(topic.record.id, Group("loose"), {0: 0})
     later_us = NOW_US + 100 * SECOND_US
+    topic.drop_local()
     topic.tiered().drop_outlived(topic.record.settings, None, later_us)
     assert len(topic.table()) == 2
     catalog.put_offsets(topic.record.id, "audit", {0: 2, 7: 1})
@@ -115,3 +118,24 @@ def test_important_groups_of_a_shared_store_hold_files(shared: Place, tmp_path: 
     assert topic.table() == []
     topic.archiver().sweep(topic.record, later_us + 1)
     assert file_names(tmp_path) == []
+
+
+def test_the_doctor_deletes_nothing_of_a_topic_that_a_server_archives(shared: Place, tmp_path: Path) -> None:
+    topic = ArchivedTopic(shared, tmp_path)
+    topic.publish(values(b"a"))
+    manifest = shared.store.catalog.manifest
+    path = f"{manifest.store_id()}/topic-{topic.record.id}/x.parquet"
+    with topic.files.writing(path) as sink:
+        sink.write(b"about to be listed")
+    elsewhere = tmp_path / manifest.store_id() / "notes" / "x"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text("not ours")
+    epoch = manifest.claim(topic.record.id, "server", 3600)
+    assert len(doctor(topic, repair=True)) == 1
+    assert (tmp_path / path).exists() and elsewhere.exists()
+    manifest.claim(topic.record.id, "server", 0)
+    doctor(topic, repair=True)
+    assert not (tmp_path / path).exists() and elsewhere.exists()
+    # What that server was about to list cannot be listed any more.
+    assert epoch is not None
+    assert topic.archiver().archive(topic.record, topic.tiered(), epoch, NOW_US) is None

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.core.errors import Damaged, OffsetOutOfRange, PartitionNotFound, StoreUnavailable
 from headrace.storage.archive.archives import Archives
-from headrace.storage.ranges import Gap
+from headrace.storage.ranges import Gap, OffsetRange
 from tests.storage.archive.builders import ArchivedTopic, file_names, values_of
 from tests.storage.builders import EVERYTHING, NOW_US, Place, batch_of, read_all
 from tests.storage.contract import FULL_ROW
@@ -67,6 +67,24 @@ def test_many_partitions_are_read_from_both(place: Place, tmp_path: Path) -> Non
     # No room is left for the newer partition.
     assert [batch.num_rows for batch in log.read_many({0: 0, 1: start}, 1, EVERYTHING)] == [1]
     assert [batch.num_rows for batch in log.read_many({0: start * 2, 1: start}, 2, EVERYTHING)] == [1, 1]
+
+
+def test_many_partitions_are_read_while_retention_drops_them(
+    memory: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = ArchivedTopic(memory, tmp_path / "archive")
+    fill(topic, 3)
+    topic.archive()
+    topic.drop_local()
+    log, now = topic.tiered(), topic.inner.offsets()
+    looks = [OffsetRange(np.array([6, 0]), now.end)]
+    monkeypatch.setattr(topic.inner, "offsets", lambda: looks.pop() if looks else now)
+    found = [batch["value"].to_pylist()[0] for batch in log._read_both({0: 0, 1: 0}, 100, EVERYTHING)]
+    assert found == [b"a0", b"c0"]
+    # The old one is not left out if there is little room, and the new one has nothing.
+    assert [batch.num_rows for batch in log.read_many({0: 0, 1: 3}, 1, EVERYTHING)] == [1]
+    with pytest.raises(OffsetOutOfRange):
+        log.read_many({0: 7, 1: 3}, 1, EVERYTHING)
 
 
 def test_offsets_outside_are_refused_as_without_an_archive(place: Place, tmp_path: Path) -> None:

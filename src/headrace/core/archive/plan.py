@@ -87,11 +87,18 @@ def choose_merge(sizes: Sequence[int], small_bytes: int, file_bytes: int) -> sli
     return None
 
 
-def expired(files: Sequence[ArchiveFile], retention_seconds: int, held: Int64s | None, now_us: int) -> int:
-    """How many of the oldest files are past retention, and read by all important groups (`held`, as of retention)."""
+def expired(
+    files: Sequence[ArchiveFile], retention_seconds: int, start: Int64s, held: Int64s | None, now_us: int
+) -> int:
+    """How many of the oldest files are past retention, and read by all important groups (`held`, as of retention).
+
+    A file stays while the log has any of its messages (`start` is that of the log): so the archive has everything
+    below its end that readers see, and a table of files and tail is complete.
+    """
     before_us = now_us - retention_seconds * MICROSECONDS
     for count, file in enumerate(files):
-        if file.last_us >= before_us or any(_is_held(each, held) for each in file.ranges):
+        is_held = any(_is_held(each, start) or _is_held(each, held) for each in file.ranges)
+        if file.last_us >= before_us or is_held:
             return count
     return len(files)
 

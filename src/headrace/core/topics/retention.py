@@ -75,12 +75,16 @@ def local_settings(settings: TopicSettings) -> TopicSettings:
 
 
 def trimmed(settings: TopicSettings, age_seconds: int) -> TopicSettings:
-    """The settings for deleting everything older than an age once, wherever it is."""
+    """The settings for deleting everything older than an age once, wherever it is, archived or not.
+
+    Nothing else is deleted by them: by size, an archived topic would lose what is not archived yet.
+    """
     return msgspec.structs.replace(
         settings,
+        archive="off",
         retention_seconds=age_seconds,
+        retention_bytes=None,
         archive_retention_seconds=age_seconds,
-        local_retention_seconds=age_seconds,
     )
 
 

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.core.archive.manifest import ArchiveFile
-from headrace.core.archive.plan import choose_cut, choose_merge, spans
+from headrace.core.archive.plan import Span, choose_cut, choose_merge, spans
 from headrace.core.limits import ARCHIVE_SMALL_BYTES, MICROSECONDS
 from headrace.storage.archive.files import ArchiveFiles
 from headrace.storage.archive.log_rows import rows_of
@@ -32,7 +33,7 @@ from headrace.storage.catalog import TopicRecord
 
 # The name of a file: its place among the files of the topic, when it was begun, and something unique.
 _NAME: Final = re.compile(r"[0-9]{20}-([0-9a-f]{16})-[0-9a-f]{12}\.parquet(\.tmp)?")
-_DIRECTORY: Final = re.compile(r"topic-([0-9]+)")
+TOPIC_DIRECTORY: Final = re.compile(r"topic-([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Archiver:
         wanted = spans(archived, cut, local.start, local.gaps)
         path = self._path(topic, int(archived.sum()), now_us)
         file = write(self.files, path, self._resting(grouped(rows_of(log.inner, wanted))), wanted)
-        counts = self.manifest.append(topic.id, epoch, file, archived, now_us)
+        counts = self.manifest.append(topic.id, epoch, file, archived, now_us, partial(_are_there, log, wanted))
         return self._finished(file, log, counts)
 
     def merge(self, topic: TopicRecord, log: TieredLog, epoch: int, now_us: int) -> ArchiveFile | None:
@@ -80,7 +81,7 @@ class Archiver:
 
     def _finished(self, file: ArchiveFile, log: TieredLog, counts: bool) -> ArchiveFile | None:
         if not counts:
-            # Another server archives this topic now, or it was deleted.
+            # Another server archives this topic now, or the topic or messages of the file were deleted.
             with suppress(OSError):
                 self.files.remove(file.path)
         log.reload()
@@ -106,7 +107,7 @@ class Archiver:
         count = 0
         before_us = now_us - int(self.stray_seconds * MICROSECONDS)
         for name in self.files.list(self.store_id):
-            found = _DIRECTORY.fullmatch(name)
+            found = TOPIC_DIRECTORY.fullmatch(name)
             if found is None:
                 continue
             directory = f"{self.store_id}/{name}"
@@ -125,6 +126,12 @@ class Archiver:
         for group in groups:
             yield group
             self.rest()
+
+
+def _are_there(log: TieredLog, spans: Sequence[Span]) -> bool:
+    """Whether the log still has what was written: what was trimmed meanwhile must not come back with the file."""
+    start = log.inner.offsets().start
+    return all(span.first_offset >= start[span.partition] for span in spans if span.has_rows)
 
 
 def _begun_us(name: str) -> int:

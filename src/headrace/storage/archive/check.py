@@ -2,7 +2,7 @@
 
 Every live file must exist with the size, checksum and rows that the manifest says, and the ranges of a topic must
 leave no gap and not overlap. Files that no manifest lists are leftovers of crashes, which a running server sweeps.
-Nothing is changed, except that `repair` deletes those.
+Nothing is changed, except that `repair` deletes those, unless a server archives their topic.
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ from crc32c import crc32c
 
 from headrace.core.archive.manifest import ArchiveFile, misfits
 from headrace.core.errors import Damaged
+from headrace.core.limits import ARCHIVE_LEASE_SECONDS
 from headrace.core.reports.store_check import Finding, Kind, StoreReport
+from headrace.storage.archive.archiver import TOPIC_DIRECTORY
 from headrace.storage.archive.files import ArchiveFiles, checksum_text
 from headrace.storage.archive.manifest import TopicManifest
 from headrace.storage.archive.parquet import ParquetFile
 from headrace.storage.catalog import Catalog
 
 _READ_BYTES: Final = 4 << 20
+# The name of the doctor in leases.
+_HOLDER: Final = "headrace doctor"
 
 
 def check_archive(catalog: Catalog, files: ArchiveFiles, report: StoreReport, repair: bool = False) -> None:
-    """Check the archive of all topics; findings are added to the report. No server may be archiving meanwhile."""
+    """Check the archive of all topics; findings are added to the report."""
     manifest = catalog.manifest
     store_id, known = manifest.store_id(), manifest.topics()
     for topic in catalog.topics():
@@ -34,15 +38,32 @@ def check_archive(catalog: Catalog, files: ArchiveFiles, report: StoreReport, re
             report.findings += [_finding(files.url, "damage", f"{name}: {what}") for what in _misfits(found)]
             report.findings += [_finding(path, "damage", what) for path, what in _damage(files, found)]
             report.archive_files += len(found.files)
-    listed = {path for topic_id in known for path in manifest.listed(topic_id)}
     for directory in files.list(store_id):
-        for name in files.list(f"{store_id}/{directory}"):
-            path = f"{store_id}/{directory}/{name}"
-            if path not in listed:
-                what = "a file that the manifest does not list; a running server deletes it"
-                report.findings.append(_finding(path, "leftover", what, repair))
-                if repair:
-                    files.remove(path)
+        _check_strays(catalog, files, f"{store_id}/{directory}", report, repair)
+
+
+def _check_strays(catalog: Catalog, files: ArchiveFiles, directory: str, report: StoreReport, repair: bool) -> None:
+    """Name the files of a topic that its manifest does not list, and delete them if no server archives it.
+
+    In this order: files that a server is about to list are either listed at the end, or cannot be listed any more.
+    """
+    paths = [f"{directory}/{name}" for name in files.list(directory)]
+    found, manifest = TOPIC_DIRECTORY.fullmatch(directory.rpartition("/")[2]), catalog.manifest
+    if found is None:
+        return
+    topic_id = int(found[1])
+    is_deleted = all(topic.id != topic_id for topic in catalog.topics())
+    if repair and not is_deleted:
+        # Other stores are not shared, and whoever repairs one has it alone.
+        holder = _HOLDER if catalog.is_postgres else None
+        repair = manifest.claim(topic_id, holder, ARCHIVE_LEASE_SECONDS) is not None
+    listed = manifest.listed(topic_id)
+    for path in paths:
+        if path not in listed:
+            what = "a file that the manifest does not list; a running server deletes it"
+            report.findings.append(_finding(path, "leftover", what, repair))
+            if repair:
+                files.remove(path)
 
 
 def _misfits(manifest: TopicManifest) -> Iterator[str]:

@@ -113,11 +113,20 @@ class Manifest:
         found: int | None = self._do(claim)
         return found
 
-    def append(self, topic_id: int, epoch: int, file: ArchiveFile, before: Int64s, now_us: int) -> bool:
+    def append(
+        self,
+        topic_id: int,
+        epoch: int,
+        file: ArchiveFile,
+        before: Int64s,
+        now_us: int,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> bool:
         """Add the next file of a topic, which begins at `before`, cut now; returns whether it counts.
 
-        It does not if the lease was lost, or the archive is not complete up to there. It is complete up to the ranges
-        of the file then.
+        It does not if the lease was lost, the archive is not complete up to there, or it is no longer wanted. It is
+        complete up to the ranges of the file then. `is_wanted` is asked under the lock of the topic's row: who deletes
+        messages of the log, and removes files after that, either is seen by it or sees this file.
         """
         after = before.tolist() + [0] * (1 + max((each.partition for each in file.ranges), default=0) - len(before))
         for each in file.ranges:
@@ -129,7 +138,7 @@ class Manifest:
                 return False
             if _is_listed(connection, topic_id, file.path):
                 return True
-            if not _same(_ends(known.ends), before):
+            if not _same(_ends(known.ends), before) or not is_wanted():
                 return False
             connection.execute(_row(topic_id, file, int(before.sum()), now_us))
             _change(connection, known, ends=msgspec.json.encode(after).decode(), cut_us=now_us)
@@ -161,10 +170,12 @@ class Manifest:
 
         return bool(self._do(replace))
 
-    def expire(self, topic_id: int, retention_seconds: int, held: Int64s | None, is_shared: bool, now_us: int) -> int:
-        """Remove the oldest files past retention that no important group needs; returns how many.
+    def expire(
+        self, topic_id: int, retention_seconds: int, start: Int64s, held: Int64s | None, is_shared: bool, now_us: int
+    ) -> int:
+        """Remove the oldest files past retention that neither the log nor an important group needs; returns how many.
 
-        In a shared store the positions of those groups are read here.
+        `start` is that of the log. In a shared store the positions of those groups are read here.
         """
         columns = all_archive_files.c
         live = select(all_archive_files).where(columns.topicid == topic_id, columns.removed_us.is_(None))
@@ -175,7 +186,7 @@ class Manifest:
             if known is None or not rows:
                 return 0
             reached = _held(connection, topic_id, len(_ends(known.ends))) if is_shared else held
-            count = expired([_file(row) for row in rows], retention_seconds, reached, now_us)
+            count = expired([_file(row) for row in rows], retention_seconds, start, reached, now_us)
             if count:
                 doomed = columns.topicid == topic_id, columns.path.in_([row.path for row in rows[:count]])
                 connection.execute(update(all_archive_files).where(*doomed).values(removed_us=now_us))

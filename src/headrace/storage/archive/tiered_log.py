@@ -155,8 +155,11 @@ class TieredLog:
         def read(view: ArchiveView | None) -> pa.RecordBatch:
             found = None if view is None else view.find(partition, offset)
             if found is None:
-                # Names the offset at which to continue, if the archive does not have this one either.
+                # Names the offset at which to continue, if the archive does not have this one either. It looks at the
+                # manifest again if another server has archived the offset.
                 check_range(self._topic.name, self.offsets(), partition, offset)
+                found = None if self._view is None else self._view.find(partition, offset)
+            if found is None:
                 return None
             return within_bytes(self._rows(found, offset).slice(0, messages_max), bytes_max)
 
@@ -176,18 +179,21 @@ class TieredLog:
         start = self.inner.offsets().start
         old = {number: offset for number, offset in positions.items() if number < len(start) and offset < start[number]}
         new = {number: offset for number, offset in positions.items() if number not in old}
-        batches = read_each(
-            self, old, messages_max * len(old) // len(positions), bytes_max * len(old) // len(positions)
-        )
+        if not old:
+            return self.inner.read_many(new, messages_max, bytes_max)
+        share = (max(1, limit * len(old) // len(positions)) for limit in (messages_max, bytes_max))
+        batches = read_each(self, old, *share)
         messages_left = messages_max - sum(batch.num_rows for batch in batches)
         bytes_left = bytes_max - sum(map(content_bytes, batches))
         if new and messages_left > 0 and bytes_left > 0:
-            batches += self.inner.read_many(new, messages_left, bytes_left)
+            # Retention may have dropped the first of them meanwhile.
+            batches += self.read_many(new, messages_left, bytes_left)
         return batches
 
     def first_at(self, partition: int, time_us: int) -> int:
         """The first offset of a partition at or after a time; its end offset if all messages are older."""
-        view, local = self._view, self.inner.offsets()
+        local = self.inner.offsets()
+        view = self._up_to_date(local)
         found = None if view is None else view.find_time(partition, time_us)
         if found is None or found.first_offset >= local.start[partition]:
             return self.inner.first_at(partition, time_us)
@@ -234,17 +240,20 @@ class TieredLog:
     def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
         """Drop segments and archived files past retention; returns how many.
 
-        An archived topic drops no segment before it is archived. Important groups hold files of the archive then.
+        An archived topic drops no segment before it is archived, and no file before its segments. Important groups hold
+        files of the archive then.
         """
-        view = self._view
         if settings.archive == "on":
+            view = self._view
             reached = np.zeros(0, np.int64) if view is None else view.manifest.ends
             dropped = self.inner.drop_outlived(local_settings(settings), reached, now_us)
         else:
             dropped = self.inner.drop_outlived(settings, held, now_us)
         seconds = settings.archive_retention_seconds
-        if view is not None and view.manifest.files and seconds is not None:
-            expired = self._manifest.expire(self._topic.id, seconds, held, self._is_shared, now_us)
+        if seconds is not None:
+            # Looked up in the manifest: another thread, or server, may be adding a file.
+            start = self.inner.offsets().start
+            expired = self._manifest.expire(self._topic.id, seconds, start, held, self._is_shared, now_us)
             if expired:
                 self.reload()
             dropped += expired

@@ -2,7 +2,8 @@
 
 What is copied, in this order, so that each part is at least as new as the one before it:
 
-    complete segments     immutable; if retention drops one meanwhile, the older copies are removed too
+    complete segments     immutable; if retention drops one meanwhile, the older copies are removed too: if it was
+                          archived, the manifest that is copied next has it
     the catalog           copied by SQLite: committed offsets at one moment
     snapshots             the state of planning, at that moment or later
     the other segments    everything written until then; of the newest one all complete commits
@@ -73,6 +74,8 @@ class _Backup:
         self._target = target
         # Copies of complete segments; what was copied of the newest one is copied again when it is complete.
         self._complete: set[Path] = set()
+        # The newest segment of each topic before the catalog was copied, if it had one.
+        self._newest: dict[str, list[str]] = {}
 
     def run(self) -> BackedUp:
         for _ in range(ATTEMPTS_MAX):
@@ -90,6 +93,7 @@ class _Backup:
         listed = file_names(self._files.list_directory(source), "log")
         if not self._continues(target, listed):
             self._forget(target)
+        self._newest[name] = listed[-1:]
         for log in listed[:-1]:
             if not self._copy_segment(source / log, target / log):
                 # Retention dropped it: there would be a gap after the segments copied before it.
@@ -122,6 +126,9 @@ class _Backup:
             self._copy_file(source / state, target / state)
         listed = file_names(self._files.list_directory(source), "log")
         if not listed or not self._continues(target, listed):
+            return False
+        if not set(self._newest.get(name, ())) <= set(listed):
+            # It was archived and dropped, and the copied manifest may be older than that.
             return False
         # Segments that were complete before the catalog was copied have at most its partitions.
         later = [log for log in listed[:-1] if target / log not in self._complete]
