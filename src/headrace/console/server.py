@@ -21,6 +21,8 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
 
 from headrace.console.guard import Guard
 from headrace.console.monitor.poller import Poller
@@ -60,11 +62,22 @@ def serve(settings: ConsoleSettings, listener: socket.socket, say_ready: Callabl
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_STOP_SECONDS,
+        ws=_WebSocket,
         ws_max_size=1 << 20,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
     )
     _Server(config, say_ready, settings.parent).run(sockets=[listener])
+
+
+class _WebSocket(WebSocketsSansIOProtocol):
+    """A page's connection. One that is being closed as the console stops would otherwise end it with an error."""
+
+    def shutdown(self) -> None:
+        try:
+            super().shutdown()
+        except InvalidState:
+            self.transport.close()
 
 
 class _Server(uvicorn.Server):
