@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import gc
 import signal
 import threading
+import weakref
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -603,3 +605,18 @@ def test_many_threads_through_a_real_queue_are_all_answered(site: Site, frame_ro
 
     together([partial(publish, thread) for thread in range(12)])
     assert len(everything(broker, "orders")) == 12 * (4 * 3 + 6)
+
+
+def test_what_was_written_is_not_kept_until_a_garbage_collection(site: Site) -> None:
+    broker, _ = open_gated(site)
+    broker.create_topic("orders")
+    broker.publish("orders", batch(b"first"))
+    messages = batch(b"x" * 1000)
+    gone = weakref.ref(messages)
+    gc.disable()
+    try:
+        broker.publish("orders", messages)
+        del messages
+        assert gone() is None
+    finally:
+        gc.enable()

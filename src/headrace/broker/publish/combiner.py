@@ -156,6 +156,8 @@ class Combiner(Generic[Job]):
                 if self._leading is waiter.passes:
                     self._at_once = AT_ONCE_COMMITS if time.monotonic() > self._waking_until else 0
                 self._pass_lead(waiter.passes)
+                # It may be itself: what it holds would be kept until a garbage collection.
+                waiter.passes = None
 
     def _give_up(self, leading: Job) -> None:
         """End a lead at any point; the caller holds the lock."""
