@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import struct
 
@@ -43,6 +44,8 @@ CLOSED = {
     "a client id beyond the end": framed(struct.pack(">hhih", METADATA, 1, 7, 500)),
     "a false count": framed(header(METADATA, 1) + b"\x7f\xff\xff\xff"),
     "a false compact count": framed(header(METADATA, 9) + b"\x00\xff\xff\xff\xff\x0f"),
+    "a long string": framed(header(METADATA, 9) + b"\x00\x02\x81\x80\x02" + bytes(1 << 15) + b"\x00" * 4),
+    "very many elements": framed(header(METADATA, 1) + struct.pack(">i", 1_000_000) + bytes(2_000_000)),
     "a cut request": framed(header(FETCH, 4) + b"\x00\x00"),
     "SASL without a frame": framed(header(17, 0) + b"\x00\x05PLAIN"),
 }
@@ -111,6 +114,29 @@ def test_a_bad_partition_leaves_the_others_alone(site: Site) -> None:
         assert produced(client, "missing", (0, good)) == {0: (3, -1)}
         assert produced(client, "partly", (0, good), acks=5) == {0: (21, -1)}
         assert produced(client, "partly", (0, good)) == {0: (0, 1)}
+
+
+def test_few_bytes_that_decompress_to_many_are_written_part_by_part() -> None:
+    listeners = sockets.bind("127.0.0.1", 0)
+    settings = KafkaSettings(records_bytes_max=3 << 20, requests_bytes_max=64 << 20)
+    bomb = built([(NOW_MS, None, bytes(2 << 20), [])], 1)
+    larger = built([(NOW_MS, None, bytes(4 << 20), [])], 1)
+    assert len(bomb) < 4000
+    with Broker.open("memory:") as broker, KafkaServer(broker, broker.access, settings, listeners):
+        broker.create_topic("bombs", 20, message_bytes_max=4 << 20)
+        broker.create_topic("small", 20, message_bytes_max=1000)
+        with RawClient(sockets.port_of(listeners)) as client:
+            parts = [(number, larger if number == 7 else bomb) for number in range(20)]
+            expected = {number: (18, -1) if number == 7 else (0, 0) for number in range(20)}
+            assert produced(client, "bombs", *parts) == expected
+            gc.disable()
+            try:
+                # Nothing of what was refused is kept, not even until a garbage collection.
+                before = pa.total_allocated_bytes()
+                assert set(produced(client, "small", *parts).values()) == {(10, -1), (18, -1)}
+                assert pa.total_allocated_bytes() - before < 8 << 20
+            finally:
+                gc.enable()
 
 
 def test_a_gap_an_old_epoch_and_a_retry_of_a_producer(site: Site) -> None:

@@ -13,9 +13,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.errors import HeadraceError
 from headrace.core.messages import join
 from headrace.core.publish.receipts import WRITTEN, Receipts
-from headrace.protocols.kafka.records.header import BatchHeader
+from headrace.protocols.kafka.records.header import BadRecords, BatchHeader
 
 UNKNOWN_OFFSET: Final = -1
 
@@ -39,9 +40,14 @@ class Waiting:
         if self.future.done():
             return
         if isinstance(outcome, Exception):
-            self.future.set_exception(outcome)
+            self.future.set_exception(light(outcome))
         else:
             self.future.set_result(outcome)
+
+
+def light(error: Exception) -> Exception:
+    """An error, without its traceback if it was expected: the frames of that would hold the records."""
+    return error.with_traceback(None) if isinstance(error, HeadraceError | BadRecords) else error
 
 
 def joined(group: Sequence[Waiting]) -> pa.RecordBatch:

@@ -117,6 +117,11 @@ class KafkaServer:
             Leases(self._gate),
             LoopWakeups(bridge),
             budget,
+            BodyBudget(
+                max(settings.requests_bytes_max, settings.records_bytes_max),
+                settings.room_seconds_max,
+                "kafka.requests_bytes_max",
+            ),
             BodyBudget(settings.answers_bytes_max, settings.room_seconds_max, "kafka.answers_bytes_max"),
             coordinator,
             Sequences(bridge),

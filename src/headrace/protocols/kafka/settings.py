@@ -24,7 +24,8 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     requests_bytes_max: total size of the requests under way; above it a request waits before it is read. At least
         request_bytes_max.
     room_seconds_max: how long a request waits for that; then its connection is closed.
-    records_bytes_max: a record batch that would be larger when decompressed is refused.
+    records_bytes_max: a record batch that would be larger when decompressed is refused. All that are decompressed and
+        not written yet have requests_bytes_max beside the requests; above it a request waits.
     fetch_bytes_max: what one fetch returns at most, whatever the client asks for; at least one message.
     answers_bytes_max: total size of what fetches have read and clients have not received; above it a fetch waits, at
         most room_seconds_max. At least fetch_bytes_max.

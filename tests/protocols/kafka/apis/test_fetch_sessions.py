@@ -134,3 +134,21 @@ def test_ids_are_not_given_twice() -> None:
     numbers = iter([5, 5, 6])
     sessions = FetchSessions(new_id=lambda: next(numbers))
     assert [session.id for session in (made(sessions, 1, 0.0), made(sessions, 1, 0.0)) if session] == [5, 6]
+
+
+def test_what_was_forgotten_while_it_was_read_is_not_kept() -> None:
+    session = FetchSession(1, "ann", 0.0, 0.0, wanted=wanted(1))
+    session.change({}, [Place("t", 0)])
+    assert session.news(Place("t", 0), answer(5, b"records"))
+    assert session.told == {} and session.wanted == {}
+
+
+def test_names_that_no_topic_has_are_not_kept() -> None:
+    sessions = numbered(partitions_max=3)
+    long = "x" * 10_000
+    assert sessions.begin(0, 0, "ann", wanted(1, long), (), 0.0) is None
+    session = made(sessions, 1, 0.0)
+    assert session is not None
+    assert refused(sessions, session.id, 1, topic=long) == "fetch_session_id_not_found"
+    assert len(sessions) == 0
+    assert made(sessions, 3, 0.0) is not None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headrace.core.messages import READ_SCHEMA, TIMESTAMP, pad
 from headrace.protocols.kafka.records.decode import RecordBatch, decode, decode_many
 from headrace.protocols.kafka.records.encode import encode, encode_many
-from headrace.protocols.kafka.records.header import BadRecords
+from headrace.protocols.kafka.records.header import BadRecords, TooManyBytes
 from tests.protocols.kafka.records.by_hand import record as records_by_hand
 
 BYTES_MAX = 1 << 24
@@ -153,3 +153,13 @@ def test_batches_that_are_wrong_inside_leave_the_others_alone() -> None:
 def test_partitions_encoded_together_are_as_encoded_alone(partitions: list[list[Record]]) -> None:
     batches = [read_batch(rows, 100 * number) for number, rows in enumerate(partitions)]
     assert encode_many(batches) == [encode(batch) for batch in batches]
+
+
+def test_batches_that_decompress_to_much_together_are_for_several_calls() -> None:
+    batches = [memoryview(built([(NOW_MS, None, b"x" * 1000, [])], codec)) for codec in (1, 0, 1, 1)]
+    assert len(decode_many(batches, 5000)) == 4
+    # What is not compressed is bounded by its request.
+    assert len(decode_many(batches, 2500)) == 3
+    assert len(decode_many(batches[2:], 1500)) == 1
+    (refused, good, *others) = decode_many(batches, 500)
+    assert isinstance(refused, TooManyBytes) and isinstance(good, RecordBatch) and len(others) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ class Parts:
     leases: Leases
     wakeups: LoopWakeups
     budget: BodyBudget
+    # For records of compressed batches that are not written yet.
+    decompressed: BodyBudget
     # For what fetches have read and clients have not received.
     answers: BodyBudget
     coordinator: Coordinator
@@ -61,6 +64,16 @@ class Call:
     advertised: tuple[str, int]
     gone: Draining
     held: AnswerBytes
+
+    def require_group(self, group: str) -> None:
+        """Raise without any right that covers this group: its members are nothing to others, whatever they know."""
+        if not self.principal.caller.may_use_group(group):
+            self.principal.require("join", "*", group)
+
+    def may_see_group(self, group: str, topics: Iterable[str]) -> bool:
+        """Whether the caller may be told of a group that reads these topics."""
+        caller = self.principal.caller
+        return caller.may_use_group(group) and all(map(caller.may_see, topics))
 
     async def unless_gone(self, future: asyncio.Future[dict[str, object]]) -> dict[str, object] | None:
         """What a future will hold; none if the client disconnects or the server stops before."""

@@ -240,12 +240,14 @@ def assign(
     topics: Mapping[str, Set[str]], sizes: Mapping[str, tuple[int, int]], present: Mapping[str, Set[Owned]]
 ) -> dict[str, frozenset[Owned]]:
     """Partitions for each member, evenly among those who read the topic; each keeps what it has as far as that goes."""
+    readers_of = {name: [member for member, read in topics.items() if name in read] for name in sorted(sizes)}
     places = {
-        Owned(topic_id, partition): [member for member, read in topics.items() if name in read]
-        for name, (topic_id, count) in sorted(sizes.items())
+        Owned(topic_id, partition): readers
+        for name, readers in readers_of.items()
+        if readers
+        for topic_id, count in [sizes[name]]
         for partition in range(count)
     }
-    places = {place: readers for place, readers in places.items() if readers}
     share, extra = divmod(len(places), len(topics)) if topics else (0, 0)
     found: dict[str, set[Owned]] = {member: set() for member in topics}
     owners = {place: member for member, owned in present.items() for place in owned}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from headrace.protocols.kafka.coordinator.consumer_group import (
 from headrace.protocols.kafka.coordinator.group import ClassicGroup, Effect, GroupError, Join, JoinAnswer
 
 GROUPS_MAX: Final = 100_000
+_SHOWN_MAX: Final = 20
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ class Coordinator:
         if entry is not None:
             late = entry.group.tick(self._now())
             if late:
-                logger.info("members of Kafka group %r were late and removed: %s", group_id, ", ".join(sorted(late)))
+                logger.info("members of Kafka group %r were late and removed: %s", group_id, shown_members(late))
             self._settle_consumer(group_id, entry)
 
     def _check_room(self) -> None:
@@ -224,8 +225,14 @@ class Coordinator:
         effects = entry.group.tick(self._now())
         lost = before - set(entry.group.members)
         if lost:
-            logger.info("members of Kafka group %r did not come back in time: %s", group_id, ", ".join(sorted(lost)))
+            logger.info("members of Kafka group %r did not come back in time: %s", group_id, shown_members(lost))
         self._deliver(group_id, entry, effects)
+
+
+def shown_members(member_ids: Collection[str]) -> str:
+    """Members in a line of the log: clients choose their ids, so they are quoted and cut."""
+    some = ", ".join(repr(each[:100]) for each in sorted(member_ids)[:_SHOWN_MAX])
+    return some if len(member_ids) <= _SHOWN_MAX else f"{some} and {len(member_ids) - _SHOWN_MAX} others"
 
 
 def _supersede(waiting: Waiting, member_id: str, future: asyncio.Future[Any]) -> None:

@@ -1,7 +1,7 @@
 """Reads a request from bytes that anyone may have sent.
 
-Nothing is allocated for what a length claims: arrays must have at least a byte for each element, and strings must be
-there. What is wrong raises `BadRequest`. Records stay where they are, as a view on the bytes.
+Nothing is allocated for what a length claims: arrays must have at least a byte for each element, and not too many of
+them, and strings must be there. What is wrong raises `BadRequest`. Records stay where they are, as a view on the bytes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from headrace.protocols.kafka.messages.schema import NUMBERS, Numbers, SchemaFie
 
 # Tags that a client may send and we do not know.
 _TAGS_MAX: Final = 64
+# Strings of flexible versions could be longer than those of others.
+TEXT_BYTES_MAX: Final = 0x7FFF
+# Elements of all arrays of a request: an element may take a byte, and some hundred in memory.
+ELEMENTS_MAX: Final = 500_000
 
 
 class BadRequest(Exception):
@@ -26,6 +30,7 @@ class FieldReader:
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self.position = 0
+        self._elements = 0
 
     @property
     def left(self) -> int:
@@ -81,6 +86,8 @@ class FieldReader:
         part = self.nullable_bytes(is_flexible, "int16")
         if part is None:
             return None
+        if len(part) > TEXT_BYTES_MAX:
+            raise BadRequest(f"a string has {len(part)} bytes: at most {TEXT_BYTES_MAX} are accepted")
         try:
             return str(part, "utf-8")
         except UnicodeDecodeError:
@@ -114,7 +121,9 @@ class FieldReader:
         for _ in range(count):
             tag, part = self.unsigned_varint(), FieldReader(self.bytes(self.unsigned_varint()))
             if tag in known:
+                part._elements = self._elements
                 values[known[tag].name] = part._field(known[tag], True)
+                self._elements = part._elements
         return values
 
     def _field(self, field: SchemaField, is_flexible: bool) -> Any:
@@ -125,6 +134,9 @@ class FieldReader:
             return None
         if not 0 <= count <= self.left:
             raise BadRequest(f"{field.name} says it has {count} elements, with {self.left} bytes left")
+        self._elements += count
+        if self._elements > ELEMENTS_MAX:
+            raise BadRequest(f"its arrays have {self._elements} elements or more: at most {ELEMENTS_MAX} are accepted")
         return self._all_numbers(field, count) or [self._value(field, is_flexible) for _ in range(count)]
 
     def _all_numbers(self, field: SchemaField, count: int) -> list[SimpleNamespace]:

@@ -23,7 +23,14 @@ import pyarrow as pa
 from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX, BATCH_ROWS_MAX, CREATED_AT_US_MAX, CREATED_AT_US_MIN
 from headrace.core.messages import ATTRIBUTES, TIMESTAMP
 from headrace.protocols.kafka.records.compression import decompress
-from headrace.protocols.kafka.records.header import HEADER_BYTES, NO_TIMESTAMP, BadRecords, BatchHeader, read_header
+from headrace.protocols.kafka.records.header import (
+    HEADER_BYTES,
+    NO_TIMESTAMP,
+    BadRecords,
+    BatchHeader,
+    TooManyBytes,
+    read_header,
+)
 from headrace.protocols.kafka.records.varints import PADDING, BadVarint, Bytes, Int64s, read_varints
 
 P = ParamSpec("P")
@@ -67,9 +74,18 @@ def decode(data: memoryview, bytes_max: int) -> RecordBatch:
 def decode_many(batches: Sequence[memoryview], bytes_max: int) -> list[RecordBatch | BadRecords]:
     """Several batches at once, which costs little more than one of their records together.
 
-    If anything is wrong with any of them, each is decoded by itself.
+    Fewer than were given if they decompress to more than `bytes_max` together: the rest is for another call. If
+    anything is wrong with any of them, each is decoded by itself.
     """
-    checked = [_unless_bad(_checked, data, bytes_max) for data in batches]
+    checked: list[_Checked | BadRecords] = []
+    left = bytes_max
+    for data in batches:
+        each = _unless_bad(_checked, data, left)
+        if isinstance(each, TooManyBytes) and left < bytes_max:
+            break
+        checked.append(each)
+        if isinstance(each, _Checked) and each.header.codec:
+            left -= len(each.records)
     good = [each for each in checked if isinstance(each, _Checked)]
     together = None
     if len(good) > 1 and sum(len(each.records) for each in good) <= bytes_max:
@@ -91,7 +107,8 @@ def _unless_bad(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | 
     try:
         return work(*args, **kwargs)
     except BadRecords as error:
-        return error
+        # The frames of its traceback hold what was decompressed.
+        return error.with_traceback(None)
 
 
 def _checked(data: memoryview, bytes_max: int) -> _Checked:

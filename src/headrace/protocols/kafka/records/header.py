@@ -88,6 +88,11 @@ class BatchHeader:
         return bool(self.attributes & (_TRANSACTIONAL | _CONTROL))
 
 
+def is_compressed(batch: memoryview) -> bool:
+    """Whether a batch says that its records are compressed; it has not been checked."""
+    return len(batch) >= HEADER_BYTES and bool(batch[_FRAME.size + 1] & _CODEC_BITS)
+
+
 def read_header(batch: memoryview) -> BatchHeader:
     """The head of the one batch that these bytes are."""
     if len(batch) > _LENGTH_FROM + 4 and batch[_FRAME.size - 5] != _FORMAT:

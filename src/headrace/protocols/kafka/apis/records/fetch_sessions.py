@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from headrace.core.limits import NAME_CHARACTERS_MAX
+
 SESSIONS_MAX: Final = 1_000
 PARTITIONS_MAX: Final = 200_000
 IDLE_SECONDS: Final = 120.0
@@ -83,9 +85,11 @@ class FetchSession:
         """
         now_told = (answer["high_watermark"], answer.get("log_start_offset", -1))
         is_news = bool(answer["records"]) or answer["error_code"] != 0 or self.told.get(place) != now_told
-        self.told[place] = now_told
-        if answer["records"] and place in self.wanted:
-            self.wanted[place] = self.wanted.pop(place)
+        # A later request of the session may have forgotten it meanwhile.
+        if place in self.wanted:
+            self.told[place] = now_told
+            if answer["records"]:
+                self.wanted[place] = self.wanted.pop(place)
         return is_news
 
 
@@ -144,7 +148,7 @@ class FetchSessions:
         before = len(session.wanted)
         session.change(changed, forgotten)
         self._partitions += len(session.wanted) - before
-        if self._partitions > self._partitions_max:
+        if self._partitions > self._partitions_max or not _are_names(changed):
             # The client begins anew, and goes on without a session if there is no room for one.
             self._end(session_id)
             raise SessionError("fetch_session_id_not_found")
@@ -154,7 +158,7 @@ class FetchSessions:
         return session
 
     def _created(self, owner: str, wanted: Mapping[Place, Wanted], now: float) -> FetchSession | None:
-        if not self._has_room(len(wanted), now):
+        if not _are_names(wanted) or not self._has_room(len(wanted), now):
             return None
         session_id = self._new_id()
         while session_id in self._sessions:
@@ -186,3 +190,8 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partitions -= len(session.wanted)
+
+
+def _are_names(places: Iterable[Place]) -> bool:
+    """Whether topics could have these names: what is longer is not kept, so that memory is bounded."""
+    return all(isinstance(place.topic, UUID) or len(place.topic) <= NAME_CHARACTERS_MAX for place in places)

@@ -13,21 +13,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
 from headrace.core.errors import HeadraceError, InvalidInput, InvalidMessage, PartitionNotFound
 from headrace.core.limits import LOOP_BYTES_MAX
+from headrace.edge.body_budget import BodyBudget
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.errors import code_of, message_of
 from headrace.protocols.kafka.idempotence import source_of
-from headrace.protocols.kafka.pending_batches import UNKNOWN_OFFSET, Waiting, first_offset, joined
+from headrace.protocols.kafka.pending_batches import UNKNOWN_OFFSET, Waiting, first_offset, joined, light
 from headrace.protocols.kafka.records.decode import RecordBatch, decode_many
-from headrace.protocols.kafka.records.header import NO_PRODUCER, BadRecords
+from headrace.protocols.kafka.records.header import NO_PRODUCER, BadRecords, TooManyBytes, is_compressed
 
 _NO_ACKS: Final = 0
 _ACKS: Final = (-1, 0, 1)
+# What records that are decoded on the event loop may decompress to.
+_LOOP_DECOMPRESSED_MAX: Final = 16 * LOOP_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,12 +63,7 @@ async def begin_produce(call: Call, requests: Sequence[Any]) -> list[Awaitable[d
             outcomes |= {id(part): refusal for part in parts[-1]}
     for topic in {part.topic for part in accepted}:
         await call.parts.bridge.know(topic)
-    size = sum(len(part.records or b"") for part in accepted)
-    # What decompresses to more is bounded too, and rare.
-    decoded = (
-        _decoded(call, accepted) if size <= LOOP_BYTES_MAX else await call.parts.bridge.call(_decoded, call, accepted)
-    )
-    in_line = _published(call, accepted, decoded)
+    in_line = await _put_in_line(call, accepted)
     outcomes |= {id(part): outcome for part, outcome in zip(accepted, in_line, strict=True)}
     return [
         _answer(some, [outcomes[id(part)] for part in some], request.acks != _NO_ACKS)
@@ -88,15 +87,66 @@ class _Transactional(BadRecords):
     error = "transactional_id_authorization_failed"
 
 
-def _decoded(call: Call, parts: list[_Part]) -> list[RecordBatch | Exception]:
-    """The messages of each partition, or why they are refused."""
+async def _put_in_line(call: Call, parts: list[_Part]) -> list[Awaitable[int] | Exception]:
+    """Decode records and put them in line; a few bytes may decompress to very many, which wait for room before.
+
+    What decompresses to more than one batch may, goes in line part by part, each when the one before is written.
+    """
+    budget, outcomes = call.parts.decompressed, list[Awaitable[int] | Exception]()
+    while len(outcomes) < len(parts):
+        some = parts[len(outcomes) :]
+        room = call.parts.settings.records_bytes_max if any(map(_is_compressed, some)) else 0
+        if room:
+            await budget.take(room)
+        used = 0
+        try:
+            decoded = await _decoded_anywhere(call, some)
+            used = min(room, sum(map(_decompressed_bytes, decoded)))
+        finally:
+            budget.give_back(room - used)
+        published = _published(call, some[: len(decoded)], decoded)
+        written = asyncio.gather(
+            *(each for each in published if not isinstance(each, Exception)), return_exceptions=True
+        )
+        written.add_done_callback(partial(_give_back, budget, used))
+        outcomes += published
+        if len(outcomes) < len(parts):
+            await asyncio.wait([written])
+    return outcomes
+
+
+def _give_back(budget: BodyBudget, size: int, _: object) -> None:
+    budget.give_back(size)
+
+
+def _is_compressed(part: _Part) -> bool:
+    return part.records is not None and is_compressed(part.records)
+
+
+def _decompressed_bytes(decoded: RecordBatch | Exception) -> int:
+    return decoded.columns.nbytes if isinstance(decoded, RecordBatch) and decoded.header.codec else 0
+
+
+async def _decoded_anywhere(call: Call, parts: list[_Part]) -> list[RecordBatch | Exception]:
+    """The messages of partitions, decoded on the loop if they are small, also when decompressed."""
+    if sum(len(part.records or b"") for part in parts) <= LOOP_BYTES_MAX:
+        decoded = _decoded(call, parts, _LOOP_DECOMPRESSED_MAX)
+        if len(decoded) == len(parts) and not any(isinstance(each, TooManyBytes) for each in decoded):
+            return decoded
+    return await call.parts.bridge.call(_decoded, call, parts, call.parts.settings.records_bytes_max)
+
+
+def _decoded(call: Call, parts: list[_Part], bytes_max: int) -> list[RecordBatch | Exception]:
+    """The messages of each partition, or why they are refused; of fewer if they decompress to more than that."""
     places = _Places(call)
     refused = [places.refusal(part) for part in parts]
     records = [part.records for part, error in zip(parts, refused, strict=True) if error is None and part.records]
-    decoded = iter(decode_many(records, call.parts.settings.records_bytes_max))
+    decoded = iter(decode_many(records, bytes_max))
     found: list[RecordBatch | Exception] = []
     for part, error in zip(parts, refused, strict=True):
-        batch = error or (next(decoded) if part.records else BadRecords("there are no records"))
+        batch = error or (next(decoded, None) if part.records else BadRecords("there are no records"))
+        if batch is None:
+            break
         found.append(batch if isinstance(batch, Exception) else _producer_refusal(call, part, batch) or batch)
     return found
 
@@ -165,6 +215,7 @@ async def _publish_together(call: Call, topic: str, group: list[Waiting]) -> Non
         if len(group) == 1:
             group[0].settle(error)
         else:
+            light(error)
             await asyncio.gather(*(_publish_together(call, topic, [each]) for each in group))
         return
     except Exception as error:
