@@ -178,3 +178,10 @@ def test_full_access_is_every_right_everywhere_without_limits() -> None:
     ):
         with pytest.raises(Forbidden):
             limited.require_full_access()
+
+
+def test_a_group_may_be_used_by_who_reads_or_manages_as_it() -> None:
+    limited = Caller("ann", check_grants([("orders", ["read"])], groups=["team-*"]))
+    assert limited.may_use_group("team-a") and not limited.may_use_group("other")
+    assert caller(("orders", ["manage"])).may_use_group("any")
+    assert not caller(("orders", ["publish"])).may_use_group("any")

@@ -38,6 +38,10 @@ class Right(StrEnum):
     MANAGE = "manage"
 
 
+# What a group needs some of.
+_OF_GROUPS: Final = frozenset({Right.READ, Right.MANAGE})
+
+
 class Need(msgspec.Struct, frozen=True, kw_only=True):
     """What an operation needs.
 
@@ -95,6 +99,11 @@ class Caller(msgspec.Struct, frozen=True):
         """Whether any grant gives any right on the topic."""
         key = topic_key(topic)
         return any(grant.rights and _matcher(grant.pattern, True).fullmatch(key) for grant in self.grants)
+
+    def may_use_group(self, group: str) -> bool:
+        """Whether any grant lets the caller read or manage as this group, on whatever topics."""
+        name = unicodedata.normalize("NFC", group)
+        return any(grant.rights & _OF_GROUPS and _any_matches(grant.groups, name) for grant in self.grants)
 
     def require_any(self, topic: str) -> None:
         """Raise `Forbidden` without any right on the topic."""

@@ -22,6 +22,10 @@ from tests.protocols.kafka.records.test_codec import NOW_MS, built
 
 PATIENCE_SECONDS = 60.0
 METADATA, SASL_HANDSHAKE, SASL_AUTHENTICATE = 3, 17, 36
+JOIN_GROUP, HEARTBEAT_CLASSIC, LEAVE_GROUP, SYNC_GROUP, DESCRIBE_GROUPS, LIST_GROUPS = 11, 12, 13, 14, 15, 16
+OFFSET_DELETE, CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE = 47, 68, 69
+GROUP_DENIED, INVALID_REQUEST, GROUP_NOT_FOUND = 30, 42, 69
+HEARTBEAT = {"member_id": "", "member_epoch": 0, "rebalance_timeout": 30_000, "topic_partitions": []}
 
 
 class Guarded:
@@ -159,3 +163,45 @@ def test_a_limited_producer_id_is_a_right_of_its_own(guarded: Guarded, plain_por
             data = [{"name": "orders", "partition_data": [{"index": 0, "records": records}]}]
             answer = client.call(0, 9, acks=-1, timeout=1000, topic_data=data)
             assert answer.responses[0].partition_responses[0].error_code == code
+
+
+def test_members_of_a_group_are_nothing_to_those_without_a_right_to_it(guarded: Guarded, plain_port: int) -> None:
+    guarded.broker.create_topic("payroll")
+    _, stranger = guarded.broker.access.create("stranger", [("orders", ["publish"])])
+    _, other = guarded.broker.access.create("other", [("orders", ["read"])])
+    subscription = struct.pack(">hih7si", 0, 1, 7, b"payroll", 0)
+    joining = {"session_timeout": 30_000, "rebalance_timeout": 30_000, "protocol_type": "consumer"}
+    joining |= {"protocols": [{"name": "range", "metadata": subscription}], "member_id": ""}
+    empty = joining | {"protocols": [{"name": "range", "metadata": struct.pack(">hii", 0, 0, 0)}]}
+    with (
+        logged_in(plain_port, guarded.all) as owner,
+        logged_in(plain_port, stranger) as client,
+        logged_in(plain_port, other) as reader,
+    ):
+        member = owner.call(JOIN_GROUP, 3, group_id="wages", **joining).member_id
+        joined = owner.call(CONSUMER_HEARTBEAT, 0, group_id="bonus", **HEARTBEAT, subscribed_topic_names=["payroll"])
+        assert joined.error_code == 0
+        for caller in (client, reader):
+            assert not {each.group_id for each in caller.call(LIST_GROUPS, 5).groups} & {"wages", "bonus"}
+            (described,) = caller.call(DESCRIBE_GROUPS, 5, groups=["wages"]).groups
+            assert (described.error_code, described.members) == (GROUP_DENIED, [])
+            (described,) = caller.call(CONSUMER_DESCRIBE, 0, group_ids=["bonus"]).groups
+            assert (described.error_code, described.members) == (GROUP_NOT_FOUND, [])
+        named = {"group_id": "wages", "generation_id": 1, "member_id": member}
+        assert client.call(JOIN_GROUP, 3, group_id="wages", **empty).error_code == GROUP_DENIED
+        assert client.call(HEARTBEAT_CLASSIC, 3, **named).error_code == GROUP_DENIED
+        assert client.call(SYNC_GROUP, 2, **named, assignments=[]).error_code == GROUP_DENIED
+        assert client.call(LEAVE_GROUP, 2, group_id="wages", member_id=member).error_code == GROUP_DENIED
+        leaving = HEARTBEAT | {"member_id": joined.member_id, "member_epoch": -1}
+        assert client.call(CONSUMER_HEARTBEAT, 0, group_id="bonus", **leaving).error_code == GROUP_DENIED
+        assert client.call(CONSUMER_HEARTBEAT, 0, group_id="bonus", **HEARTBEAT).error_code == GROUP_DENIED
+        strange = leaving | {"member_epoch": -3}
+        assert owner.call(CONSUMER_HEARTBEAT, 0, group_id="bonus", **strange).error_code == INVALID_REQUEST
+        # Whoever joins says what it reads.
+        assert reader.call(CONSUMER_HEARTBEAT, 0, group_id="bonus", **HEARTBEAT).error_code == INVALID_REQUEST
+        topics = [{"name": "payroll", "partitions": [{"partition_index": 0}]}]
+        answer = reader.call(OFFSET_DELETE, 0, group_id="bonus", topics=topics)
+        assert answer.topics[0].partitions[0].error_code == GROUP_DENIED
+        assert {each.group_id for each in owner.call(LIST_GROUPS, 5).groups} >= {"wages", "bonus"}
+        assert owner.call(LEAVE_GROUP, 2, group_id="wages", member_id=member).error_code == 0
+        assert owner.call(CONSUMER_HEARTBEAT, 0, group_id="bonus", **leaving).error_code == 0

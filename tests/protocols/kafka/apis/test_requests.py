@@ -209,6 +209,7 @@ def test_all_configs_are_replaced_at_once(site: Site, client: RawClient) -> None
     assert (settings.retention_seconds, settings.retention_bytes, settings.deduplication) == (120, None, "off")
     assert altered(client, "replaced", cleanup_policy="compact") == 40
     assert altered(client, "no-topic", retention_ms="1000") == UNKNOWN_TOPIC
+    assert altered(client, "no-topic", is_trial=True, retention_ms="1000") == UNKNOWN_TOPIC
 
 
 def test_consumers_see_the_brokers_time_if_the_topic_says_so(site: Site, client: RawClient) -> None:

@@ -194,7 +194,9 @@ def _altered(
         call.principal.require("alter_topic", name)
         settings = settings_for(resource.configs)
         TopicSettings.make(**settings)
-        if not is_trial:
+        if is_trial:
+            call.parts.bridge.broker.reader(name)
+        else:
             call.parts.bridge.broker.alter_topic(name, **settings)
             call.principal.record_changes()
     except HeadraceError as error:

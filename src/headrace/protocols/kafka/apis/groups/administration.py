@@ -148,10 +148,7 @@ async def offset_delete(call: Call, request: Any) -> dict[str, Any]:
     answers = []
     for topic in request.topics:
         partitions = [each.partition_index for each in topic.partitions]
-        if topic.name in read:
-            codes = dict.fromkeys(partitions, ErrorCode.group_subscribed_to_topic)
-        else:
-            codes = await call.parts.bridge.call(_forget, call, topic.name, group, partitions)
+        codes = await call.parts.bridge.call(_forget, call, topic.name, group, partitions, topic.name in read)
         named = [{"partition_index": partition, "error_code": codes[partition]} for partition in partitions]
         answers.append({"name": topic.name, "partitions": named})
     return {"error_code": ErrorCode.none, "topics": answers}
@@ -166,10 +163,18 @@ def _subscribed(group: ClassicGroup | ConsumerGroup) -> set[str] | None:
     return {topic for member in group.members.values() for topic in subscribed(member.joined.protocols)}
 
 
-def _forget(call: Call, topic: str, group: str, partitions: list[int]) -> dict[int, ErrorCode]:
+def _may_see(call: Call, group: ClassicGroup | ConsumerGroup) -> bool:
+    """Whether the caller may be told of a group; if only its members know what they read, who may see all topics."""
+    topics = _subscribed(group)
+    return call.may_see_group(group.id, ["*"] if topics is None else topics)
+
+
+def _forget(call: Call, topic: str, group: str, partitions: list[int], is_read: bool) -> dict[int, ErrorCode]:
     broker = call.parts.bridge.broker
     try:
         call.principal.require("delete_group", topic, group)
+        if is_read:
+            return dict.fromkeys(partitions, ErrorCode.group_subscribed_to_topic)
         count = broker.reader(topic).partitions
         good = [partition for partition in partitions if 0 <= partition < count]
         with suppress(GroupNotFound):
@@ -201,8 +206,10 @@ async def list_groups(call: Call, request: Any) -> dict[str, Any]:
     stored = await call.parts.bridge.call(lambda: {group for _, groups in _groups_by_topic(call) for group in groups})
     coordinator = call.parts.coordinator
     states = dict.fromkeys(stored, (_CONSUMER, State.EMPTY.value, _CLASSIC))
-    states |= {group.id: (group.protocol_type, group.state.value, _CLASSIC) for group in coordinator.groups()}
-    states |= {group.id: (_CONSUMER, group.state, _CONSUMER) for group in coordinator.consumer_groups()}
+    classic = [group for group in coordinator.groups() if _may_see(call, group)]
+    consumers = [group for group in coordinator.consumer_groups() if _may_see(call, group)]
+    states |= {group.id: (group.protocol_type, group.state.value, _CLASSIC) for group in classic}
+    states |= {group.id: (_CONSUMER, group.state, _CONSUMER) for group in consumers}
     wanted = {state.lower() for state in getattr(request, "states_filter", ())}
     types = {kind.lower() for kind in getattr(request, "types_filter", ())}
     listed = [
@@ -226,6 +233,8 @@ async def _described(call: Call, name: str) -> dict[str, Any]:
     if group is None:
         topics = await call.parts.bridge.call(_topics_of, call, name)
         return answer | ({"group_state": State.EMPTY.value, "protocol_type": _CONSUMER} if topics else {})
+    if not _may_see(call, group):
+        return answer | {"error_code": ErrorCode.group_authorization_failed}
     return answer | _shown(group)
 
 

@@ -21,6 +21,7 @@ from headrace.protocols.kafka.apis.groups.members import check_native, code_name
 from headrace.protocols.kafka.apis.topic_ids import topic_number, topic_uuid
 from headrace.protocols.kafka.coordinator.consumer_group import (
     JOINING,
+    PAUSING,
     ConsumerGroup,
     ConsumerHeartbeat,
     ConsumerMember,
@@ -60,6 +61,9 @@ def _refused(code: ErrorCode, message: str | None = None) -> dict[str, Any]:
 
 async def _answer(call: Call, request: Any) -> dict[str, Any]:
     coordinator, group_id = call.parts.coordinator, request.group_id
+    call.require_group(group_id)
+    if request.member_epoch < PAUSING:
+        raise InvalidInput("member epoch", str(request.member_epoch), f"it is at least {PAUSING}")
     if request.member_epoch < JOINING:
         coordinator.consumer_leave(group_id, request.member_id, request.instance_id, request.member_epoch)
         return {"member_id": request.member_id, "member_epoch": request.member_epoch, "assignment": None}
@@ -71,6 +75,8 @@ async def _answer(call: Call, request: Any) -> dict[str, Any]:
         if len(field) > ID_CHARACTERS_MAX:
             raise InvalidInput("member", f"{len(field)} characters", f"ids have at most {ID_CHARACTERS_MAX} characters")
     names = request.subscribed_topic_names
+    if names is None and request.member_epoch == JOINING:
+        raise InvalidInput("subscribed topics", "none", "a member that joins says what it reads")
     if names is not None:
         if len(names) > TOPICS_MAX:
             raise InvalidInput("subscribed topics", str(len(names)), f"at most {TOPICS_MAX}")
@@ -143,7 +149,7 @@ def _described(call: Call, name: str) -> dict[str, Any]:
     if not call.parts.nodes.is_coordinator(name):
         return answer | {"error_code": ErrorCode.not_coordinator}
     group = call.parts.coordinator.find_consumer(name)
-    if group is None or not all(call.principal.caller.may_see(topic) for topic in group.topics()):
+    if group is None or not call.may_see_group(name, group.topics()):
         message = f"group {name!r} has no members of this protocol"
         return answer | {"error_code": ErrorCode.group_id_not_found, "error_message": message}
     return answer | {

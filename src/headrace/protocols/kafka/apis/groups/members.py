@@ -58,6 +58,7 @@ async def join_group(call: Call, request: Any) -> dict[str, Any]:
     try:
         if sum(map(len, protocols.values())) > METADATA_BYTES_MAX:
             raise InvalidInput("metadata", "too many bytes", f"at most {METADATA_BYTES_MAX} of a member")
+        call.require_group(request.group_id)
         topics = subscribed(protocols) if request.protocol_type == _CONSUMER else ["*"]
         for topic in topics:
             call.principal.require("join", topic, request.group_id)
@@ -127,9 +128,12 @@ async def sync_group(call: Call, request: Any) -> dict[str, Any]:
     instance_id = getattr(request, "group_instance_id", None)
     coordinator = call.parts.coordinator
     try:
+        call.require_group(request.group_id)
         future = coordinator.sync(request.group_id, request.member_id, instance_id, request.generation_id, given)
     except GroupError as error:
         return {"error_code": code_named(error.error)}
+    except HeadraceError as error:
+        return {"error_code": code_of(error)}
     answer = await _outcome(call, future)
     if not isinstance(answer, SyncAnswer):
         return {"error_code": ErrorCode.rebalance_in_progress}
@@ -147,9 +151,12 @@ async def heartbeat(call: Call, request: Any) -> dict[str, Any]:
         return {"error_code": ErrorCode.not_coordinator}
     instance_id = getattr(request, "group_instance_id", None)
     try:
+        call.require_group(request.group_id)
         call.parts.coordinator.heartbeat(request.group_id, request.member_id, instance_id, request.generation_id)
     except GroupError as error:
         return {"error_code": code_named(error.error)}
+    except HeadraceError as error:
+        return {"error_code": code_of(error)}
     return {"error_code": ErrorCode.none}
 
 
@@ -157,6 +164,10 @@ async def leave_group(call: Call, request: Any) -> dict[str, Any]:
     """Leave; since version 3 several members at once."""
     if not call.parts.nodes.is_coordinator(request.group_id):
         return {"error_code": ErrorCode.not_coordinator}
+    try:
+        call.require_group(request.group_id)
+    except HeadraceError as error:
+        return {"error_code": code_of(error)}
     if not hasattr(request, "members"):
         return {"error_code": _left(call, request.group_id, request.member_id, None)}
     answers = [
