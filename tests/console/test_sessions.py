@@ -8,10 +8,14 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
 
 from headrace.console import sessions
+from headrace.console.monitor.poller import Poller
 from headrace.console.sessions import PAGES_MAX, Sessions, SignedIn
 from headrace.console.settings import ConsoleSettings
+from headrace.console.sign_in import SignIn
 from headrace.console.view.frame import count_page
 from headrace.core.errors import Unauthenticated
 from headrace.core.rights import Caller
@@ -65,3 +69,21 @@ def test_a_page_counts_until_it_is_closed() -> None:
     assert not session.has_room
     closed[0]()
     assert session.has_room
+
+
+def test_a_session_with_too_many_pages_is_refused_another(site: Site) -> None:
+    async def admit() -> None:
+        settings = ConsoleSettings(url=site.server.url)
+        known = Sessions(settings, allow_anonymous=True)
+        sign_in = SignIn(known, Poller(settings, known), settings.url, 7072, is_tls=False)
+        session = await known.sign_in("")
+        cookie = f"headrace_console_7072={session.id}".encode()
+        request = Request({"type": "http", "method": "GET", "path": "/", "headers": [(b"cookie", cookie)]})
+        assert await sign_in.admit(request) is session
+        session.pages = PAGES_MAX
+        refused = await sign_in.admit(request)
+        assert isinstance(refused, Response) and refused.status_code == 503
+        assert b"close some, and try again" in bytes(refused.body)
+        await known.close()
+
+    asyncio.run(admit())

@@ -14,16 +14,18 @@ from typing import Final
 from urllib.parse import parse_qs, quote, urlsplit
 
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.requests import HTTPConnection
 
 from headrace.console.attempts import Attempts
 from headrace.console.monitor.poller import Poller
-from headrace.console.sessions import IDLE_SECONDS, Sessions, SignedIn
+from headrace.console.sessions import IDLE_SECONDS, PAGE_SECONDS, PAGES_MAX, Sessions, SignedIn
 from headrace.core.errors import AccessDenied, HeadraceError
 
 PATH: Final = "/sign-in"
 _BODY_BYTES_MAX: Final = 16 << 10
+_TOO_MANY: Final = f"this session has {PAGES_MAX} pages open: close some, and try again in a minute"
+_UNREACHABLE: Final = "The server cannot be reached"
 # Tokens that are checked at the same time.
 _CHECKS_MAX: Final = 16
 
@@ -90,17 +92,19 @@ class SignIn:
         return self._sessions.find(connection.cookies.get(self._cookie))
 
     async def admit(self, request: Request) -> SignedIn | Response:
-        """The session of a request for a page, or where the browser goes to get one."""
+        """The session of a request for a page, if it may open one more, or where the browser goes to get one."""
         session = self.session_of(request)
         if session is not None:
-            return session
+            return session if session.has_room else PlainTextResponse(_TOO_MANY, 503)
         if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             return HTMLResponse(_AGAIN)
         here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         try:
-            session = await self._sessions.sign_in_without_token()
-        except HeadraceError as error:
-            return self._form(here, f"The server cannot be reached: {error}", 503)
+            async with asyncio.timeout(PAGE_SECONDS):
+                session = await self._sessions.sign_in_without_token()
+        except (HeadraceError, TimeoutError) as error:
+            problem = "The server does not answer." if isinstance(error, TimeoutError) else f"{_UNREACHABLE}: {error}"
+            return self._form(here, problem, 503)
         if session is None:
             return RedirectResponse(f"{PATH}?next={quote(here, safe='')}", 303)
         return self._entered(session, here)
@@ -149,7 +153,7 @@ class SignIn:
             return Refused(f"The server refused this token: {error}", 401)
         except (HeadraceError, ValueError) as error:
             self._attempts.give_back(address)
-            return Refused(f"The server cannot be reached: {error}", 503)
+            return Refused(f"{_UNREACHABLE}: {error}", 503)
         self._attempts.give_back(address)
         return session
 

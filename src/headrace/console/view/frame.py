@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -13,12 +14,11 @@ from typing import Final
 from fastapi import Request, Response
 from nicegui import Client, ui
 from starlette.datastructures import QueryParams
-from starlette.responses import PlainTextResponse
 
 from headrace import aio
 from headrace.console.monitor.history import History
 from headrace.console.monitor.poller import Poller
-from headrace.console.sessions import PAGES_MAX, Sessions, SignedIn
+from headrace.console.sessions import PAGE_SECONDS, Sessions, SignedIn
 from headrace.console.settings import ConsoleSettings
 from headrace.console.sign_in import PATH, SignIn
 from headrace.console.view import text
@@ -42,7 +42,6 @@ _KEYS: Final = (
     ("Esc", "Close a dialog"),
     ("Tab", "Next control"),
 )
-_TOO_MANY: Final = f"this session has {PAGES_MAX} pages open: close some, and try again in a minute"
 _HEAD: Final = (
     '<link rel="stylesheet" href="/static/console.css?v={version}">'
     '<script src="/static/console.js?v={version}" defer></script>'
@@ -148,16 +147,16 @@ class Frame:
                 if isinstance(admitted, Response):
                     client.delete()
                     return admitted
-                if not admitted.has_room:
-                    client.delete()
-                    return PlainTextResponse(_TOO_MANY, 503)
                 count_page(admitted, client)
                 banner = self._draw(path, admitted, request)
-                built = build(
-                    Visit(admitted, self._sessions, self._poller, self._settings, request.query_params, banner)
-                )
-                if built is not None:
-                    await built
+                visit = Visit(admitted, self._sessions, self._poller, self._settings, request.query_params, banner)
+                built = build(visit)
+                try:
+                    async with asyncio.timeout(PAGE_SECONDS):
+                        if built is not None:
+                            await built
+                except TimeoutError:
+                    visit.say("The server does not answer. Load this page again when it is back.")
                 return None
 
             return build
