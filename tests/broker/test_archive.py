@@ -173,6 +173,19 @@ def test_a_purge_deletes_everything_archived_or_not(place: Archived) -> None:
     assert pq.read_table(file)["value"].to_pylist() == [b"new"]
 
 
+def test_a_purge_deletes_what_is_dated_in_the_future(place: Archived) -> None:
+    broker = place.open()
+    broker.create_topic("orders", **ARCHIVED)
+    place.clock.step(1000)
+    publish(broker, b"a", b"b")
+    broker.archiving.archive()
+    place.clock.step(-1000)
+    publish(broker, b"c")
+    assert broker.trim_topic("orders", place.clock.now_us() - 1) == 0
+    assert broker.trim_topic("orders", place.clock.now_us()) == 3
+    assert broker.archive("orders").files == [] and broker.offsets("orders") == {0: (3, 3)}
+
+
 def test_a_file_stays_while_the_log_has_its_messages(place: Archived) -> None:
     broker = place.open()
     broker.create_topic("orders", **ARCHIVED | {"local_retention_seconds": 1000, "archive_retention_seconds": 5})

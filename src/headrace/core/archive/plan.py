@@ -10,7 +10,7 @@ import numpy as np
 from headrace.core.archive.manifest import ArchiveFile, ArchiveRange
 from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import ARCHIVE_MERGE_FILES_MAX, ARCHIVE_MERGE_FILES_MIN, MICROSECONDS
-from headrace.core.topics.retention import Piece
+from headrace.core.topics.retention import Piece, is_older
 
 
 def widened(offsets: Int64s, partitions: int) -> Int64s:
@@ -95,10 +95,9 @@ def expired(
     A file stays while the log has any of its messages (`start` is that of the log): so the archive has everything
     below its end that readers see, and a table of files and tail is complete.
     """
-    before_us = now_us - retention_seconds * MICROSECONDS
     for count, file in enumerate(files):
         is_held = any(_is_held(each, start) or _is_held(each, held) for each in file.ranges)
-        if file.last_us >= before_us or is_held:
+        if is_held or not is_older(file.last_us, retention_seconds, now_us):
             return count
     return len(files)
 

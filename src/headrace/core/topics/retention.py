@@ -77,7 +77,8 @@ def local_settings(settings: TopicSettings) -> TopicSettings:
 def trimmed(settings: TopicSettings, age_seconds: int) -> TopicSettings:
     """The settings for deleting everything older than an age once, wherever it is, archived or not.
 
-    Nothing else is deleted by them: by size, an archived topic would lose what is not archived yet.
+    Nothing else is deleted by them: by size, an archived topic would lose what is not archived yet. An age of 0 is
+    everything, also what is dated in the future.
     """
     return msgspec.structs.replace(
         settings,
@@ -105,7 +106,12 @@ def droppable(pieces: Sequence[Piece], settings: TopicSettings, held: Int64s | N
 def outlived(newest_us: int, settings: TopicSettings, now_us: int) -> bool:
     """Whether everything up to this time is older than the topic keeps."""
     seconds = settings.retention_seconds
-    return seconds is not None and newest_us < now_us - seconds * MICROSECONDS
+    return seconds is not None and is_older(newest_us, seconds, now_us)
+
+
+def is_older(newest_us: int, seconds: int, now_us: int) -> bool:
+    """Whether everything up to this time is older than so many seconds; with 0 whatever the time, even a future one."""
+    return seconds == 0 or newest_us < now_us - seconds * MICROSECONDS
 
 
 def lateness_seconds(retention_seconds: int) -> float:
