@@ -153,6 +153,27 @@ def test_files_are_merged_and_those_of_deleted_topics_are_swept(place: Archived)
     assert [path for path in place.directory.rglob("*") if path.is_file()] == []
 
 
+def test_a_sweep_asks_the_catalog_only_about_unknown_topics(place: Archived, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = place.open()
+    broker.create_topic("orders", **ARCHIVED)
+    publish(broker, b"a")
+    broker.archiving.archive()
+    place.clock.step(10)
+    asked: list[str] = []
+
+    def stored() -> list[Any]:
+        asked.append("catalog")
+        return []
+
+    monkeypatch.setattr(broker.topics, "stored", stored)
+    broker.archiving.sweep()
+    assert asked == [] and read(broker) == [b"a"]
+    broker.delete_topic("orders")
+    broker.archiving.sweep()
+    assert asked == ["catalog"]
+    assert [path for path in place.directory.rglob("*") if path.is_file()] == []
+
+
 def test_a_purge_deletes_everything_archived_or_not(place: Archived) -> None:
     broker = place.open()
     broker.create_topic("orders", **ARCHIVED)

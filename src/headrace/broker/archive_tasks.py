@@ -153,7 +153,8 @@ class ArchiveTasks:
             logger.warning("cannot delete old files of the archive (%s) now, will retry: %s", what, error)
 
     def _is_deleted(self, topic_id: int) -> bool:
-        return all(record.id != topic_id for record in self._topics.stored())
+        # The catalog is asked only about topics that are not known here, not about each of thousands.
+        return self._topics.of_id(topic_id) is None and all(each.id != topic_id for each in self._topics.stored())
 
     def _claim(self, topic_id: int) -> int | None:
         epoch = self._archives.manifest.claim(topic_id, self._holder, self._settings.lease_seconds)
