@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from headrace.core.groups.group import Group
+from headrace.storage.archive.manifest import TopicManifest
 from headrace.storage.archive.tiered_log import TieredLog
-from headrace.storage.ranges import OffsetRange
 from tests.postgres_server import PostgresServer
 from tests.storage.archive.builders import ArchivedTopic, doctor, file_names
 from tests.storage.builders import NOW_US, Place, PostgresPlace, values
@@ -77,7 +77,7 @@ def is_known(log: TieredLog) -> bool:
     return log.view is not None
 
 
-def test_servers_see_what_others_archived(shared: Place, tmp_path: Path) -> None:
+def test_servers_see_what_others_archived(shared: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = ArchivedTopic(shared, tmp_path, partitions=1)
     topic.publish(values(b"a", b"b"))
     other, reader, seeker = topic.tiered(), topic.tiered(), topic.tiered()
@@ -94,12 +94,17 @@ def test_servers_see_what_others_archived(shared: Place, tmp_path: Path) -> None
     # Nothing more was archived: the manifest is not loaded again and again.
     settings = topic.record.settings.change(archive="off", retention_seconds=1)
     topic.tiered().drop_outlived(settings, None, NOW_US + 10**15)
-    view = other.view
+    view, manifest, loads = other.view, shared.store.catalog.manifest, [0]
+    load = manifest.load
+
+    def counting(topic_id: int, known: TopicManifest | None) -> TopicManifest | None:
+        loads[0] += 1
+        return load(topic_id, known)
+
+    monkeypatch.setattr(manifest, "load", counting)
     for _ in range(2):
         assert other.offsets().gaps
-    assert other.view is not view
-    view = other.view
-    assert isinstance(other.offsets(), OffsetRange) and other.view is view
+    assert loads == [1] and other.view is view, "the manifest did not change"
 
 
 def test_important_groups_of_a_shared_store_hold_files(shared: Place, tmp_path: Path) -> None:

@@ -68,8 +68,8 @@ class Manifest:
         query = select(all_archives.c.topicid, all_archives.c.version)
         return {row.topicid: row.version for row in self._do(lambda connection: connection.execute(query).all())}
 
-    def load(self, topic_id: int) -> TopicManifest | None:
-        """The manifest of a topic, or None if nothing of it was ever archived."""
+    def load(self, topic_id: int, known: TopicManifest | None = None) -> TopicManifest | None:
+        """The manifest of a topic, `known` itself if that is it, or None if nothing of it was ever archived."""
         state = select(all_archives).where(all_archives.c.topicid == topic_id)
         columns = all_archive_files.c
         live = select(all_archive_files).where(columns.topicid == topic_id, columns.removed_us.is_(None))
@@ -79,6 +79,8 @@ class Manifest:
             row = connection.execute(state.with_for_update(read=True)).one_or_none()
             if row is None:
                 return None
+            if known is not None and known.version == row.version:
+                return known
             files = tuple(_file(each) for each in connection.execute(live.order_by(columns.place)))
             return TopicManifest(row.version, _ends(row.ends), row.cut_us, files)
 

@@ -112,8 +112,10 @@ class TieredLog:
     def reload(self) -> ArchiveView | None:
         """Look at the manifest again, after it changed."""
         with self._reload_lock:
-            found = self._manifest.load(self._topic.id)
-            self._view = None if found is None else ArchiveView(found)
+            known = None if self._view is None else self._view.manifest
+            found = self._manifest.load(self._topic.id, known)
+            if found is not known:
+                self._view = None if found is None else ArchiveView(found)
             return self._view
 
     def lag(self, after_seconds: int, now_us: int) -> tuple[int, float]:
