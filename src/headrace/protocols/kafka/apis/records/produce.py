@@ -101,17 +101,18 @@ async def _put_in_line(call: Call, parts: list[_Part]) -> list[Awaitable[int] | 
         used = 0
         try:
             decoded = await _decoded_anywhere(call, some)
+            published = _published(call, some[: len(decoded)], decoded)
             used = min(room, sum(map(_decompressed_bytes, decoded)))
         finally:
             budget.give_back(room - used)
-        published = _published(call, some[: len(decoded)], decoded)
-        written = asyncio.gather(
-            *(each for each in published if not isinstance(each, Exception)), return_exceptions=True
-        )
-        written.add_done_callback(partial(_give_back, budget, used))
         outcomes += published
-        if len(outcomes) < len(parts):
-            await asyncio.wait([written])
+        is_all = len(outcomes) == len(parts)
+        if used or not is_all:
+            waiting = [each for each in published if not isinstance(each, Exception)]
+            written = asyncio.gather(*waiting, return_exceptions=True)
+            written.add_done_callback(partial(_give_back, budget, used))
+            if not is_all:
+                await asyncio.wait([written])
     return outcomes
 
 
