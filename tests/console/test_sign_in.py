@@ -159,8 +159,10 @@ def test_a_session_ends_with_its_token(visit: Visit, tokens: dict[str, str], sit
     expect(page).to_have_title("Sign in · Headrace")
 
 
-@pytest.mark.parametrize("path", ["/", "/groups"])
-def test_a_page_of_samples_closes_when_its_token_is_revoked(visit: Visit, site: Site, path: str) -> None:
+@pytest.mark.parametrize("path", ["/", "/groups", "/audit"])
+def test_a_page_that_does_not_ask_the_server_closes_when_its_token_is_revoked(
+    visit: Visit, site: Site, path: str
+) -> None:
     made = site.client.create_token("brief", [("*", ["read"])])
     page = visit(path)
     sign_in(page, made.text)

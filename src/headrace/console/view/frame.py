@@ -150,6 +150,8 @@ class Frame:
                 count_page(admitted, client)
                 banner = self._draw(path, admitted, request)
                 visit = Visit(admitted, self._sessions, self._poller, self._settings, request.query_params, banner)
+                # A page that never asks the server again is closed too when its token ends.
+                visit.on_sample(lambda: None)
                 built = build(visit)
                 try:
                     async with asyncio.timeout(PAGE_SECONDS):
