@@ -35,7 +35,7 @@ def test_pages_say_that_the_server_does_not_answer(site: Site) -> None:
         visitor.get("/")
         with stopped(site.server.pid):
             # More than a session has threads for calls.
-            asked = [threads.submit(visitor.get, path) for path in PATHS * 3]
+            asked = [threads.submit(visitor.get, path) for path in PATHS * 2]
             fresh = threads.submit(stranger.get, "/")
             assert visitor.get("/sign-in").status_code == 200
             for page in asked:

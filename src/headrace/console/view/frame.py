@@ -42,6 +42,8 @@ _KEYS: Final = (
     ("Esc", "Close a dialog"),
     ("Tab", "Next control"),
 )
+# Longer than a page is drawn, on any machine: NiceGUI then answers with an internal error.
+_RESPONSE_SECONDS: Final = 5 * PAGE_SECONDS
 _HEAD: Final = (
     '<link rel="stylesheet" href="/static/console.css?v={version}">'
     '<script src="/static/console.js?v={version}" defer></script>'
@@ -141,7 +143,7 @@ class Frame:
         """Register a page."""
 
         def register(build: Build) -> Build:
-            @ui.page(path, title=f"{title} · Headrace", response_timeout=30.0)
+            @ui.page(path, title=f"{title} · Headrace", response_timeout=_RESPONSE_SECONDS)
             async def shown(request: Request, client: Client) -> Response | None:
                 admitted = await self._sign_in.admit(request)
                 if isinstance(admitted, Response):
