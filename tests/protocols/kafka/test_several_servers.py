@@ -16,7 +16,10 @@ COUNT = 100
 
 
 def produced(bootstrap: str, first: int) -> None:
-    producer = confluent.Producer({"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 500})
+    # Idempotent, since it may send again what the killed server did not answer.
+    producer = confluent.Producer(
+        {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 500, "enable.idempotence": True}
+    )
     for number in range(first, first + COUNT):
         producer.produce("shared", b"%d" % number)
     assert producer.flush(PATIENCE_SECONDS) == 0
