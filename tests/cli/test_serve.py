@@ -208,7 +208,7 @@ def test_a_second_signal_ends_the_waiting(tmp_path: Path) -> None:
 
 def test_a_stop_waits_no_longer_than_its_timeout(tmp_path: Path) -> None:
     with (
-        Server(tmp_path / "store", "--set", "rest.stop_seconds=0.3") as server,
+        Server(tmp_path / "store", "--set", "rest.stop_seconds=2") as server,
         socket.create_connection(("127.0.0.1", server.port)) as stuck,
     ):
         stuck.sendall(UNFINISHED)

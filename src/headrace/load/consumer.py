@@ -45,6 +45,8 @@ class Consuming:
                 if notifications != told and time.monotonic() - told_at >= _TELL_SECONDS:
                     told, told_at = notifications, time.monotonic()
                     yield {"kind": "progress", **notifications}
+            # Members leave one after the other: those that stay must not count this again.
+            self._consumer.commit()
         self._ledger.save(Path(self._job.ledger))
 
     def _poll(self) -> None:
