@@ -68,13 +68,16 @@ def ended(kind: str, phase: str, end: str, *numbers: signal.Signals) -> tuple[in
         [sys.executable, "-c", PROGRAM, kind, phase, end], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    # Passed on by a thread, which drops what it has not passed on when the signal comes.
+    assert process.stderr is not None
+    passed_on = process.stderr.readline()
     os.kill(process.pid, numbers[0])
     said = ""
     for number in numbers[1:]:
         said += process.stdout.readline()
         os.kill(process.pid, number)
     out, err = process.communicate(timeout=PATIENCE_SECONDS)
-    return process.returncode, said + out, err
+    return process.returncode, said + out, passed_on + err
 
 
 def test_a_stream_is_asked_to_stop_and_a_batch_is_interrupted() -> None:
