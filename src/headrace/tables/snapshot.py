@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from headrace.core.archive.manifest import ArchiveFile, ArchiveSnapshot
+from headrace.core.archive.manifest import ArchiveFile, ArchiveRange, ArchiveSnapshot
 from headrace.core.errors import StoreUnavailable
 
 # By partition: the first offset, and the one after the last.
 Bounds = Mapping[int, tuple[int, int]]
+_NOTHING: Final = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,48 +44,26 @@ class TableSnapshot:
             raise StoreUnavailable("archive", rule)
         return self.archive.url
 
-    @property
-    def rows(self) -> int:
-        """How many rows the table has."""
-        archived = sum(
-            _overlap(part.first_offset, part.end_offset, self.clips.get(part.partition))
-            for file in self.files
-            for part in file.ranges
-            if part.rows
-        )
-        return archived + sum(end - start for start, end in self.tail.values())
-
 
 def table_snapshot(archive: ArchiveSnapshot, bounds: Bounds | None = None) -> TableSnapshot:
     """The table of a topic, or of a part of it; an offset that the topic no longer has is in no table."""
     wanted = dict(archive.offsets)
-    for partition, (start, end) in ({} if bounds is None else bounds).items():
-        first, last = archive.offsets.get(partition, (0, 0))
-        wanted[partition] = (max(start, first), min(end, last))
     if bounds is not None:
-        wanted = {partition: each for partition, each in wanted.items() if partition in bounds}
-    files = [
-        file
-        for file in archive.files
-        if any(part.rows and _overlap(part.first_offset, part.end_offset, wanted.get(part.partition, (0, 0)))
-               for part in file.ranges)
-    ]  # fmt: skip
+        present = {partition: archive.offsets.get(partition, _NOTHING) for partition in bounds}
+        wanted = {of: (max(bounds[of][0], first), min(bounds[of][1], end)) for of, (first, end) in present.items()}
+    ranges = {file.path: [part for part in file.ranges if part.rows] for file in archive.files}
+    files = [file for file in archive.files if any(_rows_within(part, wanted) for part in ranges[file.path])]
     clips = {
-        part.partition: wanted.get(part.partition, (0, 0))
+        part.partition: wanted.get(part.partition, _NOTHING)
         for file in files
-        for part in file.ranges
-        if part.rows and _overlap(part.first_offset, part.end_offset, wanted.get(part.partition, (0, 0))) < part.rows
+        for part in ranges[file.path]
+        if _rows_within(part, wanted) < part.rows
     }
-    tail = {
-        partition: (max(start, archive.complete.get(partition, 0)), end)
-        for partition, (start, end) in wanted.items()
-        if max(start, archive.complete.get(partition, 0)) < end
-    }
-    return TableSnapshot(archive, files, clips, tail)
+    unarchived = {of: (max(start, archive.complete.get(of, 0)), end) for of, (start, end) in wanted.items()}
+    return TableSnapshot(archive, files, clips, {of: each for of, each in unarchived.items() if each[0] < each[1]})
 
 
-def _overlap(first: int, end: int, bounds: tuple[int, int] | None) -> int:
-    """How many offsets of a range are within bounds."""
-    if bounds is None:
-        return end - first
-    return max(0, min(end, bounds[1]) - max(first, bounds[0]))
+def _rows_within(part: ArchiveRange, bounds: Bounds) -> int:
+    """How many offsets of a range of a file are within the bounds of its partition."""
+    start, end = bounds.get(part.partition, _NOTHING)
+    return max(0, min(part.end_offset, end) - max(part.first_offset, start))

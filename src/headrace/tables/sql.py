@@ -21,7 +21,7 @@ from headrace.client import Client, connect
 from headrace.client.read.decode import Decoder
 from headrace.client.read.table import table_of
 from headrace.core.codecs.columns import decode_known
-from headrace.core.errors import InvalidInput, TopicNotFound
+from headrace.core.errors import InvalidInput
 from headrace.core.messages import READ_SCHEMA
 from headrace.tables.files import encoded_files, local_directory, open_archive
 from headrace.tables.snapshot import TableSnapshot, table_snapshot
@@ -72,15 +72,15 @@ def run_sql(client: Client, query: str, value_schema: str | Mapping[str, Any] | 
     with _duckdb(None) as connection:
         views = TopicViews(connection)
         try:
-            names = sorted(connection.get_table_names(query))
-            for name in names:
+            for name in sorted(connection.get_table_names(query)):
                 views.add(client, name, value_schema)
-            return connection.sql(query).to_arrow_table()
+            rows = connection.sql(query)
         except duckdb.Error as error:
             raise InvalidInput("query", query[:100], " ".join(str(error).split())) from None
-        except AttributeError:
-            # DuckDB has no relation for statements that return no rows.
-            raise InvalidInput("query", query[:100], "it must be a SELECT") from None
+        # DuckDB has no relation for statements that return no rows.
+        if rows is None:
+            raise InvalidInput("query", query[:100], "it must be a SELECT")
+        return rows.to_arrow_table()
 
 
 class TopicViews:
@@ -89,17 +89,13 @@ class TopicViews:
     def __init__(self, connection: DuckDBPyConnection) -> None:
         self.connection = connection
 
-    def add(self, client: Client, topic: str, value_schema: str | Mapping[str, Any] | None = None) -> TableSnapshot:
+    def add(self, client: Client, topic: str, value_schema: str | Mapping[str, Any] | None = None) -> None:
         """Create the view of a topic as it is now."""
         schema = None if value_schema is None else parse_value_schema(value_schema)
-        try:
-            snapshot = table_snapshot(client.archive(topic))
-        except InvalidInput as error:
-            raise TopicNotFound(topic) from error
+        snapshot = table_snapshot(client.archive(topic))
         parts = [*self._archived(topic, snapshot), self._tail(client, topic, snapshot)]
         rows = " UNION ALL ".join(parts)
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted(topic)} AS {_typed(rows, schema)}")
-        return snapshot
 
     def _archived(self, topic: str, snapshot: TableSnapshot) -> Iterator[str]:
         """Queries of the rows in files: of those without codecs as they are, of the others decoded."""
