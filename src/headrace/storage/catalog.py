@@ -110,10 +110,10 @@ Result = TypeVar("Result")
 # The next offset to read by group and partition.
 GroupOffsets = Mapping[tuple[str, int], int]
 
-# How long a transaction is retried after its connection broke, and the pause before each attempt.
-# Made at import: two threads that are the first to decode a type crash msgspec 0.22.
+# Created at import: two threads that are the first to decode a type crash msgspec 0.22.
 _SETTINGS: Final = msgspec.json.Decoder(TopicSettings)
 _GRANTS: Final = msgspec.json.Decoder(tuple[Grant, ...])
+# How long a transaction is retried after its connection broke, and the pause before each attempt.
 _PATIENCE_SECONDS: Final = 10.0
 _SHORT_PATIENCE_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.1

@@ -25,9 +25,10 @@ Reach = Literal["offsets", "group", "back"]
 
 KEYS = ["topicid", "groupname"]
 
-# The time of the database, in microseconds since 1970, on which all servers agree.
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Member])
 _READ_FROM: Final = msgspec.json.Decoder(ReadFrom)
+
+# The time of the database, in microseconds since 1970, on which all servers agree.
 DATABASE_US: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 # As text, which is cheaper than building it, and one statement for any number of partitions: offsets change more often

@@ -21,8 +21,8 @@ from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.pool import Connection
 from headrace.storage.postgres.sql.schema import STORE_WIDE_SPACE
 
-# The overhead of a message: the row's header, the fixed columns and the index entry.
 _SETTINGS: Final = msgspec.json.Decoder(TopicSettings)
+# The overhead of a message: the row's header, the fixed columns and the index entry.
 ROW_BYTES: Final = 80
 
 _COLUMNS: Final = (
