@@ -6,7 +6,7 @@ import pytest
 
 from headrace.core.errors import TableMissing
 from headrace.core.limits import LOOKS_MAX
-from headrace.storage.postgres.log.log import Sight
+from headrace.storage.postgres.log.log import LogView
 from tests.storage.builders import EVERYTHING, NOW_US, publish, values
 from tests.storage.postgres.sites import Site, create, log_of
 
@@ -49,11 +49,11 @@ def test_read_that_retention_overtakes_again_and_again_ends(site: Site, monkeypa
     publish(log_of(store, topic), values(b"a"))
     log = log_of(store, topic)
     site.do(f"DROP TABLE topic_{topic.id}_0")
-    looks: list[Sight] = []
+    looks: list[LogView] = []
 
-    def look_after(sight: Sight) -> Sight:
-        looks.append(sight)
-        return sight
+    def look_after(view: LogView) -> LogView:
+        looks.append(view)
+        return view
 
     monkeypatch.setattr(log, "_look_after", look_after)
     with pytest.raises(TableMissing):

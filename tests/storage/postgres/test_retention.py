@@ -12,8 +12,7 @@ from headrace.core.groups.group import Group
 from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.engine import PostgresStore
-from headrace.storage.postgres.log import segments
-from headrace.storage.postgres.log import topic_row as heads
+from headrace.storage.postgres.log import segments, topic_row
 from tests.storage.builders import EVERYTHING, NOW_US, publish, values, values_in
 from tests.storage.postgres.sites import Site, create, log_of
 
@@ -100,7 +99,7 @@ def test_a_row_and_its_segments_are_of_one_moment(site: Site, monkeypatch: pytes
     store, other = site.open(SEGMENTS), site.open()
     topic = filled(store)
     theirs = log_of(other, topic)
-    real = heads.look
+    real = topic_row.look
     interfered: list[int] = []
 
     def look_late(*arguments: Any) -> Any:
@@ -110,7 +109,7 @@ def test_a_row_and_its_segments_are_of_one_moment(site: Site, monkeypatch: pytes
             interfered[0] = theirs.drop_outlived(SETTINGS, np.array([6, 0]), LATER_US)
         return seen
 
-    monkeypatch.setattr(heads, "look", look_late)
+    monkeypatch.setattr(topic_row, "look", look_late)
     log = log_of(store, topic)
     assert log.offsets().start.tolist() == [6, 0]
     assert interfered == [3]

@@ -18,7 +18,7 @@ from headrace.storage.catalog import TokenRecord
 from headrace.storage.interface import Fences
 from headrace.storage.open import open_catalog, open_store
 from headrace.storage.postgres.engine import PostgresStore
-from headrace.storage.postgres.log import topic_state as knowledge
+from headrace.storage.postgres.log import topic_state
 from headrace.storage.postgres.sql.schema import VERSION, making_tables
 from tests.postgres_server import PostgresServer
 from tests.storage.builders import EVERYTHING, NOW_US, batch_of, publish, state_of, values, values_in
@@ -131,9 +131,9 @@ class TestState:
         assert values_in(here, 3) == [b"c", b"d"]
         assert values_in(here) == [b"a", b"b"]
 
-    def test_old_knowledge_is_trimmed(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_old_state_is_trimmed(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, limit in {"TRIM_COMMITS": 4, "WRITERS_MAX": 3, "SOURCES_MAX": 3}.items():
-            monkeypatch.setattr(knowledge, name, limit)
+            monkeypatch.setattr(topic_state, name, limit)
         monkeypatch.setattr("headrace.storage.postgres.log.log.TRIM_COMMITS", 4)
         stores = [site.open(), site.open()]
         topic = create(stores[0], settings=PAYLOAD)

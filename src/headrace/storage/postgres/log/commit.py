@@ -24,8 +24,7 @@ from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Decide
 from headrace.storage.postgres.codec import encode_copy as rows
 from headrace.storage.postgres.codec.encode_insert import insert_statement
-from headrace.storage.postgres.log import topic_row as heads
-from headrace.storage.postgres.log import topic_state as knowledge
+from headrace.storage.postgres.log import topic_row, topic_state
 from headrace.storage.postgres.log.topic_row import TopicRow
 from headrace.storage.postgres.pool import Connection
 from headrace.storage.postgres.sql.schema import table_of
@@ -63,11 +62,11 @@ def persist(connection: Connection, topic: TopicRecord, head: TopicRow, commits:
         if commit.rows.num_rows:
             statements += _put_rows(connection, topic.id, head, commit)
             messages += commit.rows.num_rows
-        statements += knowledge.saving(connection, topic.id, commit, head)
+        statements += topic_state.saving(connection, topic.id, commit, head)
         head.commits = commit.number + 1
         head.last_time_us = commit.time_us
         head.round_robin = commit.round_robin
-    return [*statements, heads.moving(topic, head, messages)]
+    return [*statements, topic_row.moving(topic, head, messages)]
 
 
 def resolve_lost_commit(connection: Connection, topic: TopicRecord, head: TopicRow, writing: CommitWriter) -> bool:

@@ -53,8 +53,7 @@ from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Decide, OffsetRange
 from headrace.storage.postgres.codec.decode import read_columns
 from headrace.storage.postgres.errors import failure_of, has_ended_connection, is_lost, reason_of
-from headrace.storage.postgres.log import topic_row as heads
-from headrace.storage.postgres.log import topic_state as knowledge
+from headrace.storage.postgres.log import topic_row, topic_state
 from headrace.storage.postgres.log.commit import CommitWriter, persist, resolve_lost_commit
 from headrace.storage.postgres.log.producers import TransactionFences
 from headrace.storage.postgres.log.retention import Retention
@@ -75,7 +74,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class LogView:
     """A topic as this server last saw it; replaced, never changed."""
 
     head: TopicRow
@@ -104,7 +103,7 @@ class PostgresLog:
         self._signals = signals
         self._topic = topic
         self._state: TopicState | None = None
-        self._sight: Sight | None = None
+        self._view: LogView | None = None
         self._write_lock = threading.RLock()
         self._retention_lock = threading.Lock()
         self._sightings = Sightings()
@@ -155,21 +154,21 @@ class PostgresLog:
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
         """Messages of one partition from `offset` on, within the limits but at least one if there is one."""
-        sight = self._sight
-        if sight is None or not sight.covers(partition, offset):
-            sight = self._look()
-        return self._unless_missing(sight, partial(self._read_at, partition, offset, messages_max, bytes_max))
+        view = self._view
+        if view is None or not view.covers(partition, offset):
+            view = self._look()
+        return self._unless_missing(view, partial(self._read_at, partition, offset, messages_max, bytes_max))
 
     def _read_at(
-        self, partition: int, offset: int, messages_max: int, bytes_max: int, sight: Sight
+        self, partition: int, offset: int, messages_max: int, bytes_max: int, view: LogView
     ) -> pa.RecordBatch | None:
         """The result of a read of the topic as last seen; None if retention dropped a segment meanwhile."""
-        head = sight.head
+        head = view.head
         end = check_range(self._topic.name, OffsetRange(head.starts, head.ends), partition, offset)
         stop = min(end, offset + messages_max)
         if offset >= stop:
             return read_batch(NO_MESSAGES, partition, offset, np.zeros(0, np.int64))
-        batches = self._unless_dropped(partial(self._read, sight, partition, offset, stop, bytes_max))
+        batches = self._unless_dropped(partial(self._read, view, partition, offset, stop, bytes_max))
         return None if batches is None else within_bytes(pa.concat_batches(batches), bytes_max)
 
     def read_many(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
@@ -182,39 +181,39 @@ class PostgresLog:
     def first_at(self, partition: int, time_us: int) -> int:
         """The first offset of a partition at or after a time; its end offset if all messages are older."""
 
-        def first(sight: Sight) -> int | None:
-            return self._unless_dropped(partial(self._first_at, sight, partition, time_us))
+        def first(view: LogView) -> int | None:
+            return self._unless_dropped(partial(self._first_at, view, partition, time_us))
 
         return self._unless_missing(self._look(), first)
 
-    def _unless_missing(self, sight: Sight, work: Callable[[Sight], Result | None]) -> Result:
+    def _unless_missing(self, view: LogView, work: Callable[[LogView], Result | None]) -> Result:
         """The result of work on the topic as last seen; repeated with a fresh view if retention dropped a segment."""
         for _ in range(LOOKS_MAX):
-            found = work(sight)
+            found = work(view)
             if found is not None:
                 return found
-            sight = self._look_after(sight)
-        raise self._missing(sight)
+            view = self._look_after(view)
+        raise self._missing(view)
 
-    def _look_after(self, before: Sight) -> Sight:
+    def _look_after(self, before: LogView) -> LogView:
         """The topic as it is now, after a table was missing; raises if retention was not the reason."""
-        sight = self._look()
-        if sight.head.first_segment == before.head.first_segment:
-            raise self._missing(sight)
-        return sight
+        view = self._look()
+        if view.head.first_segment == before.head.first_segment:
+            raise self._missing(view)
+        return view
 
-    def _missing(self, sight: Sight) -> TableMissing:
-        first, last = sight.head.first_segment, sight.head.segment
+    def _missing(self, view: LogView) -> TableMissing:
+        first, last = view.head.first_segment, view.head.segment
         return TableMissing(self._topic.name, f"one of the tables topic_{self._topic.id}_{first} to _{last}")
 
     def time_of(self, partition: int, offset: int) -> int | None:
         """When the message with this offset was written, or None if it does not exist."""
-        sight = self._sight
-        if sight is None or not sight.covers(partition, offset):
-            sight = self._look()
-        if not sight.covers(partition, offset):
+        view = self._view
+        if view is None or not view.covers(partition, offset):
+            view = self._look()
+        if not view.covers(partition, offset):
             return None
-        table = table_of(self._topic.id, sight.segments[sight.place_of(partition, offset)].number)
+        table = table_of(self._topic.id, view.segments[view.place_of(partition, offset)].number)
         query = sql.SQL('SELECT time_us FROM {} WHERE partition = %s AND "offset" = %s').format(table)
         found = self._unless_dropped(lambda connection: connection.execute(query, [partition, offset]).fetchone())
         return None if found is None else int(found[0])
@@ -222,7 +221,7 @@ class PostgresLog:
     def add_partitions(self, partitions: int) -> None:
         """Grow to this number of partitions; the row of the topic already has it."""
         with self._write_lock:
-            self._sight = None
+            self._view = None
             if self._state is not None and self._state.partitions < partitions:
                 self._state.add_partitions(partitions)
 
@@ -231,13 +230,13 @@ class PostgresLog:
         with self._retention_lock:
             dropped = Retention(self._connections, self._topic, settings, held, now_us, self._sightings).run()
         if dropped:
-            self._sight = None
+            self._view = None
         return dropped
 
     def pieces(self) -> list[Piece]:
         """The segments as retention sees them."""
-        sight = self._look()
-        return pieces_of(sight.segments, sight.head)
+        view = self._look()
+        return pieces_of(view.segments, view.head)
 
     def seal(self) -> int:
         """Nothing to seal."""
@@ -256,7 +255,7 @@ class PostgresLog:
         """Try to write; returns whether it is done. Retryable errors are raised only after the deadline."""
         try:
             with self._connections.by_hand() as connection:
-                sight, statements = self._write(connection, writing)
+                view, statements = self._write(connection, writing)
                 began = time.perf_counter()
                 writing.is_committing = True
                 connection.execute("; ".join([*statements, "COMMIT"]))
@@ -274,7 +273,7 @@ class PostgresLog:
             raise
         if writing.commits:
             self.sync_seconds.observe(time.perf_counter() - began)
-        self._sight = sight
+        self._view = view
         return True
 
     def _has_time(self, writing: CommitWriter) -> bool:
@@ -289,37 +288,37 @@ class PostgresLog:
             return OutcomeUnknown(self._topic.name, f"no answer to COMMIT: {reason_of(error, address)}")
         return failure_of(error, address, self._topic.name)
 
-    def _write(self, connection: Connection, writing: CommitWriter) -> tuple[Sight, list[str]]:
+    def _write(self, connection: Connection, writing: CommitWriter) -> tuple[LogView, list[str]]:
         """Everything before COMMIT; returns the topic as it will be after it, and the statements to commit with."""
         topic = self._topic
-        head, transaction = heads.begin(connection, topic, writing.store_wide)
+        head, transaction = topic_row.begin(connection, topic, writing.store_wide)
         if writing.is_doubtful:
             # If it was not written, it is decided again below.
             writing.is_written = bool(writing.commits) and resolve_lost_commit(connection, topic, head, writing)
             writing.is_doubtful = False
-        sight = Sight(head, segments_of(connection, topic.id, head, self._segments()))
+        view = LogView(head, segments_of(connection, topic.id, head, self._segments()))
         if writing.is_written:
-            return sight, []
+            return view, []
         state = self._known(connection, head)
         fences = TransactionFences(connection, topic.id)
         writing.commits, writing.base = list(writing.decide(state, fences)), head.commits
         fences.save()
         writing.transaction = transaction
         if not writing.commits:
-            return sight, []
-        if is_full(sight.segments[-1], head, self._connections.options):
-            sight = Sight(head, (*sight.segments, begin_segment(connection, topic.id, head)))
+            return view, []
+        if is_full(view.segments[-1], head, self._connections.options):
+            view = LogView(head, (*view.segments, begin_segment(connection, topic.id, head)))
         statements = persist(connection, topic, head, writing.commits)
         if writing.base // TRIM_COMMITS < head.commits // TRIM_COMMITS:
-            statements += knowledge.trimming(connection, topic.id, head, self.state, writing.commits)
-        return sight, statements
+            statements += topic_state.trimming(connection, topic.id, head, self.state, writing.commits)
+        return view, statements
 
     def _known(self, connection: Connection, head: TopicRow) -> TopicState:
         """The state, refreshed from the row; the caller has the write lock."""
         if self._state is None:
-            self._state = knowledge.load(connection, self._topic.id, head)
+            self._state = topic_state.load(connection, self._topic.id, head)
         else:
-            knowledge.refresh(connection, self._topic.id, head, self._state)
+            topic_state.refresh(connection, self._topic.id, head, self._state)
         return self._state
 
     def _refreshed(self) -> TopicState:
@@ -329,42 +328,42 @@ class PostgresLog:
             return self._connections.read(self._load)
 
     def _load(self, connection: Connection) -> TopicState:
-        return self._known(connection, heads.look(connection, self._topic))
+        return self._known(connection, topic_row.look(connection, self._topic))
 
-    def _look(self) -> Sight:
+    def _look(self) -> LogView:
         """The topic as it is now."""
         known = self._segments()
-        sight = self._connections.read(lambda connection: Sight(*look(connection, self._topic, known)))
-        self._sight = sight
-        return sight
+        view = self._connections.read(lambda connection: LogView(*look(connection, self._topic, known)))
+        self._view = view
+        return view
 
     def _segments(self) -> Segments:
-        sight = self._sight
-        return () if sight is None else sight.segments
+        view = self._view
+        return () if view is None else view.segments
 
     def _read(
-        self, sight: Sight, partition: int, offset: int, stop: int, bytes_max: int, connection: Connection
+        self, view: LogView, partition: int, offset: int, stop: int, bytes_max: int, connection: Connection
     ) -> list[pa.RecordBatch]:
         batches: list[pa.RecordBatch] = []
         position, bytes_left = offset, bytes_max
-        place = sight.place_of(partition, offset)
+        place = view.place_of(partition, offset)
         while position < stop and (bytes_left > 0 or not batches):
-            end = min(stop, sight.end_of(place, partition), position + READ_MESSAGES)
+            end = min(stop, view.end_of(place, partition), position + READ_MESSAGES)
             if position < end:
-                table = table_of(self._topic.id, sight.segments[place].number)
+                table = table_of(self._topic.id, view.segments[place].number)
                 stored, times = read_columns(connection, table, partition, position, end, bytes_left)
                 batches.append(read_batch(stored, partition, position, times))
                 position += stored.num_rows
                 bytes_left -= stored.nbytes
-            place += position >= sight.end_of(place, partition)
+            place += position >= view.end_of(place, partition)
         return batches
 
-    def _first_at(self, sight: Sight, partition: int, time_us: int, connection: Connection) -> int:
-        segments, head = sight.segments, sight.head
+    def _first_at(self, view: LogView, partition: int, time_us: int, connection: Connection) -> int:
+        segments, head = view.segments, view.head
         for place, segment in enumerate(segments):
             is_older = place + 1 < len(segments) and segments[place + 1].created_us < time_us
             first = max(segment.base(partition), int(head.starts[partition]))
-            end = sight.end_of(place, partition)
+            end = view.end_of(place, partition)
             if is_older or first >= end:
                 continue
             table = table_of(self._topic.id, segment.number).as_string()

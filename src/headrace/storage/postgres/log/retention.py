@@ -20,7 +20,7 @@ from headrace.core.hashes.columns import Int64s
 from headrace.core.topics.retention import Sightings, droppable, should_complete
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.postgres.log import topic_row as heads
+from headrace.storage.postgres.log import topic_row
 from headrace.storage.postgres.log.segments import (
     SegmentTable,
     begin_segment,
@@ -74,7 +74,7 @@ class Retention:
 
     def _cut(self, connection: Connection) -> int:
         connection.execute(SHORT_WAIT)
-        head = heads.lock(connection, self.topic)
+        head = topic_row.lock(connection, self.topic)
         found = segments_of(connection, self.topic.id, head)
         held = self._held(connection, head) if self.held is None else self.held
         begins = self._should_begin(head, found, held)
@@ -87,7 +87,7 @@ class Retention:
             head.byte_starts = widened(first.byte_ends, head.partitions)
             head.first_segment = first.number
         if begins or count:
-            heads.cut(connection, self.topic, head)
+            topic_row.cut(connection, self.topic, head)
         return count
 
     def _should_begin(self, head: TopicRow, found: Sequence[SegmentTable], held: Int64s | None) -> bool:

@@ -21,7 +21,7 @@ from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import LOOKS_MAX
 from headrace.core.topics.retention import Piece, piece_bytes_max
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.postgres.log import topic_row as heads
+from headrace.storage.postgres.log import topic_row
 from headrace.storage.postgres.log.topic_row import ROW_BYTES, TopicRow, array, widened
 from headrace.storage.postgres.options import PostgresOptions
 from headrace.storage.postgres.pool import Connection
@@ -55,7 +55,7 @@ Segments = tuple[SegmentTable, ...]
 def look(connection: Connection, topic: TopicRecord, known: Segments = ()) -> tuple[TopicRow, Segments]:
     """The row of a topic and its segments, consistent, without a lock."""
     for _ in range(LOOKS_MAX):
-        head = heads.look(connection, topic)
+        head = topic_row.look(connection, topic)
         found = segments_of(connection, topic.id, head, known)
         # Retention may have run between the two statements.
         if _belong(found, head):
