@@ -81,8 +81,7 @@ def gather(
         chosen = _chosen(found, wanted)
     if not len(chosen):
         return []
-    whole = read_entries(chosen, segments, touch)
-    return _cut(whole, chosen, wanted)
+    return _cut(read_entries(chosen, segments, touch), wanted)
 
 
 def _wanted(offsets: OffsetRange, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> _Wanted:
@@ -183,7 +182,14 @@ def damaged_frames(chosen: Entries, segments: Sequence[Segment]) -> Int64s:
 
 
 def read_entries(chosen: Entries, segments: Sequence[Segment], touch: Callable[[Segment], None]) -> pa.RecordBatch:
-    """The rows of the entries, in their order."""
+    """The rows of the entries in their order, as readers get them."""
+    stored, rows = _stored_rows(chosen, segments, touch), chosen.rows
+    partition = np.repeat(chosen.partition, rows).astype(np.int32)
+    offset = np.repeat(chosen.first_offset, rows) + _steps(rows)
+    return read_rows(stored, partition, offset, np.repeat(chosen.time_us, rows))
+
+
+def _stored_rows(chosen: Entries, segments: Sequence[Segment], touch: Callable[[Segment], None]) -> pa.RecordBatch:
     row_before = np.cumsum(chosen.rows) - chosen.rows
     parts: list[pa.RecordBatch] = []
     targets: list[Int64s] = []
@@ -199,11 +205,17 @@ def read_entries(chosen: Entries, segments: Sequence[Segment], touch: Callable[[
             frame_rows = frames["rows"][some].astype(np.int64)
             starts = (np.cumsum(frame_rows) - frame_rows)[np.searchsorted(some, chosen.frame[entries])]
             rows = chosen.rows[entries]
-            steps = np.arange(int(rows.sum())) - np.repeat(np.cumsum(rows) - rows, rows)
+            steps = _steps(rows)
             parts.append(_taken(segment.frames_of(some), np.repeat(starts + chosen.first_row[entries], rows) + steps))
             targets.append(np.repeat(row_before[entries], rows) + steps)
         touch(segment)
     return _taken(join(parts), np.argsort(np.concatenate(targets), kind="stable"))
+
+
+def _steps(rows: Int64s) -> Int64s:
+    """For each row of each entry, how many rows of the entry are before it."""
+    steps: Int64s = np.arange(int(rows.sum())) - np.repeat(np.cumsum(rows) - rows, rows)
+    return steps
 
 
 def _taken(batch: pa.RecordBatch, places: Int64s) -> pa.RecordBatch:
@@ -212,13 +224,9 @@ def _taken(batch: pa.RecordBatch, places: Int64s) -> pa.RecordBatch:
     return batch if is_all else batch.take(pa.array(places))
 
 
-def _cut(whole: pa.RecordBatch, chosen: Entries, wanted: _Wanted) -> list[pa.RecordBatch]:
-    """The rows as readers get them, a batch per partition, within the byte limit but at least one row each."""
-    rows = chosen.rows
-    steps = np.arange(whole.num_rows) - np.repeat(np.cumsum(rows) - rows, rows)
-    partition = np.repeat(chosen.partition, rows)
-    offset = np.repeat(chosen.first_offset, rows) + steps
-    batch = read_rows(whole, partition.astype(np.int32), offset, np.repeat(chosen.time_us, rows))
+def _cut(batch: pa.RecordBatch, wanted: _Wanted) -> list[pa.RecordBatch]:
+    """A batch per partition, within the byte limit but at least one row each."""
+    partition = np.asarray(batch.column("partition"))
     sizes = message_sizes(batch.column("value"), batch.column("key"), batch.column("attributes"))
     begins = begins_of(partition)
     is_kept = begins | (running(sizes, begins) + sizes <= wanted.share_bytes)

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.hashes.columns import Int64s
-from headrace.core.messages import message_sizes, read_rows
 from headrace.storage.disk.files.segment import Segment
 from headrace.storage.disk.gather import (
     Entries,
@@ -28,6 +27,7 @@ from headrace.storage.disk.gather import (
     read_entries,
     running,
 )
+from headrace.storage.shares import within_bytes
 
 
 def scan_ranges(
@@ -50,14 +50,7 @@ def scan_ranges(
     chosen = _within_limits(found, messages_max, bytes_max)
     if not len(chosen) or not _is_dense(chosen, start) or len(damaged_frames(chosen, segments)):
         return None
-    stored, rows = read_entries(chosen, segments, touch), chosen.rows
-    partition = np.repeat(chosen.partition, rows).astype(np.int32)
-    steps = np.arange(len(partition)) - np.repeat(np.cumsum(rows) - rows, rows)
-    offset = np.repeat(chosen.first_offset, rows) + steps
-    batch = read_rows(stored, partition, offset, np.repeat(chosen.time_us, rows))
-    sizes = message_sizes(batch.column("value"), batch.column("key"), batch.column("attributes"))
-    count = int(np.searchsorted(np.cumsum(sizes), bytes_max, side="right"))
-    return batch.slice(0, max(1, count))
+    return within_bytes(read_entries(chosen, segments, touch), bytes_max)
 
 
 def _oldest(
