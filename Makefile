@@ -89,8 +89,8 @@ bench-flight: install  ## measure the client and the Flight server; --soak 10 in
 bench-postgres: install  ## measure Headrace on PostgreSQL beside PostgreSQL itself; --quick in BENCH_POSTGRES for a first look
 	$(BIN)/python -m bench.postgres $(BENCH_POSTGRES)
 
-bench-console: install  ## measure the console in Chromium: time to the first paint of each page, memory per open page
-	$(BIN)/python -m bench.console
+bench-console: install  ## measure the console in Chromium: time to the first paint of each page, memory per open page; --topics N in BENCH_CONSOLE for fewer
+	$(BIN)/python -m bench.console $(BENCH_CONSOLE)
 
 screenshots: install  ## make the pictures in docs/console anew, in Chromium
 	$(BIN)/python -m tests.console.screenshots
