@@ -40,10 +40,3 @@ def exit_of(kind: type[HeadraceError]) -> Exit:
         return Exit.UNREACHABLE
     is_of_server = kind.retry or issubclass(kind, Closed | ServerFailed | StorageError)
     return Exit.FAILING if is_of_server else Exit.REFUSED
-
-
-def exit_of_status(status: int) -> Exit:
-    """The exit code of an HTTP status."""
-    if status in (401, 403):
-        return Exit.DENIED
-    return Exit.FAILING if status >= 500 or status == 429 else Exit.REFUSED

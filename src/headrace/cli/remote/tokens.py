@@ -8,7 +8,7 @@ that does not exist is not created.
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,8 +19,6 @@ from headrace.core.reports.descriptions import NewToken, TokenDescription
 
 if TYPE_CHECKING:
     from headrace.broker.access import Access
-
-Grants = Sequence[tuple[str, Sequence[str]]]
 
 
 class Tokens(Protocol):
