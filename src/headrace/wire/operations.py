@@ -71,6 +71,13 @@ class Operation(msgspec.Struct, Generic[Answer], forbid_unknown_fields=True, tag
         return True
 
 
+class StoreOperation(Operation[Answer], Generic[Answer]):
+    """An operation on the whole store or the server: it travels with a topic, which is ignored."""
+
+    on_topic: ClassVar = False
+    topic: str = "*"
+
+
 class CreateTopic(Operation[TopicDescription], tag="create_topic"):
     """Create a topic, or add partitions to one."""
 
@@ -317,43 +324,34 @@ class LastCommit(Operation[int | None], tag="last_commit"):
     writer: str
 
 
-class Whoami(Operation[Identity], tag="whoami"):
+class Whoami(StoreOperation[Identity], tag="whoami"):
     """The identity and rights of the caller; `topic` is ignored."""
 
     need: ClassVar = _AUTHENTICATED
-    topic: str = "*"
 
 
-class ListServers(Operation[list[ServerDescription]], tag="list_servers"):
+class ListServers(StoreOperation[list[ServerDescription]], tag="list_servers"):
     """The running servers of the store, with their addresses; `topic` is ignored."""
 
     need: ClassVar = _AUTHENTICATED
-    on_topic: ClassVar = False
-    topic: str = "*"
 
 
-class DescribeSettings(Operation[ServerSettings], tag="describe_settings"):
+class DescribeSettings(StoreOperation[ServerSettings], tag="describe_settings"):
     """The settings that this server runs with, without secrets; `topic` is ignored."""
 
     need: ClassVar = Need(full_access=True)
-    on_topic: ClassVar = False
-    topic: str = "*"
 
 
-class CheckStore(Operation[StoreCheck], tag="check_store"):
+class CheckStore(StoreOperation[StoreCheck], tag="check_store"):
     """Begin to check the store in the background, unless a check runs; `topic` is ignored."""
 
     need: ClassVar = _ADMINISTER
-    on_topic: ClassVar = False
-    topic: str = "*"
 
 
-class LastStoreCheck(Operation[StoreCheck], tag="last_store_check"):
+class LastStoreCheck(StoreOperation[StoreCheck], tag="last_store_check"):
     """The check of the store that runs, or the last one since this server started; `topic` is ignored."""
 
     need: ClassVar = Need(full_access=True)
-    on_topic: ClassVar = False
-    topic: str = "*"
 
 
 class ReportPipeline(Operation[None], tag="report_pipeline"):
@@ -364,19 +362,16 @@ class ReportPipeline(Operation[None], tag="report_pipeline"):
     report: PipelineReport
 
 
-class ListPipelines(Operation[list[PipelineDescription]], tag="list_pipelines"):
+class ListPipelines(StoreOperation[list[PipelineDescription]], tag="list_pipelines"):
     """The pipelines that report to topics on which the caller has any right; `topic` is ignored."""
 
     need: ClassVar = _AUTHENTICATED
-    on_topic: ClassVar = False
-    topic: str = "*"
 
 
-class ListTokens(Operation[list[TokenDescription]], tag="list_tokens"):
+class ListTokens(StoreOperation[list[TokenDescription]], tag="list_tokens"):
     """All tokens, without their secrets; `topic` is ignored."""
 
     need: ClassVar = Need(full_access=True)
-    topic: str = "*"
 
 
 class CreateToken(Operation[NewToken], tag="create_token"):
@@ -419,11 +414,10 @@ class RevokeToken(Operation[bool], tag="revoke_token"):
     token_id: str
 
 
-class ListAudit(Operation[list[dict[str, Any]]], tag="list_audit"):
+class ListAudit(StoreOperation[list[dict[str, Any]]], tag="list_audit"):
     """The last refusals and changes that this server recorded, newest first; `topic` is ignored."""
 
     need: ClassVar = Need(full_access=True)
-    topic: str = "*"
     max_entries: int = AUDIT_LISTED
 
 
@@ -437,7 +431,12 @@ def answer_type(kind: type[Operation[Any]]) -> Any:
     return get_args(kind.__orig_bases__[0])[0]  # type: ignore[attr-defined]
 
 
-OPERATIONS: Final[dict[str, type[Operation[Any]]]] = {name_of(kind): kind for kind in Operation.__subclasses__()}
+OPERATIONS: Final[dict[str, type[Operation[Any]]]] = {
+    name_of(kind): kind
+    for base in (Operation, StoreOperation)
+    for kind in base.__subclasses__()
+    if kind is not StoreOperation
+}
 # Made at import, by one thread: if two threads are the first to decode a type, msgspec 0.22 crashes the process.
 _OPERATION_DECODERS: Final = {name: msgspec.json.Decoder(kind) for name, kind in OPERATIONS.items()}
 _ANSWER_DECODERS: Final = {name: msgspec.json.Decoder(answer_type(kind)) for name, kind in OPERATIONS.items()}
