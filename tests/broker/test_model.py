@@ -393,7 +393,7 @@ class Pair:
         """Let the other server go on, once it has heard what this one did."""
         if self._neighbour is not None:
             self.disk, self._neighbour = self._neighbour, self.disk
-            Notifications(self.disk._topics).hear(None)
+            Notifications(self.disk._topics).receive(None)
 
     def _forget_members(self) -> None:
         """Members do not survive a restart of the only server, so the broker that lives on must forget its own."""

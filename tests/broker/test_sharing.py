@@ -475,7 +475,7 @@ def test_if_a_shared_transaction_fails_each_commit_is_made_by_itself(
 # Upkeep and how it is doing
 
 
-def test_vitals_and_upkeep_load_no_state(two: tuple[Broker, Broker]) -> None:
+def test_metrics_and_maintenance_load_no_state(two: tuple[Broker, Broker]) -> None:
     first, second = two
     first.create_topic("orders", deduplication="payload", retention_seconds=1)
     first.publish("orders", batch(b"a", producer_id="p", seqno=1))

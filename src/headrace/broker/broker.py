@@ -133,7 +133,7 @@ class Broker:
         )
         self.archive_maintenance = Maintenance(self.archiving.tasks(), "archive")
         if store.signals is not None:
-            store.signals.listen(Notifications(self._topics).hear)
+            store.signals.listen(Notifications(self._topics).receive)
         self._closing = threading.Lock()
         self._closed = False
 

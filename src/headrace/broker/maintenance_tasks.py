@@ -48,7 +48,7 @@ class MaintenanceTasks:
         """All tasks with their intervals in seconds."""
         return {
             self.watch_clock: self._settings.clock_check_seconds,
-            self.look_around: self._settings.neighbours_check_seconds,
+            self.poll_waiting_topics: self._settings.neighbours_check_seconds,
             self.compare_topics: self._settings.topics_check_seconds,
             self.expire_members: self._settings.members_check_seconds,
             self.drop_outlived: self._settings.retention_check_seconds,
@@ -90,10 +90,10 @@ class MaintenanceTasks:
 
         self._for_each(expire)
 
-    def look_around(self) -> None:
+    def poll_waiting_topics(self) -> None:
         """Poll for messages of other servers, in case a notification was lost."""
         if self._store.signals is not None:
-            Notifications(self._topics).look_around()
+            Notifications(self._topics).poll_waiting_topics()
 
     def compare_topics(self) -> None:
         """Poll for topics that other servers created, changed or deleted, in case a notification was lost."""

@@ -38,7 +38,7 @@ class StoreMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupVitals:
+class GroupMetrics:
     """How far behind a group is; its next offset in every partition, if that was asked for.
 
     `last_commit_us` is when this server last stored a commit of it, if it did.
@@ -71,7 +71,7 @@ class TopicMetrics:
     name: str
     counters: dict[str, int]
     offsets: dict[int, tuple[int, int]]
-    groups: list[GroupVitals]
+    groups: list[GroupMetrics]
     queue_consumers: int
     partitions: int
     retention_seconds: int | None
@@ -144,7 +144,7 @@ def _archive(settings: TopicSettings, log: TopicLog, now_us: int) -> ArchiveMetr
 
 def _described(
     opened: OpenTopic, groups: Sequence[Group], log: TopicLog, offsets: OffsetRange, now_us: int, has_positions: bool
-) -> list[GroupVitals]:
+) -> list[GroupMetrics]:
     """All groups; one that is deleted meanwhile is skipped."""
     positions_of, times = opened.groups.all_positions_in(offsets), _Times(log)
     described = []
@@ -157,8 +157,8 @@ def _described(
         seconds = 0.0 if oldest_us is None else max(0, now_us - oldest_us) / MICROSECONDS
         kept = positions.tolist() if has_positions else None
         members, last_us = group.consumers or len(group.members), opened.groups.last_commit_us(group.name)
-        vitals = GroupVitals(group.name, group.important, members, int(lag.sum()), seconds, last_us, kept)
-        described.append(vitals)
+        metrics = GroupMetrics(group.name, group.important, members, int(lag.sum()), seconds, last_us, kept)
+        described.append(metrics)
     return described
 
 

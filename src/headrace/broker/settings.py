@@ -98,7 +98,7 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         this many bytes.
     cache_bytes: memory for row groups of the archive that readers use.
     stray_seconds: how long files are kept that are no longer listed, for readers that have an earlier list.
-    check_seconds, sweep_seconds: how often is looked for messages to archive, and for files to delete.
+    check_seconds, sweep_seconds: how often the broker looks for messages to archive, and for files to delete.
     lease_seconds: how long a server of a shared store may be silent before another one archives its topics.
     """
 

@@ -14,12 +14,12 @@ COMMIT: Final = "topic"
 GROUP: Final = "group"
 
 
-def group_word(topic_id: int) -> str:
+def group_notification(topic_id: int) -> str:
     """The notification for a changed group of a topic."""
     return f"{GROUP}:{topic_id}"
 
 
-def parse_word(word: str) -> tuple[str, int | None]:
+def parse_notification(notification: str) -> tuple[str, int | None]:
     """The kind of a notification, and its topic if it names one."""
-    kind, _, rest = word.partition(":")
+    kind, _, rest = notification.partition(":")
     return kind, int(rest) if rest.isdecimal() else None

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 
-from headrace.broker.cluster.announcements import COMMIT, GROUP, TOPICS, parse_word
+from headrace.broker.cluster.announcements import COMMIT, GROUP, TOPICS, parse_notification
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.errors import HeadraceError, TopicDeleted
 
@@ -27,24 +27,24 @@ class Notifications:
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
 
-    def hear(self, word: str | None) -> None:
+    def receive(self, notification: str | None) -> None:
         """Handle one notification of any server; None stands for all kinds."""
-        if word is None:
+        if notification is None:
             self.compare_topics()
-            self.look_around()
+            self.poll_waiting_topics()
             return
-        kind, topic_id = parse_word(word)
+        kind, topic_id = parse_notification(notification)
         if kind == TOPICS:
             self.compare_topics()
         elif kind in (COMMIT, GROUP) and topic_id is not None:
             found = self._topics.of_id(topic_id)
             if found is not None:
-                self._look(found, is_group=kind == GROUP)
+                self._poll(found, is_group=kind == GROUP)
 
-    def look_around(self) -> None:
+    def poll_waiting_topics(self) -> None:
         """Poll every topic that has waiters, in case a notification was lost."""
         for opened in self._topics.all():
-            self._look(opened, is_group=True)
+            self._poll(opened, is_group=True)
 
     def compare_topics(self) -> None:
         """Apply topics that other servers created, altered or deleted."""
@@ -53,11 +53,11 @@ class Notifications:
         except HeadraceError as error:
             logger.warning("cannot check the topics of other servers, will retry: %s", error)
 
-    def _look(self, opened: OpenTopic, is_group: bool) -> None:
+    def _poll(self, opened: OpenTopic, is_group: bool) -> None:
         if is_group:
             opened.groups.forget()
         try:
-            opened.topic.heed(everyone=is_group)
+            opened.topic.wake_changed(everyone=is_group)
         except TopicDeleted:
             self.compare_topics()
         except HeadraceError as error:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from headrace.broker.clock import Clock
-from headrace.broker.cluster.announcements import TOPICS, group_word
+from headrace.broker.cluster.announcements import TOPICS, group_notification
 from headrace.broker.counters import Counters
 from headrace.broker.groups.groups import Groups
 from headrace.broker.groups.store import LocalGroupStore, SharedGroupStore
@@ -314,9 +314,9 @@ class Topics:
         self._topics = dict(sorted(topics.items(), key=lambda item: item[1].record.id))
         self._keys = {known.record.id: other for other, known in self._topics.items()}
 
-    def _announce(self, word: str) -> None:
+    def _announce(self, notification: str) -> None:
         if self._store.signals is not None:
-            self._store.signals.announce(word)
+            self._store.signals.announce(notification)
 
     def _open(self, record: TopicRecord) -> OpenTopic | BrokenTopic:
         try:
@@ -338,7 +338,7 @@ class Topics:
             self._is_shared,
         )
         groups = (SharedGroupStore if self._is_shared else LocalGroupStore)(topic, self._store.catalog)
-        announce = partial(self._announce, group_word(record.id))
+        announce = partial(self._announce, group_notification(record.id))
         return topic, Groups(topic, groups, announce, self._clock, self._settings)
 
     def _other_windows(self, asking: Topic) -> Sequence[PayloadWindow]:

@@ -66,7 +66,7 @@ class Topic:
         self.is_shared = is_shared
         # The last known offsets of a shared store, and the ends for which local waiters were last woken.
         self._seen: OffsetRange | None = None
-        self._heeded: Int64s | None = None
+        self._woken_ends: Int64s | None = None
         self.log = log
         self.watches = Wakeups()
         self.ended: HeadraceError | None = None
@@ -140,12 +140,12 @@ class Topic:
         count, ends = len(seen.end), seen.end
         return all(0 <= partition < count and 0 <= offset <= ends[partition] for partition, offset in offsets.items())
 
-    def heed(self, everyone: bool) -> None:
+    def wake_changed(self, everyone: bool) -> None:
         """Another server wrote, or may have: wake the waiters of the changed partitions, or all."""
         if not len(self.watches):
             return
-        before, after = self._heeded, self.offsets().end
-        self._heeded = after
+        before, after = self._woken_ends, self.offsets().end
+        self._woken_ends = after
         if everyone or before is None or len(before) != len(after):
             self.watches.wake_all()
         else:
@@ -254,8 +254,8 @@ class Topic:
         """Record what this server has written: it has woken the readers of that itself."""
         if self._seen is not None:
             self._seen = OffsetRange(self._seen.start, _moved(self._seen.end, frames))
-        if self._heeded is not None:
-            self._heeded = _moved(self._heeded, frames)
+        if self._woken_ends is not None:
+            self._woken_ends = _moved(self._woken_ends, frames)
 
 
 def _shares_window(settings: TopicSettings) -> bool:

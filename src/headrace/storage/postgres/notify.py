@@ -26,7 +26,7 @@ from headrace.storage.postgres.pool import Connection, ConnectionPool
 CHANNEL: Final = "'headrace_' || md5(current_schema())"
 RECONNECT_SECONDS: Final = 0.5
 # How often a listener checks that its connection works.
-HEARING_SECONDS: Final = 0.5
+LISTEN_SECONDS: Final = 0.5
 # The minimum time between two sendings.
 GATHERING_SECONDS: Final = 0.01
 
@@ -57,10 +57,10 @@ class PostgresSignals:
                 self._start("headrace-announcer", self._announce)
             self._lock.notify()
 
-    def listen(self, hear: Callable[[str | None], None]) -> None:
-        """Call `hear` with every notification, and with None when some may have been missed."""
+    def listen(self, receive: Callable[[str | None], None]) -> None:
+        """Call `receive` with every notification, and with None when some may have been missed."""
         with self._lock:
-            self._start("headrace-listener", lambda: self._listen(hear))
+            self._start("headrace-listener", lambda: self._listen(receive))
 
     def close(self) -> None:
         """Send what is pending, and end the threads."""
@@ -79,10 +79,12 @@ class PostgresSignals:
 
     def _announce(self) -> None:
         connection: Connection | None = None
-        while (words := self._gathered()) is not None:
+        while (notifications := self._gathered()) is not None:
             try:
                 connection = connection or self._connect()
-                connection.execute(f"SELECT pg_notify({CHANNEL}, word) FROM unnest(%s::text[]) AS word", [words])
+                connection.execute(
+                    f"SELECT pg_notify({CHANNEL}, each) FROM unnest(%s::text[]) AS each", [notifications]
+                )
             except psycopg.Error as error:
                 logger.info(
                     "NOTIFY failed; other servers will catch up by polling: %s",
@@ -108,34 +110,34 @@ class PostgresSignals:
             self._pending.clear()
             return notifications or None
 
-    def _listen(self, hear: Callable[[str | None], None]) -> None:
+    def _listen(self, receive: Callable[[str | None], None]) -> None:
         while not self._closed.is_set():
             try:
                 with self._connections.connect() as connection:
                     channel = connection.execute(f"SELECT quote_ident({CHANNEL})").fetchone()
                     assert channel is not None
                     connection.execute(f"LISTEN {channel[0]}")
-                    _tell(hear, None)
-                    self._hear(connection, hear)
+                    _tell(receive, None)
+                    self._receive(connection, receive)
             except psycopg.Error as error:
                 reason = reason_of(error, self._connections.address)
                 logger.info("lost the LISTEN connection, will reconnect: %s", reason)
                 self._closed.wait(RECONNECT_SECONDS)
 
-    def _hear(self, connection: Connection, hear: Callable[[str | None], None]) -> None:
+    def _receive(self, connection: Connection, receive: Callable[[str | None], None]) -> None:
         with selectors.DefaultSelector() as waiting:
             waiting.register(connection, selectors.EVENT_READ)
             waiting.register(self._ending, selectors.EVENT_READ)
             while not self._closed.is_set():
-                waiting.select(HEARING_SECONDS)
+                waiting.select(LISTEN_SECONDS)
                 for notification in connection.notifies(timeout=0):
-                    _tell(hear, notification.payload)
+                    _tell(receive, notification.payload)
 
 
-def _tell(hear: Callable[[str | None], None], notification: str | None) -> None:
+def _tell(receive: Callable[[str | None], None], notification: str | None) -> None:
     """An error in one listener must not affect the others."""
     try:
-        hear(notification)
+        receive(notification)
     except Exception:
         logger.exception("cannot apply a notification from another server")
 
