@@ -6,6 +6,7 @@ Where a record begins follows from the length of the one before, so the beginnin
 records, which does nothing else. Then every field of all records is read at once. Keys and values are not copied one
 by one: an Arrow array over the records as they are, whose rows are the keys and values and what lies between them,
 has its rows of one kind taken. Headers are read round by round: the first of every record that has one, the second, …
+A handful of records is read by `few`, which leaves everything unusual to the rules here.
 
 Every length is checked against the record it is in, so that what comes out never holds bytes of another record. The
 offsets of records must count from 0 without gaps. Stateless and thread-safe; bad bytes raise `BadRecords`.
@@ -23,6 +24,7 @@ import pyarrow as pa
 from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX, BATCH_ROWS_MAX, CREATED_AT_US_MAX, CREATED_AT_US_MIN
 from headrace.core.messages import ATTRIBUTES, TIMESTAMP
 from headrace.protocols.kafka.records.compression import decompress
+from headrace.protocols.kafka.records.few import FEW_RECORDS, read_few
 from headrace.protocols.kafka.records.header import (
     HEADER_BYTES,
     NO_TIMESTAMP,
@@ -127,6 +129,14 @@ def _checked(data: memoryview, bytes_max: int) -> _Checked:
 
 def _columns(batches: Sequence[_Checked]) -> pa.RecordBatch:
     """The records of some batches, one after another."""
+    if sum(each.header.count for each in batches) <= FEW_RECORDS:
+        few = read_few((each.header, each.records) for each in batches)
+        if few is not None:
+            return few
+    return _whole_columns(batches)
+
+
+def _whole_columns(batches: Sequence[_Checked]) -> pa.RecordBatch:
     try:
         return _read_columns(batches)
     except BadVarint as error:
