@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.errors import CodecNotAllowed, InvalidInput, InvalidMessage, MessageTooLarge
-from headrace.core.hashes.columns import Int64s, byte_rows
+from headrace.core.hashes.columns import Int64s, byte_rows, filled
 from headrace.core.limits import (
     ATTRIBUTES_PER_MESSAGE_MAX,
     BATCH_BYTES_MAX,
@@ -207,7 +207,7 @@ def read_rows(
 
 def _shown_times(column: pa.Array) -> pa.Array:
     """Times that readers can represent; others, which older versions accepted, become null."""
-    times = column.cast(pa.int64())
+    times = column.view(pa.int64())
     if _is_within(times, CREATED_AT_US_MIN, CREATED_AT_US_MAX):
         return column
     return pc.if_else(_within(times), times, pa.scalar(None, pa.int64())).cast(TIMESTAMP)
@@ -232,18 +232,18 @@ def _check_layout(batch: pa.RecordBatch) -> None:
 def _canonical_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     names = _names_of(batch.schema)
     for name in names:
-        if name not in _PUBLISH_NAMES:
+        if name not in _PUBLISH_TYPES:
             raise InvalidInput("column", repr(name)[:100], f"known columns are {', '.join(PUBLISH_SCHEMA.names)}")
         if names.count(name) > 1:
             raise InvalidInput("column", repr(name), "it is given more than once")
     if "value" not in names:
         raise InvalidInput("column", "'value' missing", "every batch needs a value column")
     columns = {}
-    for field in PUBLISH_SCHEMA:
-        if field.name in names:
-            column = _canonical_column(batch.column(field.name), field.name, field.type)
-            if field.name == "value" or column.null_count < len(column):
-                columns[field.name] = column
+    for name, kind in _PUBLISH_TYPES.items():
+        if name in names:
+            column = _canonical_column(batch.column(name), name, kind)
+            if name == "value" or column.null_count < len(column):
+                columns[name] = column
     return columns
 
 
@@ -254,11 +254,13 @@ def _names_of(schema: pa.Schema) -> list[str]:
         raise InvalidInput("column", repr(error.object)[:100], "the name of a column must be UTF-8") from None
 
 
-_PUBLISH_NAMES: Final = frozenset(PUBLISH_SCHEMA.names)
+_PUBLISH_TYPES: Final = {field.name: field.type for field in PUBLISH_SCHEMA}
 
 
 def _canonical_column(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
     given = column.type
+    if given.equals(kind) and not pa.types.is_map(given):
+        return column
     encoded = pa.types.is_dictionary(given) and not pa.types.is_map(kind)
     plain = given.value_type if encoded else given
     if not (pa.types.is_null(plain) or _ACCEPTED[kind](plain)):
@@ -269,7 +271,7 @@ def _canonical_column(column: pa.Array, name: str, kind: pa.DataType) -> pa.Arra
         return pa.nulls(len(column), kind)
     if pa.types.is_map(given):
         return _canonical_map(column, name, kind)
-    return column if given.equals(kind) else _cast(column, name, kind)
+    return _cast(column, name, kind)
 
 
 def _decoded(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
@@ -394,7 +396,7 @@ def _check_id_lengths(name: str, ids: pa.Array) -> None:
 
 
 def _check_created_at(column: pa.Array) -> None:
-    times = column.cast(pa.int64())
+    times = column.view(pa.int64())
     if not _is_within(times, CREATED_AT_US_MIN, CREATED_AT_US_MAX):
         wrong = pc.invert(pc.fill_null(_within(times), True))
         value = f"{times[_first(wrong)]} microseconds since 1970"
@@ -402,9 +404,9 @@ def _check_created_at(column: pa.Array) -> None:
 
 
 def _is_within(numbers: pa.Array, least: int, most: int) -> bool:
-    """Whether all numbers are; nulls are."""
-    bounds = pc.min_max(numbers)
-    return bounds["min"].as_py() is None or (bounds["min"].as_py() >= least and bounds["max"].as_py() <= most)
+    """Whether all numbers are, between limits on both sides of 0; nulls are."""
+    values = filled(numbers, 0)
+    return not len(values) or bool(values.min() >= least and values.max() <= most)
 
 
 def _within(times: pa.Array) -> pa.Array:
@@ -416,7 +418,7 @@ def _within(times: pa.Array) -> pa.Array:
 def _check_sequence(columns: dict[str, pa.Array]) -> None:
     seqno, group = columns.get("seqno"), columns.get("message_group_id")
     if seqno is not None:
-        values = np.asarray(pc.fill_null(seqno, 0))
+        values = filled(seqno, 0)
         if values.min() < 0:
             row = int(np.argmax(values < 0))
             raise InvalidMessage("seqno", str(values[row]), "it must be 0 or more", row)
@@ -446,10 +448,9 @@ def _empty() -> pa.Scalar:
 
 
 def _check_partitions(column: pa.Array, partitions: int) -> None:
-    values = np.asarray(pc.fill_null(column, 0))
-    wrong = (values < 0) | (values >= partitions)
-    if wrong.any():
-        row = int(np.argmax(wrong))
+    values = filled(column, 0)
+    if values.min() < 0 or values.max() >= partitions:
+        row = int(np.argmax((values < 0) | (values >= partitions)))
         raise InvalidMessage("partition", str(values[row]), f"this topic has partitions 0 to {partitions - 1}", row)
 
 

@@ -17,11 +17,12 @@ eight bit planes is a running xor once the planes below are known.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 UInt64s = npt.NDArray[np.uint64]
 Int64s = npt.NDArray[np.int64]
@@ -200,6 +201,13 @@ def _splitmix(values: UInt64s) -> UInt64s:
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
+
+
+def filled(column: pa.Array, missing: int) -> npt.NDArray[Any]:
+    """The numbers of a column, `missing` for nulls; a column without nulls is not copied."""
+    if column.null_count:
+        column = pc.fill_null(column, missing)
+    return column.to_numpy()  # type: ignore[no-any-return]
 
 
 def byte_rows(column: pa.Array) -> tuple[Bytes, Int64s, Int64s]:

@@ -12,9 +12,8 @@ from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headrace.core.hashes.columns import Bytes, Int64s, byte_rows, partition_rows
+from headrace.core.hashes.columns import Bytes, Int64s, byte_rows, filled, partition_rows
 from headrace.core.hashes.murmur2 import partitions_of
 from headrace.core.publish.payload_window import Bools
 from headrace.core.publish.sources import NO_LINK, NO_SOURCE, Int32s, RowSources, SourceTable, links_of
@@ -72,6 +71,8 @@ def choose_partitions(
     if not is_explicit and batch.num_rows and keys.keyed.all():
         return by_key(keys.data, keys.starts, keys.lengths, partitions), round_robin, keys.keyed
     partition = _explicit(batch) if is_explicit else np.full(batch.num_rows, NOWHERE, np.int32)
+    if is_explicit and sources is None and not batch.column("partition").null_count:
+        return partition, round_robin, keys.keyed
     choosing = keys.keyed & (partition == NOWHERE)
     if choosing.any():
         partition[choosing] = by_key(keys.data, keys.starts[choosing], keys.lengths[choosing], partitions)
@@ -96,7 +97,7 @@ def choose_partitions(
 
 def _explicit(batch: pa.RecordBatch) -> Int32s:
     """The partitions that rows name themselves."""
-    return np.asarray(pc.fill_null(batch.column("partition"), NOWHERE)).copy()
+    return filled(batch.column("partition"), NOWHERE).copy()
 
 
 def _with_explicit_links(link: Int32s, sources: RowSources, seqno: Int64s, partition: Int32s, unkeyed: Bools) -> Int32s:

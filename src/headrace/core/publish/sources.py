@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.hashes.columns import Int64s
+from headrace.core.hashes.columns import Int64s, filled
 from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS, SEQNO_JUMP_MAX
 from headrace.core.reports.descriptions import SourceDescription
 
@@ -224,7 +224,7 @@ def row_sources(batch: pa.RecordBatch) -> RowSources | None:
     if "producer_id" not in names:
         return None
     producer = batch.column("producer_id").dictionary_encode()
-    producer_codes = np.asarray(pc.fill_null(producer.indices, NO_SOURCE)).astype(np.int64)
+    producer_codes = filled(producer.indices, NO_SOURCE).astype(np.int64)
     producers = producer.dictionary.to_pylist()
     if "" in producers:
         producer_codes[producer_codes == producers.index("")] = NO_SOURCE
@@ -234,7 +234,7 @@ def row_sources(batch: pa.RecordBatch) -> RowSources | None:
     groups = group.dictionary.to_pylist()
     pairs = producer_codes * len(groups) + np.asarray(group.indices)
     distinct = pa.array(pairs, mask=producer_codes == NO_SOURCE).dictionary_encode()
-    codes = np.asarray(pc.fill_null(distinct.indices, NO_SOURCE)).astype(np.int64)
+    codes = filled(distinct.indices, NO_SOURCE).astype(np.int64)
     sources = [(producers[pair // len(groups)], groups[pair % len(groups)]) for pair in distinct.dictionary.to_pylist()]
     return RowSources(codes, sources)
 
@@ -321,4 +321,4 @@ def seqnos_of(batch: pa.RecordBatch) -> Int64s:
     """The seqno of each row, NOTHING_WRITTEN for those without."""
     if "seqno" not in batch.schema.names:
         return np.full(batch.num_rows, NOTHING_WRITTEN, np.int64)
-    return np.asarray(pc.fill_null(batch.column("seqno"), NOTHING_WRITTEN))
+    return filled(batch.column("seqno"), NOTHING_WRITTEN)
