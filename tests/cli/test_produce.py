@@ -101,6 +101,13 @@ def test_a_file_that_is_sent_again_is_written_once(server: Server, topic: str) -
     assert other.lines() == [f"{topic}: 1 of 1 lines written"]
 
 
+def test_payloads_that_the_topic_has_already_are_no_failure(server: Server, topic: str) -> None:
+    server.run("topic", "alter", topic, "--deduplication", "payload")
+    assert server.run("produce", topic, stdin="a\nb\n").lines() == [f"{topic}: 2 of 2 lines written"]
+    again = server.run("produce", topic, stdin="a\nb\n")
+    assert (again.code, again.out, again.err) == (0, f"{topic}: 0 of 2 lines written, 2 already there\n", "")
+
+
 def test_a_chosen_partition(server: Server, topic: str) -> None:
     server.run("produce", topic, "--partition", "1", stdin="a\nb\n")
     assert {message["partition"] for message in messages(server, topic)} == {1}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -20,6 +20,9 @@ from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import ServerOptions, Topic
 from headrace.cli.terminal.output import print_json, print_line
 from headrace.core.limits import BATCH_ROWS_MAX, ID_CHARACTERS_MAX
+
+if TYPE_CHECKING:
+    from headrace.cli.messages.production import Publishing
 
 _RETRY_SECONDS: Final = 30.0
 
@@ -117,12 +120,7 @@ def produce(
     is_json = (input_format or ("json" if as_json else "text")) == "json"
     if input_format not in (None, "text", "json"):
         raise Failure(Exit.USAGE, f"--input is {input_format!r}: it must be text or json")
-    if producer_id is not None and not 0 < len(producer_id) <= ID_CHARACTERS_MAX:
-        raise Failure(Exit.USAGE, f"--producer-id must have 1 to {ID_CHARACTERS_MAX} characters")
-    if resume is not None and producer_id is None:
-        raise Failure(Exit.USAGE, "--resume needs --producer-id: give the id that wrote the lines to skip")
-    if resume is not None and not 0 < len(resume) <= ID_CHARACTERS_MAX:
-        raise Failure(Exit.USAGE, f"--resume must have 1 to {ID_CHARACTERS_MAX} characters")
+    _check_ids(producer_id, resume)
     separators = {
         "--key-separator": key_separator,
         "--attributes-separator": attributes_separator,
@@ -148,16 +146,28 @@ def produce(
     started = time.monotonic()
     with server.connected(retry_seconds, retry_seconds or 0.0) as client:
         done = publish(client, topic, shape, given, _RETRY_SECONDS if retry_seconds is None else retry_seconds)
-    seconds = time.monotonic() - started
     if as_json:
         counts = {"written": done.written, "duplicates": done.duplicates, "conflicts": done.conflicts}
-        print_json({"topic": topic, **counts, "seconds": seconds})
+        print_json({"topic": topic, **counts, "seconds": time.monotonic() - started})
     else:
         print_line(f"{topic}: {done.told()}")
+    _check_outcome(done, producer_id, resume)
+
+
+def _check_ids(producer_id: str | None, resume: str | None) -> None:
+    if producer_id is not None and not 0 < len(producer_id) <= ID_CHARACTERS_MAX:
+        raise Failure(Exit.USAGE, f"--producer-id must have 1 to {ID_CHARACTERS_MAX} characters")
+    if resume is not None and producer_id is None:
+        raise Failure(Exit.USAGE, "--resume needs --producer-id: give the id that wrote the lines to skip")
+    if resume is not None and not 0 < len(resume) <= ID_CHARACTERS_MAX:
+        raise Failure(Exit.USAGE, f"--resume must have 1 to {ID_CHARACTERS_MAX} characters")
+
+
+def _check_outcome(done: Publishing, producer_id: str | None, resume: str | None) -> None:
     if done.conflicts:
         line = f"{done.conflicts:,} lines differ from what {producer_id} wrote as {resume} with their number: this is"
         raise Failure(Exit.REFUSED, f"{line} another input, or it was changed; use a different --resume NAME for it")
-    if done.lines and not done.written:
+    if resume is not None and done.lines and not done.written:
         line = f"all {done.lines:,} lines were already written by {producer_id} as {resume}: nothing is new"
         raise Failure(Exit.NOTHING_NEW, f"{line}; use a different --resume NAME for different input")
 
