@@ -10,6 +10,7 @@ import ssl
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,6 +41,7 @@ from headrace.storage.open import open_store, shown
 
 VERSION: Final = version("headrace")
 OFF: Final = "off"
+Protocol = Literal["http", "flight", "kafka"]
 
 # New objects after which the garbage collector looks for cycles; Python's own default is 700.
 _COLLECT_AFTER: Final = 20_000
@@ -63,22 +65,21 @@ def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping
     tls = _tls_files(settings)
     _check_kafka(settings)
     stop_tracing = _start_tracing() if settings.tracing else None
-    listeners = _bind(settings.http, "http")
-    flight = kafka = None
+    bound: dict[Protocol, list[socket.socket]] = {}
     # stop_seconds for running requests, and again for closing the store.
     deadline = StopDeadline(2 * settings.rest.stop_seconds)
     left_open: list[str] = []
     try:
-        flight = None if settings.flight == OFF else _bind(settings.flight, "flight")
-        kafka = None if settings.kafka.listen == OFF else _bind(settings.kafka.listen, "kafka")
+        for protocol, address in _addresses(settings).items():
+            bound[protocol] = _bind(address, protocol)
+        listeners, flight, kafka = bound["http"], bound.get("flight"), bound.get("kafka")
         with _opened(settings) as (broker, catalog):
             broker.described_settings = described(settings, places)
             _create_first_token(broker.access, settings.first_token_file)
-            must_authenticate = _must_authenticate(listeners, catalog, "http", settings)
-            must_authenticate |= flight is not None and _must_authenticate(flight, catalog, "flight", settings)
-            must_authenticate |= kafka is not None and _must_authenticate(kafka, catalog, "kafka", settings)
             access = broker.access
-            if must_authenticate:
+            # Every protocol is asked, since each warns for itself.
+            answers = [_must_authenticate(sockets, catalog, protocol, settings) for protocol, sockets in bound.items()]
+            if any(answers):
                 access.require_tokens()
             draining = Draining()
             draining.tell(deadline.begin)
@@ -114,7 +115,7 @@ def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping
                 _tell_systemd("STOPPING=1")
             logger.info("all requests finished, closing the store")
     finally:
-        server.close_all([*listeners, *(flight or []), *(kafka or [])])
+        server.close_all([each for sockets in bound.values() for each in sockets])
         if stop_tracing is not None:
             stop_tracing()
         deadline.cancel()
@@ -133,12 +134,9 @@ def check_settings(settings: ServeSettings) -> list[str]:
             problems.append(str(error))
 
     check(lambda: _tls_files(settings))
-    check(lambda: parse_address(settings.http, "http"))
-    if settings.flight != OFF:
-        check(lambda: parse_address(settings.flight, "flight"))
-    if settings.kafka.listen != OFF:
-        check(lambda: parse_address(settings.kafka.listen, "kafka"))
-        check(lambda: _check_kafka(settings))
+    for protocol, address in _addresses(settings).items():
+        check(partial(parse_address, address, protocol))
+    check(lambda: _check_kafka(settings))
     check(lambda: check_store(settings.store))
     return problems
 
@@ -154,6 +152,12 @@ def _advertised(settings: ServeSettings, urls: Mapping[str, str]) -> dict[str, s
     if "kafka" in found and settings.kafka.advertised:
         found["kafka"] = f"{urlsplit(found['kafka']).scheme}://{settings.kafka.advertised}"
     return found | ({"console": settings.console_url} if settings.console_url else {})
+
+
+def _addresses(settings: ServeSettings) -> dict[Protocol, str]:
+    """The listen address of each protocol that is not off."""
+    given: dict[Protocol, str] = {"http": settings.http, "flight": settings.flight, "kafka": settings.kafka.listen}
+    return {protocol: address for protocol, address in given.items() if protocol == "http" or address != OFF}
 
 
 def _check_kafka(settings: ServeSettings) -> None:
@@ -182,14 +186,14 @@ def _tls_files(settings: ServeSettings) -> server.TlsFiles | None:
     return files
 
 
-def _bind(address: str, setting: str) -> list[socket.socket]:
-    host, port = parse_address(address, setting)
+def _bind(address: str, protocol: Protocol) -> list[socket.socket]:
+    host, port = parse_address(address, protocol)
     try:
         return server.bind(host, port)
     except OSError as error:
         reason = error.strerror or str(error)
         raise Failure(
-            Exit.USAGE, f"cannot listen on {address}: {reason}; choose another address with --{setting}"
+            Exit.USAGE, f"cannot listen on {address}: {reason}; choose another address with --{protocol}"
         ) from None
 
 
@@ -236,7 +240,7 @@ def _create_first_token(access: Access, file: str) -> None:
 def _must_authenticate(
     listeners: Sequence[socket.socket],
     catalog: Catalog,
-    protocol: Literal["http", "flight", "kafka"],
+    protocol: Protocol,
     settings: ServeSettings,
 ) -> bool:
     """Whether every request needs a token, even after the last one is revoked: if other machines can connect."""
@@ -245,7 +249,7 @@ def _must_authenticate(
             rule = "create one with `headrace token create`, or unset require_tokens"
             raise Failure(Exit.USAGE, f"require_tokens is set and the store has no tokens: {rule}")
         return settings.require_tokens
-    address = settings.kafka.listen if protocol == "kafka" else getattr(settings, protocol)
+    address = _addresses(settings)[protocol]
     if not catalog.tokens():
         raise Failure(
             Exit.USAGE,
