@@ -1,9 +1,10 @@
 """The tasks of the archive, on a thread of their own: write what is due, merge, sweep; and how far each topic is.
 
-While messages are being published, the writer rests after each row group for several times as long as that took, so
-that publishers keep most of their rate. A topic that fails is retried at the next interval, and does not affect the
-others; its log has the reason (`TieredLog.archive_failure`). In a shared store a topic is archived by the server that
-has its lease.
+While messages are being published, the writer pauses after each row group until its thread has had no more than its
+part of a core, so that publishers keep most of their rate: little if threads have to wait for a core, more if cores are
+idle (`next_cores`). It has normal priority: one of low priority that is not run while it holds Python's lock would stop
+all threads. A topic that fails is retried at the next interval, and does not affect the others; its log has the reason
+(`TieredLog.archive_failure`). In a shared store a topic is archived by the server that has its lease.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from headrace.broker.clock import Clock
@@ -20,16 +22,16 @@ from headrace.broker.counters import Counters
 from headrace.broker.maintenance import Task
 from headrace.broker.settings import ArchiveSettings
 from headrace.broker.topics.registry import OpenTopic, Topics
+from headrace.core.archive.plan import Work, next_cores, pause_seconds
 from headrace.core.errors import Closed, HeadraceError, StoreUnavailable
+from headrace.core.limits import ARCHIVE_CORES_MIN
 from headrace.storage.archive.archiver import Archiver
 from headrace.storage.archive.archives import NO_ARCHIVE, Archives
 from headrace.storage.archive.tiered_log import TieredLog
 
 logger = logging.getLogger(__name__)
 
-# While there are publishers, the writer rests this many times as long as it worked.
-_REST_FACTOR: Final = 3.0
-_REST_SECONDS_MAX: Final = 2.0
+_SCHEDULE: Final = Path("/proc/thread-self/schedstat")
 # A lease is renewed after this part of it.
 _RENEWALS_PER_LEASE: Final = 3
 
@@ -59,7 +61,9 @@ class ArchiveTasks:
         self._holder = holder
         self._stopping = threading.Event()
         self._lease: tuple[int, int, float] | None = None
-        self._worked_since = time.monotonic()
+        self._meter = _Meter()
+        self._cores = ARCHIVE_CORES_MIN
+        self._late_seconds = 0.0
         self._published = 0
         files = archives.files
         self._archiver = None
@@ -119,15 +123,18 @@ class ArchiveTasks:
             log.reload()
         if epoch is None:
             return
-        self._worked_since = time.monotonic()
+        self._meter.begin()
         while record.settings.archive == "on" and not self._stopping.is_set():
-            file = archiver.archive(record, log, epoch, self._clock.now_us())
+            now_us = self._clock.now_us()
+            self._late_seconds = log.lag(record.settings.archive_after_seconds, now_us)[1]
+            file = archiver.archive(record, log, epoch, now_us)
             if file is None:
                 break
             self._counters.add_all(
                 {"archive_files_written": 1, "archive_messages": file.rows, "archive_bytes": file.bytes}
             )
             record = opened.record
+        self._late_seconds = 0.0
         while not self._stopping.is_set():
             merged = archiver.merge(record, log, epoch, self._clock.now_us())
             if merged is None:
@@ -163,13 +170,15 @@ class ArchiveTasks:
 
     def _rest(self) -> None:
         """Between two row groups: let publishers go first, keep the lease, stop if the broker does."""
-        worked = time.monotonic() - self._worked_since
         before, self._published = self._published, self._counters["messages_written"]
-        rest = min(worked * _REST_FACTOR, _REST_SECONDS_MAX) if self._published != before else 0.0
-        if self._stopping.wait(rest):
+        work, pause = self._meter.work(), 0.0
+        if self._published != before:
+            self._cores = next_cores(self._cores, work, self._late_seconds)
+            pause = pause_seconds(work, self._cores)
+        if self._stopping.wait(min(pause, self._settings.lease_seconds / _RENEWALS_PER_LEASE)):
             raise Closed("the broker")
         self._keep_lease()
-        self._worked_since = time.monotonic()
+        self._meter.begin()
 
     def _keep_lease(self) -> None:
         lease, seconds = self._lease, self._settings.lease_seconds
@@ -178,3 +187,30 @@ class ArchiveTasks:
         topic_id, epoch, _ = lease
         if self._claim(topic_id) != epoch:
             raise _LeaseLost
+
+
+class _Meter:
+    """What the calling thread has worked since `begin`."""
+
+    def __init__(self) -> None:
+        self._server = time.process_time() - time.thread_time(), time.monotonic()
+        self.begin()
+
+    def begin(self) -> None:
+        self._cpu, self._waiting, self._clock = time.thread_time(), _waiting_seconds(), time.monotonic()
+
+    def work(self) -> Work:
+        waiting = _waiting_seconds()
+        waited = None if waiting is None or self._waiting is None else waiting - self._waiting
+        cpu, now, before = time.thread_time(), time.monotonic(), self._server
+        self._server = time.process_time() - cpu, now
+        server_cores = (self._server[0] - before[0]) / max(now - before[1], 1e-6)
+        return Work(cpu - self._cpu, waited, now - self._clock, server_cores)
+
+
+def _waiting_seconds() -> float | None:
+    """How long this thread was ready to run and waited for a core, since it began; Linux tells it."""
+    try:
+        return int(_SCHEDULE.read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None

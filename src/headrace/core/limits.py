@@ -150,5 +150,15 @@ ARCHIVE_GROUP_BYTES = 16 << 20
 ARCHIVE_CACHE_BYTES = 64 << 20
 ARCHIVE_STRAY_SECONDS = 3600
 ARCHIVE_CHECK_SECONDS = 10.0
+# How much of a core archiving takes while messages are being published: more while cores are idle, in these steps and
+# up to this many; less while threads wait for a core, down to this part of what the rest of the server takes. A quarter
+# of its work holds Python's lock, so the most is what leaves nine tenths of that lock to publishers. The least doubles
+# each time that archiving has been overdue for these seconds: it cannot fall behind for ever.
+ARCHIVE_CORES_MAX = 0.4
+ARCHIVE_CORES_STEP = 0.02
+ARCHIVE_CORES_MIN = 0.01
+ARCHIVE_SERVER_SHARE = 0.1
+ARCHIVE_WAITING_MAX = 0.1
+ARCHIVE_CATCH_UP_SECONDS = 300.0
 # The lease of the server that archives a topic of a shared store.
 ARCHIVE_LEASE_SECONDS = 60

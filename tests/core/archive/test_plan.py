@@ -6,9 +6,24 @@ import numpy as np
 import pytest
 
 from headrace.core.archive.manifest import ArchiveFile, ArchiveRange
-from headrace.core.archive.plan import Span, choose_cut, choose_merge, expired, spans
+from headrace.core.archive.plan import (
+    Span,
+    Work,
+    choose_cut,
+    choose_merge,
+    expired,
+    next_cores,
+    pause_seconds,
+    spans,
+)
 from headrace.core.hashes.columns import Int64s
-from headrace.core.limits import MICROSECONDS
+from headrace.core.limits import (
+    ARCHIVE_CATCH_UP_SECONDS,
+    ARCHIVE_CORES_MAX,
+    ARCHIVE_CORES_MIN,
+    ARCHIVE_SERVER_SHARE,
+    MICROSECONDS,
+)
 from headrace.core.topics.retention import Piece
 
 NOW_US = 1_000 * MICROSECONDS
@@ -102,3 +117,33 @@ def test_the_oldest_files_expire_unless_an_important_group_needs_them() -> None:
     assert expired(files, 50, start, offsets(), NOW_US) == 0
     assert expired(files, 200, start, None, NOW_US) == 0
     assert expired(files, 50, offsets(6), None, NOW_US) == 1, "the log has offset 6 too"
+
+
+def work(waiting_seconds: float | None, elapsed_seconds: float = 0.2, server_cores: float = 1.0) -> Work:
+    return Work(0.1, waiting_seconds, elapsed_seconds, server_cores)
+
+
+def test_the_archiver_pauses_by_its_cpu_time() -> None:
+    assert pause_seconds(work(0.0, 0.1), 0.25) == pytest.approx(0.3)
+    assert pause_seconds(work(0.2, 0.3), 0.25) == pytest.approx(0.1), "waiting for a core is a pause too"
+    assert pause_seconds(work(8.9, 9.0), 0.25) == 0.0
+
+
+def test_the_archiver_takes_less_while_threads_wait_for_a_core_and_more_while_cores_are_idle() -> None:
+    cores = 0.0
+    for _ in range(100):
+        cores, before = next_cores(cores, work(0.001), 0.0), cores
+        assert cores > before or cores == ARCHIVE_CORES_MAX
+    assert next_cores(cores, work(None), 0.0) == cores == ARCHIVE_CORES_MAX
+    assert next_cores(cores, work(0.1), 0.0) == ARCHIVE_CORES_MAX / 2
+    for _ in range(100):
+        cores = next_cores(cores, work(0.1, server_cores=0.5), 0.0)
+    assert cores == 0.5 * ARCHIVE_SERVER_SHARE
+    assert next_cores(0.0, work(0.1, server_cores=0.0), 0.0) == ARCHIVE_CORES_MIN
+
+
+def test_an_archiver_that_is_late_takes_more_and_more() -> None:
+    late = [number * ARCHIVE_CATCH_UP_SECONDS for number in range(6)]
+    found = [next_cores(0.0, work(0.1), late_seconds) for late_seconds in late]
+    assert found == [pytest.approx(cores) for cores in (0.1, 0.2, 0.4, 0.8, 1.0, 1.0)]
+    assert next_cores(0.0, work(0.1), 1e9) == 1.0

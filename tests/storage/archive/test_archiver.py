@@ -50,6 +50,19 @@ def test_files_are_cut_by_size_and_by_time(place: Place, tmp_path: Path) -> None
     assert doctor(topic) == []
 
 
+def test_an_archive_is_late_while_messages_arrive_faster_than_it_is_written(memory: Place, tmp_path: Path) -> None:
+    topic = ArchivedTopic(memory, tmp_path / "archive")
+    for number in range(3):
+        fill(topic, number, 1)
+    log, later_us = topic.tiered(), NOW_US + HOUR_US
+    for left in (2, 1):
+        assert topic.archiver(file_bytes=1).archive(topic.record, log, topic.epoch(), later_us) is not None
+        messages, late_seconds = log.lag(0, later_us)
+        assert messages == left and late_seconds == pytest.approx(3600), "though a file was cut just now"
+    topic.archiver().archive(topic.record, log, topic.epoch(), later_us)
+    assert log.lag(0, later_us) == (0, 0.0)
+
+
 def test_what_is_published_while_a_file_is_written_is_in_the_next_one(place: Place, tmp_path: Path) -> None:
     topic = ArchivedTopic(place, tmp_path / "archive")
     fill(topic, 0, 5)

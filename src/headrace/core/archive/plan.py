@@ -1,4 +1,4 @@
-"""Decisions of the archiver: what goes into the next file, which files are merged, which ones have expired."""
+"""Decisions of the archiver: what goes into the next file, when to pause, which files are merged or have expired."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ import numpy as np
 
 from headrace.core.archive.manifest import ArchiveFile, ArchiveRange
 from headrace.core.hashes.columns import Int64s
-from headrace.core.limits import ARCHIVE_MERGE_FILES_MAX, ARCHIVE_MERGE_FILES_MIN, MICROSECONDS
+from headrace.core.limits import (
+    ARCHIVE_CATCH_UP_SECONDS,
+    ARCHIVE_CORES_MAX,
+    ARCHIVE_CORES_MIN,
+    ARCHIVE_CORES_STEP,
+    ARCHIVE_MERGE_FILES_MAX,
+    ARCHIVE_MERGE_FILES_MIN,
+    ARCHIVE_SERVER_SHARE,
+    ARCHIVE_WAITING_MAX,
+    MICROSECONDS,
+)
 from headrace.core.topics.retention import Piece, is_older
 
 
@@ -20,6 +30,12 @@ def widened(offsets: Int64s, partitions: int) -> Int64s:
     return result
 
 
+def unarchived(pieces: Sequence[Piece], archived: Int64s) -> list[Piece]:
+    """The segments that have messages above the archived offsets."""
+    archived = widened(archived, max((len(piece.end_offsets) for piece in pieces), default=0))
+    return [piece for piece in pieces if np.any(widened(piece.end_offsets, len(archived)) > archived)]
+
+
 def choose_cut(
     pieces: Sequence[Piece], archived: Int64s, cut_us: int, after_seconds: int, file_bytes: int, now_us: int
 ) -> Int64s | None:
@@ -28,8 +44,7 @@ def choose_cut(
     Cuts are at the ends of segments, except the last, which is at the end of the log. A file is due when there is
     enough for one, or some time after the last cut; also if the clock was set back behind that.
     """
-    archived = widened(archived, max((len(piece.end_offsets) for piece in pieces), default=0))
-    ahead = [piece for piece in pieces if np.any(widened(piece.end_offsets, len(archived)) > archived)]
+    ahead = unarchived(pieces, archived)
     total_bytes = 0
     for place, piece in enumerate(ahead):
         if total_bytes and total_bytes + piece.bytes > file_bytes:
@@ -37,6 +52,39 @@ def choose_cut(
         total_bytes += piece.bytes
     is_due = total_bytes >= file_bytes or not cut_us <= now_us < cut_us + after_seconds * MICROSECONDS
     return ahead[-1].end_offsets if ahead and is_due else None
+
+
+class Work(NamedTuple):
+    """What the thread of the archiver did between two pauses.
+
+    cpu_seconds: its CPU time.
+    waiting_seconds: how long it was ready to run, and all cores had others to run; None if the system does not say.
+    elapsed_seconds: how long it took.
+    server_cores: how many cores the other threads of the server used, during this and the pause before.
+    """
+
+    cpu_seconds: float
+    waiting_seconds: float | None
+    elapsed_seconds: float
+    server_cores: float
+
+
+def next_cores(cores: float, work: Work, late_seconds: float) -> float:
+    """How much of a core the archiver takes from now on, while messages are being published.
+
+    Half of it if its thread had to wait for a core, since publishers have to wait then as well, else a little more.
+    """
+    least = max(ARCHIVE_SERVER_SHARE * work.server_cores, ARCHIVE_CORES_MIN)
+    least *= 1 << int(min(late_seconds // ARCHIVE_CATCH_UP_SECONDS, 16))
+    if work.waiting_seconds is not None:
+        is_busy = work.waiting_seconds > ARCHIVE_WAITING_MAX * (work.cpu_seconds + work.waiting_seconds)
+        cores = cores / 2 if is_busy else cores + ARCHIVE_CORES_STEP
+    return min(max(min(cores, ARCHIVE_CORES_MAX), least), 1.0)
+
+
+def pause_seconds(work: Work, cores: float) -> float:
+    """How long the archiver pauses after some work, to take that much of a core."""
+    return max(work.cpu_seconds / cores - work.elapsed_seconds, 0.0)
 
 
 class Span(NamedTuple):

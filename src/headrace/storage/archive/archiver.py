@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.archive.manifest import ArchiveFile
-from headrace.core.archive.plan import Span, choose_cut, choose_merge, spans
+from headrace.core.archive.plan import Span, choose_cut, choose_merge, spans, unarchived
 from headrace.core.limits import ARCHIVE_SMALL_BYTES, MICROSECONDS
 from headrace.storage.archive.files import ArchiveFiles
 from headrace.storage.archive.log_rows import rows_of
@@ -58,7 +58,9 @@ class Archiver:
         archived = np.zeros(topic.partitions, np.int64) if view is None else view.ends(topic.partitions)
         cut_us = topic.created_us if view is None else view.manifest.cut_us
         after_seconds = topic.settings.archive_after_seconds
-        cut = choose_cut(log.pieces(), archived, cut_us, after_seconds, self.file_bytes, now_us)
+        waiting = unarchived(log.pieces(), archived)
+        log.waiting_since_us = waiting[0].newest_us if waiting else None
+        cut = choose_cut(waiting, archived, cut_us, after_seconds, self.file_bytes, now_us)
         if cut is None:
             return None
         local = log.inner.offsets()

@@ -62,6 +62,8 @@ class TieredLog:
         self._reload_lock = threading.Lock()
         # Why the last attempt of this server to archive the topic failed; None if it did not.
         self.archive_failure: str | None = None
+        # The time of the newest message in the oldest segment that is not archived, when this server looked last.
+        self.waiting_since_us: int | None = None
         # Called as they are: publishing must not get slower by what only concerns old messages.
         self.commit = log.commit
         # Old ranges are left to `read_many`, by its contract.
@@ -124,6 +126,8 @@ class TieredLog:
         reached = np.zeros(len(local.end), np.int64) if view is None else view.ends(len(local.end))[: len(local.end)]
         messages = int(np.maximum(local.end - np.maximum(reached, local.start), 0).sum())
         due_us = self._topic.created_us if view is None else view.manifest.cut_us
+        # An archive that is written all the time is late as well, if messages arrive faster.
+        due_us = due_us if self.waiting_since_us is None else min(due_us, self.waiting_since_us)
         late_us = now_us - due_us - after_seconds * MICROSECONDS
         return messages, max(0, late_us) / MICROSECONDS if messages else 0.0
 
