@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import ssl
 from collections.abc import Iterator
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +18,7 @@ from headrace.protocols.http import server as sockets
 from headrace.protocols.kafka.server import KafkaServer
 from headrace.protocols.kafka.settings import KafkaSettings
 from tests.ports import ReservedPort
-from tests.protocols.kafka.clients.adapters import CLIENTS, Login, Target
+from tests.protocols.kafka.clients.adapters import CLIENTS, PATIENCE_SECONDS, Login, Target
 from tests.protocols.kafka.clients.member import MemberProcess
 from tests.protocols.kafka.conftest import Site
 from tests.protocols.kafka.test_clients import until
@@ -76,26 +78,41 @@ def test_offsets_at_a_time(site: Site, client: str) -> None:
         member.close()
 
 
-# kafka-python does not close sockets that could not connect.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def produce_in_halves(client: str, bootstrap: str, values: list[bytes], half: Event, go: Event) -> None:
+    def meanwhile() -> None:
+        half.set()
+        go.wait()
+
+    CLIENTS[client].produce(Target(bootstrap), "exact", values, meanwhile)
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 def test_an_exact_producer_beside_a_killed_server(client: str, tmp_path: Path) -> None:
-    """Every message is there once and in order, although the server was killed in the middle."""
+    """Every message is there once and in order, although the server was killed in the middle.
+
+    The producer has a process of its own: kafka-python does not close sockets that could not connect.
+    """
     values = [b"%d" % number for number in range(2000)]
+    processes = multiprocessing.get_context("spawn")
     with ReservedPort() as port:
         server = ServerProcess(f"file:{tmp_path}/store", "--kafka", f"127.0.0.1:{port.number}")
-
-        def kill() -> None:
-            server.kill()
-            server.start()
-
+        half, go = processes.Event(), processes.Event()
+        given = (client, f"127.0.0.1:{port.number}", values, half, go)
+        producer = processes.Process(target=produce_in_halves, args=given)
         try:
             with headrace.connect(server.url) as native:
                 native.create_topic("exact")
-            CLIENTS[client].produce(Target(f"127.0.0.1:{port.number}"), "exact", values, kill)
+            producer.start()
+            assert half.wait(PATIENCE_SECONDS)
+            server.kill()
+            go.set()
+            server.start()
+            producer.join()
+            assert producer.exitcode == 0
             with headrace.connect(server.url) as native:
                 found = native.read("exact", partition=0, offset=0, max_messages=10_000).column("value").to_pylist()
         finally:
+            producer.kill()
             server.close()
     assert found == values
 
