@@ -25,6 +25,7 @@ from headrace.wire import operations as wire
 COMFORT = {
     # A client gives a time as a datetime, below it is microseconds.
     ("offset_at", "time"): "time_us",
+    ("offsets_at", "time"): "time_us",
     ("trim_topic", "before"): "before_us",
     # A client says where to go in any way, and looks up the offsets.
     ("seek", "to"): "offsets",

@@ -131,6 +131,10 @@ READING: list[tuple[str, Call]] = [
     ("wait_seconds", lambda broker: broker.fetch("orders", 0, 0, wait_seconds=math.nan)),
     ("wait_seconds", lambda broker: broker.fetch("orders", 0, 0, wait_seconds="1")),  # type: ignore[arg-type]
     ("partition", lambda broker: broker.offset_at("orders", "0", 0)),  # type: ignore[arg-type]
+    ("partitions", lambda broker: broker.offsets_at("orders", 0, "01")),  # type: ignore[arg-type]
+    ("partitions", lambda broker: broker.offsets_at("orders", 0, 1)),  # type: ignore[arg-type]
+    ("partitions", lambda broker: broker.offsets_at("orders", 0, ["0"])),  # type: ignore[list-item]
+    ("time_us", lambda broker: broker.offsets_at("orders", -1)),
     ("time_us", lambda broker: broker.offset_at("orders", 0, -1)),
     ("time_us", lambda broker: broker.offset_at("orders", 0, 2**63)),
     ("time_us", lambda broker: broker.offset_at("orders", 0, "now")),  # type: ignore[arg-type]

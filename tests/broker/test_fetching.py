@@ -154,8 +154,12 @@ def test_offsets_are_found_by_time(broker: Broker, clock: SettableClock) -> None
             offset = broker.offset_at("orders", 0, asked)
             assert broker.fetch("orders", 0, offset).column("timestamp").cast("int64").to_pylist()[0] == time_us
         assert broker.offset_at("orders", 1, time_us) == number // 2
+        assert broker.offsets_at("orders", time_us, np.arange(2)) == {  # type: ignore[arg-type]
+            partition: broker.offset_at("orders", partition, time_us) for partition in (0, 1)
+        }
     ends = {partition: end for partition, (_, end) in broker.offsets("orders").items()}
-    assert {partition: broker.offset_at("orders", partition, clock.now_us() + 1) for partition in ends} == ends
+    assert broker.offsets_at("orders", clock.now_us() + 1) == ends
+    assert broker.offsets_at("orders", clock.now_us() + 1, [1]) == {1: ends[1]}
     assert broker.offset_at("orders", 0, 0) == 0
 
 

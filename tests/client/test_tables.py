@@ -130,6 +130,7 @@ def test_times_without_a_zone_are_refused(client: Client) -> None:
         producer.send_batch(pa.table({"value": [b"x"], "created_at": [naive.replace(tzinfo=UTC)]}))
     for refused in (
         lambda: client.offset_at("orders", 0, naive),
+        lambda: client.offsets_at("orders", naive),
         lambda: client.consumer("orders", start=naive),
         lambda: client.seek("orders", "billing", naive),
         lambda: client.register_group("orders", "billing", read_from=naive),

@@ -61,6 +61,12 @@ def test_offsets_and_times(client: Client) -> None:
     assert client.offsets("orders") == {0: (0, 5)}
     assert client.offset_at("orders", 0, before) == 0
     assert client.offset_at("orders", 0, datetime.now(UTC) + timedelta(hours=1)) == 5
+    client.alter_topic("orders", partitions=3)
+    assert client.offsets_at("orders", before) == {0: 0, 1: 0, 2: 0}
+    assert client.offsets_at("orders", datetime.now(UTC) + timedelta(hours=1), [0, 2]) == {0: 5, 2: 0}
+    with pytest.raises(PartitionNotFound, match="partitions 0 to 2"):
+        client.offsets_at("orders", before, [3])
+    assert client.offsets_at("orders", before, []) == {}
 
 
 def test_read_returns_what_is_stored_and_not_more_than_asked_for(client: Client) -> None:

@@ -29,7 +29,7 @@ from headrace.core.positions import (
 BOUNDS = {0: (10, 50), 1: (0, 5), 2: (7, 7)}
 
 
-def nowhere(partition: int, time_us: int) -> int:
+def nowhere(time_us: int, partitions: list[int]) -> dict[int, int]:
     raise AssertionError("no time was asked for")
 
 
@@ -164,14 +164,19 @@ def test_partitions_that_are_not_named_are_at_the_outer_end() -> None:
     assert resolve("endingOffsets", PerPartition(((0, 20),)), BOUNDS, LATEST, nowhere) == {0: 20, 1: 5, 2: 7}
 
 
-def test_a_time_is_looked_up_in_each_partition() -> None:
-    named = PerPartition(((1, AtTime(9)),))
-    assert resolve("x", named, BOUNDS, LATEST, lambda partition, time_us: 3) == {0: 50, 1: 3, 2: 7}
-    assert resolve("x", AtTime(9), BOUNDS, EARLIEST, lambda partition, time_us: partition * 100 + time_us) == {
-        0: 9,
-        1: 109,
-        2: 209,
-    }
+def test_a_time_is_looked_up_once_for_all_its_partitions() -> None:
+    asked: list[tuple[int, list[int]]] = []
+
+    def offsets_at(time_us: int, partitions: list[int]) -> dict[int, int]:
+        asked.append((time_us, partitions))
+        return {partition: partition * 100 + time_us for partition in partitions}
+
+    assert resolve("x", AtTime(9), BOUNDS, EARLIEST, offsets_at) == {0: 9, 1: 109, 2: 209}
+    named = PerPartition(((0, AtTime(4)), (2, AtTime(4))))
+    assert resolve("x", named, BOUNDS, LATEST, offsets_at) == {0: 4, 1: 5, 2: 204}
+    apart = PerPartition(((1, AtTime(3)), (2, AtTime(1))))
+    assert resolve("x", apart, BOUNDS, LATEST, offsets_at) == {0: 50, 1: 103, 2: 201}
+    assert asked == [(9, [0, 1, 2]), (4, [0, 2]), (3, [1]), (1, [2])]
 
 
 @pytest.mark.parametrize("places", [((3, 0),), ((1, 6),)])

@@ -25,6 +25,7 @@ from headrace.broker.checks import (
     check_batch,
     check_commit_key,
     check_epoch,
+    check_indexes,
     check_offsets,
     check_stage_names,
     check_staged,
@@ -521,6 +522,11 @@ class Broker:
         number, time_us = check_index("partition", partition), check_whole("time_us", time_us, 0, TIME_US_MAX)
         return self.reader(topic).positions_at(time_us, [number])[number]
 
+    def offsets_at(self, topic: str, time_us: int, partitions: Sequence[int] | None = None) -> dict[int, int]:
+        """The first offset at or after a time, of each of some or all partitions; the end where all are older."""
+        time_us = check_whole("time_us", time_us, 0, TIME_US_MAX)
+        return self.reader(topic).positions_at(time_us, None if partitions is None else check_indexes(partitions))
+
     # Groups
 
     def register_group(
@@ -697,8 +703,7 @@ def _held(generation: object, partitions: Sequence[int] | None) -> Held | None:
         raise InvalidInput(given, "alone", "an acknowledgement needs generation and partitions")
     if partitions is None:
         return None
-    held = [check_index("partitions", partition) for partition in partitions]
-    return Held(check_whole("generation", generation, 0, SEQNO_MAX), held)
+    return Held(check_whole("generation", generation, 0, SEQNO_MAX), check_indexes(partitions))
 
 
 def _unless_ended(opened: OpenTopic, look: Callable[[OpenTopic], Result]) -> Result | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -47,6 +47,13 @@ def check_offsets(offsets: object) -> dict[int, int]:
     if not isinstance(offsets, Mapping):
         raise InvalidInput("offsets", repr(offsets)[:100], "it must map partitions to offsets")
     return {check_index("partition", partition): check_index("offset", offset) for partition, offset in offsets.items()}
+
+
+def check_indexes(partitions: object) -> list[int]:
+    """Partitions of a topic; the topic checks their bounds."""
+    if not isinstance(partitions, Iterable) or isinstance(partitions, str | bytes):
+        raise InvalidInput("partitions", repr(partitions)[:100], "it must be a list of partitions")
+    return [check_index("partitions", partition) for partition in partitions]
 
 
 def check_staged(stages: object) -> list[Staged]:

@@ -9,7 +9,7 @@ Thread-safe. Calls are retried when the connection breaks, where that is safe; s
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Unpack, overload
@@ -191,6 +191,11 @@ class Client:
     def offset_at(self, topic: str, partition: int, time: datetime) -> int:
         """The first offset of a partition at or after a time."""
         return self._calls(wire.OffsetAt(topic, partition, microseconds(time)))
+
+    def offsets_at(self, topic: str, time: datetime, partitions: Sequence[int] | None = None) -> dict[int, int]:
+        """The first offset at or after a time, of each of some or all partitions, in one request."""
+        chosen = None if partitions is None else list(partitions)
+        return self._calls(wire.OffsetsAt(topic, microseconds(time), chosen))
 
     def last_seqno(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
         """The highest seqno written for a source, or None."""

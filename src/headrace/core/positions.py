@@ -27,7 +27,8 @@ from headrace.core.errors import InvalidInput
 from headrace.core.limits import MICROSECONDS, SEQNO_MAX
 
 Bounds = Mapping[int, tuple[int, int]]
-OffsetAtTime = Callable[[int, int], int]
+# The first offsets at or after a time in microseconds, of some partitions.
+OffsetsAtTime = Callable[[int, list[int]], Mapping[int, int]]
 
 # The last millisecond of the year 9999; a larger number of milliseconds was probably meant as microseconds.
 _MILLISECONDS_MAX: Final = 253_402_300_799_999
@@ -202,38 +203,44 @@ def read_from(start: Position) -> Literal["earliest", "latest"] | int:
 
 
 def resolve(
-    field: str, position: Position, bounds: Bounds, otherwise: Earliest | Latest, offset_at: OffsetAtTime
+    field: str, position: Position, bounds: Bounds, otherwise: Earliest | Latest, offsets_at: OffsetsAtTime
 ) -> dict[int, int]:
     """The offset of each partition at a position.
 
     bounds: start and end offset by partition.
     otherwise: the position of partitions that a `PerPartition` does not name.
-    offset_at: the first offset of a partition at or after a time.
+    offsets_at: finds offsets by time; called once for each time that the position names.
     """
     if isinstance(position, PerPartition):
-        return _named_offsets(field, position, bounds, otherwise, offset_at)
-    return {partition: _resolved(position, partition, bounds[partition], offset_at) for partition in sorted(bounds)}
+        places = _named_places(field, position, bounds, otherwise)
+    else:
+        places = dict.fromkeys(sorted(bounds), position)
+    by_time: dict[int, list[int]] = {}
+    offsets: dict[int, int] = {}
+    for partition, place in places.items():
+        if isinstance(place, AtTime):
+            by_time.setdefault(place.time_us, []).append(partition)
+        else:
+            offsets[partition] = _resolved(place, bounds[partition])
+    for time_us, partitions in by_time.items():
+        found = offsets_at(time_us, partitions)
+        offsets |= {partition: found[partition] for partition in partitions}
+    return {partition: offsets[partition] for partition in places}
 
 
-def _resolved(
-    position: Earliest | Latest | AtOffset | FromEnd | AtTime,
-    partition: int,
-    bound: tuple[int, int],
-    offset_at: OffsetAtTime,
-) -> int:
+def _resolved(position: Earliest | Latest | AtOffset | FromEnd, bound: tuple[int, int]) -> int:
     start, end = bound
     if isinstance(position, AtOffset):
         return position.offset
     if isinstance(position, FromEnd):
         return max(start, end - position.messages)
-    if isinstance(position, AtTime):
-        return offset_at(partition, position.time_us)
     return start if isinstance(position, Earliest) else end
 
 
-def _named_offsets(
-    field: str, position: PerPartition, bounds: Bounds, otherwise: Earliest | Latest, offset_at: OffsetAtTime
-) -> dict[int, int]:
+def _named_places(
+    field: str, position: PerPartition, bounds: Bounds, otherwise: Earliest | Latest
+) -> dict[int, Earliest | Latest | AtOffset | FromEnd | AtTime]:
+    """The position of every partition, of those that are not named too."""
     named = dict(position.positions)
     for partition, place in named.items():
         if partition not in bounds:
@@ -242,12 +249,8 @@ def _named_offsets(
         if isinstance(place, int) and place > bounds[partition][1]:
             rule = f"the partition ends at {bounds[partition][1]}"
             raise InvalidInput(field, f"{place} for partition {partition}", rule)
-    offsets = {}
-    for partition in sorted(bounds):
-        place = named.get(partition, otherwise)
-        position_of_partition = AtOffset(place) if isinstance(place, int) else place
-        offsets[partition] = _resolved(position_of_partition, partition, bounds[partition], offset_at)
-    return offsets
+    places = {partition: named.get(partition, otherwise) for partition in sorted(bounds)}
+    return {partition: AtOffset(place) if isinstance(place, int) else place for partition, place in places.items()}
 
 
 def _by_partition(field: str, text: str, word: str) -> PerPartition:

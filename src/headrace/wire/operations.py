@@ -152,6 +152,14 @@ class OffsetAt(Operation[int], tag="offset_at"):
     time_us: int
 
 
+class OffsetsAt(Operation[dict[int, int]], tag="offsets_at"):
+    """The first offset at or after a time, of each of some or all partitions."""
+
+    need: ClassVar = _READ
+    time_us: int
+    partitions: list[int] | None = None
+
+
 class LastSeqno(Operation[int | None], tag="last_seqno"):
     """The highest seqno written for a source."""
 

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable
 
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.terminal.output import print_note
+from headrace.client import Client
 from headrace.core.errors import InvalidInput
-from headrace.core.positions import EARLIEST, Bounds, OffsetAtTime, Position, parse_position, resolve
+from headrace.core.positions import EARLIEST, Bounds, Position, moment, parse_position, resolve
 
 
 def parse_from(text: str, option: str = "--from") -> Position:
@@ -20,11 +21,13 @@ def parse_from(text: str, option: str = "--from") -> Position:
 
 
 def offsets_at(
-    position: Position, bounds: Bounds, offset_at: OffsetAtTime, topic: str, option: str = "--from"
+    client: Client, topic: str, position: Position, bounds: Bounds, option: str = "--from"
 ) -> dict[int, int]:
     """The offset of each partition at a position, clamped to the messages that exist."""
     try:
-        offsets = resolve(option, position, bounds, EARLIEST, offset_at)
+        offsets = resolve(
+            option, position, bounds, EARLIEST, lambda us, chosen: client.offsets_at(topic, moment(us), chosen)
+        )
     except InvalidInput as error:
         raise Failure(Exit.REFUSED, str(error)) from None
     for partition, offset in offsets.items():

@@ -18,7 +18,7 @@ from headrace.cli.messages.positions import chosen_partitions, offsets_at
 from headrace.cli.terminal.output import print_note
 from headrace.client import Client, Consumer
 from headrace.core.errors import OffsetOutOfRange
-from headrace.core.positions import AtTime, Earliest, Latest, Position, moment, read_from
+from headrace.core.positions import AtTime, Earliest, Latest, Position, read_from
 
 # How long a group member without --follow waits for more: another member may just have left.
 _LINGER_SECONDS: Final = 0.5
@@ -53,16 +53,12 @@ class TopicRange:
 
 def range_of(client: Client, topic: str, begin: Position, to: Position | None, partitions: Sequence[int]) -> TopicRange:
     """The messages of a topic between two positions; without an end, all that exist now."""
-
-    def offset_at(partition: int, time_us: int) -> int:
-        return client.offset_at(topic, partition, moment(time_us))
-
     known = client.offsets(topic)
     bounds = {partition: known[partition] for partition in chosen_partitions(topic, partitions, known)}
-    begins = offsets_at(begin, bounds, offset_at, topic)
+    begins = offsets_at(client, topic, begin, bounds)
     ends = {partition: end for partition, (_, end) in bounds.items()}
     if to is not None:
-        ends = offsets_at(to, bounds, offset_at, topic, "--to")
+        ends = offsets_at(client, topic, to, bounds, "--to")
     return TopicRange(topic, begins, ends)
 
 

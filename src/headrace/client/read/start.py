@@ -11,7 +11,7 @@ from headrace.client.retry import Calls
 from headrace.core.deprecation import warn_renamed
 from headrace.core.errors import PartitionNotFound
 from headrace.core.positions import EARLIEST, Position, position_of, resolve
-from headrace.wire.operations import OffsetAt, Offsets
+from headrace.wire.operations import Offsets, OffsetsAt
 
 # `earliest`, `latest`, an offset, -N, a time as text or datetime, or offsets by partition.
 Start = str | int | datetime | Mapping[int, int]
@@ -35,4 +35,4 @@ def positions_at(calls: Calls, topic: str, start: Position, partitions: Iterable
             if partition not in bounds:
                 raise PartitionNotFound(topic, partition, len(bounds))
         bounds = {partition: bounds[partition] for partition in chosen}
-    return resolve("start", start, bounds, EARLIEST, lambda partition, us: int(calls(OffsetAt(topic, partition, us))))
+    return resolve("start", start, bounds, EARLIEST, lambda us, chosen: calls(OffsetsAt(topic, us, chosen)))

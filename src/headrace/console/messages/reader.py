@@ -58,7 +58,7 @@ class Found:
 async def read(client: aio.AsyncClient, topic: TopicDescription, wanted: MessageQuery) -> Found:
     """The wanted messages: the newest first, or the oldest first from an offset or a time on."""
     partitions, left_out = _partitions(topic.offsets, wanted.partition)
-    ranges = await asyncio.gather(*(_range(client, topic, each, wanted) for each in partitions))
+    ranges = await _ranges(client, topic, partitions, wanted)
     is_newest = wanted.start == "newest"
     found, is_read = await _read_ranges(client, topic.name, ranges, is_newest)
     shown = _held(sorted(found, key=_by_time, reverse=is_newest)[: wanted.count])
@@ -78,15 +78,17 @@ def _partitions(offsets: dict[int, tuple[int, int]], wanted: int | None) -> tupl
     return [partition for _, partition in filled[:PARTITIONS_MAX]], max(0, len(filled) - PARTITIONS_MAX)
 
 
-async def _range(client: aio.AsyncClient, topic: TopicDescription, partition: int, wanted: MessageQuery) -> Range:
-    start, end = topic.offsets[partition]
+async def _ranges(
+    client: aio.AsyncClient, topic: TopicDescription, partitions: list[int], wanted: MessageQuery
+) -> list[Range]:
+    bounds = {partition: topic.offsets[partition] for partition in partitions}
     if wanted.start == "newest":
-        return partition, max(start, end - wanted.count), end
+        return [(partition, max(start, end - wanted.count), end) for partition, (start, end) in bounds.items()]
+    firsts = dict.fromkeys(partitions, wanted.offset)
     if wanted.start == "time" and wanted.time is not None:
-        start = max(start, await client.offset_at(topic.name, partition, wanted.time))
-    else:
-        start = max(start, wanted.offset)
-    return partition, start, min(end, start + wanted.count)
+        firsts = await client.offsets_at(topic.name, wanted.time, partitions)
+    starts = {partition: max(start, firsts[partition]) for partition, (start, _) in bounds.items()}
+    return [(partition, start, min(bounds[partition][1], start + wanted.count)) for partition, start in starts.items()]
 
 
 async def _read_ranges(

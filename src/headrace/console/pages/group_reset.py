@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from nicegui import ui
 
 from headrace.console.reset import Move, Target, moves
@@ -78,11 +76,7 @@ class ResetDialog:
                 if moment is None:
                     self._show([])
                     return
-                wanted = list(bounds) if chosen is None else chosen
-                found = await asyncio.gather(
-                    *(self._visit.client.offset_at(self._group.topic, each, moment) for each in wanted)
-                )
-                at_time = dict(zip(wanted, found, strict=True))
+                at_time = await self._visit.client.offsets_at(self._group.topic, moment, chosen)
             self._show(moves(self._group, bounds, target, int(self._number.value or 0), at_time, chosen))
 
     def _show(self, found: list[Move]) -> None:

@@ -14,7 +14,7 @@ from headrace.client import Client
 from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.errors import InvalidInput, TopicNotFound
 from headrace.core.names import topic_key
-from headrace.core.positions import Earliest, Latest, Position, moment, resolve
+from headrace.core.positions import Earliest, Latest, OffsetsAtTime, Position, moment, resolve
 from headrace.spark.connection import Connection
 from headrace.spark.reader.splits import Bounds, PartitionKey
 
@@ -76,15 +76,15 @@ class TopicSelection:
         for places in by_topic(bounds).values():
             present, topic = {place.partition: bounds[place] for place in places}, places[0].topic
             here = position.positions.get(topic_key(topic), otherwise) if isinstance(position, PerTopic) else position
-            found = resolve(field, here, present, otherwise, self._offset_at(topic))
+            found = resolve(field, here, present, otherwise, self._at_time(topic))
             offsets |= {place: found[place.partition] for place in places}
         return offsets
 
-    def _offset_at(self, topic: str) -> Callable[[int, int], int]:
-        def offset_at(partition: int, time_us: int) -> int:
-            return self.connection.call(lambda client: client.offset_at(topic, partition, moment(time_us)))
+    def _at_time(self, topic: str) -> OffsetsAtTime:
+        def offsets_at(time_us: int, partitions: list[int]) -> dict[int, int]:
+            return self.connection.call(lambda client: client.offsets_at(topic, moment(time_us), partitions))
 
-        return offset_at
+        return offsets_at
 
     def archives(self) -> list[ArchiveSnapshot]:
         """The archive of every topic, with the offsets that the topic had right after it was looked up."""

@@ -12,7 +12,7 @@ from headrace.cli.options.completion import complete_topics
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Group, Json, ServerOptions, Yes, confirm
 from headrace.cli.terminal.output import print_json, print_line, print_note, print_table, time_shown
-from headrace.core.positions import AtTime, Earliest, Latest, Position, moment, read_from
+from headrace.core.positions import AtTime, Earliest, Latest, Position, read_from
 
 if TYPE_CHECKING:
     from headrace.client import Client
@@ -207,7 +207,7 @@ def _offsets(client: Client, topic: str, to: Position, only: list[int]) -> dict[
     """The offset for each partition, clamped to the messages that exist."""
     known = client.offsets(topic)
     bounds = {partition: known[partition] for partition in chosen_partitions(topic, only, known)}
-    return offsets_at(to, bounds, lambda partition, time_us: client.offset_at(topic, partition, moment(time_us)), topic)
+    return offsets_at(client, topic, to, bounds)
 
 
 @app.command("delete")
