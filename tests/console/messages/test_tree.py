@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.console.messages import tree
+from headrace.console.messages.payload import forms
 from headrace.console.messages.tree import tree_of
 
 
@@ -39,6 +40,12 @@ def test_objects_arrays_and_what_is_in_them() -> None:
 @pytest.mark.parametrize("number", ["123456789012345678901234567890", "1e400", "-0.10", "NaN"])
 def test_a_number_is_shown_as_it_was_written(number: str) -> None:
     assert nodes(b"[%s]" % number.encode()) == ["[", 1, [["n", number]]]
+
+
+def test_half_of_a_surrogate_pair_is_shown_as_an_escape() -> None:
+    value = b'{"\\ud83d": "\\udfff!", "whole": "\\ud83d\\ude00"}'
+    assert nodes(value) == ["{", 2, ['"\\ud83d"', ["s", '"\\udfff!"'], '"whole"', ["s", '"\U0001f600"']]]
+    assert b"\\udfff!" in forms(value)["JSON"].encode()
 
 
 def test_text_that_hides_or_reorders_is_shown_as_escapes() -> None:

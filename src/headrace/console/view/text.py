@@ -9,8 +9,9 @@ from typing import Final
 from urllib.parse import urlencode
 
 _UNITS: Final = ("B", "KB", "MB", "GB", "TB", "PB")
-# Terminal control sequences and other invisible characters do nothing in a browser; here they are made visible.
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+# Terminal control sequences and other invisible characters do nothing in a browser; here they are made visible. Halves
+# of surrogate pairs, which JSON may contain as escapes, cannot be sent to a browser at all.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
 
 def count(number: float | None) -> str:
