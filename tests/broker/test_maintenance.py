@@ -12,7 +12,15 @@ import pytest
 from headrace.broker import Broker, BrokerSettings
 from headrace.broker.counters import Counters
 from headrace.broker.maintenance import Maintenance
-from headrace.core.errors import InvalidInput, LogFailed, MemberNotFound, StageNotFound
+from headrace.core.errors import (
+    InvalidInput,
+    LogFailed,
+    MemberNotFound,
+    MessagesHeld,
+    OffsetOutOfRange,
+    PartitionNotFound,
+    StageNotFound,
+)
 from tests.broker.background import PATIENCE_SECONDS, eventually, open_gated
 from tests.broker.clock import SettableClock
 from tests.broker.messages import batch, content, statuses
@@ -67,6 +75,40 @@ def test_trimming_leaves_what_an_important_group_has_not_read(broker: Broker, cl
     assert broker.trim_topic("orders", clock.now_us()) == 0
     broker.commit_offsets("orders", "billing", {0: 2})
     assert broker.trim_topic("orders", clock.now_us()) == 2
+
+
+def test_messages_below_an_offset_are_deleted(broker: Broker, clock: SettableClock) -> None:
+    broker.create_topic("orders", partitions=2)
+    broker.register_group("orders", "slow")
+    broker.publish("orders", batch(b"a", b"a", b"b", b"b", b"c", b"c"))
+    assert broker.delete_messages("Orders", {0: 2}) == {0: 2}
+    assert broker.delete_messages("orders", {0: 1, 1: 3}) == {0: 2, 1: 3}, "a start never falls"
+    assert content(broker, "orders") == {0: [b"c"], 1: []}
+    with pytest.raises(OffsetOutOfRange):
+        broker.fetch("orders", 0, 1)
+    assert sum(each.lag_messages for each in broker.describe_group("orders", "slow").progress.values()) == 1
+    clock.step(1)
+    broker.maintenance.run_all()
+    assert broker.offsets("orders") == {0: (2, 3), 1: (3, 3)}
+    for wrong, error in (({0: 4}, OffsetOutOfRange), ({0: -1}, OffsetOutOfRange), ({2: 0}, PartitionNotFound)):
+        with pytest.raises(error):
+            broker.delete_messages("orders", wrong)
+    with pytest.raises(InvalidInput, match="before"):
+        broker.delete_messages("orders", [3])  # type: ignore[arg-type]
+    assert broker.publish("orders", batch(b"d", b"d")).offset.tolist() == [3, 3]
+
+
+def test_messages_that_an_important_group_has_not_read_are_not_deleted(broker: Broker) -> None:
+    broker.create_topic("orders")
+    broker.register_group("orders", "billing", important=True)
+    broker.publish("orders", batch(b"a", b"b"))
+    with pytest.raises(MessagesHeld, match="'billing' has read up to offset 0 only"):
+        broker.delete_messages("orders", {0: 1})
+    assert broker.delete_messages("orders", {0: 0}) == {0: 0}
+    broker.commit_offsets("orders", "billing", {0: 1})
+    assert broker.delete_messages("orders", {0: 1}) == {0: 1}
+    broker.seek("orders", "billing", {0: 0})
+    assert broker.describe_group("orders", "billing").progress[0].position == 1, "what is deleted does not come back"
 
 
 def test_the_oldest_messages_are_dropped_while_there_are_too_many_bytes(broker: Broker) -> None:

@@ -86,7 +86,13 @@ def test_purging_and_trimming(server: Server, filled: str) -> None:
         "left": 7,
     }
     assert "it must be a time" in server.run("topic", "trim", filled, "--before", "5", "--yes").refused(2)
-    assert f"deleted 7 messages of topic {filled}, 0 left" in server.run("topic", "purge", filled, "--yes").out
+    trim = ["topic", "trim", filled, "--yes"]
+    assert "either --before or --before-offset" in server.run(*trim).refused(2)
+    assert "--partition needs --before-offset" in server.run(*trim, "--before", "1d", "--partition", "0").refused(2)
+    assert "is out of range" in server.run(*trim, "--before-offset", "99", "--partition", "0").refused(1)
+    printed = server.run(*trim, "--before-offset", "1", "--partition", "0").out
+    assert f"deleted 1 message of topic {filled}, 6 left" in printed
+    assert f"deleted 6 messages of topic {filled}, 0 left" in server.run("topic", "purge", filled, "--yes").out
     server.run("produce", filled, "--partition", "0", stdin="after\n")
     (after,) = [json.loads(line) for line in server.run("consume", filled, "--json").lines()]
     assert after["value"] == "after" and after["offset"] > 0, "offsets are never used again"

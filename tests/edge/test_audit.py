@@ -67,6 +67,7 @@ def _over_http(place: Place) -> None:
         client.put(group, json={}),
         client.put(group, json={"important": True}),
         client.post(f"{group}/seek", json={"to": "earliest"}),
+        client.post(f"{topic}/delete-messages", json={"before": []}),
         client.delete(group),
         client.delete(topic),
     ]
@@ -83,6 +84,7 @@ def _over_flight(place: Place) -> None:
         client.register_group("t", "g")
         client.register_group("t", "g", important=True)
         client.seek("t", "g", "earliest")
+        client.delete_messages("t", {})
         client.delete_group("t", "g")
         client.delete_topic("t")
 
@@ -98,6 +100,7 @@ def test_changes_are_written_down(place: Place, make_changes: Callable[[Place], 
         "register_group",
         "change_group",
         "seek",
+        "delete_messages",
         "delete_group",
         "delete_topic",
     ]
@@ -105,7 +108,7 @@ def test_changes_are_written_down(place: Place, make_changes: Callable[[Place], 
     told = {(line["event"], line["principal"], line["address"], line["topic"]) for line in lines}
     assert told == {("done", "root", "127.0.0.1", "t")}
     assert all(line["time"].endswith("+00:00") for line in lines)
-    assert [line.get("group") for line in lines] == [None, None, None, "g", "g", "g", "g", None]
+    assert [line.get("group") for line in lines] == [None, None, None, "g", "g", "g", None, "g", None]
     assert [line.get("producer_id") for line in lines if line["operation"] == "reset_source"] == ["till-7"]
 
 

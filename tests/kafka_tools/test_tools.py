@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -133,6 +134,19 @@ def test_get_offsets(tools: Tools) -> None:
     assert total("--time", "latest") == COUNT
     assert total("--time", "0") == 0
     assert re.search(rf"{topic}:\d:\d+", tools.run(OFFSETS, "--topic", topic, "--time", "max-timestamp"))
+
+
+def test_delete_records(tools: Tools, tmp_path: Path) -> None:
+    topic = filled(tools, "tool-deletion")
+    deletion = tmp_path / "deletion.json"
+    places = [{"topic": topic, "partition": 0, "offset": 1}, {"topic": topic, "partition": 1, "offset": -1}]
+    deletion.write_text(json.dumps({"version": 1, "partitions": places}))
+    printed = tools.run("org.apache.kafka.tools.DeleteRecordsCommand", "--offset-json-file", str(deletion))
+    assert f"partition: {topic}-0\tlow_watermark: 1" in printed
+    earliest = tools.run(OFFSETS, "--topic", topic, "--time", "earliest")
+    assert f"{topic}:0:1" in earliest
+    latest = tools.run(OFFSETS, "--topic", topic, "--time", "latest", "--partitions", "1")
+    assert latest.strip() in earliest
 
 
 def test_api_versions(tools: Tools) -> None:

@@ -249,6 +249,11 @@ class Topic:
         self.place.forget(self.record.id)
         self.place.store.delete_log(self.record.id)
 
+    def delete_before(self, offsets: dict[int, int]) -> None:
+        """As the broker does it: in the catalog, then in the log."""
+        self.record = self.place.store.catalog.delete_before(self.record, offsets)
+        self.log.delete_before(self.record.deleted_before)
+
     def grow(self, partitions: int) -> None:
         self.record = replace(self.record, partitions=partitions)
         self.place.store.catalog.change_topic(self.record, lambda _: self.record)

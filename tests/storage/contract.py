@@ -19,7 +19,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.core.errors import Closed, OffsetOutOfRange, PartitionNotFound, StorageError, TopicDeleted, TopicExists
+from headrace.core.errors import (
+    Closed,
+    MessagesHeld,
+    OffsetOutOfRange,
+    PartitionNotFound,
+    StorageError,
+    TopicDeleted,
+    TopicExists,
+)
 from headrace.core.groups.group import Group
 from headrace.core.groups.member import Member
 from headrace.core.ids import Kind
@@ -809,6 +817,58 @@ class RetentionContract:
         place.reopen()
         assert topic.log.drop_outlived(DEFAULT_SETTINGS, None, NOW_US + 10**15) == 0
         assert self.check_kept(topic.log, 6) == [0, 0]
+
+    def test_what_was_deleted_is_gone_at_once_and_its_segments_later(self, place: Place) -> None:
+        topic = self.filled(place, DEFAULT_SETTINGS)
+        topic.delete_before({0: 5})
+        assert self.check_kept(topic.log, 6) == [5, 0]
+        assert [batch.column("offset")[0].as_py() for batch in topic.log.read_many({0: 5, 1: 0}, 10, EVERYTHING)]
+        with pytest.raises(OffsetOutOfRange):
+            topic.log.read_many({0: 4, 1: 0}, 10, EVERYTHING)
+        place.reopen()
+        assert self.check_kept(topic.log, 6) == [5, 0]
+        topic.log.drop_outlived(DEFAULT_SETTINGS, None, NOW_US)
+        assert self.check_kept(topic.log, 6) == [5, 0], "segments have messages of partition 1 too"
+        topic.delete_before({0: 2, 1: 4})
+        assert self.check_kept(topic.log, 6) == [5, 4], "a start never falls"
+        # Whoever has read it: it was deleted already.
+        assert topic.log.drop_outlived(DEFAULT_SETTINGS, np.array([0, 0]), NOW_US) > 0
+        assert self.check_kept(topic.log, 6) == [5, 4]
+        place.reopen()
+        assert self.check_kept(topic.log, 6) == [5, 4]
+
+    def test_everything_may_be_deleted_and_offsets_continue(self, place: Place) -> None:
+        topic = self.filled(place, DEFAULT_SETTINGS)
+        before = topic.log.bytes_stored()
+        topic.delete_before({0: 6, 1: 6})
+        assert self.check_kept(topic.log, 6) == [6, 6]
+        assert topic.log.drop_outlived(DEFAULT_SETTINGS, None, NOW_US) > 0
+        assert topic.log.bytes_stored() < before
+        topic.grow(3)
+        place.reopen()
+        assert topic.log.offsets().by_partition() == {0: (6, 6), 1: (6, 6), 2: (0, 0)}
+        assert topic.publish(values(b"12"))[0].offset.tolist() == [6]
+        assert topic.log.drop_outlived(DEFAULT_SETTINGS, None, NOW_US) == 0
+        assert values_in(topic.log) == [b"12"]
+        assert topic.log.time_of(0, 6) is not None
+
+    def test_what_an_important_group_has_not_read_cannot_be_deleted(self, place: Place) -> None:
+        topic = self.filled(place, DEFAULT_SETTINGS)
+        catalog = place.store.catalog
+        catalog.put_group(topic.record.id, Group("kept", important=True), {0: 6, 1: 2})
+        catalog.put_group(topic.record.id, Group("other"), {})
+        with pytest.raises(MessagesHeld) as caught:
+            topic.delete_before({0: 6, 1: 3})
+        assert (caught.value.group, caught.value.partition, caught.value.committed) == ("kept", 1, 2)
+        assert self.check_kept(topic.log, 6) == [0, 0], "all or nothing"
+        topic.delete_before({0: 6, 1: 2})
+        assert self.check_kept(topic.log, 6) == [6, 2]
+
+    def test_messages_of_a_deleted_topic_cannot_be_deleted(self, place: Place) -> None:
+        topic = Topic(place)
+        topic.delete()
+        with pytest.raises(TopicDeleted):
+            place.store.catalog.delete_before(topic.record, {0: 0})
 
     def test_partitions_added_later_are_dropped_with_the_rest(self, place: Place) -> None:
         settings = settings_of(retention_seconds=1)

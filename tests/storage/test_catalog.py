@@ -43,6 +43,24 @@ def test_a_newer_version_is_refused_and_an_older_one_is_not(tmp_path: Path) -> N
     engine.dispose()
 
 
+def test_topics_of_the_third_version_have_nothing_deleted(tmp_path: Path) -> None:
+    catalog = opened(tmp_path / "db")
+    catalog.add_topic("t", "t", 2, DEFAULT_SETTINGS, 7, lambda _: None)
+    catalog.close()
+    engine = create_engine(f"sqlite:///{tmp_path / 'db'}")
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE all_topics DROP COLUMN deleted_before"))
+        connection.execute(text("UPDATE headrace_catalog SET version = 3"))
+    engine.dispose()
+    catalog = opened(tmp_path / "db")
+    (topic,) = catalog.topics()
+    assert topic.deleted_before == ()
+    assert catalog.delete_before(topic, {1: 5}).deleted_before == (0, 5)
+    catalog.close()
+    (topic,) = opened(tmp_path / "db").topics()
+    assert topic.deleted_before == (0, 5)
+
+
 def test_tokens_of_the_first_version_are_kept_and_have_no_end(tmp_path: Path) -> None:
     opened(tmp_path / "db").close()
     engine = create_engine(f"sqlite:///{tmp_path / 'db'}")

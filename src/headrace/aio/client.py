@@ -36,6 +36,7 @@ class AsyncClient(ThreadBridge[Client]):
     describe_topic = awaited(Client.describe_topic)
     list_topics = awaited(Client.list_topics)
     trim_topic = awaited(Client.trim_topic)
+    delete_messages = awaited(Client.delete_messages)
     archive = awaited(Client.archive)
     whoami = awaited(Client.whoami)
     list_tokens = awaited(Client.list_tokens)

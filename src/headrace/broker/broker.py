@@ -257,6 +257,16 @@ class Broker:
         after = opened.topic.offsets().start
         return int(after.sum() - before.sum())
 
+    def delete_messages(self, name: str, before: Mapping[int, int]) -> dict[int, int]:
+        """Delete the messages of partitions below an offset each; returns the start offset of these partitions.
+
+        Nobody can read them any more when this returns; their space is freed later, in whole segments. If an important
+        group has not read up to one of the offsets, nothing is deleted.
+        """
+        offsets = check_offsets(before, "before")
+        start = self._topics.delete_before(name, offsets).topic.offsets().start
+        return {partition: int(start[partition]) for partition in offsets}
+
     def list_topics(self) -> list[str]:
         """The names of all topics, in the order of creation."""
         return [record.name for record in self._topics.records()]

@@ -42,10 +42,10 @@ def check_commit_key(key: object) -> CommitKey | None:
     return CommitKey(writer, number, check_whole("fingerprint", fingerprint, 0, (1 << FINGERPRINT_BITS) - 1))
 
 
-def check_offsets(offsets: object) -> dict[int, int]:
+def check_offsets(offsets: object, field: str = "offsets") -> dict[int, int]:
     """Offsets by partition, of Python's own numbers: the catalog would keep those of numpy as bytes."""
     if not isinstance(offsets, Mapping):
-        raise InvalidInput("offsets", repr(offsets)[:100], "it must map partitions to offsets")
+        raise InvalidInput(field, repr(offsets)[:100], "it must map partitions to offsets")
     return {check_index("partition", partition): check_index("offset", offset) for partition, offset in offsets.items()}
 
 

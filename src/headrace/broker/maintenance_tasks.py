@@ -115,11 +115,11 @@ class MaintenanceTasks:
         self._count("pipelines_forgotten", self._store.catalog.pipelines.forget(silent_since_us))
 
     def drop_outlived(self) -> None:
-        """Delete messages past retention that no important group holds."""
+        """Delete messages past retention that no important group holds, and those that were deleted on request."""
         self._for_each(self._drop_outlived)
 
     def _drop_outlived(self, opened: OpenTopic) -> None:
-        if deletes(opened.record.settings):
+        if deletes(opened.record.settings) or opened.record.deleted_before:
             self._count("segments_dropped", opened.groups.drop_outlived(self._clock.now_us()))
 
     def seal_segments(self) -> None:

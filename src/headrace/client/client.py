@@ -168,6 +168,14 @@ class Client:
         """
         return self._calls(wire.TrimTopic(name, microseconds(before)))
 
+    def delete_messages(self, name: str, before: Mapping[int, int]) -> dict[int, int]:
+        """Delete the messages of partitions below an offset each; returns the start offset of these partitions.
+
+        Nobody can read them any more when this returns. If an important group has not read up to one of the offsets,
+        nothing is deleted.
+        """
+        return self._calls(wire.DeleteMessages(name, dict(before)))
+
     def describe_topic(self, name: str) -> TopicDescription:
         """Describe a topic."""
         return self._calls(wire.DescribeTopic(name))

@@ -22,7 +22,8 @@
     │   ├── StaleGeneration     the group was moved, or the partition was lost: send a heartbeat, then continue
     │   ├── PartitionNotOwned
     │   ├── CommitConflict      the writer has published another commit with this number; nothing was written
-    │   └── ProducerFenced      a newer producer with the same id took over
+    │   ├── ProducerFenced      a newer producer with the same id took over
+    │   └── MessagesHeld        an important group has not read the messages that were to be deleted
     ├── AccessDenied
     │   ├── Unauthenticated     no token, or an unknown, expired or revoked one
     │   └── Forbidden           the token lacks this right on this topic, group or producer id
@@ -362,6 +363,25 @@ class ProducerFenced(Conflict):
         return (
             f"producer {self.producer_id!r} of topic {self.topic!r} with epoch {self.epoch} was fenced by one with "
             f"epoch {self.current}: close this one, or open it again to take over"
+        )
+
+
+@dataclass(eq=False)
+class MessagesHeld(Conflict):
+    """An important group has not read the messages that were to be deleted."""
+
+    code: ClassVar[str] = "messages_held"
+    topic: str
+    partition: int
+    before_offset: int
+    group: str
+    committed: int
+
+    def __str__(self) -> str:
+        return (
+            f"messages of partition {self.partition} of topic {self.topic!r} before offset {self.before_offset} cannot "
+            f"be deleted: the important group {self.group!r} has read up to offset {self.committed} only; "
+            "try again when it has read them, or make the group unimportant"
         )
 
 

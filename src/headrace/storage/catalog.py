@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -48,6 +48,7 @@ from headrace.core.groups.group import Group
 from headrace.core.ids import Kind
 from headrace.core.limits import STOP_SECONDS
 from headrace.core.rights import Grant
+from headrace.core.topics.retention import check_read, raised_by
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.archive.manifest import Manifest
 from headrace.storage.group_row import (
@@ -62,6 +63,7 @@ from headrace.storage.group_row import (
     group_of,
     group_values,
     groups_query,
+    important_offsets,
     raise_offsets,
 )
 from headrace.storage.pipelines import Pipelines
@@ -104,6 +106,8 @@ class TopicRecord:
     partitions: int
     settings: TopicSettings
     created_us: int
+    # By partition the offset below which messages were deleted on request; missing ones are 0.
+    deleted_before: tuple[int, ...] = ()
 
 
 Result = TypeVar("Result")
@@ -113,6 +117,7 @@ GroupOffsets = Mapping[tuple[str, int], int]
 # Created at import: two threads that are the first to decode a type crash msgspec 0.22.
 _SETTINGS: Final = msgspec.json.Decoder(TopicSettings)
 _GRANTS: Final = msgspec.json.Decoder(tuple[Grant, ...])
+_OFFSETS: Final = msgspec.json.Decoder(tuple[int, ...])
 # How long a transaction is retried after its connection broke, and the pause before each attempt.
 _PATIENCE_SECONDS: Final = 10.0
 _SHORT_PATIENCE_SECONDS: Final = 1.0
@@ -244,6 +249,26 @@ class Catalog:
             return after
 
         return self._do(change)
+
+    def delete_before(self, topic: TopicRecord, offsets: Mapping[int, int]) -> TopicRecord:
+        """Store that the messages of partitions below these offsets are deleted; offsets only rise.
+
+        Refused if an important group has not read them. Groups are looked up under the lock of the topic's row.
+        """
+
+        def raise_(connection: Connection) -> TopicRecord:
+            query = select(all_topics).where(all_topics.c.topicid == topic.id).with_for_update(key_share=True)
+            row = connection.execute(query).one_or_none()
+            if row is None:
+                raise TopicDeleted(topic.name)
+            before = _topic(row)
+            check_read(topic.name, offsets, important_offsets(connection, topic.id))
+            after = raised_by(before.deleted_before, offsets)
+            statement = update(all_topics).where(all_topics.c.topicid == topic.id)
+            connection.execute(statement.values(deleted_before=msgspec.json.encode(after).decode()))
+            return replace(before, deleted_before=after)
+
+        return self._do(raise_)
 
     def remove_topic(self, topic_id: int) -> bool:
         """Delete a topic with its groups and offsets; returns whether it existed."""
@@ -520,7 +545,9 @@ class Catalog:
 
 def _topic(row: Any) -> TopicRecord:
     settings = _SETTINGS.decode(row.settings)
-    return TopicRecord(row.topicid, row.topicname, row.topickey, row.partitions, settings, row.created_us)
+    deleted_before = _OFFSETS.decode(row.deleted_before)
+    named = (row.topicid, row.topicname, row.topickey)
+    return TopicRecord(*named, row.partitions, settings, row.created_us, deleted_before)
 
 
 def _token(row: Any) -> TokenRecord:

@@ -221,3 +221,16 @@ def groups_query(topic_id: int) -> Any:
     """All groups of a topic with their members, in no order."""
     joined = all_groups.outerjoin(all_members, _same_group())
     return select(all_groups, all_members.c.members).select_from(joined).where(all_groups.c.topicid == topic_id)
+
+
+def important_offsets(connection: Connection, topic_id: int) -> dict[str, dict[int, int]]:
+    """The committed offsets of every important group of a topic, by partition."""
+    groups, consumers = all_groups.c, all_consumers.c
+    names = select(groups.groupname).where(groups.topicid == topic_id, groups.important)
+    found: dict[str, dict[int, int]] = {name: {} for name in connection.execute(names).scalars()}
+    if found:
+        query = select(consumers.groupname, consumers.partition, consumers.queueoffset)
+        for name, partition, offset in connection.execute(query.where(consumers.topicid == topic_id)):
+            if name in found:
+                found[name][partition] = offset
+    return found

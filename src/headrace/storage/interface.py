@@ -58,6 +58,9 @@ class TopicLog(Protocol):
 
     `read_ranges` reads from `start` up to `stop`, both by partition, in the order written and as one batch. It returns
     None if it cannot, for whatever reason: then `read_many` and `read` do, or raise it.
+
+    `delete_before` hides the messages of each partition below an offset, once the catalog has these offsets durably
+    (`TopicRecord.deleted_before`, with which the log is opened again). `drop_outlived` deletes them later.
     """
 
     @property
@@ -91,6 +94,8 @@ class TopicLog(Protocol):
     def time_of(self, partition: int, offset: int) -> int | None: ...
 
     def add_partitions(self, partitions: int) -> None: ...
+
+    def delete_before(self, offsets: Sequence[int]) -> None: ...
 
     def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int: ...
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from headrace.core.errors import OffsetOutOfRange, PartitionNotFound
 from headrace.core.hashes.columns import Int64s
+from headrace.core.topics.retention import NOTHING_DELETED
 
 
 class Gap(NamedTuple):
@@ -27,11 +28,15 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Start and end offset of every partition, and the gaps between them, in order."""
+    """Start and end offset of every partition, and the gaps between them, in order.
+
+    deleted_before: by partition the offset below which messages were deleted on request; never above the start.
+    """
 
     start: Int64s
     end: Int64s
     gaps: tuple[Gap, ...] = ()
+    deleted_before: Int64s = field(default_factory=lambda: NOTHING_DELETED)
 
     def by_partition(self) -> dict[int, tuple[int, int]]:
         """Start and end offset by partition."""
@@ -63,10 +68,31 @@ class OffsetRange:
         return min(end, self.gaps[place].first) if has_gap else end
 
 
-def offsets_past(start: Int64s, end: Int64s, gaps: Iterable[Gap]) -> OffsetRange:
-    """Offsets with the gaps above the start; a partition that starts with a gap starts after it."""
+def offsets_past(
+    start: Int64s, end: Int64s, gaps: Iterable[Gap] = (), deleted_before: Int64s = NOTHING_DELETED
+) -> OffsetRange:
+    """Offsets from the oldest stored message on: past what was deleted on request, with the gaps above the start.
+
+    A partition that starts with a gap starts after it.
+    """
+    start = raised(start, deleted_before)
     known = tuple(gap for gap in gaps if gap.end > start[gap.partition])
-    return OffsetRange(OffsetRange(start, end, known).past_gaps(start), end, known)
+    if known:
+        start = OffsetRange(start, end, known).past_gaps(start)
+    return OffsetRange(start, end, known, deleted_before)
+
+
+def raised(start: Int64s, deleted_before: Int64s) -> Int64s:
+    """Start offsets, those below what was deleted raised to it."""
+    if not len(deleted_before):
+        return start
+    known = deleted_before[: len(start)]
+    return np.concatenate([np.maximum(start[: len(known)], known), start[len(known) :]])
+
+
+def deleted_to(deleted_before: Int64s, partition: int) -> int:
+    """The offset below which messages of a partition were deleted on request."""
+    return int(deleted_before[partition]) if partition < len(deleted_before) else 0
 
 
 def check_range(topic: str, offsets: OffsetRange, partition: int, offset: int) -> int:

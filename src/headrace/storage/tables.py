@@ -25,8 +25,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateTable
 
-# 2: tokens have an end and a last use. 3: the archive.
-VERSION: Final = 3
+# 2: tokens have an end and a last use. 3: the archive. 4: offsets below which messages were deleted.
+VERSION: Final = 4
 
 metadata = MetaData()
 
@@ -38,7 +38,8 @@ headrace_catalog = Table(
     "headrace_catalog", metadata, Column("version", Integer, nullable=False), Column("storeid", Text)
 )
 
-# `topickey` is the name without case, which must be unique; `topicname` is the name as it was given.
+# `topickey` is the name without case, which must be unique; `topicname` is the name as it was given. `deleted_before`
+# is JSON: by partition the offset below which messages were deleted on request.
 all_topics = Table(
     "all_topics",
     metadata,
@@ -50,6 +51,7 @@ all_topics = Table(
     Column("consumers", BigInteger, nullable=False, default=0),
     Column("producers", BigInteger, nullable=False, default=0),
     Column("created_us", BigInteger, nullable=False),
+    Column("deleted_before", Text, nullable=False, server_default="[]"),
     UniqueConstraint("topickey"),
     sqlite_autoincrement=True,
 )
@@ -187,6 +189,7 @@ all_archive_files = Table(
 
 # Columns that tables of an earlier version lack; each may be null or has a default.
 ADDED_COLUMNS: Final = (
+    all_topics.c.deleted_before,
     all_groups.c.seek_generation,
     all_tokens.c.expires_us,
     all_tokens.c.used_us,

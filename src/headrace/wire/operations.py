@@ -112,6 +112,13 @@ class TrimTopic(Operation[int], tag="trim_topic"):
     before_us: int
 
 
+class DeleteMessages(Operation[dict[int, int]], tag="delete_messages"):
+    """Delete the messages of partitions below an offset each, unless an important group holds them; their start."""
+
+    need: ClassVar = _MANAGE
+    before: dict[int, int]
+
+
 class DescribeTopic(Operation[TopicDescription], tag="describe_topic"):
     """Describe a topic."""
 

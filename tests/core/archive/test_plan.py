@@ -117,6 +117,9 @@ def test_the_oldest_files_expire_unless_an_important_group_needs_them() -> None:
     assert expired(files, 50, start, offsets(), NOW_US) == 0
     assert expired(files, 200, start, None, NOW_US) == 0
     assert expired(files, 50, offsets(6), None, NOW_US) == 1, "the log has offset 6 too"
+    assert expired(files, None, start, None, NOW_US) == 0
+    assert expired(files, None, start, offsets(0), NOW_US, offsets(8, 3)) == 1, "only what was deleted as a whole"
+    assert expired(files[:2], 50, start, None, NOW_US, offsets(5)) == 2
 
 
 def work(waiting_seconds: float | None, elapsed_seconds: float = 0.2, server_cores: float = 1.0) -> Work:

@@ -9,17 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.core.errors import MessagesHeld
 from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import MICROSECONDS
 from headrace.core.topics.retention import (
     Piece,
     Sightings,
+    check_read,
     deletes,
     droppable,
     lateness_seconds,
     local_settings,
     outlived,
     piece_bytes_max,
+    raised_by,
     should_complete,
     trimmed,
 )
@@ -195,6 +198,34 @@ def test_a_topic_deletes_by_any_of_its_limits() -> None:
     assert deletes(TopicSettings.make(retention_bytes=5))
     assert deletes(TopicSettings.make(archive="on", local_retention_seconds=5))
     assert deletes(TopicSettings.make(archive_retention_seconds=5))
+
+
+def test_what_was_deleted_on_request_goes_whoever_has_read_it() -> None:
+    pieces = [Piece(50, 1, ends(2, 1)), Piece(50, 2, ends(4, 1)), Piece(50, 3, ends(4, 3))]
+    keep = TopicSettings.make()
+    assert [droppable(pieces, keep, ends(0), 9, ends(*deleted)) for deleted in [(), (2,), (4, 1), (4, 2), (4, 3)]] == [
+        0,
+        0,
+        2,
+        2,
+        3,
+    ]
+    assert not should_complete(pieces, 1, keep, None, 9, ends(4, 2))
+    assert should_complete(pieces, 1, keep, None, 9, ends(4, 3))
+
+
+def test_deletion_on_request_never_falls() -> None:
+    assert raised_by((), {1: 3}) == (0, 3)
+    assert raised_by((5, 3), {0: 4, 1: 4, 3: 1}) == (5, 4, 0, 1)
+    assert raised_by((5,), {}) == (5,)
+
+
+def test_what_an_important_group_has_not_read_is_not_deleted() -> None:
+    check_read("t", {0: 4, 1: 0}, {"a": {0: 4}, "b": {0: 9}})
+    with pytest.raises(MessagesHeld) as caught:
+        check_read("t", {0: 4, 1: 1}, {"b": {0: 9, 1: 1}, "a": {0: 4}})
+    assert (caught.value.group, caught.value.partition, caught.value.committed) == ("a", 1, 0)
+    assert "'a' has read up to offset 0 only" in str(caught.value)
 
 
 def test_a_trim_deletes_everywhere() -> None:

@@ -181,6 +181,32 @@ def test_groups_are_listed_described_and_deleted(site: Site) -> None:
     assert site.broker.list_groups("grouped") == []
 
 
+def test_records_are_deleted(site: Site) -> None:
+    site.broker.create_topic("shortened", 2)
+    for partition, count in ((0, 5), (1, 3)):
+        rows = {"value": [b"%d" % number for number in range(count)], "partition": [partition] * count}
+        site.broker.publish("shortened", pa.record_batch(rows))
+    admin = AdminClient({"bootstrap.servers": site.bootstrap})
+    first, second, end = (
+        confluent.TopicPartition("shortened", *place) for place in ((0, 2), (1, 9), (1, confluent.OFFSET_END))
+    )
+    deleted = admin.delete_records([first, second])
+    assert deleted[first].result(PATIENCE_SECONDS).low_watermark == 2
+    with pytest.raises(confluent.KafkaException) as caught:
+        deleted[second].result(PATIENCE_SECONDS)
+    assert caught.value.args[0].code() == confluent.KafkaError.OFFSET_OUT_OF_RANGE
+    assert admin.delete_records([end])[end].result(PATIENCE_SECONDS).low_watermark == 3
+    assert site.broker.offsets("shortened") == {0: (2, 5), 1: (3, 3)}
+    consumer = confluent.Consumer({"bootstrap.servers": site.bootstrap, "group.id": "x", "auto.offset.reset": "error"})
+    assert consumer.get_watermark_offsets(confluent.TopicPartition("shortened", 0), PATIENCE_SECONDS) == (2, 5)
+    consumer.close()
+    python = kafka.KafkaAdminClient(bootstrap_servers=site.bootstrap)
+    place = kafka.TopicPartition("shortened", 0)
+    assert python.delete_records({place: 4})[place]["low_watermark"] == 4
+    python.close()
+    assert site.broker.fetch("shortened", 0, 4).column("value").to_pylist() == [b"4"]
+
+
 def test_aiokafka(site: Site) -> None:
     asyncio.run(_aiokafka(site))
 

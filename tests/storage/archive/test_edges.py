@@ -52,7 +52,8 @@ def test_what_left_the_archive_between_two_looks_is_in_the_log(memory: Place, tm
 
 def test_an_archive_without_live_files_changes_no_offsets(memory: Place, tmp_path: Path) -> None:
     topic = filled(memory, tmp_path)
-    memory.store.catalog.manifest.expire(topic.record.id, 0, np.array([3]), None, False, NOW_US + 10)
+    local = OffsetRange(np.array([3]), np.array([3]))
+    memory.store.catalog.manifest.expire(topic.record.id, 0, local, None, False, NOW_US + 10)
     log = topic.tiered()
     assert log.view is not None and log.view.combined(topic.inner.offsets()).by_partition() == {0: (0, 3)}
 

@@ -216,3 +216,32 @@ def test_without_an_archive_old_messages_are_unavailable_and_the_log_is_kept(mem
     assert log.read(0, 6, 1, EVERYTHING)["value"].to_pylist() == [b"a3"]
     assert log.drop_outlived(topic.record.settings.change(retention_seconds=1), None, NOW_US + YEARS_US) == 0
     assert read_all(topic.tiered()).num_rows == 10
+
+
+def test_what_was_deleted_cannot_be_read_from_the_archive(place: Place, tmp_path: Path) -> None:
+    topic = ArchivedTopic(place, tmp_path / "archive")
+    fill(topic, 2)
+    topic.archive()
+    topic.drop_local(NOW_US + 10 * SECOND_US)
+    fill(topic, 1, first=2)
+    topic.delete_before({0: 3})
+    place.reopen()
+    log = topic.tiered()
+    assert log.offsets().by_partition() == {0: (3, 6), 1: (0, 3)}
+    for offset in range(3):
+        with pytest.raises(OffsetOutOfRange) as caught:
+            log.read(0, offset, 10, EVERYTHING)
+        assert caught.value.start == 3
+        assert log.time_of(0, offset) is None
+    assert [log.first_at(0, time_us) for time_us in (0, NOW_US, NOW_US + 1)] == [3, 3, 3]
+    assert log.time_of(0, 3) == NOW_US + SECOND_US
+    assert values_of(topic.rows()) == [b"b1", b"a2", b"b2", b"c0", b"c1", b"c2"]
+    settings = topic.record.settings
+    assert log.drop_outlived(settings, None, NOW_US) == 0, "the file has messages of partition 1"
+    topic.delete_before({0: 5, 1: 2})
+    assert topic.tiered().drop_outlived(settings, np.array([0, 0]), NOW_US) >= 1
+    assert topic.table() == []
+    assert topic.archiver().sweep(topic.record, NOW_US + YEARS_US) == 1
+    assert values_of(topic.rows()) == [b"b2", b"c2"]
+    assert [file.rows for file in topic.archive()] == [2]
+    assert topic.tiered().offsets().by_partition() == {0: (5, 6), 1: (2, 3)}

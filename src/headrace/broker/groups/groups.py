@@ -254,7 +254,7 @@ class Groups:
 
         A partial one leaves out what the member does not own; any other is refused as a whole.
         """
-        self._check_offsets(offsets)
+        self.check_offsets(offsets)
         refused: list[int] = []
         current = 0
 
@@ -315,7 +315,7 @@ class Groups:
 
     def seek(self, name: str, offsets: Mapping[int, int]) -> None:
         """Move a group, forward or back; what its members read before can no longer be committed."""
-        self._check_offsets(offsets)
+        self.check_offsets(offsets)
 
         def step(draft: GroupDraft) -> _Step:
             group = self._found(name, draft.group)
@@ -337,7 +337,7 @@ class Groups:
 
         self._take(name, "back", step)
 
-    def _check_offsets(self, offsets: Mapping[int, int]) -> None:
+    def check_offsets(self, offsets: Mapping[int, int]) -> None:
         """Raise for offsets that do not exist; other servers may have written more than this one knows."""
         if self._topic.may_hold(offsets):
             return

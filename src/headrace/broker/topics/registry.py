@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -235,6 +235,20 @@ class Topics:
             self._renew(topic_key(check_topic_name(name)))
             found = self._found(name)
             self._store_change(found, altered)
+            return found
+
+    def delete_before(self, name: str, offsets: Mapping[int, int]) -> OpenTopic:
+        """Delete the messages of partitions below an offset each, durably; segments are dropped by maintenance."""
+        with self._lock:
+            self._check_open()
+            self._renew(topic_key(check_topic_name(name)))
+            found = self._found(name)
+            found.groups.check_offsets(offsets)
+            start = found.topic.offsets().start
+            risen = {partition: offset for partition, offset in offsets.items() if offset > start[partition]}
+            if risen:
+                found.topic.change(self._store.catalog.delete_before(found.record, risen))
+                self._announce(TOPICS)
             return found
 
     def delete(self, name: str) -> None:

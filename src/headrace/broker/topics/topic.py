@@ -86,10 +86,13 @@ class Topic:
         return _shares_window(self.record.settings)
 
     def change(self, record: TopicRecord) -> None:
-        """Apply other settings or more partitions, and wake all waiters."""
+        """Apply other settings, more partitions or deleted messages, and wake all waiters."""
         if record.partitions > self.record.partitions:
             self.log.add_partitions(record.partitions)
             self.queue.messages_max = self._settings.queue_messages_per_partition * record.partitions
+        if record.deleted_before != self.record.deleted_before:
+            self.log.delete_before(record.deleted_before)
+            self._seen = None
         self.record = record
         self.watches.wake_all()
 

@@ -20,7 +20,7 @@ from headrace.core.limits import (
     ARCHIVE_WAITING_MAX,
     MICROSECONDS,
 )
-from headrace.core.topics.retention import Piece, is_older
+from headrace.core.topics.retention import NOTHING_DELETED, Piece, is_older
 
 
 def widened(offsets: Int64s, partitions: int) -> Int64s:
@@ -136,16 +136,25 @@ def choose_merge(sizes: Sequence[int], small_bytes: int, file_bytes: int) -> sli
 
 
 def expired(
-    files: Sequence[ArchiveFile], retention_seconds: int, start: Int64s, held: Int64s | None, now_us: int
+    files: Sequence[ArchiveFile],
+    retention_seconds: int | None,
+    start: Int64s,
+    held: Int64s | None,
+    now_us: int,
+    deleted_before: Int64s = NOTHING_DELETED,
 ) -> int:
     """How many of the oldest files are past retention, and read by all important groups (`held`, as of retention).
+
+    Files that have only messages below `deleted_before` are expired, whatever their age and whoever has read them.
 
     A file stays while the log has any of its messages (`start` is that of the log): so the archive has everything
     below its end that readers see, and a table of files and tail is complete.
     """
     for count, file in enumerate(files):
+        if len(deleted_before) and not any(_is_held(each, deleted_before) for each in file.ranges):
+            continue
         is_held = any(_is_held(each, start) or _is_held(each, held) for each in file.ranges)
-        if is_held or not is_older(file.last_us, retention_seconds, now_us):
+        if is_held or retention_seconds is None or not is_older(file.last_us, retention_seconds, now_us):
             return count
     return len(files)
 

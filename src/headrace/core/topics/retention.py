@@ -6,19 +6,27 @@ expired, as long as retention runs every `RETENTION_CHECK_SECONDS`.
 
 Segments are dated by broker time, which never decreases: after a clock was ahead for a while, all later segments are
 dated in the future until the present has caught up. Their age counts from when they were first seen (`Sightings`).
+
+Messages can also be deleted on request, below an offset of each partition. Nobody can read them from that moment on;
+segments that have only such messages are deleted by the next run, whatever the topic keeps and whoever has read them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import msgspec
 import numpy as np
 
+from headrace.core.errors import MessagesHeld
 from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import LATENESS_SECONDS_MIN, MICROSECONDS, PIECE_BYTES_MIN, RETENTION_PARTS
 from headrace.core.topics.settings import TopicSettings
+
+# No message was deleted on request.
+NOTHING_DELETED: Final = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +97,29 @@ def trimmed(settings: TopicSettings, age_seconds: int) -> TopicSettings:
     )
 
 
-def droppable(pieces: Sequence[Piece], settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
-    """How many of the oldest segments are past retention and not held.
+def raised_by(deleted_before: Sequence[int], offsets: Mapping[int, int]) -> tuple[int, ...]:
+    """By partition the offset below which messages are deleted, after a request by partition; it never falls."""
+    count = max(len(deleted_before), 1 + max(offsets, default=-1))
+    before = [*deleted_before, *[0] * (count - len(deleted_before))]
+    return tuple(max(offset, offsets.get(partition, 0)) for partition, offset in enumerate(before))
+
+
+def check_read(topic: str, offsets: Mapping[int, int], committed: Mapping[str, Mapping[int, int]]) -> None:
+    """Raise if an important group has not read up to these offsets; `committed` is by group and partition."""
+    for partition, offset in offsets.items():
+        for group, positions in committed.items():
+            if positions.get(partition, 0) < offset:
+                raise MessagesHeld(topic, partition, offset, group, positions.get(partition, 0))
+
+
+def droppable(
+    pieces: Sequence[Piece],
+    settings: TopicSettings,
+    held: Int64s | None,
+    now_us: int,
+    deleted_before: Int64s = NOTHING_DELETED,
+) -> int:
+    """How many of the oldest segments are past retention and not held, or were deleted on request.
 
     `held` has, per partition, the lowest offset that an important group has not read yet; None if there is no such
     group. A segment is deleted by size only while at least `retention_bytes` remain.
@@ -98,6 +127,8 @@ def droppable(pieces: Sequence[Piece], settings: TopicSettings, held: Int64s | N
     total_bytes = sum(piece.bytes for piece in pieces)
     for count, piece in enumerate(pieces):
         total_bytes -= piece.bytes
+        if _is_deleted(piece, deleted_before):
+            continue
         if not _is_past(piece, total_bytes, settings, now_us) or _is_held(piece, held):
             return count
     return len(pieces)
@@ -120,18 +151,25 @@ def lateness_seconds(retention_seconds: int) -> float:
 
 
 def should_complete(
-    pieces: Sequence[Piece], begun_us: int, settings: TopicSettings, held: Int64s | None, now_us: int
+    pieces: Sequence[Piece],
+    begun_us: int,
+    settings: TopicSettings,
+    held: Int64s | None,
+    now_us: int,
+    deleted_before: Int64s = NOTHING_DELETED,
 ) -> bool:
     """Whether the newest segment, which started at this time, must be rolled so that it can be deleted.
 
     Not while an important group holds older segments: that would create ever more small segments.
     """
+    if _is_deleted(pieces[-1], deleted_before):
+        return True
     if settings.retention_seconds is None:
         return False
     if outlived(pieces[-1].newest_us, settings, now_us):
         return True
     is_stuck = len(pieces) > 1 and outlived(pieces[0].newest_us, settings, now_us)
-    if is_stuck and not droppable(pieces, settings, held, now_us):
+    if is_stuck and not droppable(pieces, settings, held, now_us, deleted_before):
         return False
     # The other half is for two retention runs: one rolls the segment, the next deletes it.
     return begun_us < now_us - lateness_seconds(settings.retention_seconds) / 2 * MICROSECONDS
@@ -151,10 +189,16 @@ def _is_past(piece: Piece, bytes_after: int, settings: TopicSettings, now_us: in
 
 
 def _is_held(piece: Piece, held: Int64s | None) -> bool:
-    if held is None:
-        return False
-    # Nothing has been read from a partition that was added after `held` was computed.
+    return held is not None and not _is_below(piece, held)
+
+
+def _is_deleted(piece: Piece, deleted_before: Int64s) -> bool:
+    return len(deleted_before) > 0 and _is_below(piece, deleted_before)
+
+
+def _is_below(piece: Piece, offsets: Int64s) -> bool:
+    """Whether a segment ends at or before these offsets; of partitions that were added since, the offset is 0."""
     covered = np.zeros_like(piece.end_offsets)
-    known = held[: len(covered)]
+    known = offsets[: len(covered)]
     covered[: len(known)] = known
-    return bool(np.any(piece.end_offsets > covered))
+    return bool(np.all(piece.end_offsets <= covered))

@@ -33,6 +33,7 @@ _CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
     (core.GroupSizeConflict, ErrorCode.inconsistent_group_protocol),
     (core.StaleGeneration, ErrorCode.illegal_generation),
     (core.ProducerFenced, ErrorCode.invalid_producer_epoch),
+    (core.MessagesHeld, ErrorCode.policy_violation),
     (core.OffsetOutOfRange, ErrorCode.offset_out_of_range),
     (core.MessagesLost, ErrorCode.offset_out_of_range),
     (core.Overloaded, ErrorCode.request_timed_out),

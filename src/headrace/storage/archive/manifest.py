@@ -22,8 +22,9 @@ from headrace.core.archive.manifest import ArchiveFile, ArchiveRange
 from headrace.core.archive.plan import expired
 from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import MICROSECONDS
-from headrace.storage.group_row import database_us
-from headrace.storage.tables import all_archive_files, all_archives, all_consumers, all_groups, headrace_catalog
+from headrace.storage.group_row import database_us, important_offsets
+from headrace.storage.ranges import OffsetRange
+from headrace.storage.tables import all_archive_files, all_archives, headrace_catalog
 
 _RANGES: Final = msgspec.json.Decoder(list[ArchiveRange])
 
@@ -173,11 +174,18 @@ class Manifest:
         return bool(self._do(replace))
 
     def expire(
-        self, topic_id: int, retention_seconds: int, start: Int64s, held: Int64s | None, is_shared: bool, now_us: int
+        self,
+        topic_id: int,
+        retention_seconds: int | None,
+        local: OffsetRange,
+        held: Int64s | None,
+        is_shared: bool,
+        now_us: int,
     ) -> int:
         """Remove the oldest files past retention that neither the log nor an important group needs; returns how many.
 
-        `start` is that of the log. In a shared store the positions of those groups are read here.
+        Files with nothing but messages that were deleted on request are removed too. `local` are the offsets of the
+        log. In a shared store the positions of those groups are read here.
         """
         columns = all_archive_files.c
         live = select(all_archive_files).where(columns.topicid == topic_id, columns.removed_us.is_(None))
@@ -188,7 +196,8 @@ class Manifest:
             if known is None or not rows:
                 return 0
             reached = _held(connection, topic_id, len(_ends(known.ends))) if is_shared else held
-            count = expired([_file(row) for row in rows], retention_seconds, start, reached, now_us)
+            files = [_file(row) for row in rows]
+            count = expired(files, retention_seconds, local.start, reached, now_us, local.deleted_before)
             if count:
                 doomed = columns.topicid == topic_id, columns.path.in_([row.path for row in rows[:count]])
                 connection.execute(update(all_archive_files).where(*doomed).values(removed_us=now_us))
@@ -250,15 +259,8 @@ def _row(topic_id: int, file: ArchiveFile, place: int, now_us: int) -> Any:
 
 def _held(connection: Connection, topic_id: int, partitions: int) -> Int64s | None:
     """By partition the lowest offset that an important group has not read; None without such groups."""
-    groups, consumers = all_groups.c, all_consumers.c
-    important = select(groups.groupname).where(groups.topicid == topic_id, groups.important)
-    names = connection.execute(important).scalars().all()
-    if not names:
+    committed = important_offsets(connection, topic_id).values()
+    if not committed:
         return None
-    held = np.full((len(names), partitions), 0, np.int64)
-    places = {name: place for place, name in enumerate(names)}
-    query = select(consumers.groupname, consumers.partition, consumers.queueoffset)
-    for name, partition, offset in connection.execute(query.where(consumers.topicid == topic_id)):
-        if name in places and partition < partitions:
-            held[places[name], partition] = offset
-    return np.asarray(held.min(axis=0), np.int64)
+    lowest = [min(offsets.get(partition, 0) for offsets in committed) for partition in range(partitions)]
+    return np.array(lowest, np.int64)

@@ -31,7 +31,7 @@ from headrace.storage.archive.row_cache import RowCache
 from headrace.storage.archive.view import ArchiveView, FoundRange
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import TopicLog
-from headrace.storage.ranges import OffsetRange, check_range
+from headrace.storage.ranges import OffsetRange, check_range, deleted_to
 from headrace.storage.shares import read_each, within_bytes
 
 Result = TypeVar("Result")
@@ -71,6 +71,7 @@ class TieredLog:
         self.peek = log.peek
         self.window = log.window
         self.add_partitions = log.add_partitions
+        self.delete_before = log.delete_before
         self.pieces = log.pieces
         self.seal = log.seal
         self.bytes_stored = log.bytes_stored
@@ -158,6 +159,10 @@ class TieredLog:
         return self._read_archive(partition, offset, messages_max, bytes_max)
 
     def _read_archive(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
+        if offset < deleted_to(self.inner.offsets().deleted_before, partition):
+            # The archive may still have it: this names the offset at which to continue.
+            check_range(self._topic.name, self.offsets(), partition, offset)
+
         def read(view: ArchiveView | None) -> pa.RecordBatch:
             found = None if view is None else view.find(partition, offset)
             if found is None:
@@ -203,9 +208,10 @@ class TieredLog:
         found = None if view is None else view.find_time(partition, time_us)
         if found is None or found.first_offset >= local.start[partition]:
             return self.inner.first_at(partition, time_us)
-        if found.first_us >= time_us:
-            return found.first_offset
-        return self._with_files(lambda view: self._search(view, partition, time_us))
+        first = found.first_offset
+        if found.first_us < time_us:
+            first = self._with_files(lambda view: self._search(view, partition, time_us))
+        return max(first, deleted_to(local.deleted_before, partition))
 
     def _search(self, view: ArchiveView | None, partition: int, time_us: int) -> int:
         """The first row of a range at or after a time: by row groups, and then within one."""
@@ -231,6 +237,8 @@ class TieredLog:
         time_us = self.inner.time_of(partition, offset)
         if time_us is not None or self._view is None or self._view.find(partition, offset) is None:
             return time_us
+        if offset < deleted_to(self.inner.offsets().deleted_before, partition):
+            return None
         return self._with_files(lambda view: self._time_of(view, partition, offset))
 
     def _time_of(self, view: ArchiveView | None, partition: int, offset: int) -> int | None:
@@ -256,10 +264,10 @@ class TieredLog:
         else:
             dropped = self.inner.drop_outlived(settings, held, now_us)
         seconds = settings.archive_retention_seconds
-        if seconds is not None:
+        local = self.inner.offsets()
+        if seconds is not None or len(local.deleted_before):
             # Looked up in the manifest: another thread, or server, may be adding a file.
-            start = self.inner.offsets().start
-            expired = self._manifest.expire(self._topic.id, seconds, start, held, self._is_shared, now_us)
+            expired = self._manifest.expire(self._topic.id, seconds, local, held, self._is_shared, now_us)
             if expired:
                 self.reload()
             dropped += expired

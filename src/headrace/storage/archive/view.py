@@ -90,7 +90,7 @@ class ArchiveView:
             before = np.minimum(end, local.start[where])
             columns = (column[begin < before].tolist() for column in (where, begin, before))
             gaps += [Gap(*each) for each in zip(*columns, strict=True)]
-        return offsets_past(start, local.end, _joined(sorted(gaps))) if gaps else OffsetRange(start, local.end)
+        return offsets_past(start, local.end, _joined(sorted(gaps)), local.deleted_before)
 
     def _bounds(self, partition: int) -> tuple[int, int]:
         low, high = np.searchsorted(self._partition, [partition, partition + 1])

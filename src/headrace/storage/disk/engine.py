@@ -84,8 +84,11 @@ class DiskStore:
         """Open the log of a topic, with recovery after a crash."""
         directory = self._directory(topic.id)
         with store_errors(directory):
-            committed = self.catalog.highest_offsets(topic.id)
-            recovered = recover(self._files, directory, topic, now_us, committed, self._options.segment_bytes)
+            known = self.catalog.highest_offsets(topic.id)
+            known |= {
+                partition: max(offset, known.get(partition, 0)) for partition, offset in enumerate(topic.deleted_before)
+            }
+            recovered = recover(self._files, directory, topic, now_us, known, self._options.segment_bytes)
             return DiskLog(self._files, directory, topic, self._options, recovered)
 
     def delete_log(self, topic_id: int) -> None:

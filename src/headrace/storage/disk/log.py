@@ -87,6 +87,8 @@ class DiskLog:
         self._state = recovered.state
         self._segments = tuple(recovered.segments)
         self._visible_end = recovered.state.end_offsets.copy()
+        # Replaced, never changed.
+        self._deleted_before = np.array(topic.deleted_before, np.int64)
         self._snapshot_number = recovered.snapshot_number
         self._bytes_since_snapshot = 0
         self._handle = files.open(self._segments[-1].path)
@@ -150,7 +152,10 @@ class DiskLog:
         base = self._segments[0].header.base_offsets
         end = self._visible_end
         start = _widened(base, len(end))
-        return offsets_past(start, end, self._gaps) if self._gaps else OffsetRange(start, end)
+        deleted_before = self._deleted_before
+        if not self._gaps and not len(deleted_before):
+            return OffsetRange(start, end)
+        return offsets_past(start, end, self._gaps, deleted_before)
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
         """Messages of one partition from `offset` on, within the limits but at least one if there is one."""
@@ -226,7 +231,8 @@ class DiskLog:
 
     def first_at(self, partition: int, time_us: int) -> int:
         """The first offset of a partition at or after a time; its end offset if all messages are older."""
-        end = int(self.offsets().end[partition])
+        offsets = self.offsets()
+        start, end = int(offsets.start[partition]), int(offsets.end[partition])
         segments = self._segments
         for place, segment in enumerate(segments):
             is_older = place + 1 < len(segments) and segments[place + 1].header.created_us < time_us
@@ -240,7 +246,7 @@ class DiskLog:
                     continue
                 self._touch(segment)
                 if first is not None:
-                    return min(first, end)
+                    return min(max(first, start), end)
         return end
 
     def time_of(self, partition: int, offset: int) -> int | None:
@@ -271,6 +277,10 @@ class DiskLog:
             self._state.add_partitions(partitions)
             self._visible_end = self._state.end_offsets.copy()
 
+    def delete_before(self, offsets: Sequence[int]) -> None:
+        """Hide the messages of each partition below an offset."""
+        self._deleted_before = np.array(offsets, np.int64)
+
     def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
         """Drop the oldest segments that are past retention and not held; returns how many."""
         with self._write_lock:
@@ -279,10 +289,12 @@ class DiskLog:
             self._segment_bytes_max = piece_bytes_max(settings, self._options.segment_bytes)
             pieces = self._sightings.dated(self._pieces(), now_us)
             begun_us = self._segments[-1].header.created_us
-            if self._end > self._header_bytes() and should_complete(pieces, begun_us, settings, held, now_us):
+            deleted_before = self._deleted_before
+            is_used = self._end > self._header_bytes()
+            if is_used and should_complete(pieces, begun_us, settings, held, now_us, deleted_before):
                 self._roll_for_retention()
                 pieces = self._sightings.dated(self._pieces(), now_us)
-            count = min(droppable(pieces, settings, held, now_us), len(pieces) - 1)
+            count = min(droppable(pieces, settings, held, now_us, deleted_before), len(pieces) - 1)
             dropped, kept = self._segments[:count], self._segments[count:]
             if dropped and self._snapshot_number < kept[0].header.first_number:
                 self._write_snapshot_in_need(dropped)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.fences import LocalFences
 from headrace.storage.interface import Decide, OffsetRange
-from headrace.storage.ranges import check_range
+from headrace.storage.ranges import check_range, deleted_to, offsets_past
 from headrace.storage.shares import read_each, within_bytes
 
 
@@ -46,6 +46,7 @@ class MemoryLog:
         self._state = TopicState(np.zeros(topic.partitions, np.int64), last_time_us=topic.created_us)
         self._parts: list[list[_Part]] = [[] for _ in range(topic.partitions)]
         self._start = np.zeros(topic.partitions, np.int64)
+        self._deleted_before = np.array(topic.deleted_before, np.int64)
         self._pieces: list[Piece] = []
         self._lock = threading.RLock()
         self._sightings = Sightings()
@@ -86,7 +87,8 @@ class MemoryLog:
     def offsets(self) -> OffsetRange:
         """Start and end of every partition."""
         with self._lock:
-            return OffsetRange(self._start.copy(), self._state.end_offsets.copy())
+            deleted_before = self._deleted_before
+            return offsets_past(self._start.copy(), self._state.end_offsets.copy(), (), deleted_before)
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
         """Messages of one partition from `offset` on, within the limits but at least one if there is one."""
@@ -119,11 +121,14 @@ class MemoryLog:
         with self._lock:
             parts = self._parts[partition]
             place = bisect.bisect_left(parts, time_us, key=lambda part: part.time_us)
-            return parts[place].first_offset if place < len(parts) else int(self._state.end_offsets[partition])
+            first = parts[place].first_offset if place < len(parts) else int(self._state.end_offsets[partition])
+            return max(first, deleted_to(self._deleted_before, partition))
 
     def time_of(self, partition: int, offset: int) -> int | None:
         """When the message with this offset was written, or None if it does not exist."""
         with self._lock:
+            if offset < deleted_to(self._deleted_before, partition):
+                return None
             for part in self._parts[partition]:
                 if part.first_offset <= offset < part.end:
                     return part.time_us
@@ -137,10 +142,16 @@ class MemoryLog:
             self._start = np.concatenate([self._start, np.zeros(added, np.int64)])
             self._parts += [[] for _ in range(added)]
 
+    def delete_before(self, offsets: Sequence[int]) -> None:
+        """Hide the messages of each partition below an offset."""
+        with self._lock:
+            self._deleted_before = np.array(offsets, np.int64)
+
     def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
         """Drop the oldest commits that are past retention and not held; returns how many."""
         with self._lock:
-            count = droppable(self._sightings.dated(self._pieces, now_us), settings, held, now_us)
+            pieces = self._sightings.dated(self._pieces, now_us)
+            count = droppable(pieces, settings, held, now_us, self._deleted_before)
             if count:
                 ends = self._pieces[count - 1].end_offsets
                 self._start[: len(ends)] = ends

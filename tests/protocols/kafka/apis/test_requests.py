@@ -27,7 +27,8 @@ from tests.protocols.kafka.raw import RawClient
 FETCH, METADATA, FIND_COORDINATOR, DELETE_TOPICS, INIT_PRODUCER_ID = 1, 3, 10, 20, 22
 ALTER_CONFIGS, OFFSET_DELETE, DESCRIBE_TOPIC_PARTITIONS = 33, 47, 75
 JOIN_GROUP, LEAVE_GROUP, CREATE_TOPICS = 11, 13, 19
-NONE, UNKNOWN_TOPIC, UNKNOWN_ID = 0, 3, 100
+NONE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, POLICY_VIOLATION, UNKNOWN_ID = 0, 1, 3, 44, 100
+DELETE_RECORDS = 21
 PATIENCE_SECONDS = 120.0
 
 
@@ -235,6 +236,29 @@ def test_consumers_see_the_brokers_time_if_the_topic_says_so(site: Site, client:
     # What producers said is kept.
     assert altered(client, "timed", message_timestamp_type="CreateTime") == NONE
     assert read() == [(confluent.TIMESTAMP_CREATE_TIME, 1000 + number) for number in range(3)]
+
+
+def test_records_that_cannot_be_deleted(site: Site, client: RawClient) -> None:
+    site.broker.create_topic("held")
+    site.broker.register_group("held", "billing", important=True)
+    publish(site, "held", b"a", b"b")
+    for version in range(3):
+        asked = [(0, 1), (0, 3), (0, -2), (7, 0), (0, 0)]
+        partitions = [{"partition_index": partition, "offset": offset} for partition, offset in asked]
+        topics = [{"name": "held", "partitions": partitions}, {"name": "nowhere", "partitions": partitions[:1]}]
+        answer = client.call(DELETE_RECORDS, version, topics=topics, timeout=1000)
+        told = [(each.error_code, each.low_watermark) for topic in answer.topics for each in topic.partitions]
+        assert told == [
+            (POLICY_VIOLATION, -1),
+            (OFFSET_OUT_OF_RANGE, -1),
+            (OFFSET_OUT_OF_RANGE, -1),
+            (UNKNOWN_TOPIC, -1),
+            (NONE, 0),
+            (UNKNOWN_TOPIC, -1),
+        ]
+    site.broker.commit_offsets("held", "billing", {0: 2})
+    topics = [{"name": "held", "partitions": [{"partition_index": 0, "offset": -1}]}]
+    assert client.call(DELETE_RECORDS, 2, topics=topics, timeout=1000).topics[0].partitions[0].low_watermark == 2
 
 
 def test_transactions_are_refused(site: Site, client: RawClient) -> None:

@@ -20,6 +20,8 @@ GROUP = "INSERT INTO all_groups VALUES (1, 'billing', NULL, 0, '\"earliest\"', 0
         ("UPDATE all_topics SET partitions = 0", "from 1 to 10000"),
         ("UPDATE all_topics SET settings = '{'", "truncated"),
         ("UPDATE all_topics SET settings = '{\"retention_seconds\": -1}'", "retention_seconds"),
+        ("UPDATE all_topics SET deleted_before = '[1, 1, 1]'", "there are 2 partitions"),
+        ("UPDATE all_topics SET deleted_before = '[\"x\"]'", "Expected `int`"),
         ("INSERT INTO all_groups VALUES (1, 'b', NULL, 0, '-1', 0, 0)", "read_from"),
         ("INSERT INTO all_groups VALUES (1, '', NULL, 0, '0', 0, 0)", "group name"),
         ("INSERT INTO all_tokens VALUES ('id', 'name', 'hash', '[1]', 0, NULL, 5)", "tokenid 'id'"),

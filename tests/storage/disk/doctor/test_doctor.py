@@ -136,3 +136,12 @@ def test_committed_offsets_past_the_end(tmp_path: Path) -> None:
     # Where messages are missing the end is not known.
     patient.flip(patient.file(0), patient.frames(0)[1][0] + 100)
     assert "but the partition ends" not in patient.told()
+
+
+def test_messages_deleted_past_the_end(tmp_path: Path) -> None:
+    patient = Patient(tmp_path, commits=2)
+    patient.sql("UPDATE all_topics SET deleted_before = '[2, 3]'")
+    assert patient.told() == (
+        "topicid 1, partition 1: messages below offset 3 were deleted, but the partition ends at 2; "
+        "the next opening raises the end"
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.exits import Exit, Failure
-from headrace.cli.messages.positions import parse_from
+from headrace.cli.messages.positions import chosen_partitions, parse_from
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions, Topic, Yes, confirm
 from headrace.cli.terminal.output import counted, print_json, print_line, print_note
@@ -62,18 +62,33 @@ def trim(
     topic: Topic,
     *,
     before: Annotated[
-        str,
+        str | None,
         typer.Option(help="Delete what is older: 2026-07-01T12:00Z, or 7d (7 days ago).", metavar="TIME"),
-    ],
+    ] = None,
+    before_offset: Annotated[
+        int | None, typer.Option(help="Delete the messages below this offset, exactly.", metavar="N")
+    ] = None,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option(help="With --before-offset: only of this partition; may be repeated.", metavar="N"),
+    ] = None,
     yes: Yes = False,
     as_json: Json = False,
     server: ServerOptions,
 ) -> None:
-    """Delete the messages written before a time, once. Asks first on a terminal.
+    """Delete the messages written before a time, or below an offset, once. Asks first on a terminal.
 
-    Whole segments are deleted, as by retention, so some older messages may stay; and what an important group has not
-    read yet is kept.
+    Before a time, whole segments are deleted, as by retention, so some older messages may stay; and what an important
+    group has not read yet is kept. Below an offset, exactly those are deleted, or nothing if an important group has
+    not read them.
     """
+    if (before is None) == (before_offset is None):
+        raise Failure(Exit.USAGE, "give either --before or --before-offset")
+    if before_offset is not None:
+        _delete_before(topic, before_offset, partition or [], yes, as_json, server)
+        return
+    if partition:
+        raise Failure(Exit.USAGE, "--partition needs --before-offset: a time is for the whole topic")
     _trim(topic, before, f"Delete the messages of topic {topic} before {before}?", yes, as_json, server)
 
 
@@ -93,12 +108,31 @@ def _trim(topic: str, before: str | None, question: str, yes: bool, as_json: boo
         )
         deleted = client.trim_topic(topic, time)
         left = sum(end - start for start, end in client.offsets(topic).values())
+    _print_deleted(topic, deleted, left, as_json)
+    if left and place is None and not as_json:
+        print_note("an important group has not read what is left, or it was written meanwhile")
+
+
+def _delete_before(
+    topic: str, offset: int, partitions: list[int], yes: bool, as_json: bool, server: ServerOptions
+) -> None:
+    of = f"partition {', '.join(map(str, partitions))}" if partitions else "every partition"
+    question = f"Delete the messages of {of} of topic {topic} below offset {offset}?"
+    confirm(question, "deleting messages cannot be undone", yes)
+    with server.connected(_PATIENCE_SECONDS) as client:
+        before = client.offsets(topic)
+        chosen = chosen_partitions(topic, partitions, before)
+        starts = client.delete_messages(topic, dict.fromkeys(chosen, offset))
+        after = client.offsets(topic)
+    deleted = sum(start - before[number][0] for number, start in starts.items())
+    _print_deleted(topic, deleted, sum(end - start for start, end in after.values()), as_json)
+
+
+def _print_deleted(topic: str, deleted: int, left: int, as_json: bool) -> None:
     if as_json:
         print_json({"topic": topic, "deleted": deleted, "left": left})
-        return
-    print_line(f"deleted {counted(deleted, 'message')} of topic {topic}, {left:,} left")
-    if left and place is None:
-        print_note("an important group has not read what is left, or it was written meanwhile")
+    else:
+        print_line(f"deleted {counted(deleted, 'message')} of topic {topic}, {left:,} left")
 
 
 @with_option_groups

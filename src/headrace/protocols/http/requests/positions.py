@@ -30,6 +30,9 @@ class Position(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     offset: Offset
 
 
+Positions = Annotated[list[Position], msgspec.Meta(max_length=PARTITIONS_MAX)]
+
+
 def listed(positions: Mapping[int, int]) -> list[Position]:
     """Positions as JSON has them, by partition."""
     return [Position(partition, positions[partition]) for partition in sorted(positions)]

@@ -12,12 +12,12 @@ from litestar.params import FromPath
 
 from headrace.core.errors import InvalidInput
 from headrace.core.groups.group import ReadFrom
-from headrace.core.limits import GROUP_CONSUMERS_MAX, ID_CHARACTERS_MAX, PARTITIONS_MAX, TIME_US_MAX
+from headrace.core.limits import GROUP_CONSUMERS_MAX, ID_CHARACTERS_MAX, TIME_US_MAX
 from headrace.edge.bridge import Bridge
 from headrace.protocols.http.answers import answer
 from headrace.protocols.http.middleware.access import principal_of
 from headrace.protocols.http.openapi.document import Docs
-from headrace.protocols.http.requests.positions import Position, listed, mapped
+from headrace.protocols.http.requests.positions import Position, Positions, listed, mapped
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.requests.strict_json import read
 from headrace.wire.descriptions import ConsumerOut, GroupOut, ProgressOut
@@ -29,7 +29,6 @@ Place = Literal["earliest", "latest"] | TimeMicroseconds
 REFUSED_HEADER = "headrace-refused"
 # The generation of the group when it was asked.
 GENERATION_HEADER = "headrace-generation"
-Positions = Annotated[list[Position], msgspec.Meta(max_length=PARTITIONS_MAX)]
 
 
 class GroupIn(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,7 +1,8 @@
-"""Topics over HTTP: create, list, describe, alter, delete."""
+"""Topics over HTTP: create, list, describe, alter, delete, and delete their oldest messages."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -24,6 +25,7 @@ from headrace.edge.bridge import Bridge
 from headrace.protocols.http.answers import answer
 from headrace.protocols.http.middleware.access import principal_of
 from headrace.protocols.http.openapi.document import Docs, name_schema
+from headrace.protocols.http.requests.positions import Position, Positions, listed, mapped
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.requests.strict_json import read
 from headrace.wire.descriptions import PartitionOut, TopicOut
@@ -71,6 +73,18 @@ class TopicChange(msgspec.Struct, forbid_unknown_fields=True):
 
     partitions: Partitions | None = None
     settings: SettingsIn = msgspec.field(default_factory=SettingsIn)
+
+
+class DeletionIn(msgspec.Struct, forbid_unknown_fields=True):
+    """By partition the offset below which messages are deleted."""
+
+    before: Positions
+
+
+class StartsOut(msgspec.Struct):
+    """The start offset of each partition that was named."""
+
+    starts: list[Position]
 
 
 class TopicList(msgspec.Struct):
@@ -166,4 +180,37 @@ async def delete_topic(request: Request[Any, Any, Any], topic: FromPath[str], br
     principal_of(request).record_changes()
 
 
-HANDLERS = [list_topics, create_topic, describe_topic, alter_topic, delete_topic]
+@post(
+    "/topics/{topic:str}/delete-messages",
+    status_code=200,
+    opt={
+        "operation": "delete_messages",
+        "docs": Docs(
+            body=DeletionIn,
+            given=DeletionIn([Position(0, 40)]),
+            answer=StartsOut,
+            example=StartsOut([Position(0, 40)]),
+            errors=(404, 409),
+        ),
+    },
+    tags=["topics"],
+    summary="Delete the oldest messages",
+)
+async def delete_messages(
+    request: Request[Any, Any, Any], topic: FromPath[str], bridge: NamedDependency[Bridge]
+) -> Response[bytes]:
+    """Delete the messages of partitions below an offset each. Nobody can read them any more when this returns.
+
+    Nothing is deleted if an important group has not read up to one of the offsets.
+    """
+    before = mapped("before", (await read(request, DeletionIn)).before)
+    deleted = await answer(bridge, _starts, bridge.broker.delete_messages, unquoted(topic), before)
+    principal_of(request).record_changes()
+    return deleted
+
+
+def _starts(starts: Mapping[int, int]) -> StartsOut:
+    return StartsOut(listed(starts))
+
+
+HANDLERS = [list_topics, create_topic, describe_topic, alter_topic, delete_topic, delete_messages]

@@ -13,7 +13,7 @@ from typing import Any, Final
 from headrace.protocols.kafka.apis import acls, cluster, configs, topics
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.groups import administration, consumers, members
-from headrace.protocols.kafka.apis.records import fetch, offsets, producers
+from headrace.protocols.kafka.apis.records import deletion, fetch, offsets, producers
 
 Handler = Callable[[Call, Any], Awaitable[dict[str, Any] | None]]
 
@@ -55,6 +55,7 @@ APIS: Final[dict[int, Api]] = {
     API_VERSIONS: Api("ApiVersions", range(5), _by_connection),
     19: Api("CreateTopics", range(2, 8), topics.create_topics),
     20: Api("DeleteTopics", range(1, 7), topics.delete_topics),
+    21: Api("DeleteRecords", range(3), deletion.delete_records),
     22: Api("InitProducerId", range(6), producers.init_producer_id),
     23: Api("OffsetForLeaderEpoch", range(2, 5), offsets.offset_for_leader_epoch),
     29: Api("DescribeAcls", range(1, 4), acls.describe_acls),

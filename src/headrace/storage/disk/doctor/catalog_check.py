@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -27,15 +27,21 @@ from headrace.core.topics.settings import TopicSettings
 from headrace.storage.tables import VERSION, all_consumers, all_groups, all_tokens, all_topics, headrace_catalog
 
 Row = Mapping[str, Any]
+_TOPIC_TEXTS: Final = ("topickey", "topicname", "settings", "deleted_before")
+_TEXTS: Final = frozenset((*_TOPIC_TEXTS, "groupname", "read_from", "tokenid", "name", "grants", "secret_hash"))
 
 
 @dataclass(slots=True)
 class CheckedCatalog:
-    """The content of the catalog: partitions by topic, the highest topic id ever, committed offsets, findings."""
+    """The content of the catalog: partitions by topic, the highest topic id ever, committed offsets, findings.
+
+    deletions: by topic and partition the offset below which messages were deleted on request.
+    """
 
     partitions: dict[int, int] = field(default_factory=dict)
     last_topic_id: int = 0
     offsets: list[Row] = field(default_factory=list)
+    deletions: dict[tuple[int, int], int] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
 
     def offsets_past(self, ends: Mapping[int, Int64s]) -> Iterator[str]:
@@ -46,6 +52,12 @@ class CheckedCatalog:
                 end = known[row["partition"]]
                 raised = "; the next opening raises the end, so that the group skips nothing"
                 yield f"{_name(row)}: offset {row['queueoffset']}, but the partition ends at {end}{raised}"
+        for (topic_id, partition), offset in self.deletions.items():
+            known = ends.get(topic_id)
+            if known is not None and offset > known[partition]:
+                raised = "; the next opening raises the end"
+                what = f"messages below offset {offset} were deleted, but the partition ends at {known[partition]}"
+                yield f"topicid {topic_id}, partition {partition}: {what}{raised}"
 
 
 def check_catalog(path: Path, is_closed: bool) -> CheckedCatalog:
@@ -70,6 +82,7 @@ def check_catalog(path: Path, is_closed: bool) -> CheckedCatalog:
 def _check_rows(database: sqlite3.Connection, checked: CheckedCatalog) -> None:
     for row in _rows(database, all_topics, _check_topic, checked):
         checked.partitions[row["topicid"]] = row["partitions"]
+        checked.deletions |= {(row["topicid"], number): offset for number, offset in enumerate(_deleted_before(row))}
     groups = {(row["topicid"], row["groupname"]) for row in _rows(database, all_groups, _check_group, checked)}
     for row in _rows(database, all_consumers, _check_types, checked):
         partitions = checked.partitions.get(row["topicid"])
@@ -103,8 +116,7 @@ def _rows(
 def _check_types(row: Row) -> None:
     """SQLite accepts any value in any column."""
     for name, value in row.items():
-        is_text = name in ("topickey", "topicname", "settings", "groupname", "read_from", "tokenid", "name", "grants")
-        wanted = str if is_text or name == "secret_hash" else int
+        wanted = str if name in _TEXTS else int
         if not isinstance(value, wanted) and not (value is None and name in ("consumers", "expires_us", "used_us")):
             raise InvalidInput(name, repr(value)[:100], "it has the wrong type")
 
@@ -115,6 +127,13 @@ def _check_topic(row: Row) -> None:
         raise InvalidInput("topickey", repr(row["topickey"]), "it is not that of the topic's name")
     check_partitions(row["partitions"])
     msgspec.json.decode(row["settings"], type=TopicSettings).change()
+    if len(_deleted_before(row)) > row["partitions"]:
+        raise InvalidInput("deleted_before", row["deleted_before"][:100], f"there are {row['partitions']} partitions")
+
+
+def _deleted_before(row: Row) -> list[int]:
+    """What was deleted on request of a topic; catalogs of earlier versions do not have it."""
+    return msgspec.json.decode(row.get("deleted_before", "[]"), type=list[int])
 
 
 def _check_group(row: Row) -> None:

@@ -86,7 +86,7 @@ def recover(
 ) -> Recovered:
     """Read a topic's directory and make it ready for writing.
 
-    committed: by partition the highest offset that a group has committed.
+    committed: by partition the highest offset that a group has committed, or below which messages were deleted.
     """
     damage: list[Damaged] = []
     mark = _watermark(files, directory, damage)
@@ -153,7 +153,7 @@ def _raise_ends(
         recovered.missing_numbers = list(mark.missing_numbers)
     highest = np.array([committed.get(place, 0) for place in range(partitions)], np.int64)
     for place in np.flatnonzero(highest > known).tolist():
-        what = f"a group has committed offset {highest[place]} of partition {place}, the log knows only {known[place]}"
+        what = f"the catalog knows offset {highest[place]} of partition {place}, the log ends at {known[place]}"
         recovered.notes.append(what)
     known = np.maximum(known, highest)
     if lost_bytes:

@@ -63,7 +63,7 @@ from headrace.storage.postgres.log.topic_state import TRIM_COMMITS
 from headrace.storage.postgres.notify import PostgresSignals
 from headrace.storage.postgres.pool import RETRY_PAUSE_SECONDS, Connection, ConnectionPool
 from headrace.storage.postgres.sql.schema import table_of
-from headrace.storage.ranges import check_range
+from headrace.storage.ranges import check_range, deleted_to
 from headrace.storage.shares import read_each, within_bytes
 
 _CLOSED: Final = "the log is closed"
@@ -83,7 +83,9 @@ class LogView:
     def covers(self, partition: int, offset: int) -> bool:
         """Whether there certainly was such a message."""
         head = self.head
-        return 0 <= partition < head.partitions and bool(head.starts[partition] <= offset < head.ends[partition])
+        if not 0 <= partition < head.partitions or offset < deleted_to(head.deleted_before, partition):
+            return False
+        return bool(head.starts[partition] <= offset < head.ends[partition])
 
     def place_of(self, partition: int, offset: int) -> int:
         """The index of the segment of a message."""
@@ -149,8 +151,7 @@ class PostgresLog:
 
     def offsets(self) -> OffsetRange:
         """Start and end of every partition, as the database has them now."""
-        head = self._look().head
-        return OffsetRange(head.starts, head.ends)
+        return self._look().head.offsets
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
         """Messages of one partition from `offset` on, within the limits but at least one if there is one."""
@@ -163,8 +164,7 @@ class PostgresLog:
         self, partition: int, offset: int, messages_max: int, bytes_max: int, view: LogView
     ) -> pa.RecordBatch | None:
         """The result of a read of the topic as last seen; None if retention dropped a segment meanwhile."""
-        head = view.head
-        end = check_range(self._topic.name, OffsetRange(head.starts, head.ends), partition, offset)
+        end = check_range(self._topic.name, view.head.offsets, partition, offset)
         stop = min(end, offset + messages_max)
         if offset >= stop:
             return read_batch(NO_MESSAGES, partition, offset, np.zeros(0, np.int64))
@@ -224,6 +224,10 @@ class PostgresLog:
             self._view = None
             if self._state is not None and self._state.partitions < partitions:
                 self._state.add_partitions(partitions)
+
+    def delete_before(self, offsets: Sequence[int]) -> None:
+        """Hide the messages of each partition below an offset; the row of the topic already has it."""
+        self._view = None
 
     def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
         """Drop the oldest segments that are past retention and not held; returns how many."""
@@ -360,9 +364,10 @@ class PostgresLog:
 
     def _first_at(self, view: LogView, partition: int, time_us: int, connection: Connection) -> int:
         segments, head = view.segments, view.head
+        start = int(head.offsets.start[partition])
         for place, segment in enumerate(segments):
             is_older = place + 1 < len(segments) and segments[place + 1].created_us < time_us
-            first = max(segment.base(partition), int(head.starts[partition]))
+            first = max(segment.base(partition), start)
             end = view.end_of(place, partition)
             if is_older or first >= end:
                 continue

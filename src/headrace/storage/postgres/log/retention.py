@@ -96,12 +96,12 @@ class Retention:
         if int(head.ends.sum()) <= int(last.ends.sum()):
             return False
         pieces = self.sightings.dated(pieces_of(found, head), self.now_us)
-        is_old = should_complete(pieces, last.created_us, self.settings, held, self.now_us)
+        is_old = should_complete(pieces, last.created_us, self.settings, held, self.now_us, head.deleted_before)
         return is_old or is_full(last, head, self.connections.options)
 
     def _droppable(self, found: Sequence[SegmentTable], head: TopicRow, held: Int64s | None) -> int:
         pieces = self.sightings.dated(pieces_of(found, head), self.now_us)
-        return min(droppable(pieces, self.settings, held, self.now_us), len(pieces) - 1)
+        return min(droppable(pieces, self.settings, held, self.now_us, head.deleted_before), len(pieces) - 1)
 
     def _held(self, connection: Connection, head: TopicRow) -> Int64s | None:
         """The positions of important groups; None if there is no such group."""

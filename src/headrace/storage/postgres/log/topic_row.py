@@ -20,14 +20,16 @@ from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.pool import Connection
 from headrace.storage.postgres.sql.schema import STORE_WIDE_SPACE
+from headrace.storage.ranges import OffsetRange, offsets_past
 
 _SETTINGS: Final = msgspec.json.Decoder(TopicSettings)
+_OFFSETS: Final = msgspec.json.Decoder(list[int])
 # The overhead of a message: the row's header, the fixed columns and the index entry.
 ROW_BYTES: Final = 80
 
 _COLUMNS: Final = (
     "partitions, settings, greatest(last_time_us, created_us), commits, round_robin, starts, ends, byte_starts, "
-    "byte_ends, first_segment, segment, sources_commit, writers_commit, payloads_commit"
+    "byte_ends, first_segment, segment, sources_commit, writers_commit, payloads_commit, deleted_before"
 )
 _LOOK: Final = f"SELECT {_COLUMNS} FROM all_topics WHERE topicid = %s"
 _LOCK: Final = f"{_LOOK} FOR NO KEY UPDATE"
@@ -40,7 +42,10 @@ WHERE topicid = %s"""
 
 @dataclass(slots=True)
 class TopicRow:
-    """A snapshot of the row. `…_commit` is the number after the last commit that changed the table of that name."""
+    """A snapshot of the row. `…_commit` is the number after the last commit that changed the table of that name.
+
+    `starts` are those of the first segment, `deleted_before` is the catalog's.
+    """
 
     partitions: int
     settings: TopicSettings
@@ -56,6 +61,12 @@ class TopicRow:
     sources_commit: int
     writers_commit: int
     payloads_commit: int
+    deleted_before: Int64s
+
+    @property
+    def offsets(self) -> OffsetRange:
+        """Start and end of every partition, as readers see them."""
+        return offsets_past(self.starts, self.ends, (), self.deleted_before)
 
     @property
     def bytes_stored(self) -> int:
@@ -125,4 +136,5 @@ def _head(row: Sequence[Any]) -> TopicRow:
     partitions = row[0]
     settings = _SETTINGS.decode(row[1])
     arrays = [widened(values, partitions) for values in row[5:9]]
-    return TopicRow(partitions, settings, *row[2:5], *arrays, *row[9:])
+    deleted_before = np.array(_OFFSETS.decode(row[-1]), np.int64)
+    return TopicRow(partitions, settings, *row[2:5], *arrays, *[*row[9:-1], deleted_before])
