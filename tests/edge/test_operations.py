@@ -276,6 +276,7 @@ _FIELDS: Final[dict[str, Any]] = {
     "pipeline": "land",
     "report": PipelineReport(run_id="1", state="running", started_us=0),
     "before_us": 0,
+    "before": {0: 0},
     "name": "nobody",
     "grants": [],
     "keep_seconds": 0.0,
