@@ -1,21 +1,25 @@
 """`python -m tests.campaign.spark_kills`: Spark's driver is killed in the commit window, again and again.
 
-Two queries copy one topic, each into a topic of its own, one with the data source and one with
-`headrace.spark.read_stream`. In every round the driver, its Java and its workers are killed once both queries have
-reached a chosen moment of a chosen batch, and another driver goes on from the checkpoints:
+Three queries copy one topic: one with the data source, one with `headrace.spark.read_stream`, each into a topic of its
+own, and a pipeline into a topic, a directory of Parquet files and a Delta table with the newest row of each key. In
+every round the driver, its Java and its workers are killed once all queries have reached a chosen moment of a chosen
+batch, and another driver goes on from the checkpoints:
 
     planned    Spark has written offsets/N, and tasks may run
     staged     all rows of the batch are in stages, nothing is published
-    published  the broker has published the batch, Spark has not recorded it
+    published  the batch is published, Spark has not recorded it
+    written    only of a pipeline: one of its sinks has noted that it published the batch, Spark has not recorded it
     recorded   Spark has written commits/N
 
 A moment is told by a file: one of Spark's checkpoint, or one that the sink writes and then waits to be killed. At the
-end everything is read, and each message must have arrived once in each of the two topics.
+end everything is read, and each message must have arrived once in each topic and in the Parquet files. The Delta table
+must have the newest message of each key, and its log each batch once.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import tempfile
@@ -28,17 +32,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import pyarrow.parquet as pq
+
 from headrace.client import Client, connect
 from tests.postgres_server import PostgresServer
 from tests.server_process import ServerProcess
+from tests.spark import faulty_pipeline
 from tests.spark.driver_process import Driver
 from tests.spark.topics import numbers, publish, values_of
 
 MOMENTS: Final = ("published", "staged", "planned", "recorded")
 SOURCE: Final = "source"
+PIPELINE: Final = "pipeline"
+READINGS: Final = ("data-source", "read_stream", PIPELINE)
 STORES: Final = ("disk", "postgres")
 MESSAGES_PER_ROUND: Final = 250
 _PARTITIONS: Final = 4
+_KEYS: Final = 40
 _PATIENCE_SECONDS: Final = 600.0
 _MASTER: Final = "local[2]"
 
@@ -55,15 +65,39 @@ class Query:
     def checkpoint(self) -> Path:
         return self.directory / "checkpoints" / self.reading
 
+    @property
+    def tables(self) -> Path:
+        return self.directory / "tables"
+
     def options(self, fault: str, pauses: Path, forever: str = "yes") -> dict[str, str]:
         """What the driver is asked for."""
         named = {"url": self.url, "source": SOURCE, "sink": self.reading, "reading": self.reading, "forever": forever}
-        return {**named, "fault": fault, "directory": str(pauses), "checkpoint": str(self.checkpoint)}
+        places = {"directory": str(pauses), "checkpoint": str(self.checkpoint), "tables": str(self.tables)}
+        return {**named, **places, "fault": fault}
+
+    def spark_file(self, kind: str, batch: int) -> Path:
+        """What Spark writes when it has planned (`offsets`) or recorded (`commits`) a batch."""
+        of_spark = self.checkpoint / "spark" if self.reading == PIPELINE else self.checkpoint
+        return of_spark / kind / str(batch)
 
     def last(self, kind: str) -> int:
-        """The last batch that Spark has planned (`offsets`) or recorded (`commits`), or -1."""
-        names = [file.name for file in (self.checkpoint / kind).glob("*") if file.name.isdecimal()]
+        """The last batch that Spark has planned or recorded, or -1."""
+        names = [file.name for file in self.spark_file(kind, 0).parent.glob("*") if file.name.isdecimal()]
         return max(map(int, names), default=-1)
+
+    def aim(self, chance: random.Random) -> tuple[str, int, str]:
+        """A moment, a batch, and the fault that stops the query there; none if a file of Spark's tells the moment."""
+        is_pipeline = self.reading == PIPELINE
+        moment = chance.choice((*MOMENTS, "written") if is_pipeline else MOMENTS)
+        # The batch that is repeated, or the one after it; Spark plans a batch only once.
+        batch = self.last("commits") + 1 + chance.randrange(2)
+        if moment == "planned":
+            return moment, max(batch, self.last("offsets") + 1), "none"
+        if moment == "recorded":
+            return moment, batch, "none"
+        if is_pipeline:
+            return moment, batch, f"{moment} {batch} {chance.choice(faulty_pipeline.FIELDS)}"
+        return moment, batch, f"{moment}-{batch}"
 
 
 @dataclass
@@ -83,7 +117,7 @@ class Outcome:
     def __str__(self) -> str:
         moments = ", ".join(f"{moment} {count}" for moment, count in sorted(self.moments.items()))
         return (
-            f"{self.kills} kills ({moments}), {self.messages} messages into {len(self.missing)} topics: "
+            f"{self.kills} kills ({moments}), {self.messages} messages into {len(self.missing)} places: "
             f"{self.missing.total()} missing, {self.doubled.total()} doubled"
         )
 
@@ -104,7 +138,7 @@ def server_on(store: str, directory: Path) -> Iterator[ServerProcess]:
 def play(url: str, directory: Path, kills: int, seed: int) -> Outcome:
     """Copy, and kill the driver so many times; then copy the rest, and compare."""
     chance, outcome = random.Random(seed), Outcome()
-    queries = [Query(url, directory, reading) for reading in ("data-source", "read_stream")]
+    queries = [Query(url, directory, reading) for reading in READINGS]
     with connect(url, timeout_seconds=120.0) as client, ThreadPoolExecutor(1) as starter:
         for topic in (SOURCE, *(query.reading for query in queries)):
             client.create_topic(topic, partitions=_PARTITIONS)
@@ -112,7 +146,8 @@ def play(url: str, directory: Path, kills: int, seed: int) -> Outcome:
         spare = starter.submit(Driver, _MASTER)
         for number in range(kills):
             driver, spare = spare.result(), starter.submit(Driver, _MASTER)
-            publish(client, SOURCE, numbers(outcome.messages, outcome.messages + MESSAGES_PER_ROUND))
+            values = numbers(outcome.messages, outcome.messages + MESSAGES_PER_ROUND)
+            publish(client, SOURCE, values, [_key(value) for value in values])
             outcome.messages += MESSAGES_PER_ROUND
             try:
                 _run_until_killed(driver, queries, directory / f"round-{number}", chance, outcome)
@@ -135,18 +170,14 @@ def play(url: str, directory: Path, kills: int, seed: int) -> Outcome:
 def _run_until_killed(
     driver: Driver, queries: list[Query], pauses: Path, chance: random.Random, outcome: Outcome
 ) -> None:
-    """Start both queries, and wait until each has reached its moment."""
+    """Start all queries, and wait until each has reached its moment."""
     awaited: list[Path] = []
     for query in queries:
         (pauses / query.reading).mkdir(parents=True)
-        moment = chance.choice(MOMENTS)
+        moment, batch, fault = query.aim(chance)
         outcome.moments[moment] += 1
-        # The batch that is repeated, or the one after it; Spark plans a batch only once.
-        batch = query.last("commits") + 1 + chance.randrange(2)
-        batch = max(batch, query.last("offsets") + 1) if moment == "planned" else batch
-        fault = f"{moment}-{batch}" if moment in ("staged", "published") else "none"
         driver.begin(**query.options(fault, pauses / query.reading))
-        spark_file = query.checkpoint / ("offsets" if moment == "planned" else "commits") / str(batch)
+        spark_file = query.spark_file("offsets" if moment == "planned" else "commits", batch)
         awaited.append(spark_file if fault == "none" else pauses / query.reading / f"reached-{fault}")
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not all(file.exists() for file in awaited):
@@ -155,12 +186,33 @@ def _run_until_killed(
         time.sleep(0.005)
 
 
+def _key(value: bytes) -> bytes:
+    return b"%d" % (int(value) % _KEYS)
+
+
 def _compare(client: Client, queries: list[Query], outcome: Outcome) -> None:
     wanted = numbers(0, outcome.messages)
-    for query in queries:
-        arrived = Counter(values_of(client, query.reading))
-        outcome.missing[query.reading] = sum(value not in arrived for value in wanted)
-        outcome.doubled[query.reading] = arrived.total() - len(arrived)
+    found = {query.reading: values_of(client, query.reading) for query in queries}
+    tables = queries[0].tables
+    found["parquet"] = pq.read_table(tables / "landed")["value"].to_pylist()
+    for place, values in found.items():
+        arrived = Counter(values)
+        outcome.missing[place] = sum(value not in arrived for value in wanted)
+        outcome.doubled[place] = arrived.total() - len(arrived)
+    _compare_newest(tables / "newest", wanted, outcome)
+
+
+def _compare_newest(table: Path, wanted: list[bytes], outcome: Outcome) -> None:
+    """Missing are keys whose newest message is not in the table, doubled rows of one key and batches in the log."""
+    from deltalake import DeltaTable
+
+    newest = {_key(value).decode(): int(value) for value in wanted}
+    rows = DeltaTable(str(table)).to_pyarrow_table().select(["key", "id"]).to_pylist()
+    arrived = {row["key"]: row["id"] for row in rows}
+    entries = [json.loads(line) for file in (table / "_delta_log").glob("*.json") for line in file.open()]
+    batches = [entry["txn"]["version"] for entry in entries if "txn" in entry]
+    outcome.missing["delta"] = sum(arrived.get(key) != value for key, value in newest.items())
+    outcome.doubled["delta"] = len(rows) - len(arrived) + len(batches) - len(set(batches))
 
 
 def main() -> None:

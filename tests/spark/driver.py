@@ -1,7 +1,8 @@
 """A Spark driver in a process of its own: `python -m tests.spark.driver MASTER DIRECTORY`.
 
 Each line of its input is a query as JSON, which begins at once; it is answered by a line of JSON when it has ended. The
-rows of every batch are put in another order each time they are read, as after a shuffle.
+rows of every batch are put in another order each time they are read, as after a shuffle. A query that is read by a
+`pipeline` is that of `tests.spark.faulty_pipeline`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -23,6 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace.spark
 from headrace.spark.session import session
+from tests.spark.faulty_pipeline import run_pipeline
 from tests.spark.scenarios import FaultySource
 from tests.spark.sessions import QUICK_JAVA
 from tests.spark.starting import STARTS_MAX, is_slow_start
@@ -90,10 +93,10 @@ def ask(asked: Queue[Asked | None]) -> None:
     asked.put(None)
 
 
-def answer(begun: Asked, query: StreamingQuery, asked: Queue[Asked | None]) -> None:
+def answer(begun: Asked, wait: Callable[[], object], asked: Queue[Asked | None]) -> None:
     """The top of a thread: wait for the end of a query, and say how it ended, or ask for another start."""
     try:
-        query.awaitTermination()
+        wait()
         error = None
     except Exception as raised:
         if is_slow_start(raised) and begun.starts < STARTS_MAX:
@@ -113,7 +116,9 @@ def main(master: str, directory: str) -> None:
     while (one := asked.get()) is not None:
         # Begun here, since Spark finds a registered sink only in the thread that has the session.
         begun = Asked(one.query, one.starts + 1)
-        threading.Thread(target=answer, args=(begun, begin(spark, begun.query), asked), daemon=True).start()
+        is_pipeline = begun.query.get("reading") == "pipeline"
+        wait = partial(run_pipeline, spark, begun.query) if is_pipeline else begin(spark, begun.query).awaitTermination
+        threading.Thread(target=answer, args=(begun, wait, asked), daemon=True).start()
 
 
 if __name__ == "__main__":

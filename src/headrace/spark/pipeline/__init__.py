@@ -1,12 +1,10 @@
 """Pipelines: source → deduplicate → SQL → sink, described in a TOML file and run on Spark.
 
-description   what a pipeline is          loading      from TOML, with variables
-checks        which keys fit together     preflight    what the broker must have
-source, typed, deduplication, steps       the DataFrame, from left to right
-destination, topic_destination, table_destination, landing, compaction   where rows go
-checkpoint    which query it belongs to   lock         one run at a time
-progress      how it is doing
-pipeline      all of it, run
+definition   what a pipeline is: the keys of its file, which of them fit together, and its tests
+frame        the DataFrame from left to right: source, parse, deduplication, steps
+sinks        where rows go: topics, tables of files, Delta, upserts; and how a batch is committed once
+run          what surrounds a run: checks against the broker, checkpoint, lock, progress, reports
+pipeline     all of it, run
 """
 
 from headrace.spark.pipeline.pipeline import Pipeline

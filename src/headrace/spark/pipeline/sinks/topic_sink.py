@@ -71,13 +71,17 @@ class TopicSinkWriter:
     def write(self, rows: DataFrame, batch: BatchId | None) -> None:
         """Publish."""
         staged = in_order(rows).mapInArrow(_staging(self._options), "stage STRING, rows BIGINT").collect()
-        topic, connection = self._sink.topic, self._options.connection
-        pieces = [StagedPiece(topic, row.stage, row.rows) for row in staged]
+        pieces = [StagedPiece(self._sink.topic, row.stage, row.rows) for row in staged]
+        if pieces:
+            self.commit(pieces, batch)
+
+    def commit(self, pieces: list[StagedPiece], batch: BatchId | None) -> None:
+        """Publish what tasks put aside."""
         single = self._load or f"pipeline-{uuid.uuid4().hex}"
         writer = single if batch is None else str(self._sink_id)
-        if pieces:
-            key = BatchId(0) if batch is None else batch
-            self.duplicates += publish_stages(connection, topic, pieces, writer, key, f"{self._field}.sink_id")
+        topic, key = self._sink.topic, BatchId(0) if batch is None else batch
+        told = f"{self._field}.sink_id"
+        self.duplicates += publish_stages(self._options.connection, topic, pieces, writer, key, told)
 
     def close(self) -> None:
         """Nothing is held."""
