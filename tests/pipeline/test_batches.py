@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from headrace.client import Client
 from headrace.core.errors import InvalidInput
@@ -140,24 +141,78 @@ def test_sample_rows_in_and_expected_rows_out(spark: SparkSession) -> None:
         Pipeline.of(JOINED).test(spark)
 
 
-def test_a_stream_is_joined_with_a_named_source(
+def test_files_tables_and_topics_are_joined(
     spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "customers").mkdir()
-    (tmp_path / "customers" / "all.json").write_text('{"name": "ann", "city": "Oslo"}')
-    client.create_topic(topic)
-    publish(client, topic, [{"id": 1, "customer": "ann"}, {"id": 2, "customer": "bob"}])
-    tables = {
-        **JOINED,
+    cities = tmp_path / "cities.json"
+    cities.write_text('{"city": "Oslo", "country": "NO"}')
+    rates = pa.table({"country": ["NO", "a/b=c d%"], "rate": [0.25, 0.5]})
+    write_deltalake(tmp_path / "rates", rates, partition_by=["country"])
+    write_deltalake(tmp_path / "rates", rates.slice(1), partition_by=["country"], mode="append")
+    write_deltalake(tmp_path / "none", rates.slice(2))
+    for name, rows in ((topic, [{"id": 1, "city": "Oslo"}]), (f"{topic}-names", [{"id": 1, "name": "ann"}])):
+        client.create_topic(name)
+        publish(client, name, rows)
+    tables: dict[str, Any] = {
         "server": {"url": url},
-        "source": {**JOINED["source"], "topic": topic},
-        "sources": {"customers": {**JOINED["sources"]["customers"], "path": str(tmp_path / "customers")}},
-        "sink": {**JOINED["sink"], "topic": f"{topic}-out", "partitions": 1},
-        "dead_letters": {"topic": f"{topic}-dead", "partitions": 1},
+        "source": {"topic": topic, "schema": "id BIGINT, city STRING"},
+        "sources": {
+            "cities": {
+                "format": "json",
+                "path": str(tmp_path / "cities.json"),
+                "schema": "city STRING, country STRING",
+            },
+            "rates": {"format": "delta", "path": str(tmp_path / "rates")},
+            "none": {"format": "delta", "path": str(tmp_path / "none")},
+            "names": {"topic": f"{topic}-names", "mode": "batch", "schema": "id BIGINT, name STRING"},
+        },
+        "steps": [
+            {
+                "name": "joined",
+                "sql": "SELECT id, name, rate, (SELECT count(*) FROM none) AS none, (SELECT count(*) FROM rates "
+                "WHERE country = 'a/b=c d%') AS odd FROM source JOIN cities USING (city) JOIN rates USING (country) "
+                "JOIN names USING (id)",
+            }
+        ],
+        "sink": {"topic": f"{topic}-out", "partitions": 1, "value": "to_json(struct(*))"},
         "run": {"checkpoint": str(tmp_path / "checkpoint")},
     }
-    assert run(spark, tables).messages == 2
-    assert values(client, f"{topic}-out") == [{"id": 1, "city": "Oslo"}, {"id": 2}]
+    run(spark, tables)
+    assert values(client, f"{topic}-out") == [{"id": 1, "name": "ann", "rate": 0.25, "none": 0, "odd": 2}]
+    for wrong, field in (
+        ({"format": "delta", "path": str(tmp_path / "nothing")}, "path"),
+        ({"format": "delta", "path": str(tmp_path / "rates"), "schema": "id INT"}, "schema"),
+        ({"format": "json", "path": str(cities), "schema": "id INTS"}, "schema"),
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            changed = {"sources": {**tables["sources"], "rates": wrong}, "run": {"checkpoint": str(tmp_path / "new")}}
+            Pipeline.of({**tables, **changed}).check(spark)
+        assert refused.value.field == f"sources.rates.{field}"
+
+
+def test_delta_tables_that_only_their_own_reader_understands(spark: SparkSession, tmp_path: Path) -> None:
+    write_deltalake(tmp_path, pa.table({"id": [1]}), configuration={"delta.columnMapping.mode": "name"})
+    tables = {"source": {"format": "delta", "path": str(tmp_path)}, "sink": {"format": "report"}}
+    with pytest.raises(InvalidInput, match="columnMapping"):
+        Pipeline.of(tables).check(spark)
+
+
+def test_the_ready_pipeline_enriches_messages(
+    spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path
+) -> None:
+    (tmp_path / "customers.json").write_text('{"name": "ann", "city": "Oslo"}')
+    client.create_topic(topic)
+    publish(client, topic, [{"id": 1, "customer": "ann"}, {"id": 2, "customer": "bob"}])
+    run_ready(
+        spark, "enrich", SERVER=url, TOPIC=topic, TARGET=f"{topic}-out", PARTITIONS="1",
+        CHECKPOINT=str(tmp_path / "cp"), FILES=str(tmp_path / "customers.json"),
+        SCHEMA="id BIGINT NOT NULL, customer STRING",
+        SQL="SELECT source.*, reference.city FROM source LEFT JOIN reference ON customer = reference.name",
+    )  # fmt: skip
+    assert values(client, f"{topic}-out") == [
+        {"id": 1, "customer": "ann", "city": "Oslo"},
+        {"id": 2, "customer": "bob"},
+    ]
 
 
 def test_load_takes_the_header_of_csv_and_any_format(

@@ -39,6 +39,19 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
+def headrace_on_spark(command: str, *arguments: str, **variables: str) -> Result:
+    """`headrace pipeline COMMAND …`, with a Spark of its own."""
+    ended = subprocess.run(
+        [HEADRACE, "pipeline", command, *arguments, "--master", "local[1]"],
+        env=environment(**variables),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    return Result(ended.returncode, ended.stdout, ended.stderr)
+
+
 def test_wrong_usage(file: Path, tmp_path: Path) -> None:
     assert "--var NAME=VALUE" in headrace("pipeline", "run", str(file), "--var", "TOPIC").refused(2)
     assert "SERVER is not set" in headrace("pipeline", "run", str(file)).refused(2)
@@ -60,21 +73,46 @@ def test_what_the_broker_lacks_ends_before_spark_starts(
     assert "run.checkpoint" in headrace("pipeline", "run", str(file), **given).refused(2)
 
 
+def test_sample_rows_without_a_broker(tmp_path: Path) -> None:
+    file = tmp_path / "doubled.toml"
+    file.write_text(
+        """
+[source]
+topic = "orders"
+schema = "id BIGINT NOT NULL"
+[[steps]]
+name = "doubled"
+sql = "SELECT id * 2 AS id FROM source"
+[sink]
+topic = "doubled"
+value = "to_json(struct(*))"
+[run]
+checkpoint = "checkpoint"
+[[tests]]
+name = "numbers are doubled"
+source = [{ value = { id = 2 } }]
+expect = [{ value = { id = 4 } }]
+[[tests]]
+name = "numbers are tripled"
+source = [{ value = { id = 2 } }]
+expect = [{ value = { id = 6 } }]
+"""
+    )
+    result = headrace_on_spark("test", str(file))
+    assert result.code == 1 and "1 of 2 tests failed: numbers are tripled" in result.err, result
+    lines = result.out.splitlines()
+    assert lines[:2] == ["ok: numbers are doubled", "FAILED: numbers are tripled"]
+    assert lines[2] == '  missing: {"value":{"id":6}}' and lines[3].startswith("  unexpected: {")
+    assert not (tmp_path / "checkpoint").exists()
+
+
 def test_a_report_as_json_lines(url: str, client: Client, topic: str) -> None:
     client.create_topic(topic)
     with client.producer(topic) as producer:
         for _ in range(2):
             producer.send(b"twice", key=b"k").result()
-    command = [HEADRACE, "pipeline", "run", str(ROOT / "pipelines" / "audit.toml"), "--json", "--master", "local[1]"]
-    ended = subprocess.run(
-        [*command, "--var", f"TOPIC={topic}", "--var", "PAYLOADS=true"],
-        env=environment(SERVER=url),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-    )
-    result = Result(ended.returncode, ended.stdout, ended.stderr)
+    file = str(ROOT / "pipelines" / "audit.toml")
+    result = headrace_on_spark("run", file, "--json", "--var", f"TOPIC={topic}", "--var", "PAYLOADS=true", SERVER=url)
     assert result.code == 1, result
     assert "headrace: the report of audit has rows, and it must be empty" in result.err
     report, done = (json.loads(line) for line in result.out.splitlines())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -369,24 +368,72 @@ def test_windows_end_with_the_watermark(
     spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path
 ) -> None:
     client.create_topic(topic)
-    tables = {
+    given = {"SERVER": url, "TOPIC": topic, "TARGET": f"{topic}-out", "PARTITIONS": "1", "TIME": "at", "DELAY": "20"}
+    given |= {"SCHEMA": "at TIMESTAMP, country STRING", "BY": ", country", "CHECKPOINT": str(tmp_path / "checkpoint")}
+    for seconds in ((0, 10, 70), (20, 200)):
+        times = [f"2026-07-01T12:0{second // 60}:{second % 60:02d}Z" for second in seconds]
+        publish(client, topic, [{"at": time, "country": "FR"} for time in times])
+        run_ready(spark, "windows", **given)
+    found = [(row["start"][11:16], row["messages"], row["country"]) for row in values(client, f"{topic}-out")]
+    assert sorted(found) == [("12:00", 3, "FR"), ("12:01", 1, "FR")], "the window that has not ended is not there"
+    endless = {
         "server": {"url": url},
-        "source": {"topic": topic, "schema": "at TIMESTAMP", "watermark": "at", "watermark_delay_seconds": 20},
-        "steps": [
-            {"name": "counted", "sql": "SELECT window.start, count(*) AS n FROM source GROUP BY window(at, '1 minute')"}
-        ],
+        "source": {"topic": topic, "schema": "at TIMESTAMP"},
+        "steps": [{"name": "counted", "sql": "SELECT count(*) AS n FROM source GROUP BY window(at, '1 minute')"}],
         "sink": {"format": "json", "path": str(tmp_path / "table")},
-        "run": {"checkpoint": str(tmp_path / "checkpoint")},
+        "run": {"checkpoint": str(tmp_path / "another")},
     }
-    endless = {**tables, "source": {"topic": topic, "schema": "at TIMESTAMP"}}
     with pytest.raises(InvalidInput, match="steps"):
         Pipeline.of(endless).check(spark)
-    for seconds in ((0, 10, 70), (20, 200)):
-        publish(client, topic, [{"at": f"2026-07-01T12:0{second // 60}:{second % 60:02d}Z"} for second in seconds])
-        run(spark, tables)
-    texts = [file.read_text() for file in (tmp_path / "table").glob("*.json")]
-    found = sorted(json.loads(line)["n"] for text in texts for line in text.splitlines())
-    assert found == [1, 3], "the window that has not ended is not there"
+
+
+def test_two_streams_are_joined(spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path) -> None:
+    paid = f"{topic}-paid"
+    for name in (topic, paid):
+        client.create_topic(name)
+    reads = {"schema": "id BIGINT, at TIMESTAMP", "watermark": "at", "watermark_delay_seconds": 3600}
+    tables = {
+        "server": {"url": url},
+        "source": {"topic": topic, **reads},
+        "sources": {"paid": {"topic": paid, "mode": "stream", **reads}},
+        "steps": [
+            {
+                "name": "joined",
+                "sql": "SELECT source.id, unix_seconds(paid.at) - unix_seconds(source.at) AS seconds FROM source "
+                "JOIN paid ON source.id = paid.id AND paid.at BETWEEN source.at AND source.at + INTERVAL 1 HOUR",
+            }
+        ],
+        "sink": {"topic": f"{topic}-out", "partitions": 1, "value": "to_json(struct(*))"},
+        "run": {"checkpoint": str(tmp_path / "checkpoint")},
+    }
+    publish(client, topic, [{"id": id, "at": "2026-07-01T12:00:00Z"} for id in (1, 2)])
+    publish(client, paid, [{"id": 2, "at": "2026-07-01T12:00:05Z"}])
+    run(spark, tables)
+    publish(client, paid, [{"id": 1, "at": "2026-07-01T12:01:00Z"}, {"id": 3, "at": "2026-07-01T12:01:00Z"}])
+    run(spark, tables)
+    assert values(client, f"{topic}-out") == [{"id": 1, "seconds": 60}, {"id": 2, "seconds": 5}]
+
+
+def test_a_copied_checkpoint_loses_no_batch_in_silence(
+    spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path
+) -> None:
+    client.create_topic(topic)
+    tables: dict[str, Any] = {
+        "server": {"url": url},
+        "source": {"topic": topic, "starting_timestamp": {topic: {"0": "2026-01-01T00:00:00Z"}}},
+        "sink": {"topic": f"{topic}-out", "partitions": 1},
+        "run": {"checkpoint": str(tmp_path / "first")},
+    }
+    publish(client, topic, [{"id": 1}])
+    run(spark, tables)
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    publish(client, topic, [{"id": 2}])
+    run(spark, tables)
+    publish(client, topic, [{"id": 3}])
+    with pytest.raises(PipelineFailed, match="a checkpoint was copied"):
+        run(spark, {**tables, "run": {"checkpoint": str(tmp_path / "second")}})
+    run(spark, tables)
+    assert values(client, f"{topic}-out") == [{"id": 1}, {"id": 2}, {"id": 3}]
 
 
 def test_what_cannot_work_is_refused_before_anything_runs(

@@ -175,8 +175,20 @@ def _add_sources(spark: SparkSession, description: Description) -> None:
     """The named sources as views."""
     for name, source in description.sources.items():
         part = description.reading(source)
-        rows = typed(read_source(spark, part), part, f"{METRICS}_{name}").rows
+        with _errors_about(f"sources.{name}"):
+            rows = typed(read_source(spark, part), part, f"{METRICS}_{name}").rows
         with_watermark(rows, source, f"sources.{name}").createOrReplaceTempView(name)
+
+
+@contextmanager
+def _errors_about(place: str) -> Iterator[None]:
+    """Errors about keys of `source` are about those of this source."""
+    try:
+        yield
+    except InvalidInput as error:
+        if error.field.split(".")[0] != "source":
+            raise
+        raise InvalidInput(place + error.field.removeprefix("source"), error.value, error.rule) from None
 
 
 def _written_rows(spark: SparkSession, sink: Sink, last: DataFrame) -> DataFrame:

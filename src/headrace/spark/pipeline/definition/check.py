@@ -34,7 +34,13 @@ MESSAGE_STRUCT: Final = "message"
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-_STREAM_ONLY: Final = ("group", "important", "max_messages_per_trigger", "max_bytes_per_trigger")
+_LIMITS: Final = (
+    "max_messages_per_trigger",
+    "max_bytes_per_trigger",
+    "min_messages_per_trigger",
+    "max_trigger_delay_seconds",
+)
+_STREAM_ONLY: Final = ("group", "important", *_LIMITS)
 _BATCH_ONLY: Final = ("ending_offsets", "ending_timestamp")
 # Formats whose rows are text that may not match a schema.
 _TYPED_FORMATS: Final = frozenset({"json", "csv", "text"})
@@ -73,6 +79,11 @@ def _check_source(source: Source, place: str) -> None:
     if isinstance(source, FormatSource):
         if source.format == "headrace":
             raise InvalidInput(f"{place}.format", "headrace", f"set {place}.topic to read a topic")
+        if source.format == "delta" and not is_stream:
+            _check_path(f"{place}.path", source.path)
+            for key in ("schema", "options"):
+                if getattr(source, key):
+                    raise InvalidInput(f"{place}.{key}", "given", "a Delta table has its own columns: remove it")
         return
     _check_selection(source, place)
     if source.group is not None:
@@ -81,7 +92,7 @@ def _check_source(source: Source, place: str) -> None:
         raise InvalidInput(f"{place}.important", str(source.important).lower(), f"set {place}.group too")
     refused, kind = (_BATCH_ONLY, "a stream") if is_stream else (_STREAM_ONLY, "a batch")
     _refuse(source, refused, place, f"it does not apply to {kind}: remove it")
-    for limit in ("max_messages_per_trigger", "max_bytes_per_trigger", "min_partitions"):
+    for limit in (*_LIMITS, "min_partitions"):
         _positive(f"{place}.{limit}", getattr(source, limit))
     if source.on_undecodable is not None and source.decode is False:
         rule = "nothing is decoded with decode = false: remove one of the two"

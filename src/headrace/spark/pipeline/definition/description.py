@@ -3,7 +3,7 @@
     [source] ──► typed by a schema ──► [deduplicate] ──► [[steps]] ──► [sink]
                        └── invalid rows ──► [dead_letters]
 
-Values only, as the TOML file has them. `loading` makes them, `checks` says whether they fit together, and neither knows
+Values only, as the TOML file has them. `load` makes them, `check` says whether they fit together, and neither knows
 Spark. docs/PIPELINES.md explains every key to users.
 """
 
@@ -18,6 +18,8 @@ from headrace.spark.connection import default_url
 from headrace.spark.reader.topic_selection import selects
 
 Mode = Literal["stream", "batch"]
+# Where to begin or end: for all partitions, by partition, or by topic.
+Place = str | int | dict[str, str | int | dict[str, str | int]]
 # Files of these formats are put into a table by Headrace itself, each micro-batch once.
 FILE_FORMATS: Final = frozenset({"parquet", "orc", "json", "csv", "text"})
 TABLE_FORMATS: Final = FILE_FORMATS | {"delta"}
@@ -65,12 +67,14 @@ class TopicSource(Section, frozen=True, kw_only=True):
     schema: str | None = None
     group: str | None = None
     important: bool | None = None
-    starting_offsets: str | int | dict[str, int] | None = None
-    ending_offsets: str | int | dict[str, int] | None = None
-    starting_timestamp: str | int | None = None
-    ending_timestamp: str | int | None = None
+    starting_offsets: Place | None = None
+    ending_offsets: Place | None = None
+    starting_timestamp: Place | None = None
+    ending_timestamp: Place | None = None
     max_messages_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
+    min_messages_per_trigger: int | None = None
+    max_trigger_delay_seconds: int | None = None
     min_partitions: int | None = None
     fail_on_data_loss: bool | None = None
     decode: bool | None = None

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType, TimestampType
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.definition.description import Description, FormatSource, ServerSection, TopicSource
+from headrace.spark.pipeline.frame.delta_table import read_delta
 from headrace.spark.pipeline.run.spark_logs import analysis, first_line
 from headrace.spark.reader.frame import option_text
 from headrace.spark.reader.table_frame import table_frame
@@ -29,6 +30,8 @@ _OPTIONS: Final = {
     "ending_timestamp": "endingTimestamp",
     "max_messages_per_trigger": "maxMessagesPerTrigger",
     "max_bytes_per_trigger": "maxBytesPerTrigger",
+    "min_messages_per_trigger": "minMessagesPerTrigger",
+    "max_trigger_delay_seconds": "maxTriggerDelaySeconds",
     "min_partitions": "minPartitions",
     "fail_on_data_loss": "failOnDataLoss",
     "decode": "decode",
@@ -47,6 +50,8 @@ def read_source(spark: SparkSession, description: Description) -> DataFrame:
             if description.is_stream:
                 return spark.readStream.format("headrace").options(**options).load()
             return table_frame(spark, options)
+        if source.format == "delta" and not description.is_stream:
+            return read_delta(spark, source)
         return _format(reader, source)
 
 
@@ -68,7 +73,9 @@ def with_watermark(rows: DataFrame, source: TopicSource | FormatSource, place: s
 def _options(source: TopicSource, description: Description) -> dict[str, str]:
     """The options of the data source."""
     options = connection_options(description.server, description.url_of(source)) | source.selection
-    if source.starting_offsets is None and source.starting_timestamp is None:
+    given = {name.lower() for name in source.options}
+    is_placed = source.starting_offsets is not None or source.starting_timestamp is not None
+    if not is_placed and given.isdisjoint(("startingoffsets", "startingtimestamp")):
         options["startingOffsets"] = "earliest"
     for key, name in _OPTIONS.items():
         value = getattr(source, key)

@@ -129,6 +129,8 @@ def fingerprint(description: Description) -> dict[str, str]:
         parts["sink.step"] = getattr(sink, "step", None)
     for name, each in description.sources.items():
         parts[f"sources.{name}"] = _read_from(each), each.schema, each.mode
+        if each.watermark is not None:
+            parts[f"sources.{name}.watermark"] = [each.watermark, each.watermark_delay_seconds]
     if source.watermark is not None:
         parts["source.watermark"] = [source.watermark, source.watermark_delay_seconds]
     for number, step in enumerate(description.steps):

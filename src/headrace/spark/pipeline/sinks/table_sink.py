@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.definition.description import TableSink
+from headrace.spark.pipeline.frame.delta_table import import_deltalake
 from headrace.spark.pipeline.run.lock import unusable
 from headrace.spark.pipeline.run.spark_logs import analysis
 from headrace.spark.pipeline.sinks.compaction import compact
@@ -137,11 +138,7 @@ class DeltaSinkWriter(TableSinkWriter):
         self, sink: TableSink, writer: str, is_stream: bool, field: str = "sink", load: str | None = None
     ) -> None:
         super().__init__(sink, writer, is_stream, field, load)
-        try:
-            import deltalake  # noqa: F401
-        except ImportError:
-            rule = 'it needs the package deltalake: pip install "headrace[delta]"'
-            raise InvalidInput(f"{field}.format", "delta", rule) from None
+        import_deltalake(f"{field}.format")
         self._writer = writer
 
     def prepare(self, rows: DataFrame) -> DataFrame:
