@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from random import Random
 
 import pyarrow as pa
@@ -17,6 +19,7 @@ from tests.protocols.kafka.records.by_hand import record
 from tests.protocols.kafka.records.fuzz import seeds, spoiled
 from tests.protocols.kafka.records.test_codec import BYTES_MAX, NOW_MS, Record, built, records
 
+WITH_ALL = built([(NOW_MS, b"key", b"value", [("name", b"header")]), (NOW_MS, None, None, [])])
 GOOD = b"\x0e\x00\x00\x00\x01\x02x\x00"
 
 
@@ -96,3 +99,12 @@ def test_many_headers_are_left_to_whole_columns() -> None:
     data = built([(NOW_MS, None, b"x", [("h", b"1")] * (FEW_RECORDS + 1))])
     assert one_by_one(data) is None
     assert decode.decode(memoryview(data), BYTES_MAX).columns.equals(by_columns(data))
+
+
+def test_pandas_is_not_imported_for_it() -> None:
+    """It takes seconds on a busy machine, and would stop the event loop for as long."""
+    program = (
+        "import sys; from headrace.protocols.kafka.records.decode import decode;"
+        f"decode(memoryview(bytes.fromhex({WITH_ALL.hex()!r})), 1 << 20); sys.exit('pandas' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -7,8 +7,10 @@ to `decode`, which says what is wrong. What both accept is the same, which is a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import accumulate
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,12 +21,13 @@ from headrace.protocols.kafka.records.header import NO_TIMESTAMP, BatchHeader
 # Beyond this, whole columns are quicker.
 FEW_RECORDS: Final = 64
 _MILLISECOND_US: Final = 1000
-_TYPES: Final = {"value": pa.binary(), "key": pa.binary(), "attributes": ATTRIBUTES, "created_at": TIMESTAMP}
+_BINARY: Final = pa.binary()
+_TYPES: Final = {"value": _BINARY, "key": _BINARY, "attributes": ATTRIBUTES, "created_at": TIMESTAMP}
 # Times that are no question: from 1970 to the year 2248.
 _TIME_MS_MAX: Final = 1 << 43
 _NUMBER_BITS: Final = 35
 
-_Headers = list[tuple[str, bytes | None]]
+_Headers = list[tuple[bytes, bytes | None]]
 
 
 class _Unusual(Exception):
@@ -59,18 +62,51 @@ def read_few(batches: Iterable[tuple[BatchHeader, memoryview]]) -> pa.RecordBatc
                 raise _Unusual
     except (_Unusual, IndexError, UnicodeDecodeError):
         return None
-    given: dict[str, list[Any]] = {"value": values, "key": keys, "attributes": headers, "created_at": times}
-    columns = {
-        name: pa.array(rows, _TYPES[name])
-        for name, rows in given.items()
-        if name == "value" or rows.count(None) < len(rows)
-    }
+    columns = {"value": _binary(values)}
+    if any(key is not None for key in keys):
+        columns["key"] = _binary(keys)
+    if any(headers):
+        columns["attributes"] = _attributes(headers)
+    if any(time is not None for time in times):
+        columns["created_at"] = _column(TIMESTAMP, times, array("q", [time or 0 for time in times]))
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=_schema(tuple(columns)))
 
 
 @cache
 def _schema(names: tuple[str, ...]) -> pa.Schema:
     return pa.schema([(name, _TYPES[name]) for name in names])
+
+
+# Arrays are made of buffers: given a list, Arrow would import pandas at the first one.
+
+
+def _binary(rows: Sequence[bytes | None], kind: pa.DataType = _BINARY) -> pa.Array:
+    data = [row or b"" for row in rows]
+    offsets = array("i", accumulate(map(len, data), initial=0))
+    return _column(kind, rows, offsets, b"".join(data))
+
+
+def _attributes(rows: Sequence[_Headers | None]) -> pa.Array:
+    offsets = array("i", accumulate((len(row or ()) for row in rows), initial=0))
+    headers = [header for row in rows for header in row or ()]
+    names = _binary([name for name, _ in headers], pa.string())
+    values = _binary([value for _, value in headers])
+    mask = None
+    if None in rows:
+        mask = pa.Array.from_buffers(pa.bool_(), len(rows), [None, _bits([row is None for row in rows])])
+    bounds = pa.Array.from_buffers(pa.int32(), len(offsets), [None, pa.py_buffer(offsets)])
+    return pa.MapArray.from_arrays(bounds, names, values, type=ATTRIBUTES, mask=mask)
+
+
+def _column(kind: pa.DataType, rows: Sequence[object], *buffers: Any) -> pa.Array:
+    """An array of these buffers, with nulls where rows are none."""
+    is_valid = _bits([row is not None for row in rows]) if None in rows else None
+    return pa.Array.from_buffers(kind, len(rows), [is_valid, *map(pa.py_buffer, buffers)])
+
+
+def _bits(flags: Sequence[bool]) -> pa.Buffer:
+    bits = sum(1 << place for place, flag in enumerate(flags) if flag)
+    return pa.py_buffer(bits.to_bytes((len(flags) + 7) // 8, "little"))
 
 
 def _number(records: bytes, position: int) -> tuple[int, int]:
@@ -114,7 +150,9 @@ def _headers(records: bytes, position: int) -> tuple[_Headers | None, int]:
         value, position = _bytes(records, position)
         if name is None:
             raise _Unusual
-        headers.append((name.decode(), value))
+        # It must be UTF-8.
+        name.decode()
+        headers.append((name, value))
     return headers, position
 
 
