@@ -1,19 +1,22 @@
 """The bridge from asyncio to the broker: the only place where the event loop meets threads.
 
-Publishes that arrive while another commit of their topic is running are collected and submitted together: one thread
-switch per commit, not per message. Each one is admitted to the queue of its topic before it is collected, so everything
-that waits here counts against the broker's limits; waiting for admission needs no thread, and neither does waiting for
-messages (`long_poll`). Everything else runs in a small thread pool, so that nothing blocks the loop; publishing has its
-own threads, so that readers and catalog changes do not delay it.
+Publishes that arrive while another commit of their topic is running are collected and submitted together
+(`publish_lines`): one thread switch per commit, not per message. Each one is admitted to the queue of its topic before
+it is collected, so everything that waits here counts against the broker's limits; waiting for admission needs no
+thread, and neither does waiting for messages (`long_poll`). Everything else runs in a small thread pool, so that
+nothing blocks the loop; publishing has its own threads, so that readers and catalog changes do not delay it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 import pyarrow as pa
@@ -28,6 +31,7 @@ from headrace.core.messages import STORED_SCHEMA
 from headrace.core.publish.receipts import Receipts
 from headrace.core.publish.state import CommitKey
 from headrace.edge.draining import Draining
+from headrace.edge.publish_lines import Entry, Outcome, PublishLines
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,27 +42,43 @@ _VALUE: Final = STORED_SCHEMA.field("value")
 _VALUES: Final = pa.schema([_VALUE])
 
 
+@dataclass(slots=True)
+class _Soon:
+    """A batch for `publish_soon` that waits to be admitted, and since when."""
+
+    batch: pa.RecordBatch
+    tell: Callable[[Outcome], None]
+    since: float
+    admission: Admission | None = None
+    turn: asyncio.Future[None] | None = None
+
+
 class Bridge:
     """A broker, as seen from an event loop."""
 
-    def __init__(self, broker: Broker, draining: Draining | None = None, stop_seconds: float = STOP_SECONDS) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        draining: Draining | None = None,
+        stop_seconds: float = STOP_SECONDS,
+        threads: int = THREADS,
+    ) -> None:
         self.broker = broker
         self._stop_seconds = stop_seconds
         self.draining = draining or Draining()
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="headrace-http")
-        self._publishing = ThreadPoolExecutor(THREADS, thread_name_prefix="headrace-publish")
-        self._collected: dict[Topic, list[tuple[Admission, asyncio.Future[Receipts]]]] = {}
-        self._values: dict[Topic, list[tuple[Admission, bytes, asyncio.Future[Receipts]]]] = {}
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="headrace-http")
+        # Batches and single values of a topic are two lines.
+        self._lines: PublishLines[tuple[Topic, bool]] = PublishLines(
+            self._publish_line, broker.admissions.withdraw, threads
+        )
+        # By topic, what `publish_soon` was given while something before it waits for admission.
+        self._behind: dict[str, deque[_Soon]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call of the broker in a thread."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, lambda: function(*args, **kwargs))
-
-    async def _call_publishing(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._publishing, lambda: function(*args, **kwargs))
 
     async def know(self, topic: str) -> None:
         """Load a topic, so that finding it does not block; a shared store may have to be queried once."""
@@ -76,19 +96,17 @@ class Bridge:
         """Admit a batch to the queue of a topic: from here on it counts against the only limit on waiting writes."""
         if not self.broker.knows_topic(topic):
             await self.know(topic)
-        loop, admissions = asyncio.get_running_loop(), self.broker.admissions
-        turn: asyncio.Future[None] = loop.create_future()
+        admission, turn = _asked(ask)
+        await self._let_in(admission, turn, self.broker.admissions.wait_seconds)
+        return admission
 
-        def wake() -> None:
-            # The loop may be closed when the last topics end.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(_take_turn, turn)
-
-        admission = ask(wake)
+    async def _let_in(self, admission: Admission, turn: asyncio.Future[None], seconds: float) -> None:
+        """Wait until a batch is admitted."""
+        admissions = self.broker.admissions
         if admission.is_in():
-            return admission
+            return
         try:
-            async with asyncio.timeout(admissions.wait_seconds):
+            async with asyncio.timeout(seconds):
                 await turn
         except TimeoutError:
             admissions.withdraw(admission)
@@ -98,68 +116,68 @@ class Bridge:
             raise
         if not admission.is_in():
             raise admissions.overloaded(admission)
-        return admission
 
     async def publish(self, topic: str, batch: pa.RecordBatch, commit_key: CommitKey | None = None) -> Receipts:
         """Publish in one commit with all publishers that arrive meanwhile."""
         admissions = self.broker.admissions
         admission = await self._admitted(topic, lambda wake: admissions.admit(topic, batch, wake, commit_key))
-        future: asyncio.Future[Receipts] = asyncio.get_running_loop().create_future()
-        collected = self._collected.get(admission.topic)
-        if collected is not None:
-            collected.append((admission, future))
-        else:
-            self._collected[admission.topic] = [(admission, future)]
-            self.start(self._hand_over(admission.topic))
-        return await future
+        return await self._published(admission)
 
-    async def _hand_over(self, topic: Topic) -> None:
-        """Submit what is collected, until nothing more arrives."""
-        while collected := self._collected[topic]:
-            self._collected[topic] = []
-            waiting = [pair for pair in collected if self._is_wanted(*pair)]
-            if not waiting:
-                continue
-            admitted = [admission for admission, _ in waiting]
-            outcomes: Sequence[Receipts | Exception]
+    def publish_soon(self, topic: str, batch: pa.RecordBatch, tell: Callable[[Outcome], None]) -> None:
+        """The same without a task for it: `tell` is called with the receipts or the error, later, on the event loop.
+
+        Batches of a topic are written in the order of the calls. Raises what is known to be wrong at once.
+        """
+        soon = _Soon(batch, tell, asyncio.get_running_loop().time())
+        behind = self._behind.get(topic)
+        if behind is not None:
+            behind.append(soon)
+            return
+        if self.broker.knows_topic(topic):
+            soon.admission, soon.turn = _asked(partial(self.broker.admissions.admit, topic, batch))
+            if soon.admission.is_in():
+                self._lines.add((soon.admission.topic, False), Entry(soon.admission, tell, _always))
+                return
+        self._behind[topic] = deque([soon])
+        self.start(self._admit_behind(topic))
+
+    async def _admit_behind(self, topic: str) -> None:
+        """Admit what waits, one after another, until nothing more does."""
+        admissions, loop, behind = self.broker.admissions, asyncio.get_running_loop(), self._behind[topic]
+        while behind:
+            soon = behind[0]
             try:
-                outcomes = await self._call_publishing(self.broker.admissions.publish, admitted)
+                left = soon.since + admissions.wait_seconds - loop.time()
+                if soon.admission is None or soon.turn is None:
+                    await self.know(topic)
+                    soon.admission, soon.turn = _asked(partial(admissions.admit, topic, soon.batch))
+                await self._let_in(soon.admission, soon.turn, max(0.0, left))
+                self._lines.add((soon.admission.topic, False), Entry(soon.admission, soon.tell, _always))
             except Exception as error:
-                outcomes = self._given_up(admitted, error)
-            for (_, future), outcome in zip(waiting, outcomes, strict=True):
-                _settle(future, outcome)
-        del self._collected[topic]
+                soon.tell(error)
+            behind.popleft()
+        del self._behind[topic]
+
+    async def _published(self, admission: Admission, value: bytes | None = None) -> Receipts:
+        """The receipts of what was admitted; if its caller is cancelled before it is taken, it is not written."""
+        future: asyncio.Future[Receipts] = asyncio.get_running_loop().create_future()
+        entry = Entry(admission, partial(_settle, future), lambda: not future.done(), value or b"")
+        self._lines.add((admission.topic, value is not None), entry)
+        return await future
 
     async def publish_value(self, topic: str, value: bytes) -> None:
         """Publish a message that has only a value; those that arrive meanwhile form one batch."""
         admissions, size = self.broker.admissions, len(value)
         admission = await self._admitted(topic, lambda wake: admissions.admit_value(topic, size, wake))
-        future: asyncio.Future[Receipts] = asyncio.get_running_loop().create_future()
-        gathered = self._values.get(admission.topic)
-        if gathered is not None:
-            gathered.append((admission, value, future))
-        else:
-            self._values[admission.topic] = [(admission, value, future)]
-            self.start(self._hand_over_values(admission.topic))
-        await future
+        await self._published(admission, value)
 
-    async def _hand_over_values(self, topic: Topic) -> None:
-        """Submit the gathered values, until nothing more arrives."""
-        while gathered := self._values[topic]:
-            self._values[topic] = []
-            waiting = [entry for entry in gathered if self._is_wanted(entry[0], entry[2])]
-            if not waiting:
-                continue
-            admitted = [admission for admission, _, _ in waiting]
-            outcomes: Sequence[Receipts | Exception]
-            try:
-                values = [value for _, value, _ in waiting]
-                outcomes = await self._call_publishing(self._publish_values, topic.record.name, admitted, values)
-            except Exception as error:
-                outcomes = self._given_up(admitted, error)
-            for (_, _, future), outcome in zip(waiting, outcomes, strict=True):
-                _settle(future, outcome)
-        del self._values[topic]
+    def _publish_line(self, line: tuple[Topic, bool], entries: Sequence[Entry]) -> Sequence[Outcome]:
+        """Publish what waited in a line; runs in a thread."""
+        topic, are_values = line
+        admitted = [entry.admission for entry in entries]
+        if are_values:
+            return self._publish_values(topic.record.name, admitted, [entry.value for entry in entries])
+        return self.broker.admissions.publish(admitted)
 
     def _publish_values(
         self, topic: str, admitted: Sequence[Admission], values: Sequence[bytes]
@@ -171,18 +189,6 @@ class Bridge:
         # Only some are invalid: each is published separately.
         return self.broker.publish_many(topic, [_batch_of([value]) for value in values])
 
-    def _is_wanted(self, admission: Admission, future: asyncio.Future[Receipts]) -> bool:
-        """Whether its caller still waits; what was cancelled before submission is not written."""
-        if future.done():
-            self.broker.admissions.withdraw(admission)
-            return False
-        return True
-
-    def _given_up(self, admitted: Sequence[Admission], error: Exception) -> list[Exception]:
-        for admission in admitted:
-            self.broker.admissions.withdraw(admission)
-        return [error] * len(admitted)
-
     def start(self, work: Coroutine[None, None, None]) -> None:
         """Have work done beside the caller."""
         task = asyncio.get_running_loop().create_task(work)
@@ -192,7 +198,7 @@ class Bridge:
 
     def close(self) -> None:
         """Stop the threads; those that take longer than the stop timeout are abandoned."""
-        for pool in (self._publishing, self._pool):
+        for pool in (self._lines.pool, self._pool):
             # In a thread, because a pool waits without a timeout.
             ending = threading.Thread(target=pool.shutdown, name="headrace-http-stop", daemon=True)
             ending.start()
@@ -205,12 +211,29 @@ def _batch_of(values: Sequence[bytes]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(values, _VALUE.type)], schema=_VALUES)
 
 
+def _asked(ask: Callable[[Callable[[], None]], Admission]) -> tuple[Admission, asyncio.Future[None]]:
+    """Ask for an admission, and what is done once it is there, or never will be."""
+    loop = asyncio.get_running_loop()
+    turn: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        # The loop may be closed when the last topics end.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_take_turn, turn)
+
+    return ask(wake), turn
+
+
+def _always() -> bool:
+    return True
+
+
 def _take_turn(turn: asyncio.Future[None]) -> None:
     if not turn.done():
         turn.set_result(None)
 
 
-def _settle(future: asyncio.Future[Receipts], outcome: Receipts | Exception) -> None:
+def _settle(future: asyncio.Future[Receipts], outcome: Outcome) -> None:
     if future.done():
         return
     if isinstance(outcome, Exception):

@@ -20,11 +20,12 @@ from kio.schema.errors import ErrorCode
 
 from headrace.core.errors import HeadraceError, InvalidInput, InvalidMessage, PartitionNotFound
 from headrace.core.limits import LOOP_BYTES_MAX
+from headrace.core.publish.receipts import Receipts
 from headrace.edge.body_budget import BodyBudget
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.errors import code_of, message_of
 from headrace.protocols.kafka.idempotence import source_of
-from headrace.protocols.kafka.pending_batches import UNKNOWN_OFFSET, Waiting, first_offset, joined, light
+from headrace.protocols.kafka.pending_batches import UNKNOWN_OFFSET, Waiting, first_offset, joined
 from headrace.protocols.kafka.records.decode import RecordBatch, decode_many
 from headrace.protocols.kafka.records.header import NO_PRODUCER, BadRecords, TooManyBytes, is_compressed
 
@@ -204,28 +205,28 @@ def _published(
         else:
             call.parts.sequences.publish(part.topic, waiting)
     for topic, group in plain.items():
-        call.parts.bridge.start(_publish_together(call, topic, group))
+        _publish_together(call, topic, group)
     return outcomes
 
 
-async def _publish_together(call: Call, topic: str, group: list[Waiting]) -> None:
+def _publish_together(call: Call, topic: str, group: list[Waiting]) -> None:
     """Write the messages of several partitions in one commit; if one of them is not valid, each by itself."""
+    tell = partial(_settle, call, topic, group)
     try:
-        receipts = await call.parts.bridge.publish(topic, joined(group))
-    except InvalidInput as error:
-        if len(group) == 1:
-            group[0].settle(error)
-        else:
-            light(error)
-            await asyncio.gather(*(_publish_together(call, topic, [each]) for each in group))
-        return
+        call.parts.bridge.publish_soon(topic, joined(group), tell)
     except Exception as error:
+        tell(error)
+
+
+def _settle(call: Call, topic: str, group: list[Waiting], outcome: Receipts | Exception) -> None:
+    """Say what became of messages that were written together."""
+    if isinstance(outcome, InvalidInput) and len(group) > 1:
         for each in group:
-            each.settle(error)
+            _publish_together(call, topic, [each])
         return
     first = 0
     for each in group:
-        each.settle(first_offset(receipts, first, each.rows))
+        each.settle(outcome if isinstance(outcome, Exception) else first_offset(outcome, first, each.rows))
         first += each.rows
 
 
