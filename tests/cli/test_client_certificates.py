@@ -1,4 +1,4 @@
-"""Client certificates on both ports of `headrace serve`: who comes in by one, and who does not."""
+"""Client certificates on the ports of `headrace serve`: who comes in by one, and who does not."""
 
 from __future__ import annotations
 

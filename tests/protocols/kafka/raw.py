@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from contextlib import suppress
 from types import SimpleNamespace
@@ -18,8 +19,9 @@ PATIENCE_SECONDS = 60.0
 class RawClient:
     """One connection."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS)
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> None:
+        connected = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS)
+        self._socket = connected if tls is None else tls.wrap_socket(connected, server_hostname=host)
         self._asked: list[tuple[int, int]] = []
 
     def send(self, data: bytes) -> None:

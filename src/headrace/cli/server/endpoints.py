@@ -76,7 +76,7 @@ def start_flight(shared: Shared, reserved: list[socket.socket]) -> Endpoint:
     port, tls = server.port_of(reserved), shared.tls
     server.close_all(reserved)
     host = parse_address(shared.settings.flight)[0]
-    # Read once, as HTTP does: both ports trust the same authority.
+    # Read once, as HTTP does: all ports trust the same authority.
     client_ca = None if tls is None or tls.client_ca is None else tls.client_ca.read_bytes()
     if tls is not None and tls.is_client_optional:
         # Flight can require certificates or not ask for them: where they are optional its callers send tokens.
