@@ -28,6 +28,7 @@ def test_a_bad_history_is_reported_in_lines_and_by_the_exit_code(tmp_path: Path)
     result = headrace("verify", "check", str(tmp_path / "history"))
     assert result.code == 1
     assert result.out.splitlines()[0] == "lost: a:2 was acknowledged with the receipt (0, 2)"
+    assert result.out.splitlines()[1] == "lost means: an acknowledged message does not exist"
     assert result.out.splitlines()[-1].startswith("violated: 1 lost (3 messages acknowledged")
 
 

@@ -120,9 +120,18 @@ def _tell(verdict: Verdict, as_json: bool, seed: int | None) -> None:
     else:
         for violation in verdict.violations[:_SHOWN]:
             print_line(str(violation))
+        _explain(verdict)
         print_line(_line(verdict))
     if not verdict.is_good:
         raise typer.Exit(Exit.REFUSED)
+
+
+def _explain(verdict: Verdict) -> None:
+    """Say what each kind of violation that was found means."""
+    from headrace.verify.checks.violation import MEANINGS
+
+    for kind in dict.fromkeys(violation.kind for violation in verdict.violations):
+        print_line(f"{kind} means: {MEANINGS[kind]}")
 
 
 def _line(verdict: Verdict) -> str:
