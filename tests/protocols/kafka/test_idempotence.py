@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.core.publish.receipts import CONFLICT, DUPLICATE_BY_SOURCE, all_duplicates
+from headrace.protocols.kafka.apis.topic_ids import NO_TOPIC, topic_uuid
 from headrace.protocols.kafka.idempotence import AlreadyWritten, OutOfOrder, _applied, _Progress
 from tests.protocols.kafka.conftest import Site
 from tests.protocols.kafka.raw import RawClient
@@ -48,3 +49,19 @@ def test_requests_under_way_together_are_written_in_order_and_none_behind_one_th
     assert [value for value in written if not value.startswith(b"other")] == [b"first", b"second", b"third", b"fourth"]
     assert [answer.error_code for answer in answers[8:]] == [0, 0]
     assert site.broker.fetch("together", 1, 0).column("value").to_pylist() == [b"elsewhere"]
+
+
+def test_topics_are_named_by_id(site: Site) -> None:
+    made = site.broker.create_topic("numbered")
+    known, other = topic_uuid(made.id), topic_uuid(made.id + 1000)
+    with RawClient(site.port) as client:
+        rows: list[Record] = [(NOW_MS, None, b"by id", [])]
+        part = {"index": 0, "records": built(rows)}
+        data = [{"topic_id": each, "partition_data": [part]} for each in (known, other, None)]
+        answer = client.call(PRODUCE, 13, acks=-1, timeout=1000, topic_data=data)
+        told = [(each.topic_id, each.partition_responses[0].error_code) for each in answer.responses]
+        assert told == [(known, 0), (other, 100), (NO_TOPIC, 100)]
+        site.broker.delete_topic("numbered")
+        data = [{"topic_id": known, "partition_data": [part]}]
+        answer = client.call(PRODUCE, 13, acks=-1, timeout=1000, topic_data=data)
+        assert answer.responses[0].partition_responses[0].error_code == 100

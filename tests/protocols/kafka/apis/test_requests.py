@@ -28,7 +28,8 @@ FETCH, METADATA, FIND_COORDINATOR, DELETE_TOPICS, INIT_PRODUCER_ID = 1, 3, 10, 2
 ALTER_CONFIGS, OFFSET_DELETE, DESCRIBE_TOPIC_PARTITIONS = 33, 47, 75
 JOIN_GROUP, LEAVE_GROUP, CREATE_TOPICS = 11, 13, 19
 NONE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, POLICY_VIOLATION, UNKNOWN_ID = 0, 1, 3, 44, 100
-DELETE_RECORDS = 21
+DELETE_RECORDS, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, DESCRIBE_GROUPS, DESCRIBE_CLUSTER = 21, 2, 8, 9, 15, 60
+GROUP_ID_NOT_FOUND = 69
 PATIENCE_SECONDS = 120.0
 
 
@@ -236,6 +237,42 @@ def test_consumers_see_the_brokers_time_if_the_topic_says_so(site: Site, client:
     # What producers said is kept.
     assert altered(client, "timed", message_timestamp_type="CreateTime") == NONE
     assert read() == [(confluent.TIMESTAMP_CREATE_TIME, 1000 + number) for number in range(3)]
+
+
+def test_offsets_are_committed_by_id(site: Site, client: RawClient) -> None:
+    site.broker.create_topic("numbers")
+    publish(site, "numbers", b"a", b"b")
+    known, other = uuid_of(site, "numbers"), UUID(int=7)
+    partitions = [{"partition_index": 0, "committed_offset": 2, "committed_metadata": ""}]
+    topics = [{"topic_id": topic, "partitions": partitions} for topic in (known, other)]
+    member = {"generation_id_or_member_epoch": -1, "member_id": ""}
+    answer = client.call(OFFSET_COMMIT, 10, group_id="by-id", topics=topics, **member)
+    codes = [(topic.topic_id, topic.partitions[0].error_code) for topic in answer.topics]
+    assert codes == [(known, NONE), (other, UNKNOWN_ID)]
+    assert site.broker.committed("numbers", "by-id") == {0: 2}
+    asked = [{"topic_id": topic, "partition_indexes": [0]} for topic in (known, other)]
+    for wanted, found in ((asked, [(known, 2, NONE), (other, -1, UNKNOWN_ID)]), (None, [(known, 2, NONE)])):
+        groups = [{"group_id": "by-id", "topics": wanted}]
+        (group,) = client.call(OFFSET_FETCH, 10, groups=groups, require_stable=False).groups
+        told = [(topic.topic_id, *topic.partitions) for topic in group.topics]
+        assert [(topic, each.committed_offset, each.error_code) for topic, each in told] == found
+
+
+def test_the_newest_versions_have_more_to_say(site: Site, client: RawClient) -> None:
+    (group,) = client.call(DESCRIBE_GROUPS, 6, groups=["no-such-group"]).groups
+    assert (group.error_code, group.group_state) == (GROUP_ID_NOT_FOUND, "Dead")
+    (group,) = client.call(DESCRIBE_GROUPS, 5, groups=["no-such-group"]).groups
+    assert (group.error_code, group.group_state) == (NONE, "Dead")
+    cluster = client.call(DESCRIBE_CLUSTER, 2, include_cluster_authorized_operations=False, endpoint_type=1)
+    assert [broker.is_fenced for broker in cluster.brokers] == [False]
+    assert client.call(INIT_PRODUCER_ID, 6, transaction_timeout=1000).error_code == NONE
+    site.broker.create_topic("dated")
+    publish(site, "dated", b"a")
+    for time_ms, offset in ((-6, -1), (-5, -1), (-4, 0), (-3, 0), (-2, 0), (-1, 1)):
+        partitions = [{"partition_index": 0, "timestamp": time_ms, "current_leader_epoch": -1}]
+        topics = [{"name": "dated", "partitions": partitions}]
+        (topic,) = client.call(LIST_OFFSETS, 11, replica_id=-1, isolation_level=0, topics=topics, timeout=100).topics
+        assert topic.partitions[0].offset == offset
 
 
 def test_records_that_cannot_be_deleted(site: Site, client: RawClient) -> None:

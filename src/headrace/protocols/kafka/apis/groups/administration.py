@@ -13,9 +13,10 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headrace.broker import Broker
-from headrace.core.errors import GroupNotFound, GroupSizeConflict, HeadraceError, NotFound
+from headrace.core.errors import GroupNotFound, GroupSizeConflict, HeadraceError, TopicNotFound
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.groups.members import code_named, subscribed
+from headrace.protocols.kafka.apis.topic_ids import TopicRef, name_of, ref_of, topic_uuid
 from headrace.protocols.kafka.coordinator.consumer_group import ConsumerGroup
 from headrace.protocols.kafka.coordinator.group import ClassicGroup, GroupError, State
 from headrace.protocols.kafka.errors import code_of
@@ -23,6 +24,10 @@ from headrace.protocols.kafka.errors import code_of
 _CONSUMER = "consumer"
 _CLASSIC = "classic"
 _DEAD = "Dead"
+# Since this version OffsetFetch names topics by id.
+_BY_ID = 10
+# Since this version DescribeGroups has an error for groups that do not exist.
+_NOT_FOUND = 6
 
 
 async def offset_commit(call: Call, request: Any) -> dict[str, Any]:
@@ -39,23 +44,25 @@ async def offset_commit(call: Call, request: Any) -> dict[str, Any]:
     answers = []
     for topic in request.topics:
         offsets = {each.partition_index: each.committed_offset for each in topic.partitions}
+        ref = ref_of(topic)
         if error == ErrorCode.none:
-            codes = await call.parts.bridge.call(_commit, call, topic.name, group, offsets)
+            codes = await call.parts.bridge.call(_commit, call, ref, group, offsets)
         else:
             codes = dict.fromkeys(offsets, error)
         partitions = [
             {"partition_index": each.partition_index, "error_code": codes[each.partition_index]}
             for each in topic.partitions
         ]
-        answers.append({"name": topic.name, "partitions": partitions})
+        answers.append({"name": ref, "topic_id": ref, "partitions": partitions})
     return {"topics": answers}
 
 
-def _commit(call: Call, topic: str, group: str, offsets: dict[int, int]) -> dict[int, ErrorCode]:
+def _commit(call: Call, ref: TopicRef, group: str, offsets: dict[int, int]) -> dict[int, ErrorCode]:
     """Commit the offsets of a topic, those that are wrong without those that are right."""
     broker = call.parts.bridge.broker
     codes = dict.fromkeys(offsets, ErrorCode.none)
     try:
+        topic = name_of(broker, ref)
         call.principal.require("commit", topic, group)
         known = broker.offsets(topic)
     except HeadraceError as error:
@@ -106,18 +113,22 @@ async def offset_fetch(call: Call, request: Any) -> dict[str, Any]:
 def _committed(call: Call, group: str, topics: Any) -> list[dict[str, Any]]:
     broker = call.parts.bridge.broker
     if topics is not None:
-        return [_of_topic(call, broker, group, topic.name, topic.partition_indexes) for topic in topics]
+        return [_of_topic(call, broker, group, ref_of(topic), topic.partition_indexes) for topic in topics]
     names = [name for name in _topics_of(call, group) if call.principal.caller.may_see(name)]
     answers = [_of_topic(call, broker, group, name, None) for name in names]
+    if call.version >= _BY_ID:
+        for answer in answers:
+            answer["topic_id"] = topic_uuid(broker.reader(answer["name"]).topic_id)
     return [answer for answer in answers if answer["partitions"]]
 
 
-def _of_topic(call: Call, broker: Broker, group: str, topic: str, partitions: Any) -> dict[str, Any]:
+def _of_topic(call: Call, broker: Broker, group: str, ref: TopicRef, partitions: Any) -> dict[str, Any]:
     code, committed = ErrorCode.none, {}
     try:
+        topic = name_of(broker, ref)
         call.principal.require("committed", topic, group)
         committed = broker.committed(topic, group)
-    except NotFound:
+    except (GroupNotFound, TopicNotFound):
         pass
     except HeadraceError as error:
         code = code_of(error)
@@ -130,7 +141,7 @@ def _of_topic(call: Call, broker: Broker, group: str, topic: str, partitions: An
         }
         for partition in (committed if partitions is None else partitions)
     ]
-    return {"name": topic, "partitions": answers}
+    return {"name": ref, "topic_id": ref, "partitions": answers}
 
 
 async def offset_delete(call: Call, request: Any) -> dict[str, Any]:
@@ -202,10 +213,13 @@ def _topics_of(call: Call, group: str) -> list[str]:
 
 
 async def list_groups(call: Call, request: Any) -> dict[str, Any]:
-    """The groups that have members here, and those that have offsets in any topic that the caller may read."""
+    """The groups that have members here, and those that have offsets in any topic that the caller may read.
+
+    Each server lists those that it coordinates: a client asks all of them, and is told of a group once.
+    """
     stored = await call.parts.bridge.call(lambda: {group for _, groups in _groups_by_topic(call) for group in groups})
-    coordinator = call.parts.coordinator
-    states = dict.fromkeys(stored, (_CONSUMER, State.EMPTY.value, _CLASSIC))
+    coordinator, is_coordinator = call.parts.coordinator, call.parts.nodes.is_coordinator
+    states = dict.fromkeys(filter(is_coordinator, stored), (_CONSUMER, State.EMPTY.value, _CLASSIC))
     classic = [group for group in coordinator.groups() if _may_see(call, group)]
     consumers = [group for group in coordinator.consumer_groups() if _may_see(call, group)]
     states |= {group.id: (group.protocol_type, group.state.value, _CLASSIC) for group in classic}
@@ -232,7 +246,11 @@ async def _described(call: Call, name: str) -> dict[str, Any]:
         return answer | {"error_code": ErrorCode.not_coordinator}
     if group is None:
         topics = await call.parts.bridge.call(_topics_of, call, name)
-        return answer | ({"group_state": State.EMPTY.value, "protocol_type": _CONSUMER} if topics else {})
+        if topics:
+            return answer | {"group_state": State.EMPTY.value, "protocol_type": _CONSUMER}
+        if call.version < _NOT_FOUND:
+            return answer
+        return answer | {"error_code": ErrorCode.group_id_not_found, "error_message": f"group {name!r} does not exist"}
     if not _may_see(call, group):
         return answer | {"error_code": ErrorCode.group_authorization_failed}
     return answer | _shown(group)

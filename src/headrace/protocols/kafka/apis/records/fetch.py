@@ -30,17 +30,15 @@ from headrace.protocols.kafka.apis.records.fetch_sessions import (
     FetchSession,
     Place,
     SessionError,
-    TopicRef,
     Wanted,
 )
-from headrace.protocols.kafka.apis.topic_ids import known_name, topic_name
+from headrace.protocols.kafka.apis.topic_ids import NO_TOPIC, TopicRef, known_name, topic_name
 from headrace.protocols.kafka.errors import code_of
 from headrace.protocols.kafka.records.encode import encode_by_broker_time, encode_many
 from headrace.protocols.kafka.ticks import Wait
 from headrace.storage.interface import OffsetRange
 
 _MILLISECONDS: Final = 1000
-_NO_TOPIC: Final = UUID(int=0)
 # What a record takes in addition to key, value and headers, at least: so small messages stay within the limit too.
 _RECORD_OVERHEAD_BYTES: Final = 16
 # More partitions than this are read in one pass over the log.
@@ -136,7 +134,7 @@ def _news(
 
 def _ref(topic: Any) -> TopicRef:
     """How a request names a topic; an id of zeros is none that a topic has."""
-    return topic.topic if hasattr(topic, "topic") else topic.topic_id or _NO_TOPIC
+    return topic.topic if hasattr(topic, "topic") else topic.topic_id or NO_TOPIC
 
 
 async def _topics(call: Call, places: Mapping[Place, Wanted]) -> list[_Topic]:

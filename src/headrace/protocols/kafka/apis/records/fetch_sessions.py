@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from headrace.core.limits import NAME_CHARACTERS_MAX
+from headrace.protocols.kafka.apis.topic_ids import TopicRef
 
 SESSIONS_MAX: Final = 1_000
 PARTITIONS_MAX: Final = 200_000
@@ -31,9 +32,6 @@ NO_SESSION: Final = 0
 _FIRST_EPOCH: Final = 0
 _NO_EPOCH: Final = -1
 _EPOCH_MAX: Final = 0x7FFFFFFF
-
-# A topic as the request names it: by name, or since version 13 by id.
-TopicRef = str | UUID
 
 
 class Place(NamedTuple):

@@ -22,6 +22,7 @@ _EARLIEST: Final = -2
 _MAX_TIMESTAMP: Final = -3
 _EARLIEST_LOCAL: Final = -4
 _LATEST_TIERED: Final = -5
+_EARLIEST_PENDING_UPLOAD: Final = -6
 _WORDS: Final = frozenset({_LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED})
 _MILLISECOND_US: Final = 1000
 _NOTHING: Final[dict[str, Any]] = {"offset": -1, "timestamp": -1}
@@ -87,7 +88,7 @@ def _offset(
         return {"offset": end, "timestamp": -1}
     if time_ms in (_EARLIEST, _EARLIEST_LOCAL):
         return {"offset": start, "timestamp": -1}
-    if time_ms == _LATEST_TIERED:
+    if time_ms in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
         return _NOTHING
     found = end - 1 if at_time is None else at_time
     if not start <= found < end:

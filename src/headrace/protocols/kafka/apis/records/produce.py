@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -23,6 +24,7 @@ from headrace.core.limits import LOOP_BYTES_MAX
 from headrace.core.publish.receipts import Receipts
 from headrace.edge.body_budget import BodyBudget
 from headrace.protocols.kafka.apis.call import Call
+from headrace.protocols.kafka.apis.topic_ids import TopicRef, known_name, ref_of, topic_name, unknown_id
 from headrace.protocols.kafka.errors import code_of, message_of
 from headrace.protocols.kafka.idempotence import source_of
 from headrace.protocols.kafka.pending_batches import UNKNOWN_OFFSET, Waiting, first_offset, joined
@@ -37,8 +39,9 @@ _LOOP_DECOMPRESSED_MAX: Final = 16 * LOOP_BYTES_MAX
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """What a request has for one partition, as it came."""
+    """What a request has for one partition, as it came; since version 13 requests name topics by id (`ref`)."""
 
+    ref: TopicRef
     topic: str
     partition: int
     records: memoryview | None
@@ -51,17 +54,19 @@ async def begin_produce(call: Call, requests: Sequence[Any]) -> list[Awaitable[d
     outcomes: dict[int, Awaitable[int] | Exception] = {}
     for request in requests:
         refusal = _refusal(request)
-        parts.append(
-            [
-                _Part(topic.name, partition.index, partition.records)
-                for topic in request.topic_data
-                for partition in topic.partition_data
-            ]
-        )
-        if refusal is None:
-            accepted += parts[-1]
-        else:
-            outcomes |= {id(part): refusal for part in parts[-1]}
+        some: list[_Part] = []
+        for topic in request.topic_data:
+            ref = ref_of(topic)
+            name = ref if isinstance(ref, str) else await _name_of(call, ref)
+            unknown = name if isinstance(name, HeadraceError) else refusal
+            named = "" if isinstance(name, HeadraceError) else name
+            of_topic = [_Part(ref, named, each.index, each.records) for each in topic.partition_data]
+            some += of_topic
+            if unknown is None:
+                accepted += of_topic
+            else:
+                outcomes |= {id(part): unknown for part in of_topic}
+        parts.append(some)
     for topic in {part.topic for part in accepted}:
         await call.parts.bridge.know(topic)
     in_line = await _put_in_line(call, accepted)
@@ -70,6 +75,18 @@ async def begin_produce(call: Call, requests: Sequence[Any]) -> list[Awaitable[d
         _answer(some, [outcomes[id(part)] for part in some], request.acks != _NO_ACKS)
         for request, some in zip(requests, parts, strict=True)
     ]
+
+
+async def _name_of(call: Call, topic: UUID) -> str | HeadraceError:
+    """The name of a topic; one that the caller may not see has none."""
+    broker = call.parts.bridge.broker
+    try:
+        name = known_name(broker, topic)
+        if name is None:
+            name = await call.parts.bridge.call(topic_name, broker, topic)
+    except HeadraceError as error:
+        return error
+    return name if call.principal.caller.may_see(name) else unknown_id(topic)
 
 
 def _refusal(request: Any) -> Exception | None:
@@ -233,7 +250,7 @@ def _settle(call: Call, topic: str, group: list[Waiting], outcome: Receipts | Ex
 async def _answer(
     parts: list[_Part], outcomes: list[Awaitable[int] | Exception], is_wanted: bool
 ) -> dict[str, Any] | None:
-    by_topic: dict[str, list[dict[str, Any]]] = {}
+    by_topic: dict[TopicRef, list[dict[str, Any]]] = {}
     failure: Exception | None = None
     for part, outcome in zip(parts, outcomes, strict=True):
         answer: dict[str, Any] = {"index": part.partition, "error_code": ErrorCode.none, "base_offset": UNKNOWN_OFFSET}
@@ -246,9 +263,11 @@ async def _answer(
             answer |= {"error_code": code_of(error), "error_message": message_of(error)}
             if isinstance(error, InvalidMessage):
                 answer["record_errors"] = [{"batch_index": error.row, "batch_index_error_message": str(error)[:1000]}]
-        by_topic.setdefault(part.topic, []).append(answer)
+        by_topic.setdefault(part.ref, []).append(answer)
     if not is_wanted:
         if failure is not None:
             raise ConnectionAbortedError(f"records without acknowledgement were refused: {message_of(failure)}")
         return None
-    return {"responses": [{"name": name, "partition_responses": answers} for name, answers in by_topic.items()]}
+    return {
+        "responses": [{"name": ref, "topic_id": ref, "partition_responses": some} for ref, some in by_topic.items()]
+    }

@@ -1,0 +1,36 @@
+"""docs/KAFKA.md has the APIs and versions that are served."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from headrace.protocols.kafka.apis.table import APIS
+from headrace.protocols.kafka.apis.versions import api_versions
+from headrace.protocols.kafka.messages.schema import request_schema, response_schema
+
+DOCS = Path(__file__).parents[4] / "docs" / "KAFKA.md"
+
+
+def spelled(versions: range) -> str:
+    first, last = versions[0], versions[-1]
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def test_the_table_for_people_is_that_of_the_code() -> None:
+    part = DOCS.read_text().split("## APIs", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| ([A-Z]\w+(?:, \w+)*) \| ([\d to,]+) \|", part, re.MULTILINE)
+    told: dict[str, str] = {}
+    for names, versions in rows:
+        given = versions.split(", ")
+        every = given * len(names.split(", ")) if len(given) == 1 else given
+        told |= dict(zip(names.split(", "), every, strict=True))
+    assert told == {api.name: spelled(api.versions) for api in APIS.values()}
+
+
+def test_every_version_has_a_schema_and_is_told_to_clients() -> None:
+    for key, api in APIS.items():
+        for version in api.versions:
+            assert request_schema(key, version) is not None and response_schema(key, version) is not None
+    told = {each["api_key"]: each["max_version"] for each in api_versions()["api_keys"]}
+    assert told == {key: api.versions[-1] for key, api in APIS.items()}
