@@ -1,4 +1,4 @@
-.PHONY: help install release demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark bench-spark-kafka bench-tables test-oldest-spark test-kafka-tools bench-postgres bench-console screenshots bench-peers bench-kafka kafka-jars kafka-spark campaign docs clean
+.PHONY: help install release demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark bench-spark-kafka bench-tables test-oldest-spark test-kafka-tools test-object-store s3-server s3-jars bench-postgres bench-console screenshots bench-peers bench-kafka kafka-jars kafka-spark campaign docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -122,6 +122,18 @@ kafka-spark:  ## fetch Spark's Kafka connector with Maven, and its Spark into an
 
 test-kafka-tools: install kafka-jars kafka-spark  ## the programs of Apache Kafka, Kafka Connect and Spark's Kafka source on a server; needs Java and Maven
 	$(PYTEST) -m kafka_tools tests/kafka_tools
+
+# An S3 server in Go that keeps objects as files. Its name is that of its module.
+S3_MODULE := github.com/versity/versitygw/cmd/versitygw@v1.8.0
+
+s3-server:  ## build an S3 server for test-object-store, with Go
+	GOBIN=$(CURDIR)/build/s3-server go install $(S3_MODULE)
+
+s3-jars:  ## fetch Spark's file system for S3 for test-object-store, with Maven; about 700 MB
+	mvn -q -B -f tests/object_store/spark_jars/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=target
+
+test-object-store: install s3-server s3-jars  ## archive, tables and Spark on a real S3 server that fails and is killed; needs Go, Java and Maven
+	$(PYTEST) -m object_store tests/object_store
 
 test-oldest-spark:  ## the tests of the data source on the oldest Spark that is supported, in an environment of its own
 	$(PYTHON) -m venv $(OLDEST_SPARK)

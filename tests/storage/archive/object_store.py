@@ -1,4 +1,4 @@
-"""A real S3 server for tests (moto's), behind a proxy that fails as it is told to.
+"""A real S3 server for tests (moto's, or a program), behind a proxy that fails as it is told to.
 
     with ObjectStore() as store:
         files = open_files(store.url)
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from moto.server import ThreadedMotoServer
 
@@ -53,13 +53,35 @@ class Request:
 Fault = Callable[[Request], str | None]
 
 
-class ObjectStore:
-    """An S3 server and its proxy."""
+class S3Server(Protocol):
+    """A server with the bucket."""
+
+    port: int
+
+    def stop(self) -> None: ...
+
+
+class MotoServer:
+    """moto's server, in a thread."""
 
     def __init__(self) -> None:
         self._moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         self._moto.start()
-        _, self._port = self._moto.get_host_and_port()
+        _, self.port = self._moto.get_host_and_port()
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("PUT", f"/{BUCKET}")
+        assert connection.getresponse().status == 200
+        connection.close()
+
+    def stop(self) -> None:
+        self._moto.stop()
+
+
+class ObjectStore:
+    """An S3 server and its proxy."""
+
+    def __init__(self, server: S3Server | None = None) -> None:
+        self.server = server or MotoServer()
         self.fault: Fault | None = None
         self.hits: list[Request] = []
         self.released = threading.Event()
@@ -68,11 +90,15 @@ class ObjectStore:
         self._proxy.daemon_threads = True
         self._thread = threading.Thread(target=self._proxy.serve_forever, name="s3-proxy")
         self._thread.start()
-        self._ask("PUT", f"/{BUCKET}")
+
+    @property
+    def port(self) -> int:
+        """That of the proxy."""
+        return self._proxy.server_port
 
     @property
     def url(self) -> str:
-        host = f"127.0.0.1%3A{self._proxy.server_port}"
+        host = f"127.0.0.1%3A{self.port}"
         options = f"scheme=http&region=us-east-1&endpoint_override={host}"
         return f"s3://{BUCKET}/archive?{options}"
 
@@ -100,12 +126,12 @@ class ObjectStore:
         self._proxy.shutdown()
         self._proxy.server_close()
         self._thread.join()
-        self._moto.stop()
+        self.server.stop()
 
-    def _ask(self, method: str, path: str, body: bytes = b"", headers: Any = None) -> tuple[int, Any, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+    def _ask(self, method: str, path: str, body: bytes, headers: Any) -> tuple[int, Any, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
         try:
-            connection.request(method, path, body, headers or {"content-length": str(len(body))})
+            connection.request(method, path, body, headers)
             answer = connection.getresponse()
             return answer.status, answer.getheaders(), answer.read()
         finally:
@@ -138,7 +164,11 @@ class ObjectStore:
                     return
                 headers = {name: value for name, value in self.headers.items() if name.lower() != "transfer-encoding"}
                 headers["content-length"] = str(len(body))
-                answer = store._ask(self.command, self.path, body, headers)
+                try:
+                    answer = store._ask(self.command, self.path, body, headers)
+                except (OSError, http.client.HTTPException):
+                    # The server was killed.
+                    what = "lost"
                 if what == "lost":
                     self.close_connection = True
                     return

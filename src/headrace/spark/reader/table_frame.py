@@ -5,7 +5,8 @@
 
 Rows, options and columns are those of `headrace.spark.read`; only the way differs. Filters on time, offset, partition
 and key reach the statistics of the Parquet files, since nothing but a projection is above them. Files in which values
-have codecs are an exception: their rows go through Python to be decoded, as rows of the broker do, then filtered.
+have codecs are an exception: their rows go through Python to be decoded, as rows of the broker do, then filtered. So
+are files on an object store that this Spark has no file system for: Arrow reads them (`archive_frame`).
 
 The plan is made when this is called. Spark opens the files later: at the latest `archive.stray_seconds` after that.
 """
@@ -25,8 +26,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.errors import InvalidInput, StoreUnavailable
-from headrace.spark.file_systems import missing_file_system
+from headrace.spark.file_systems import missing_file_system, s3a_options
 from headrace.spark.options import ReadOptions
+from headrace.spark.reader.archive_frame import archive_frame, stored_columns
 from headrace.spark.reader.batch_reader import plan_splits, planned_ranges, split_reader
 from headrace.spark.reader.frame import batch_options, frame_of, option_text
 from headrace.spark.reader.split_reader import SplitReader
@@ -42,9 +44,6 @@ if TYPE_CHECKING:
 _TOPIC: Final = "topic"
 # A condition with more terms than this is slower to plan than what it saves.
 _TERMS_MAX: Final = 64
-
-# What a decoder needs to know of a message.
-_DECODED_BY: Final = ("value", "codec", "partition", "offset")
 
 logger = logging.getLogger(__name__)
 
@@ -119,11 +118,20 @@ def _frame(spark: SparkSession, options: ReadOptions, archives: Sequence[Archive
     return reduce(DataFrame.unionAll, parts)
 
 
-def _archived(spark: SparkSession, options: ReadOptions, snapshot: TableSnapshot) -> Iterator[DataFrame]:
+def _archived(spark: SparkSession, options: ReadOptions, snapshot: TableSnapshot) -> list[DataFrame]:
+    """The rows of the files, by Spark's own reader if it can."""
+    if not snapshot.files:
+        return []
+    try:
+        return list(_by_spark(spark, options, snapshot))
+    except InvalidInput as missing:
+        logger.info("the archive is read by Arrow: %s", missing)
+        return [archive_frame(spark, options, snapshot)]
+
+
+def _by_spark(spark: SparkSession, options: ReadOptions, snapshot: TableSnapshot) -> Iterator[DataFrame]:
     """The rows of the files: of those without codecs as they are, of the others decoded."""
     archive = snapshot.archive
-    if not snapshot.files:
-        return
     url = snapshot.url
     needs_decoding = options.decode and "value" in options.columns
     encoded = encoded_files(url, snapshot.files) if needs_decoding else set()
@@ -134,8 +142,8 @@ def _archived(spark: SparkSession, options: ReadOptions, snapshot: TableSnapshot
         yield rows.select(*(named.get(name, F.col(name)) for name in options.columns))
     if encoded:
         schema = read_schema(options.columns)
-        wanted = [name for name in READ_COLUMNS if name in {*options.columns, *_DECODED_BY} and name != _TOPIC]
-        rows = _parquet(spark, url, sorted(encoded), snapshot.clips).select(*wanted)
+        rows = _parquet(spark, url, sorted(encoded), snapshot.clips)
+        rows = rows.select(*stored_columns(options.columns, with_places=True))
         yield rows.mapInArrow(_decoding(split_reader(options, schema), archive.topic), schema)
 
 
@@ -154,7 +162,8 @@ def _parquet(spark: SparkSession, url: str, paths: Sequence[str], clips: Mapping
     # Spark's name of the file system, and a path of ours has no columns in its directories.
     urls = [_spark_url(url_of(url, path)) for path in paths]
     try:
-        rows = spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*urls)
+        reader = spark.read.schema(schema).options(recursiveFileLookup="true", **s3a_options(url))
+        rows = reader.parquet(*urls)
     except (PySparkException, Py4JJavaError) as error:
         missing = missing_file_system("archive.url", urls[0], error)
         if missing is not None:
