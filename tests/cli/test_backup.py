@@ -22,6 +22,17 @@ def test_a_running_server_is_backed_up_and_restored(tmp_path: Path) -> None:
         assert restored.run("consume", "orders").lines() == ["one", "two"]
 
 
+def test_the_files_of_the_archive_are_in_the_copy_if_asked_for(tmp_path: Path) -> None:
+    patient = Patient(tmp_path, commits=4)
+    store, archive = f"file:{patient.directory}", str(tmp_path / "archive")
+    told = headrace("backup", str(tmp_path / "copy"), "--store", store, "--archive", archive)
+    assert told.lines()[1] == "archive: 0 files, 0 B"
+    other = headrace("backup", str(tmp_path / "other"), "--store", store, "--archive", "s3://me:secret@bucket").refused(
+        2
+    )
+    assert "without credentials" in other and "secret" not in other
+
+
 def test_for_programs(tmp_path: Path) -> None:
     patient = Patient(tmp_path, commits=4)
     told = headrace("backup", str(tmp_path / "copy"), "--json", HEADRACE_STORE=f"file:{patient.directory}").json()

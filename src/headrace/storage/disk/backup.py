@@ -12,6 +12,8 @@ So no committed offset and no snapshot is beyond the copied log, and everything 
 If the store changed too much meanwhile (a topic was deleted or got partitions, or retention dropped what was copied
 last), it starts over, a few times. Stages are not copied: they are not acknowledged.
 
+If asked for, the files of the archive that the copied manifest lists are copied last, below `archive` in the target.
+
 The copy has the name of the target only once it is complete and on the device. If anything fails, nothing is left.
 """
 
@@ -26,13 +28,17 @@ from urllib.parse import quote
 import msgspec
 
 from headrace.core.errors import InvalidInput, StoreUnavailable
-from headrace.storage.disk.engine import CATALOG, store_errors
+from headrace.storage.archive.copy import copy_archive
+from headrace.storage.archive.files import ArchiveFiles, DirectoryFiles
+from headrace.storage.disk.engine import CATALOG, open_disk_catalog, store_errors
 from headrace.storage.disk.files import frame, snapshot
 from headrace.storage.disk.files.filesystem import FileSystem, write_whole
 from headrace.storage.disk.files.segment import SegmentHeader, file_names, header_bytes, index_anew, load_index
 from headrace.storage.disk.opening.scan import Scanned, scan
 from headrace.storage.tables import all_topics, headrace_catalog
 
+# The directory of the archive's files in a copy that has them.
+ARCHIVE: Final = "archive"
 ATTEMPTS_MAX: Final = 10
 _CATALOG_SECONDS: Final = 30.0
 
@@ -43,10 +49,17 @@ class BackedUp(msgspec.Struct, frozen=True):
     topics: int
     segments: int
     bytes: int
+    archive_files: int = 0
+    archive_bytes: int = 0
 
 
-def back_up(source: Path, target: Path, files: FileSystem | None = None) -> BackedUp:
-    """Copy a store, whether a server runs on it or not, to a directory that does not exist yet."""
+def back_up(
+    source: Path, target: Path, files: FileSystem | None = None, archive: ArchiveFiles | None = None
+) -> BackedUp:
+    """Copy a store, whether a server runs on it or not, to a directory that does not exist yet.
+
+    With an `archive`, that of the store, its files are in the copy too.
+    """
     files = files or FileSystem()
     if CATALOG not in files.list_directory(source):
         raise StoreUnavailable(str(source), "it is not a store: give the directory that contains catalog.sqlite")
@@ -57,12 +70,20 @@ def back_up(source: Path, target: Path, files: FileSystem | None = None) -> Back
         _remove_tree(files, partial)
         try:
             copied = _Backup(files, source, partial).run()
+            if archive is not None:
+                copied = _with_archive(copied, partial, archive, files)
             files.replace(partial, target)
             files.sync_directory(target.parent)
         except BaseException:
             _remove_tree(files, partial)
             raise
     return copied
+
+
+def _with_archive(copied: BackedUp, target: Path, archive: ArchiveFiles, files: FileSystem) -> BackedUp:
+    with closing(open_disk_catalog(target)) as catalog:
+        count, size = copy_archive(catalog, archive, DirectoryFiles(target / ARCHIVE, files))
+    return msgspec.structs.replace(copied, archive_files=count, archive_bytes=size)
 
 
 class _Backup:
