@@ -1,6 +1,6 @@
 """Archive a topic on the disk engine, and read it back from the archive.
 
-    python -m bench.archive [--messages 2000000] [--partitions 8]
+    python -m bench.archive [--messages 2000000] [--partitions 8] [--schema json|avro]
 
 Prints messages per second of CPU of this process for each step, and the largest anonymous memory it had beyond what it
 had before.
@@ -9,10 +9,13 @@ had before.
 from __future__ import annotations
 
 import argparse
+import io
+import json
 import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +24,20 @@ from headrace.broker import Broker
 from headrace.broker.settings import ArchiveSettings
 
 BATCH = 50_000
+_TYPES = {"order": "integer", "user": "integer", "cents": "integer", "note": "string"}
+_AVRO = {"integer": "long"}
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "json": {
+        "type": "object",
+        "required": ["order"],
+        "properties": {name: {"type": kind} for name, kind in _TYPES.items()},
+    },
+    "avro": {
+        "type": "record",
+        "name": "order",
+        "fields": [{"name": name, "type": _AVRO.get(kind, kind)} for name, kind in _TYPES.items()],
+    },
+}
 
 
 def anonymous_bytes() -> int:
@@ -57,6 +74,18 @@ class Peak:
         return self._most / 1e6
 
 
+def avro(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same orders in Avro's encoding."""
+    import fastavro
+
+    schema, values = fastavro.parse_schema(SCHEMAS["avro"]), []
+    for value in batch.column("value").to_pylist():
+        target = io.BytesIO()
+        fastavro.schemaless_writer(target, schema, json.loads(value))
+        values.append(target.getvalue())
+    return batch.set_column(0, "value", pa.array(values, pa.binary()))
+
+
 def batch_of(first: int, chance: np.random.Generator) -> pa.RecordBatch:
     """Orders of about 100 bytes with keys."""
     users, amounts = chance.integers(0, 100_000, BATCH).tolist(), chance.integers(0, 100_000, BATCH).tolist()
@@ -75,19 +104,22 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--messages", type=int, default=2_000_000)
     options.add_argument("--partitions", type=int, default=8)
+    options.add_argument("--schema", choices=[*SCHEMAS], help="give the topic a schema of its values")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        run(Path(directory), given.messages, given.partitions)
+        run(Path(directory), given.messages, given.partitions, given.schema)
 
 
-def run(directory: Path, messages: int, partitions: int) -> None:
+def run(directory: Path, messages: int, partitions: int, schema: str | None = None) -> None:
     """Publish, archive, read back."""
     settings = ArchiveSettings(url=str(directory / "archive"), check_seconds=3600)
     chance = np.random.default_rng(1)
     with Broker.open(f"file:{directory / 'store'}?durability=os", archive=settings) as broker:
         broker.create_topic("orders", partitions, archive="on", archive_after_seconds=0, local_retention_seconds=1)
+        broker.alter_topic("orders", value_schema=SCHEMAS.get(schema or ""))
         for first in range(0, messages, BATCH):
-            broker.publish("orders", batch_of(first, chance))
+            batch = batch_of(first, chance)
+            broker.publish("orders", avro(batch) if schema == "avro" else batch)
         with Peak() as peak:
             began = time.process_time()
             broker.archiving.archive()

@@ -32,3 +32,22 @@ def test_refusals(server: Server, topic: str, tmp_path: Path) -> None:
         (1, ("iceberg", topic, "--catalog-uri", f"sqlite:///{tmp_path}/c.db"), "archive.url"),
     ):
         assert told in server.run("table", *arguments).refused(code)
+
+
+def test_the_schema_of_a_topic(server: Server, topic: str, tmp_path: Path) -> None:
+    server.run("produce", topic, stdin='{"id": 1, "country": "FR"}\n{"id": 2}\nno JSON\n')
+    inferred = server.run("table", "infer", topic, "--apply").json()
+    rows = server.run("table", "sql", f'SELECT id, country, value_error FROM "{topic}" ORDER BY id', "--json").json()
+    assert [(row["id"], row["country"]) for row in rows] == [(1, "FR"), (2, None), (None, None)]
+    assert "not JSON" in rows[2]["value_error"]
+    file = tmp_path / "grown.json"
+    inferred["properties"] |= {"amount": {"type": "number"}}
+    file.write_text(json.dumps(inferred))
+    changed = server.run("topic", "alter", topic, "--value-schema", str(file), "--json").json()
+    assert json.loads(changed["settings"]["value_schema"]) == inferred
+    inferred["properties"]["id"] = {"type": "string"}
+    refused = server.run("topic", "alter", topic, "--value-schema", "-", stdin=json.dumps(inferred)).refused(1)
+    assert "value_schema.id is 'string': its type was integer and cannot change" in refused
+    assert "No such file" in server.run("topic", "alter", topic, "--value-schema", str(tmp_path / "none")).refused(2)
+    gone = server.run("topic", "alter", topic, "--value-schema", "none", "--json").json()
+    assert gone["settings"]["value_schema"] is None

@@ -42,6 +42,7 @@ def test_the_life_of_a_topic(server: Server) -> None:
         "archive_retention_seconds": 365 * 86_400,
         "local_retention_seconds": 86_400,
         "local_retention_bytes": 1 << 30,
+        "value_schema": None,
     }
     assert "Orders/2026 ü" in server.run("topic", "list", "--json").json()
 

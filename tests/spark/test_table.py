@@ -14,6 +14,7 @@ from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline import Pipeline
 from headrace.spark.reader import table_frame
 from headrace.tables.sql import run_sql
+from tests.core.values.test_schema import of
 from tests.tables.archives import ArchiveSite, archive_site
 
 if TYPE_CHECKING:
@@ -164,6 +165,31 @@ def test_columns_of_values_are_those_of_duckdb(spark: SparkSession, site: Archiv
     )  # fmt: skip
     assert [row.asDict() for row in rows.orderBy("offset").collect()] == duckdb
     assert sum(row["fits"] for row in duckdb) == 4
+
+
+def test_columns_of_values_of_topics_with_a_schema(spark: SparkSession, site: ArchiveSite) -> None:
+    schema = {"type": "object", "properties": {"id": {"type": "integer"}, "at.x": {"type": "string"}}}
+    grown = schema | {"properties": {**schema["properties"], "in": of(a={"type": "array"})}}  # type: ignore[dict-item]
+    value = b'{"id": 7, "at.x": "y", "in": {"a": [1]}}'
+    site.create("own", 1)
+    for given in (None, schema, grown):
+        site.client.alter_topic("own", value_schema=given)
+        site.publish("own", [value])
+        site.publish("own", [value], codec="zstd")
+        site.archive("own")
+    site.publish("own", [value, b"x"])
+    rows = headrace.spark.table(spark, "own", url=site.url)
+    assert rows.columns[-4:] == ["id", "at.x", "in", "value_error"]
+    found = rows.orderBy("offset").selectExpr("id", "`at.x`", "in.a", "value_error").collect()
+    assert [tuple(row) for row in found[:7]] == [(7, "y", ["1"], None)] * 7
+    assert tuple(found[7])[:3] == (None, None, None) and "not JSON" in found[7]["value_error"]
+    assert rows.where("id = 7 AND value_error IS NULL").count() == 7
+    assert headrace.spark.table(spark, "own", url=site.url, columns=["offset"]).columns == ["offset"]
+    site.create("other", 1, value_schema={"type": "object", "properties": {"id": {"type": "string"}}})
+    with pytest.raises(InvalidInput, match="'id'"):
+        headrace.spark.table(spark, ["own", "other"], url=site.url)
+    both = headrace.spark.table(spark, ["own", "typed"], url=site.url)
+    assert both.where("topic = 'typed' AND id IS NULL").count() == both.where("topic = 'typed'").count() > 0
 
 
 def test_options_are_checked_first(spark: SparkSession, site: ArchiveSite) -> None:

@@ -48,7 +48,8 @@ def archive_of(topic: Topic, url: str | None) -> ArchiveSnapshot:
     count = len(offsets.end)
     ends = [] if view is None else np.maximum(view.ends(count)[:count], widened(start, count)).tolist()
     files = [] if view is None else list(view.manifest.files)
-    return ArchiveSnapshot(record.name, record.id, url, files, dict(enumerate(ends)), offsets.by_partition())
+    complete, schema = dict(enumerate(ends)), record.settings.value_schema
+    return ArchiveSnapshot(record.name, record.id, url, files, complete, offsets.by_partition(), schema)
 
 
 def describe_group(opened: OpenTopic, name: str, now_us: int) -> GroupDescription:

@@ -84,7 +84,8 @@ class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """The settings of a topic that is created without any."""
         given = {field: getattr(self, field) for field in self.__struct_fields__ if field != "partitions"}
         for field in msgspec.structs.fields(TopicSettings):
-            if field.default is None:
+            # A schema of values is each topic's own.
+            if field.default is None and field.name in given:
                 given[field.name] = given[field.name] or None
         return TopicSettings.make(**given | {"codecs": [codec.strip() for codec in self.codecs.split(",")]})
 

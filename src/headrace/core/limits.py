@@ -160,5 +160,12 @@ ARCHIVE_CORES_MIN = 0.01
 ARCHIVE_SERVER_SHARE = 0.1
 ARCHIVE_WAITING_MAX = 0.1
 ARCHIVE_CATCH_UP_SECONDS = 300.0
+# The schema of a topic's values: its text, its fields at all levels, and how deep they are nested.
+VALUE_SCHEMA_BYTES_MAX = 64 << 10
+VALUE_SCHEMA_FIELDS_MAX = 1000
+VALUE_SCHEMA_DEPTH_MAX = 16
+# What is parsed at once of a column of values.
+VALUE_SLICE_ROWS = 1 << 13
+VALUE_SLICE_BYTES = 4 << 20
 # The lease of the server that archives a topic of a shared store.
 ARCHIVE_LEASE_SECONDS = 60

@@ -6,8 +6,10 @@ Credentials of object stores come from the environment, as they do for the serve
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -17,6 +19,7 @@ from pyarrow import fs
 
 from headrace.core.archive.manifest import ArchiveFile
 from headrace.core.errors import InvalidInput, StoreUnavailable
+from headrace.core.values.schema import FOOTER_KEY
 
 _THREADS: Final = 16
 
@@ -42,16 +45,24 @@ def url_of(url: str, path: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}/{path}"
 
 
-def encoded_files(url: str, files: Iterable[ArchiveFile]) -> set[str]:
-    """The paths of the files in which a value has a codec, by the statistics in their footers."""
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """What a reader must know of a file: whether any value has a codec, and of which schema its typed columns are."""
+
+    has_codecs: bool
+    value_schema: str | None
+
+
+def files_by_kind(url: str, files: Iterable[ArchiveFile]) -> dict[FileKind, list[str]]:
+    """The paths of the files by their kind, which their footers tell."""
     paths = [file.path for file in files]
     with ThreadPoolExecutor(_THREADS) as threads:
-        found = threads.map(lambda path: _has_codecs(url, path), paths)
-        return {path for path, has_codecs in zip(paths, found, strict=True) if has_codecs}
+        kinds = list(threads.map(lambda path: _kind(url, path), paths))
+    return {kind: [path for path, of in zip(paths, kinds, strict=True) if of == kind] for kind in dict.fromkeys(kinds)}
 
 
 @functools.lru_cache(maxsize=100_000)
-def _has_codecs(url: str, path: str) -> bool:
+def _kind(url: str, path: str) -> FileKind:
     """Files are never changed, so it is looked up once."""
     system, directory = open_archive(url)
     try:
@@ -59,9 +70,12 @@ def _has_codecs(url: str, path: str) -> bool:
             footer = pq.read_metadata(opened)
     except OSError as error:
         raise unreadable(url, path, error) from None
-    column = footer.schema.names.index("codec") if "codec" in footer.schema.names else None
-    if column is None:
-        return False
+    named = (footer.metadata or {}).get(FOOTER_KEY)
+    return FileKind(_has_codecs(footer), None if named is None else sys.intern(named.decode()))
+
+
+def _has_codecs(footer: pq.FileMetaData) -> bool:
+    column = next(place for place in range(footer.num_columns) if footer.schema.column(place).path == "codec")
     groups = (footer.row_group(number) for number in range(footer.num_row_groups))
     return any(_nulls(group.column(column)) < group.num_rows for group in groups)
 

@@ -6,12 +6,16 @@ A commit has all files of one snapshot of the archive, so a reader that knows no
 only: of all partitions everything up to one moment. What is newer than the archive is not in the table. A sync that
 changes nothing commits nothing; of two syncs at once the catalog refuses one, which may be repeated.
 
+Columns of values are added to the table when a file, or the topic's schema, has them; of files that were written before
+they are null. A file that is merged later has them by then.
+
 Nothing is copied or deleted here. Files that the archive replaced are deleted by the server `archive.stray_seconds`
 later: older snapshots of the table cannot be read from then on, whatever the catalog says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -22,8 +26,9 @@ from headrace.client import Client
 from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.errors import InvalidInput
 from headrace.core.messages import READ_SCHEMA
-from headrace.tables.files import url_of
-from headrace.tables.snapshot import table_snapshot
+from headrace.core.values.schema import parse_value_schema
+from headrace.tables.files import files_by_kind, url_of
+from headrace.tables.snapshot import TableSnapshot, table_snapshot
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -72,10 +77,12 @@ def sync_iceberg(client: Client, topic: str, catalog: Catalog, namespace: str = 
         raise InvalidInput(
             "topic", topic, "this server has no archive: set archive.url, and archive = on for the topic"
         )
-    table = _table(catalog, namespace, archive)
+    columns = _columns(snapshot)
+    table = _table(catalog, namespace, archive, columns[0])
     wanted = {url_of(archive.url, file.path) for file in snapshot.files}
     present = {task.file.file_path: task.file for task in table.scan().plan_files()}
     added, removed = sorted(wanted - present.keys()), [present[path] for path in sorted(present.keys() - wanted)]
+    _grow(table, columns)
     if added or removed:
         _commit(table, _io(table, archive.url), added, removed, {_COMPLETE: str(archive.complete)})
     return IcebergSync(
@@ -83,11 +90,11 @@ def sync_iceberg(client: Client, topic: str, catalog: Catalog, namespace: str = 
     )
 
 
-def _table(catalog: Catalog, namespace: str, archive: ArchiveSnapshot) -> Table:
+def _table(catalog: Catalog, namespace: str, archive: ArchiveSnapshot, columns: pa.Schema) -> Table:
     """The table of a topic; a table of a topic that was deleted is no other topic's."""
     catalog.create_namespace_if_not_exists(namespace)
     properties = {_TOPIC_ID: str(archive.topic_id), **_WITHOUT_STATISTICS}
-    table = catalog.create_table_if_not_exists((namespace, archive.topic), _schema(), properties=properties)
+    table = catalog.create_table_if_not_exists((namespace, archive.topic), columns, properties=properties)
     if table.properties.get(_TOPIC_ID) != str(archive.topic_id):
         rule = (
             "this Iceberg table is of another topic, or of one that was deleted: drop it, or choose another namespace"
@@ -96,9 +103,29 @@ def _table(catalog: Catalog, namespace: str, archive: ArchiveSnapshot) -> Table:
     return table
 
 
-def _schema() -> pa.Schema:
-    """The columns of the archive's files; all optional, since a message may lack any of them."""
-    return pa.schema([field.with_nullable(True) for field in READ_SCHEMA])
+def _columns(snapshot: TableSnapshot) -> list[pa.Schema]:
+    """The columns of messages, of each schema that files have columns of, and of the topic's own.
+
+    All are optional, since a message may lack any of them.
+    """
+    own = snapshot.archive.value_schema
+    kinds = files_by_kind(snapshot.url, snapshot.files) if snapshot.files else {}
+    texts = dict.fromkeys([*(kind.value_schema for kind in kinds), own])
+    typed = [parse_value_schema(text).columns() for text in texts if text is not None]
+    return [pa.schema([field.with_nullable(True) for field in READ_SCHEMA]), *typed]
+
+
+def _grow(table: Table, columns: Sequence[pa.Schema]) -> None:
+    """Add the columns that the table does not have yet, and fields of those that it has."""
+    from pyiceberg.exceptions import ValidationError
+
+    try:
+        with table.update_schema() as update:
+            for each in columns:
+                update.union_by_name(each)
+    except (ValidationError, TypeError, ValueError) as error:
+        rule = f"a file, or the topic's schema, has another type for a column: drop the table and sync again ({error})"
+        raise InvalidInput("table", ".".join(table.name()), rule) from None
 
 
 def _io(table: Table, url: str) -> FileIO:

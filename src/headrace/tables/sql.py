@@ -6,14 +6,17 @@
 A view is of one moment, that of its creation. Filters on time, offset, partition and key reach the statistics of the
 files. The tail is what the archive does not have yet, at most `archive_after_seconds` old, and must fit into memory; so
 must a topic without an archive. `offset` is a keyword of DuckDB, so the column is quoted: `SELECT "offset" …`.
+
+Of a topic with a schema of its values a view has their columns too: from files that have them as they are, so filters
+on them reach the statistics as well; of other files, and of the tail, the values are parsed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import pyarrow as pa
 import pyarrow.dataset as ds
 
@@ -23,23 +26,27 @@ from headrace.client.read.table import table_of
 from headrace.core.codecs.columns import decode_known
 from headrace.core.errors import InvalidInput
 from headrace.core.messages import READ_SCHEMA
-from headrace.tables.files import encoded_files, local_directory, open_archive
+from headrace.core.values.columns import ValueParser, parser_of
+from headrace.core.values.schema import parse_value_schema
+from headrace.tables.files import files_by_kind, local_directory, open_archive
 from headrace.tables.snapshot import TableSnapshot, table_snapshot
-from headrace.tables.values import (
-    ERROR_COLUMN,
-    ObjectOf,
-    ValueField,
-    duckdb_structure,
-    duckdb_type,
-    parse_value_schema,
-)
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 COLUMNS: Final = tuple(READ_SCHEMA.names)
 _DECODE: Final = "headrace_decode"
-_NUMBERS: Final = "'BIGINT', 'UBIGINT', 'HUGEINT', 'UHUGEINT', 'DOUBLE'"
+_PARSE: Final = "headrace_values"
+_PARSED: Final = "_values"
+_TYPES: Final = {
+    pa.int64(): "BIGINT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "VARCHAR",
+    pa.bool_(): "BOOLEAN",
+    pa.timestamp("us", tz="UTC"): "TIMESTAMPTZ",
+    pa.date32(): "DATE",
+    pa.binary(): "BLOB",
+}
 
 
 def table(
@@ -91,56 +98,76 @@ class TopicViews:
 
     def add(self, client: Client, topic: str, value_schema: str | Mapping[str, Any] | None = None) -> None:
         """Create the view of a topic as it is now."""
-        schema = None if value_schema is None else parse_value_schema(value_schema)
         snapshot = table_snapshot(client.archive(topic))
-        parts = [*self._archived(topic, snapshot), self._tail(client, topic, snapshot)]
-        rows = " UNION ALL ".join(parts)
-        self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted(topic)} AS {_typed(rows, schema)}")
+        schema = snapshot.archive.value_schema if value_schema is None else value_schema
+        parser = None if schema is None else parser_of(parse_value_schema(schema).text)
+        parts = [*self._archived(topic, snapshot, parser), self._tail(client, topic, snapshot, parser)]
+        self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted(topic)} AS {' UNION ALL '.join(parts)}")
 
-    def _archived(self, topic: str, snapshot: TableSnapshot) -> Iterator[str]:
-        """Queries of the rows in files: of those without codecs as they are, of the others decoded."""
-        if not snapshot.files:
-            return
-        encoded = encoded_files(snapshot.url, snapshot.files)
+    def _archived(self, topic: str, snapshot: TableSnapshot, parser: ValueParser | None) -> Iterator[str]:
+        """Queries of the rows in files, by kind: values are decoded and parsed only where they must be."""
         where = _within(snapshot.clips)
-        plain = [file.path for file in snapshot.files if file.path not in encoded]
-        if plain:
-            yield f"SELECT {_columns()} FROM {self._files(topic, snapshot.url, plain, 'plain')}{where}"
-        if encoded:
-            self._add_decoding()
-            decoded = {"value": f"{_DECODE}(value, codec) AS value", "codec": "NULL::VARCHAR AS codec"}
-            source = self._files(topic, snapshot.url, sorted(encoded), "encoded")
-            yield f"SELECT {_columns(decoded)} FROM {source}{where}"
+        by_kind = files_by_kind(snapshot.url, snapshot.files) if snapshot.files else {}
+        for number, (kind, paths) in enumerate(by_kind.items()):
+            instead = {}
+            if kind.has_codecs:
+                self._add_function(_DECODE, decode_values, ["BLOB", "VARCHAR"], "BLOB")
+                instead = {"value": f"{_DECODE}(value, codec) AS value", "codec": "NULL::VARCHAR AS codec"}
+            is_typed = parser is not None and kind.value_schema == parser.schema.text
+            typed = parser.columns.names if parser is not None and is_typed else []
+            source = self._files(f"headrace_{number}_{topic}", snapshot.url, paths, parser if is_typed else None)
+            rows = f"SELECT {_columns(instead, typed)} FROM {source}{where}"
+            yield rows if parser is None or is_typed else self._parsed(rows, parser)
 
-    def _files(self, topic: str, url: str, paths: Sequence[str], kind: str) -> str:
+    def _files(self, name: str, url: str, paths: Sequence[str], parser: ValueParser | None) -> str:
         """What a query reads files from: DuckDB's own reader where it can open them, else that of Arrow."""
         directory = local_directory(url)
         if directory is not None:
             names = ", ".join(_text(f"{directory}/{path}") for path in paths)
             return f"read_parquet([{names}])"
         system, base = open_archive(url)
-        dataset = ds.dataset([f"{base}/{path}" for path in paths], filesystem=system, format="parquet")
-        return self._registered(f"headrace_{kind}_{topic}", dataset)
+        columns = pa.schema([*READ_SCHEMA, *(() if parser is None else parser.columns)])
+        names_there = [f"{base}/{path}" for path in paths]
+        return self._registered(name, ds.dataset(names_there, columns, filesystem=system, format="parquet"))
 
-    def _tail(self, client: Client, topic: str, snapshot: TableSnapshot) -> str:
+    def _parsed(self, rows: str, parser: ValueParser) -> str:
+        """The rows with the columns of their values, which are parsed when they are read."""
+        kind = pa.struct(list(parser.columns))
+        name = f"{_PARSE}_{hashlib.sha256(parser.schema.text.encode()).hexdigest()[:16]}"
+
+        def parse(values: pa.ChunkedArray) -> pa.Array:
+            return parser.parse(_one(values, pa.binary())).to_struct_array()
+
+        import duckdb
+
+        self._add_function(name, parse, ["BLOB"], duckdb.sqltype(_sql_type(kind)))
+        fields = ", ".join(f"{_PARSED}.{quoted(field)} AS {quoted(field)}" for field in parser.columns.names)
+        return f"SELECT {_columns()}, {fields} FROM (SELECT *, {name}(value) AS {_PARSED} FROM ({rows}))"
+
+    def _tail(self, client: Client, topic: str, snapshot: TableSnapshot, parser: ValueParser | None) -> str:
         def scan(partition: int, first: int, stop: int, wanted: list[str] | None) -> Iterator[pa.RecordBatch]:
             return client.scan(topic, partition, first, stop, columns=wanted, topic_id=snapshot.archive.topic_id)
 
         starts, ends = ({of: bounds[place] for of, bounds in snapshot.tail.items()} for place in (0, 1))
         rows = table_of(scan, starts, ends, None, Decoder(topic))
-        return f"SELECT {_columns()} FROM {self._registered(f'headrace_tail_{topic}', rows)}"
+        typed: list[str] = []
+        if parser is not None:
+            typed = parser.columns.names
+            batches = [parser.parse(chunk) for chunk in rows.column("value").chunks]
+            columns = pa.Table.from_batches(batches, parser.columns)
+            for name in typed:
+                rows = rows.append_column(parser.columns.field(name), columns.column(name))
+        return f"SELECT {_columns(typed=typed)} FROM {self._registered(f'headrace_tail_{topic}', rows)}"
 
     def _registered(self, name: str, rows: Any) -> str:
         self.connection.register(name, rows)
         return quoted(name)
 
-    def _add_decoding(self) -> None:
-        """The function that decodes values, once in a connection."""
+    def _add_function(self, name: str, function: Any, given: list[Any], result: Any) -> None:
+        """A function on whole columns, once in a connection."""
         known = "SELECT 1 FROM duckdb_functions() WHERE function_name = ?"
-        if not self.connection.execute(known, [_DECODE]).fetchall():
-            self.connection.create_function(  # type: ignore[call-overload]
-                _DECODE, decode_values, ["BLOB", "VARCHAR"], "BLOB", type="arrow", null_handling="special"
-            )
+        if not self.connection.execute(known, [name]).fetchall():
+            self.connection.create_function(name, function, given, result, type="arrow", null_handling="special")  # type: ignore[call-overload]
 
 
 def decode_values(values: pa.ChunkedArray, codecs: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -161,8 +188,8 @@ def _one(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     return pa.concat_arrays([chunk.cast(kind) for chunk in column.chunks]) if column.num_chunks else pa.array([], kind)
 
 
-def _columns(instead: Mapping[str, str] | None = None) -> str:
-    return ", ".join((instead or {}).get(name, quoted(name)) for name in COLUMNS)
+def _columns(instead: Mapping[str, str] | None = None, typed: Sequence[str] = ()) -> str:
+    return ", ".join((instead or {}).get(name, quoted(name)) for name in (*COLUMNS, *typed))
 
 
 def _within(clips: Mapping[int, tuple[int, int]]) -> str:
@@ -174,53 +201,13 @@ def _within(clips: Mapping[int, tuple[int, int]]) -> str:
     return f" WHERE {' AND '.join(terms)}" if clips else ""
 
 
-def _typed(rows: str, schema: ObjectOf | None) -> str:
-    """The rows with the columns of their values, and the reason where a value does not fit."""
-    if schema is None:
-        return rows
-    text = f"SELECT *, TRY(decode(value)) AS _text FROM ({rows})"
-    parsed = f"SELECT *, CASE WHEN json_valid(_text) THEN _text::JSON END AS _json FROM ({text})"
-    fields = ", ".join(f"{_value(field)} AS {quoted(f'_{number}')}" for number, field in enumerate(schema.fields))
-    judged = f"SELECT *, {fields} FROM ({parsed})"
-    reasons = f"SELECT *, {_reason(schema.fields)} AS {ERROR_COLUMN} FROM ({judged})"
-    columns = (
-        f"CASE WHEN {ERROR_COLUMN} IS NULL THEN {quoted(f'_{number}')} END AS {quoted(field.column)}"
-        for number, field in enumerate(schema.fields)
-    )
-    return f"SELECT {_columns()}, {', '.join(columns)}, {ERROR_COLUMN} FROM ({reasons})"
-
-
-def _value(field: ValueField) -> str:
-    """A property with its type; NULL if it is missing, null, or of another type."""
-    path = _path(field)
-    of, text = f"json_type(_json, {path})", f"(_json ->> {path})"
-    if not isinstance(field.type, str):
-        structure = _text(msgspec.json.encode(duckdb_structure(field.type)).decode())
-        kind = "'OBJECT'" if isinstance(field.type, ObjectOf) else "'ARRAY'"
-        return f"CASE WHEN {of} = {kind} THEN json_transform(json_extract(_json, {path}), {structure}) END"
-    if field.type == "string":
-        return f"CASE WHEN {of} <> 'NULL' THEN {text} END"
-    kinds = {"integer": "'BIGINT', 'UBIGINT'", "number": _NUMBERS, "boolean": "'BOOLEAN'"}.get(field.type, "'VARCHAR'")
-    return f"TRY_CAST(CASE WHEN {of} IN ({kinds}) THEN {text} END AS {duckdb_type(field.type)})"
-
-
-def _path(field: ValueField) -> str:
-    return _text(f'$."{field.name}"')
-
-
-def _reason(fields: Iterable[ValueField]) -> str:
-    cases = [
-        "WHEN value IS NULL THEN 'the value is null'",
-        "WHEN _text IS NULL THEN 'the value is not valid UTF-8'",
-        "WHEN _json IS NULL OR json_type(_json) <> 'OBJECT' THEN 'the value is not a JSON object'",
-    ]
-    for number, field in enumerate(fields):
-        of = f"json_type(_json, {_path(field)})"
-        if field.is_required:
-            cases.append(f"WHEN COALESCE({of}, 'NULL') = 'NULL' THEN {_text(f'the field {field.name} is missing')}")
-        told = _text(f"the field {field.name} does not match the schema")
-        cases.append(f"WHEN COALESCE({of}, 'NULL') <> 'NULL' AND {quoted(f'_{number}')} IS NULL THEN {told}")
-    return f"CASE {' '.join(cases)} END"
+def _sql_type(kind: pa.DataType) -> str:
+    """A type of Arrow in DuckDB's SQL."""
+    if pa.types.is_list(kind):
+        return f"{_sql_type(kind.value_type)}[]"
+    if pa.types.is_struct(kind):
+        return f"STRUCT({', '.join(f'{quoted(field.name)} {_sql_type(field.type)}' for field in kind)})"
+    return _TYPES[kind]
 
 
 def quoted(name: str) -> str:

@@ -76,6 +76,7 @@ def test_a_topic_that_exists_stays_as_it_is(client: httpx.Client) -> None:
         {"name": "t", "settings": {"codecs": ["rar"]}},
         {"name": "t", "settings": {"codecs": []}},
         {"name": "t", "settings": {"deduplication": "maybe"}},
+        {"name": "t", "settings": {"value_schema": {"type": "object", "properties": {"a": {"type": "decimal"}}}}},
         {"name": "t", "settings": {"unknown": 1}},
         [],
         "t",

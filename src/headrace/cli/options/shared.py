@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.completion import complete_groups, complete_topics
 
 if TYPE_CHECKING:
@@ -101,3 +103,11 @@ def confirm(question: str, refusal: str, is_confirmed: bool) -> None:
 
         raise Failure(Exit.USAGE, f"{refusal}: add --yes to confirm")
     typer.confirm(question, abort=True)
+
+
+def text_of_file(option: str, file: str) -> str:
+    """The text of a file that an option names; `-` is standard input."""
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(Exit.USAGE, f"{option} {file}: {error}") from None

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from headrace.cli.exits import Exit, Failure
+from headrace.cli.options.shared import text_of_file
 
 SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 BYTES: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -109,6 +110,14 @@ class SettingsGiven:
             metavar="SIZE",
         ),
     ] = None
+    value_schema: Annotated[
+        str | None,
+        typer.Option(
+            help="File with a JSON or Avro schema of the values, `-` for standard input: tables have a column for each "
+            "field. It may only grow by optional fields; `none` removes it. New topics: none.",
+            metavar="FILE",
+        ),
+    ] = None
 
     def given(self) -> dict[str, Any]:
         """The given settings under the names that the server uses."""
@@ -127,6 +136,9 @@ class SettingsGiven:
             "archive_retention_seconds": _amount("--archive-retention", self.archive_retention, SECONDS),
             "local_retention_seconds": _amount("--local-retention", self.local_retention, SECONDS),
             "local_retention_bytes": _amount("--local-retention-bytes", self.local_retention_bytes, BYTES),
+            "value_schema": None
+            if self.value_schema in (None, _NONE)
+            else text_of_file("--value-schema", self.value_schema),
             "codecs": None if self.codecs is None else [codec.strip() for codec in self.codecs.split(",")],
         }
         unlimited = {
@@ -135,6 +147,7 @@ class SettingsGiven:
             "archive_retention_seconds": self.archive_retention,
             "local_retention_seconds": self.local_retention,
             "local_retention_bytes": self.local_retention_bytes,
+            "value_schema": self.value_schema,
         }
         given = {name: value for name, value in amounts.items() if value is not None}
         return given | {name: None for name, text in unlimited.items() if text == _NONE}

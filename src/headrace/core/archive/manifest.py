@@ -47,6 +47,7 @@ class ArchiveSnapshot:
     files: the live files in the order of their messages.
     complete: by partition the offset below which the archive has every message that the topic still has.
     offsets: start and end offset by partition as readers see them, looked up after the files: never below `complete`.
+    value_schema: the schema of the topic's values, if it has one.
     """
 
     topic: str
@@ -55,6 +56,7 @@ class ArchiveSnapshot:
     files: list[ArchiveFile]
     complete: dict[int, int]
     offsets: dict[int, tuple[int, int]]
+    value_schema: str | None = None
 
 
 def joined(files: Sequence[ArchiveFile]) -> list[ArchiveRange]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict, get_args, get_origin
 
 import msgspec
@@ -20,6 +20,8 @@ from headrace.core.limits import (
     WINDOW_SECONDS_DEFAULT,
     WINDOW_SECONDS_MAX,
 )
+from headrace.core.values.growth import check_growth
+from headrace.core.values.schema import SETTING, parse_value_schema
 
 CODECS: Final = ("raw", "gzip", "zstd", "lzop")
 
@@ -48,6 +50,7 @@ class TopicOptions(TypedDict, total=False):
     archive_retention_seconds: int | None
     local_retention_seconds: int | None
     local_retention_bytes: int | None
+    value_schema: str | Mapping[str, Any] | None
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,6 +74,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     archive_after_seconds: the latest time after which a message is archived.
     archive_retention_seconds: archived messages older than this are deleted; None keeps them forever.
     local_retention_seconds, local_retention_bytes: what the log keeps of archived messages; None: as `retention_…`.
+    value_schema: a JSON or an Avro schema of the values, as JSON: tables of the topic have columns for its fields,
+        and so have files that are archived from then on. It may only grow by optional fields, or be removed.
     """
 
     retention_seconds: int | None = None
@@ -88,6 +93,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     archive_retention_seconds: int | None = None
     local_retention_seconds: int | None = None
     local_retention_bytes: int | None = None
+    value_schema: str | None = None
 
     @classmethod
     def make(cls, **values: Any) -> TopicSettings:
@@ -99,6 +105,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         checked = {name: _convert(name, value) for name, value in values.items()}
         changed = msgspec.structs.replace(self, **checked)
         changed._check()
+        if self.value_schema is not None and changed.value_schema is not None:
+            check_growth(parse_value_schema(self.value_schema), parse_value_schema(changed.value_schema))
         return changed
 
     def _check(self) -> None:
@@ -119,6 +127,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 def _convert(name: str, value: Any) -> Any:
     if name not in _SETTING_TYPES:
         raise InvalidInput("setting", repr(name), f"known settings are {', '.join(_SETTING_TYPES)}")
+    if name == SETTING and isinstance(value, str | Mapping):
+        return parse_value_schema(value).text
     try:
         return msgspec.convert(value, _SETTING_TYPES[name])
     except msgspec.ValidationError as error:

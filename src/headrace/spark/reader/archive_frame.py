@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from headrace.spark.options import ReadOptions
 from headrace.spark.reader.batch_reader import split_reader
 from headrace.spark.reader.split_reader import SplitReader
+from headrace.spark.reader.typed_rows import TypedRows
 from headrace.spark.schema import READ_COLUMNS, read_schema
 from headrace.tables.files import open_archive, unreadable
 from headrace.tables.snapshot import Bounds, TableSnapshot
@@ -40,13 +41,18 @@ class _Part(NamedTuple):
     parts: int
 
 
-def archive_frame(spark: SparkSession, options: ReadOptions, snapshot: TableSnapshot) -> DataFrame:
-    """The rows of the files of a table."""
-    schema = read_schema(options.columns)
+def archive_frame(
+    spark: SparkSession, options: ReadOptions, snapshot: TableSnapshot, typed: TypedRows | None = None
+) -> DataFrame:
+    """The rows of the files of a table; columns of values are parsed."""
+    schema = read_schema(options.columns if typed is None else typed.needed)
     counts = {file.path: 1 + file.bytes // _PART_BYTES for file in snapshot.files}
     parts = [_Part(path, number, count) for path, count in counts.items() for number in range(count)]
     task = _reading(split_reader(options, schema), snapshot.archive.topic, snapshot.url, parts, snapshot.clips)
-    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(task, schema)
+    numbers = spark.range(0, len(parts), 1, len(parts))
+    if typed is None:
+        return numbers.mapInArrow(task, schema)
+    return numbers.mapInArrow(lambda batches: typed.parse(task(batches)), typed.schema)
 
 
 def _reading(

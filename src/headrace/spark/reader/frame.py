@@ -29,6 +29,7 @@ from headrace.spark.progress import MESSAGES, OBSERVED
 from headrace.spark.reader.batch_reader import plan_batch, split_reader
 from headrace.spark.reader.split_reader import SplitReader
 from headrace.spark.reader.splits import Split, unpacked_splits
+from headrace.spark.reader.typed_rows import TypedRows
 from headrace.spark.schema import read_schema
 
 if TYPE_CHECKING:
@@ -62,13 +63,18 @@ def batch_options(options: Mapping[str, str]) -> ReadOptions:
     return parsed
 
 
-def frame_of(spark: SparkSession, parsed: ReadOptions, splits: Sequence[Split]) -> DataFrame:
-    """The messages of splits."""
-    schema = read_schema(parsed.columns)
+def frame_of(
+    spark: SparkSession, parsed: ReadOptions, splits: Sequence[Split], typed: TypedRows | None = None
+) -> DataFrame:
+    """The messages of splits, with the columns of their values if these are wanted."""
+    schema = read_schema(parsed.columns) if typed is None else typed.schema
     if not splits:
         return spark.createDataFrame([], schema)
     numbers = spark.range(0, len(splits), 1, len(splits))
-    return numbers.mapInArrow(_fetching(split_reader(parsed, schema), splits), schema)
+    if typed is None:
+        return numbers.mapInArrow(_fetching(split_reader(parsed, schema), splits), schema)
+    fetch = _fetching(split_reader(parsed, read_schema(typed.needed)), splits)
+    return numbers.mapInArrow(lambda batches: typed.parse(fetch(batches)), schema)
 
 
 def read_stream(spark: SparkSession, topics: str | Sequence[str] | None = None, **options: Any) -> DataFrame:

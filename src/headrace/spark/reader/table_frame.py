@@ -5,8 +5,9 @@
 
 Rows, options and columns are those of `headrace.spark.read`; only the way differs. Filters on time, offset, partition
 and key reach the statistics of the Parquet files, since nothing but a projection is above them. Files in which values
-have codecs are an exception: their rows go through Python to be decoded, as rows of the broker do, then filtered. So
-are files on an object store that this Spark has no file system for: Arrow reads them (`archive_frame`).
+have codecs are an exception: their rows go through Python to be decoded, as rows of the broker do, then filtered. So do
+those of files whose columns of values are not those of the schema that the topic has now, since values are parsed, and
+files on an object store that this Spark has no file system for: Arrow reads them (`archive_frame`).
 
 The plan is made when this is called. Spark opens the files later: at the latest `archive.stray_seconds` after that.
 """
@@ -23,9 +24,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.errors import InvalidInput, StoreUnavailable
+from headrace.core.values.schema import parse_value_schema
 from headrace.spark.file_systems import missing_file_system, s3a_options
 from headrace.spark.options import ReadOptions
 from headrace.spark.reader.archive_frame import archive_frame, stored_columns
@@ -33,9 +36,10 @@ from headrace.spark.reader.batch_reader import plan_splits, planned_ranges, spli
 from headrace.spark.reader.frame import batch_options, frame_of, option_text
 from headrace.spark.reader.split_reader import SplitReader
 from headrace.spark.reader.splits import PartitionKey
+from headrace.spark.reader.typed_rows import TypedRows
 from headrace.spark.schema import READ_COLUMNS, read_schema
 from headrace.spark.session import is_local
-from headrace.tables.files import encoded_files, unreadable, url_of
+from headrace.tables.files import FileKind, files_by_kind, unreadable, url_of
 from headrace.tables.snapshot import TableSnapshot, table_snapshot
 
 if TYPE_CHECKING:
@@ -58,17 +62,31 @@ def table(
     """The whole history of topics as it is now: what is archived from the archive, the rest from the broker.
 
     Options are those of `headrace.spark.read`. The driver must reach the broker, and driver and executors the archive.
-    With a `value_schema`, a JSON Schema, there are columns for the properties of the values, and `value_error`.
+    If the topic has a `value_schema`, or one is given here, there are columns for the fields of the values, and
+    `value_error`. With `columns` there are those, and no others unless a `value_schema` is given.
     """
     named = {} if topics is None else {"topic": topics}
     parsed = batch_options({name: option_text(value) for name, value in {**named, **options}.items()})
-    rows = _frame(spark, parsed, parsed.subscription.archives())
-    if value_schema is None:
-        return rows
-    # Pipelines read tables, so this is imported only where it is needed.
-    from headrace.spark.reader.value_columns import with_value_columns
+    archives = parsed.subscription.archives()
+    given = None if value_schema is None else parse_value_schema(value_schema).text
+    schemas = {archive.topic: given or (None if "columns" in options else archive.value_schema) for archive in archives}
+    _check_types(schemas)
+    parts = [
+        _frame(spark, parsed, [each for each in archives if schemas[each.topic] == schema], schema)
+        for schema in dict.fromkeys(schemas.values()) or [None]
+    ]
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
 
-    return with_value_columns(rows, value_schema)
+
+def _check_types(schemas: Mapping[str, str | None]) -> None:
+    """Refuse topics that together would have two columns of one name."""
+    known: dict[str, tuple[str, pa.Field]] = {}
+    for topic, text in schemas.items():
+        for field in () if text is None else parse_value_schema(text).columns():
+            other, first = known.setdefault(field.name.lower(), (topic, field))
+            if first != field:
+                rule = f"it is {field.type} in {topic!r} and {first.type} in {other!r}: give columns=…, or one topic"
+                raise InvalidInput("column", repr(field.name), rule)
 
 
 def table_frame(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
@@ -89,14 +107,17 @@ def table_frame(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
 
 def without_files(archive: ArchiveSnapshot) -> ArchiveSnapshot:
     """As if nothing were archived: the broker has all of it too."""
-    return ArchiveSnapshot(archive.topic, archive.topic_id, None, [], {}, archive.offsets)
+    return ArchiveSnapshot(archive.topic, archive.topic_id, None, [], {}, archive.offsets, archive.value_schema)
 
 
 def _is_on_one_machine(archive: ArchiveSnapshot) -> bool:
     return bool(archive.files) and archive.url is not None and archive.url.startswith("file:")
 
 
-def _frame(spark: SparkSession, options: ReadOptions, archives: Sequence[ArchiveSnapshot]) -> DataFrame:
+def _frame(
+    spark: SparkSession, options: ReadOptions, archives: Sequence[ArchiveSnapshot], value_schema: str | None = None
+) -> DataFrame:
+    typed = None if value_schema is None else TypedRows(options.columns, value_schema)
     present = {
         PartitionKey(archive.topic_id, archive.topic, partition): bounds
         for archive in archives
@@ -112,53 +133,77 @@ def _frame(spark: SparkSession, options: ReadOptions, archives: Sequence[Archive
         for snapshot in snapshots
         for partition, bounds in sorted(snapshot.tail.items())
     }
-    parts = [part for snapshot in snapshots for part in _archived(spark, options, snapshot)]
+    parts = [part for snapshot in snapshots for part in _archived(spark, options, snapshot, typed)]
     if tail or not parts:
-        parts.append(frame_of(spark, options, plan_splits(options, tail)))
+        parts.append(frame_of(spark, options, plan_splits(options, tail), typed))
     return reduce(DataFrame.unionAll, parts)
 
 
-def _archived(spark: SparkSession, options: ReadOptions, snapshot: TableSnapshot) -> list[DataFrame]:
+def _archived(
+    spark: SparkSession, options: ReadOptions, snapshot: TableSnapshot, typed: TypedRows | None
+) -> list[DataFrame]:
     """The rows of the files, by Spark's own reader if it can."""
     if not snapshot.files:
         return []
     try:
-        return list(_by_spark(spark, options, snapshot))
+        return list(_by_spark(spark, options, snapshot, typed))
     except InvalidInput as missing:
         logger.info("the archive is read by Arrow: %s", missing)
-        return [archive_frame(spark, options, snapshot)]
+        return [archive_frame(spark, options, snapshot, typed)]
 
 
-def _by_spark(spark: SparkSession, options: ReadOptions, snapshot: TableSnapshot) -> Iterator[DataFrame]:
-    """The rows of the files: of those without codecs as they are, of the others decoded."""
+def _by_spark(
+    spark: SparkSession, options: ReadOptions, snapshot: TableSnapshot, typed: TypedRows | None
+) -> Iterator[DataFrame]:
+    """The rows of the files, by kind: as they are, or through Python where values must be decoded or parsed."""
     archive = snapshot.archive
     url = snapshot.url
-    needs_decoding = options.decode and "value" in options.columns
-    encoded = encoded_files(url, snapshot.files) if needs_decoding else set()
-    plain = [file.path for file in snapshot.files if file.path not in encoded]
+    decodes = options.decode and "value" in options.columns
+    if decodes or typed is not None:
+        by_kind = files_by_kind(url, snapshot.files)
+    else:
+        by_kind = {FileKind(False, None): [file.path for file in snapshot.files]}
+    plain: list[str] = []
+    worked: list[str] = []
+    for kind, paths in by_kind.items():
+        is_plain = not (decodes and kind.has_codecs) and (typed is None or kind.value_schema == typed.text)
+        (plain if is_plain else worked).extend(paths)
     if plain:
-        rows = _parquet(spark, url, plain, snapshot.clips)
+        rows = _parquet(spark, url, plain, snapshot.clips, typed)
+        names = [*options.columns, *(() if typed is None else typed.names)]
         named = {_TOPIC: F.lit(archive.topic).alias(_TOPIC)}
-        yield rows.select(*(named.get(name, F.col(name)) for name in options.columns))
-    if encoded:
-        schema = read_schema(options.columns)
-        rows = _parquet(spark, url, sorted(encoded), snapshot.clips)
-        rows = rows.select(*stored_columns(options.columns, with_places=True))
-        yield rows.mapInArrow(_decoding(split_reader(options, schema), archive.topic), schema)
+        yield rows.select(*(named[name] if name in named else F.col(f"`{name.replace('`', '``')}`") for name in names))
+    if worked:
+        needed = read_schema(options.columns if typed is None else typed.needed)
+        rows = _parquet(spark, url, sorted(worked), snapshot.clips)
+        rows = rows.select(*stored_columns(needed.names, with_places=True))
+        work = _decoding(split_reader(options, needed), archive.topic, typed)
+        yield rows.mapInArrow(work, needed if typed is None else typed.schema)
 
 
-def _decoding(reader: SplitReader, topic: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task does with rows that have codecs."""
+def _decoding(
+    reader: SplitReader, topic: str, typed: TypedRows | None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does with rows that have codecs, or whose values are parsed."""
 
-    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return reader.decoded(topic, batches)
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        decoded = reader.decoded(topic, batches)
+        return decoded if typed is None else typed.parse(decoded)
 
-    return decode
+    return work
 
 
-def _parquet(spark: SparkSession, url: str, paths: Sequence[str], clips: Mapping[int, tuple[int, int]]) -> DataFrame:
+def _parquet(
+    spark: SparkSession,
+    url: str,
+    paths: Sequence[str],
+    clips: Mapping[int, tuple[int, int]],
+    typed: TypedRows | None = None,
+) -> DataFrame:
     """The rows of files within the bounds."""
     schema = read_schema([name for name in READ_COLUMNS if name != _TOPIC])
+    if typed is not None:
+        schema = StructType([*schema.fields, *typed.value_fields.fields])
     # Spark's name of the file system, and a path of ours has no columns in its directories.
     urls = [_spark_url(url_of(url, path)) for path in paths]
     try:

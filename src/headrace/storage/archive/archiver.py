@@ -66,7 +66,8 @@ class Archiver:
         local = log.inner.offsets()
         wanted = spans(archived, cut, local.start, local.gaps)
         path = self._path(topic, int(archived.sum()), now_us)
-        file = write(self.files, path, self._resting(grouped(rows_of(log.inner, wanted))), wanted)
+        rows = self._resting(grouped(rows_of(log.inner, wanted)))
+        file = write(self.files, path, rows, wanted, topic.settings.value_schema)
         counts = self.manifest.append(topic.id, epoch, file, archived, now_us, partial(_are_there, log, wanted))
         return self._finished(file, log, counts)
 
@@ -78,7 +79,7 @@ class Archiver:
             return None
         sources = known[chosen]
         path = self._path(topic, sum(each.first_offset for each in sources[0].ranges), now_us)
-        file = merge(self.files, path, sources, self._resting)
+        file = merge(self.files, path, sources, self._resting, topic.settings.value_schema)
         return self._finished(file, log, self.manifest.replace(topic.id, epoch, sources, file, now_us))
 
     def _finished(self, file: ArchiveFile, log: TieredLog, counts: bool) -> ArchiveFile | None:

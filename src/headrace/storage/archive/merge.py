@@ -56,6 +56,7 @@ def merge(
     path: str,
     sources: Sequence[ArchiveFile],
     resting: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    value_schema: str | None = None,
 ) -> ArchiveFile:
     """Write a file with the rows of consecutive files; it is complete and durable on return.
 
@@ -63,7 +64,7 @@ def merge(
     """
     ranges = joined(sources)
     spans = [Span(*each[:3], has_rows=each.rows > 0) for each in ranges]
-    return write(files, path, resting(grouped(_rows(files, sources, spans))), spans)
+    return write(files, path, resting(grouped(_rows(files, sources, spans))), spans, value_schema)
 
 
 def _rows(files: ArchiveFiles, sources: Sequence[ArchiveFile], spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:

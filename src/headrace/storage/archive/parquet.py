@@ -2,6 +2,9 @@
 
 What is written is checked: offsets of a partition are dense, and those that were announced. Pages have checksums, which
 readers verify. Works on whole columns; memory is bounded by a few row groups.
+
+Of a topic with a schema, a file has columns of the values beside the raw ones, and names the schema in its footer. They
+are made of the raw values whenever a file is written: a merged file has those of the newest schema.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from headrace.core.archive.plan import Span
 from headrace.core.errors import Damaged
 from headrace.core.limits import ARCHIVE_GROUP_BYTES, ARCHIVE_GROUP_ROWS
 from headrace.core.messages import READ_SCHEMA
+from headrace.core.values.columns import ValueParser, parser_of
+from headrace.core.values.schema import ERROR_COLUMN, FOOTER_KEY, ObjectOf, ValueField
 from headrace.storage.archive.files import ArchiveFiles, Sink
 
 # As readers get messages, except that a file may have messages without a value.
@@ -27,6 +32,9 @@ SCHEMA: Final = READ_SCHEMA.set(READ_SCHEMA.get_field_index("value"), READ_SCHEM
 _REPEATED: Final = ["partition", "codec", "producer_id", "message_group_id"]
 _RISING: Final = ["offset", "timestamp", "created_at", "seqno"]
 _STATISTICS: Final = [name for name in SCHEMA.names if name not in ("value", "attributes")]
+# Of the columns of values; errors are few.
+_OFTEN_REPEATED: Final = ("string",)
+_ERRORS: Final = [ERROR_COLUMN]
 _COMPRESSION_LEVEL: Final = 1
 # What Arrow says of a damaged page.
 _DAMAGE_WORDS: Final = ("checksum", "CRC", "orrupt", "eserializ", "nexpected end", "not yield", "Invalid", "decompress")
@@ -58,12 +66,19 @@ class _Runs:
             self.ranges.append(run)
 
 
-def write(files: ArchiveFiles, path: str, groups: Iterable[pa.RecordBatch], spans: Sequence[Span]) -> ArchiveFile:
+def write(
+    files: ArchiveFiles,
+    path: str,
+    groups: Iterable[pa.RecordBatch],
+    spans: Sequence[Span],
+    value_schema: str | None = None,
+) -> ArchiveFile:
     """Write a file with these row groups, which have the rows of the spans; it is complete and durable on return."""
     runs = _Runs()
+    parser = None if value_schema is None else parser_of(value_schema)
     with files.writing(path) as sink:
         try:
-            _write(sink, groups, runs)
+            _write(sink, groups, runs, parser)
             _check_spans(path, runs.ranges, spans)
         except BaseException:
             # The writer of Arrow would write a footer when it is freed.
@@ -75,21 +90,51 @@ def write(files: ArchiveFiles, path: str, groups: Iterable[pa.RecordBatch], span
     return ArchiveFile(path, rows, sink.bytes, sink.checksum, min(times)[0], max(last for _, last in times), ranges)
 
 
-def _write(sink: Sink, groups: Iterable[pa.RecordBatch], runs: _Runs) -> None:
+def _write(sink: Sink, groups: Iterable[pa.RecordBatch], runs: _Runs, parser: ValueParser | None) -> None:
+    schema: pa.Schema = SCHEMA
+    fields: Sequence[ValueField] = ()
+    if parser is not None:
+        schema, fields = pa.schema([*SCHEMA, *parser.columns]), parser.schema.fields
+        schema = schema.with_metadata({FOOTER_KEY: parser.schema.text})
+        groups = _typed(groups, parser, schema)
     writer = pq.ParquetWriter(
         sink,
-        SCHEMA,
+        schema,
         compression="zstd",
         compression_level=_COMPRESSION_LEVEL,
-        use_dictionary=_REPEATED,
+        use_dictionary=[*_REPEATED, *(field.column for field in fields if field.type in _OFTEN_REPEATED), *_ERRORS],
         column_encoding=dict.fromkeys(_RISING, "DELTA_BINARY_PACKED"),
-        write_statistics=_STATISTICS,
+        write_statistics=[*_STATISTICS, *_scalars(fields), *_ERRORS],
         write_page_checksum=True,
     )
     for group in groups:
         runs.add(group)
-        writer.write_batch(pa.RecordBatch.from_arrays(group.columns, schema=SCHEMA))
+        writer.write_batch(pa.RecordBatch.from_arrays(group.columns, schema=schema))
     writer.close()
+
+
+def _typed(groups: Iterable[pa.RecordBatch], parser: ValueParser, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The row groups with the columns of their values; smaller ones where these are large."""
+    for group in groups:
+        parts: list[pa.RecordBatch] = []
+        begin = rows = size = 0
+        for part in parser.slices(group.column("value"), group.column("codec")):
+            parts.append(part)
+            rows, size = rows + part.num_rows, size + part.nbytes
+            if size >= ARCHIVE_GROUP_BYTES or begin + rows == group.num_rows:
+                columns = [*group.slice(begin, rows).columns, *pa.concat_batches(parts).columns]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+                begin, parts, rows, size = begin + rows, [], 0, 0
+
+
+def _scalars(fields: Iterable[ValueField], above: str = "") -> Iterator[str]:
+    """The paths of columns, and of fields of objects, that have one value in a row."""
+    for field in fields:
+        path = f"{above}.{field.name}" if above else field.column
+        if isinstance(field.type, ObjectOf):
+            yield from _scalars(field.type.fields, path)
+        elif isinstance(field.type, str):
+            yield path
 
 
 def _check_spans(path: str, ranges: Sequence[ArchiveRange], spans: Sequence[Span]) -> None:

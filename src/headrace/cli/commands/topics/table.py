@@ -10,7 +10,7 @@ import typer
 
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.groups import with_option_groups
-from headrace.cli.options.shared import Json, ServerOptions, Topic
+from headrace.cli.options.shared import Json, ServerOptions, Topic, text_of_file
 from headrace.cli.terminal.output import counted, print_json, print_line, print_table
 
 app = typer.Typer(
@@ -22,7 +22,7 @@ Schema = Annotated[
     Path | None,
     typer.Option(
         "--schema",
-        help="File with a JSON Schema of the values, as `headrace table infer` prints it: its properties are columns.",
+        help="File with a JSON or Avro schema of the values, instead of the topic's own: its fields are columns.",
         metavar="FILE",
     ),
 ]
@@ -40,12 +40,13 @@ def sql(
     """Query the whole history of topics: what is archived from the archive, the rest from the broker.
 
     Columns are those of a message: partition, "offset", timestamp, key, value, attributes, … Quote "offset", and names
-    of topics that are not plain words. Needs pip install "headrace[duckdb]", and this machine must reach the archive.
+    of topics that are not plain words. Topics with a schema of their values have its fields as columns. This machine
+    must reach the archive. Needs pip install "headrace[duckdb]".
     """
     from headrace.tables.sql import run_sql
 
     with server.connected(timeout_seconds=60.0) as client:
-        rows = run_sql(client, query, None if schema is None else _text_of(schema))
+        rows = run_sql(client, query, None if schema is None else text_of_file("--schema", str(schema)))
     names = rows.schema.names
     columns = [rows.column(place).to_pylist() for place in range(len(names))]
     if as_json:
@@ -62,13 +63,15 @@ def infer(
     messages: Annotated[
         int, typer.Option(help="How many of the newest messages are looked at.", min=1, max=1_000_000, metavar="N")
     ] = 10_000,
+    apply: Annotated[bool, typer.Option("--apply", help="Also make it the schema of the topic.")] = False,
     server: ServerOptions,
 ) -> None:
-    """Print a JSON Schema that the newest messages fit: for --schema, and for headrace.table(…, value_schema=…).
+    """Print a JSON Schema that the newest messages fit, for `headrace topic alter --value-schema`.
 
-    Values that are no JSON objects are passed over. A property that is there in all of them is required.
+    Values that are no JSON objects are passed over. A property that all of them have is required: look at it before a
+    topic has it, since a schema may only grow by optional fields.
     """
-    from headrace.tables.values import infer_value_schema
+    from headrace.tables.infer import infer_value_schema
 
     with server.connected(timeout_seconds=60.0) as client:
         offsets = client.offsets(topic)
@@ -76,6 +79,8 @@ def infer(
         starts = {partition: max(start, end - share) for partition, (start, end) in offsets.items()}
         newest = client.to_arrow(topic, starts, columns=["value"], on_undecodable="skip")
         inferred = infer_value_schema(newest["value"].to_pylist())
+        if apply:
+            client.alter_topic(topic, value_schema=inferred)
     print_json(inferred)
 
 
@@ -115,13 +120,6 @@ def iceberg(
     for sync in done:
         now = f"{counted(sync.rows, 'row')} in {counted(sync.files, 'file')}"
         print_line(f"{sync.table}: {now}, {sync.added} added, {sync.removed} removed")
-
-
-def _text_of(file: Path) -> str:
-    try:
-        return file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise Failure(Exit.USAGE, f"--schema {file}: {error}") from None
 
 
 def _plain(value: Any) -> Any:

@@ -35,6 +35,10 @@ _TEXTS = {
     "archive_retention_seconds": ("Keep archived for (seconds)", "Empty: forever."),
     "local_retention_seconds": ("Keep here for (seconds)", "Of archived messages in the log. Empty: as Keep for."),
     "local_retention_bytes": ("Keep here at most (bytes)", "Of archived messages in the log. Empty: as Keep at most."),
+    "value_schema": (
+        "Schema of values",
+        "A JSON or Avro schema: tables have a column for each field. It may only grow by optional fields. Empty: none.",
+    ),
 }
 _CHOICES = {
     name: list(get_args(kind)) for name, kind in get_type_hints(TopicSettings).items() if get_origin(kind) is Literal
@@ -83,6 +87,9 @@ class _Field:
         elif name == "codecs":
             field = ui.select(list(CODECS), value=list(value), multiple=True)
             self._read = lambda: tuple(field.value)
+        elif name == "value_schema":
+            field = ui.textarea(value=value or "")
+            self._read = lambda: field.value or None
         else:
             most = PARTITIONS_MAX if name == "partitions" else None
             field = ui.number(value=value, min=1, max=most, precision=0)

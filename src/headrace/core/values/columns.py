@@ -1,0 +1,79 @@
+"""Values as typed columns: the one definition of what a row of a table has beside its raw value.
+
+The archiver, and every reader of what is not in the archive in this form yet, get the columns from here: a row has the
+same ones wherever it is read. Values are decoded by their codecs first. Memory is bounded: some rows at a time.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.core.codecs.columns import decode_known
+from headrace.core.errors import InvalidInput
+from headrace.core.limits import VALUE_SLICE_BYTES, VALUE_SLICE_ROWS
+from headrace.core.values.avro import AvroRows
+from headrace.core.values.json import JsonRows
+from headrace.core.values.schema import ValueSchema, parse_value_schema
+
+_UNDECODABLE: Final = "the value cannot be decoded by its codec"
+
+
+class ValueParser:
+    """Makes columns of values by one schema. Thread-safe."""
+
+    def __init__(self, schema: ValueSchema) -> None:
+        self.schema = schema
+        self.columns = schema.columns()
+        self._rows = JsonRows(schema.fields) if schema.format == "json" else AvroRows(msgspec.json.decode(schema.text))
+
+    def parse(self, values: pa.Array, codecs: pa.Array | None = None) -> pa.RecordBatch:
+        """The columns of values, row by row those of the values given."""
+        return pa.concat_batches([*self.slices(values, codecs), pa.RecordBatch.from_pylist([], self.columns)])
+
+    def slices(self, values: pa.Array, codecs: pa.Array | None = None) -> Iterator[pa.RecordBatch]:
+        """The same, some rows at a time."""
+        rows = max(1, min(VALUE_SLICE_ROWS, VALUE_SLICE_BYTES * len(values) // max(1, values.nbytes)))
+        begin = 0
+        while begin < len(values):
+            part = values.slice(begin, rows)
+            decoded, faults = _decoded(part, None if codecs is None else codecs.slice(begin, rows))
+            yield self._batch(decoded, faults)
+            begin += len(decoded)
+
+    def _batch(self, values: pa.Array, faults: dict[int, str]) -> pa.RecordBatch:
+        columns, errors = self._rows.parse(values)
+        for row, fault in faults.items():
+            errors[row] = fault
+        return pa.RecordBatch.from_arrays([*columns, pa.array(errors, pa.string())], schema=self.columns)
+
+
+def _decoded(values: pa.Array, codecs: pa.Array | None) -> tuple[pa.Array, dict[int, str]]:
+    """The first of the values decoded, one at least; null, with the reason, where a codec does not accept them."""
+    if codecs is None or codecs.null_count == len(codecs):
+        return values, {}
+    try:
+        known = decode_known(values, codecs, column_bytes_max=VALUE_SLICE_BYTES)
+    except InvalidInput as error:
+        # The library of a codec is missing on this machine, and the first value needs it.
+        return pa.nulls(1, pa.binary()), {0: str(error)}
+    faults = {
+        fault.row: f"{_UNDECODABLE} {codecs[fault.row].as_py()}" for fault in known.faults if fault.row < known.rows
+    }
+    if not faults:
+        return known.values, {}
+    is_wrong = np.zeros(known.rows, bool)
+    is_wrong[list(faults)] = True
+    return pc.if_else(pa.array(is_wrong), pa.scalar(None, pa.binary()), known.values), faults
+
+
+@functools.lru_cache(maxsize=256)
+def parser_of(text: str) -> ValueParser:
+    """The parser of a schema by its text."""
+    return ValueParser(parse_value_schema(text))
