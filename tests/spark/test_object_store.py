@@ -42,6 +42,13 @@ def test_the_rows_are_those_of_the_broker(spark: SparkSession, site: ArchiveSite
     assert rows_of(headrace.spark.table(spark, "orders", url=site.url, **options)) == rows_of(read)
 
 
+def test_columns_of_values(spark: SparkSession, site: ArchiveSite) -> None:
+    schema = {"type": "object", "properties": {"id": {"type": "integer"}}}
+    rows = headrace.spark.table(spark, "orders", url=site.url, columns="offset", value_schema=schema)
+    assert rows.columns == ["offset", "id", "value_error"]
+    assert sorted(row.id for row in rows.collect()) == list(range(450))
+
+
 def test_columns_are_chosen_and_rows_counted(spark: SparkSession, site: ArchiveSite) -> None:
     topics = headrace.spark.table(spark, "orders", url=site.url, columns="topic", startingOffsets=-1)
     assert [row.topic for row in topics.collect()] == ["orders"] * 3
