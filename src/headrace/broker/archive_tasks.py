@@ -28,6 +28,7 @@ from headrace.core.limits import ARCHIVE_CORES_MIN
 from headrace.storage.archive.archiver import Archiver
 from headrace.storage.archive.archives import NO_ARCHIVE, Archives
 from headrace.storage.archive.tiered_log import TieredLog
+from headrace.storage.catalog import TopicRecord
 
 logger = logging.getLogger(__name__)
 
@@ -149,9 +150,17 @@ class ArchiveTasks:
         for opened in self._topics.all():
             log, record = opened.topic.log, opened.record
             if isinstance(log, TieredLog) and log.view is not None and self._claim(record.id) is not None:
-                self._sweep(partial(archiver.sweep, record, self._clock.now_us()), record.name)
+                self._sweep(partial(self._swept, archiver, record), record.name)
         # Looked up in the catalog, not here: another server may have created the topic.
-        self._sweep(partial(archiver.sweep_deleted, self._is_deleted, self._clock.now_us()), "deleted topics")
+        self._sweep(lambda: archiver.sweep_deleted(self._is_deleted, self._sweep_us()), "deleted topics")
+
+    def _swept(self, archiver: Archiver, record: TopicRecord) -> int:
+        return archiver.sweep(record, self._sweep_us())
+
+    def _sweep_us(self) -> int:
+        """The time by which files are old; in a shared store that of the database, if this server's clock is ahead."""
+        now_us = self._clock.now_us()
+        return now_us if self._holder is None else min(now_us, self._archives.manifest.database_us())
 
     def _sweep(self, work: Callable[[], int], what: str) -> None:
         try:

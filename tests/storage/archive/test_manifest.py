@@ -125,6 +125,17 @@ def test_important_groups_of_a_shared_store_hold_files(shared: Place, tmp_path: 
     assert file_names(tmp_path) == []
 
 
+def test_a_server_whose_clock_is_ahead_of_the_database_expires_no_file_early(shared: Place, tmp_path: Path) -> None:
+    topic = ArchivedTopic(shared, tmp_path, partitions=1, archive_retention_seconds=3600)
+    now_us = shared.store.catalog.manifest.database_us()
+    topic.publish(values(b"a", b"b"), now_us=now_us)
+    topic.archive(now_us=now_us)
+    topic.drop_local(now_us)
+    assert topic.inner.offsets().start.tolist() == [2]
+    topic.tiered().drop_outlived(topic.record.settings, None, now_us + 7200 * SECOND_US)
+    assert len(topic.table()) == 2
+
+
 def test_the_doctor_deletes_nothing_of_a_topic_that_a_server_archives(shared: Place, tmp_path: Path) -> None:
     topic = ArchivedTopic(shared, tmp_path)
     topic.publish(values(b"a"))

@@ -185,7 +185,8 @@ class Manifest:
         """Remove the oldest files past retention that neither the log nor an important group needs; returns how many.
 
         Files with nothing but messages that were deleted on request are removed too. `local` are the offsets of the
-        log. In a shared store the positions of those groups are read here.
+        log. In a shared store the positions of those groups are read here, and nothing expires before the database's
+        clock says so: that of this server may be ahead.
         """
         columns = all_archive_files.c
         live = select(all_archive_files).where(columns.topicid == topic_id, columns.removed_us.is_(None))
@@ -196,15 +197,19 @@ class Manifest:
             if known is None or not rows:
                 return 0
             reached = _held(connection, topic_id, len(_ends(known.ends))) if is_shared else held
-            files = [_file(row) for row in rows]
-            count = expired(files, retention_seconds, local.start, reached, now_us, local.deleted_before)
+            files, at_us = [_file(row) for row in rows], min(now_us, database_us(connection)) if is_shared else now_us
+            count = expired(files, retention_seconds, local.start, reached, at_us, local.deleted_before)
             if count:
                 doomed = columns.topicid == topic_id, columns.path.in_([row.path for row in rows[:count]])
-                connection.execute(update(all_archive_files).where(*doomed).values(removed_us=now_us))
+                connection.execute(update(all_archive_files).where(*doomed).values(removed_us=at_us))
                 _change(connection, known)
             return count
 
         return int(self._do(expire))
+
+    def database_us(self) -> int:
+        """The clock of the database of a shared store."""
+        return int(self._do(database_us))
 
     def listed(self, topic_id: int) -> dict[str, int | None]:
         """Every file of a topic that has a row, and since when it is removed."""
