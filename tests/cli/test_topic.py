@@ -72,6 +72,8 @@ def test_creating_again(server: Server, topic: str) -> None:
 def test_wrong_values(server: Server, topic: str) -> None:
     assert "--retention is '7 weeks'" in server.run("topic", "alter", topic, "--retention", "7 weeks").refused(2)
     assert "nothing to change" in server.run("topic", "alter", topic).refused(2)
+    for option in ("--message-bytes-max", "--deduplication-window", "--archive-after"):
+        assert f"{option} is 'none': it must be" in server.run("topic", "alter", topic, option, "none").refused(2)
     assert "deduplication" in server.run("topic", "alter", topic, "--deduplication", "always").refused(1)
     assert "name" in server.run("topic", "create", "a\nb").refused(1)
 

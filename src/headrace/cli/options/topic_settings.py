@@ -124,15 +124,15 @@ class SettingsGiven:
         amounts = {
             "retention_seconds": _amount("--retention", self.retention, SECONDS),
             "retention_bytes": _amount("--retention-bytes", self.retention_bytes, BYTES),
-            "deduplication_window_seconds": _amount("--deduplication-window", self.deduplication_window, SECONDS),
-            "message_bytes_max": _amount("--message-bytes-max", self.message_bytes_max, BYTES),
+            "deduplication_window_seconds": _number("--deduplication-window", self.deduplication_window, SECONDS),
+            "message_bytes_max": _number("--message-bytes-max", self.message_bytes_max, BYTES),
             "deduplication": self.deduplication,
             "deduplication_window_messages": self.deduplication_window_messages,
             "deduplication_scope": self.deduplication_scope,
             "key_hash": self.key_hash,
             "timestamp_type": self.timestamp_type,
             "archive": self.archive,
-            "archive_after_seconds": _amount("--archive-after", self.archive_after, SECONDS),
+            "archive_after_seconds": _number("--archive-after", self.archive_after, SECONDS),
             "archive_retention_seconds": _amount("--archive-retention", self.archive_retention, SECONDS),
             "local_retention_seconds": _amount("--local-retention", self.local_retention, SECONDS),
             "local_retention_bytes": _amount("--local-retention-bytes", self.local_retention_bytes, BYTES),
@@ -163,5 +163,10 @@ def parse_amount(option: str, text: str, units: dict[str, int]) -> int:
     return int(number) * unit
 
 
+def _number(option: str, text: str | None, units: dict[str, int]) -> int | None:
+    return None if text is None else parse_amount(option, text, units)
+
+
 def _amount(option: str, text: str | None, units: dict[str, int]) -> int | None:
-    return None if text is None or text == _NONE else parse_amount(option, text, units)
+    """The same for a setting that may be `none`."""
+    return None if text == _NONE else _number(option, text, units)
