@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.terminal.output import print_note
 from headrace.client import Client
-from headrace.core.errors import InvalidInput
+from headrace.core.errors import InvalidInput, PartitionNotFound
 from headrace.core.positions import EARLIEST, Bounds, Position, moment, parse_position, resolve
 
 
@@ -43,7 +43,5 @@ def chosen_partitions(topic: str, partitions: Iterable[int], known: Collection[i
     chosen = list(partitions) or list(known)
     for partition in chosen:
         if partition not in known:
-            raise Failure(
-                Exit.REFUSED, f"partition {partition} of {topic} does not exist: the topic has {len(known)} partitions"
-            )
+            raise Failure(Exit.REFUSED, str(PartitionNotFound(topic, partition, len(known))))
     return chosen
