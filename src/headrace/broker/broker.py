@@ -275,6 +275,10 @@ class Broker:
         """Whether a topic can be found without blocking; another server of a shared store may have created it."""
         return self._topics.knows(name)
 
+    def known_topics(self) -> list[str]:
+        """The names of the topics that are known without blocking, in the order of creation."""
+        return [opened.record.name for opened in self._topics.all()]
+
     def known_topic_name(self, topic_id: int) -> str | None:
         """The name of the topic with this id, if it is known without blocking."""
         found = self._topics.of_id(topic_id)

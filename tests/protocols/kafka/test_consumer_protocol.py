@@ -7,11 +7,12 @@ from typing import Any
 
 import confluent_kafka as confluent
 import pytest
+from confluent_kafka.admin import AdminClient
 
-from headrace.core.errors import GroupSizeConflict
+from headrace.core.errors import GroupNotFound, GroupSizeConflict
 from tests.protocols.kafka.conftest import Site
 from tests.protocols.kafka.raw import RawClient
-from tests.protocols.kafka.test_clients import produce, until
+from tests.protocols.kafka.test_clients import PATIENCE_SECONDS, produce, until
 
 HEARTBEAT, DESCRIBE, JOIN_GROUP, LIST_GROUPS = 68, 69, 11, 16
 
@@ -87,7 +88,9 @@ def test_what_is_wrong_has_the_right_error(site: Site) -> None:
         assert heartbeat(client, "g", member_id="m" * 3_000).error_code == 42
         assert heartbeat(client, "g", subscribed_topic_names=["x"] * 1_001).error_code == 42
         assert heartbeat(client, "g", subscribed_topic_names=[""]).error_code == 42
-        assert heartbeat(client, "g", subscribed_topic_regex=".*").error_code == 128
+        assert heartbeat(client, "g", subscribed_topic_regex="(").error_code == 128
+        assert heartbeat(client, "g", subscribed_topic_regex="x" * 1_001).error_code == 42
+        assert heartbeat(client, "g", subscribed_topic_names=None).error_code == 42
         assert heartbeat(client, "g", member_epoch=5).error_code == 25
         assert heartbeat(client, "g", member_epoch=-1).error_code == 25
         joined = heartbeat(client, "g")
@@ -101,3 +104,31 @@ def test_what_is_wrong_has_the_right_error(site: Site) -> None:
         assert heartbeat(client, "h").error_code == 69
         assert client.call(DESCRIBE, 1, group_ids=["h"]).groups[0].error_code == 69
         assert heartbeat(client, "g", member_epoch=-1).error_code == 0
+
+
+def test_topics_are_subscribed_to_by_an_expression(site: Site) -> None:
+    """Those that are created later too; the group is listed, also while no topic matches."""
+    admin = AdminClient({"bootstrap.servers": site.bootstrap})
+    member = Consumer(site, "matching", "^metrics-[a-z]+$", **{"topic.metadata.refresh.interval.ms": 100})
+
+    def listed() -> list[tuple[str, str]]:
+        found = admin.list_consumer_groups().result(PATIENCE_SECONDS)
+        assert not found.errors
+        return [(each.group_id, each.type.name) for each in found.valid if each.group_id == "matching"]
+
+    try:
+        until(lambda: listed() == [("matching", "CONSUMER")])
+        for topic in ("metrics-cpu", "metrics-1", "metrics-disk"):
+            site.broker.create_topic(topic)
+            produce(site, topic, 3)
+        until(lambda: len(member.values) == 6)
+        with RawClient(site.port) as client:
+            (described,) = client.call(DESCRIBE, 1, group_ids=["matching"]).groups
+            # librdkafka puts each expression into parentheses.
+            assert described.members[0].subscribed_topic_regex == "(^metrics-[a-z]+$)"
+            assert described.members[0].subscribed_topic_names == ["metrics-cpu", "metrics-disk"]
+    finally:
+        member.close()
+    assert site.broker.committed("metrics-disk", "matching") == {0: 3}
+    with pytest.raises(GroupNotFound):
+        site.broker.committed("metrics-1", "matching")

@@ -34,6 +34,13 @@ class Owned(NamedTuple):
     partition: int
 
 
+class Subscription(NamedTuple):
+    """What a member asked for: topics by name, and those whose whole name matches a regular expression, if any."""
+
+    names: frozenset[str] = frozenset()
+    pattern: str = ""
+
+
 @dataclass(slots=True)
 class ConsumerMember:
     """A member: what it should own (`target`), was told to own (`assigned`), and was told to give up (`revoking`)."""
@@ -52,6 +59,8 @@ class ConsumerMember:
     revoking: frozenset[Owned] = frozenset()
     # When it must have given that up.
     revocation_deadline: float | None = None
+    # `topics` are what it means at the moment.
+    subscription: Subscription = field(default_factory=Subscription)
 
     @property
     def held(self) -> frozenset[Owned]:

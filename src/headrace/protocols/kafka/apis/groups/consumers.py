@@ -1,8 +1,9 @@
 """ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups in which the server assigns (KIP-848).
 
 One request does what JoinGroup, SyncGroup, Heartbeat and LeaveGroup do in the older protocol. Topics are named by id in
-assignments, and by name in subscriptions. A member needs the right to read every topic that it subscribes to, in a
-grant that covers its group. Committed offsets are those of all groups.
+assignments, and by name or by a regular expression in subscriptions. A member needs the right to read every topic that
+it names, in a grant that covers its group; an expression means those topics that it may read, and is looked at again in
+every heartbeat. Committed offsets are those of all groups.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import uuid
 from collections.abc import Iterable
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from kio.schema.errors import ErrorCode
 
 from headrace.core.errors import GroupSizeConflict, HeadraceError, InvalidInput
 from headrace.core.limits import ID_CHARACTERS_MAX
 from headrace.core.names import check_group_name, check_topic_name
+from headrace.core.rights import Right
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.groups.members import check_native, code_named
 from headrace.protocols.kafka.apis.topic_ids import topic_number, topic_uuid
@@ -26,6 +30,7 @@ from headrace.protocols.kafka.coordinator.consumer_group import (
     ConsumerHeartbeat,
     ConsumerMember,
     Owned,
+    Subscription,
 )
 from headrace.protocols.kafka.coordinator.group import GroupError
 from headrace.protocols.kafka.errors import code_of, message_of
@@ -34,6 +39,7 @@ _MILLISECONDS: Final = 1000
 _ASSIGNORS: Final = (None, "", "uniform", "range")
 ASSIGNOR: Final = "uniform"
 TOPICS_MAX: Final = 1_000
+PATTERN_CHARACTERS_MAX: Final = 1_000
 _CONSUMER_TYPE: Final = 1
 
 
@@ -69,21 +75,24 @@ async def _answer(call: Call, request: Any) -> dict[str, Any]:
         return {"member_id": request.member_id, "member_epoch": request.member_epoch, "assignment": None}
     if request.server_assignor not in _ASSIGNORS:
         return _refused(ErrorCode.unsupported_assignor, "assignors are uniform and range")
-    if getattr(request, "subscribed_topic_regex", None):
-        return _refused(ErrorCode.invalid_regular_expression, "topics are subscribed to by name, not by expression")
     for field in (request.member_id, request.instance_id or "", request.rack_id or ""):
         if len(field) > ID_CHARACTERS_MAX:
             raise InvalidInput("member", f"{len(field)} characters", f"ids have at most {ID_CHARACTERS_MAX} characters")
-    names = request.subscribed_topic_names
-    if names is None and request.member_epoch == JOINING:
-        raise InvalidInput("subscribed topics", "none", "a member that joins says what it reads")
+    known = coordinator.find_consumer(group_id)
+    present = None if known is None else known.members.get(request.member_id)
+    subscription = _subscription(request, present)
+    try:
+        read = subscription.names | _matching(call, subscription.pattern, group_id)
+    except pa.ArrowInvalid as error:
+        return _refused(ErrorCode.invalid_regular_expression, f"{subscription.pattern[:100]!r}: {error}")
+    _check_count(len(read))
+    is_told = request.subscribed_topic_names is not None or getattr(request, "subscribed_topic_regex", None) is not None
+    names = read if is_told or present is None or read != present.topics else None
     if names is not None:
-        if len(names) > TOPICS_MAX:
-            raise InvalidInput("subscribed topics", str(len(names)), f"at most {TOPICS_MAX}")
-        for name in names:
+        for name in subscription.names:
             check_topic_name(name)
             call.principal.require("join", name, group_id)
-        await call.parts.bridge.call(check_native, call.parts.bridge.broker, names, group_id)
+        await call.parts.bridge.call(check_native, call.parts.bridge.broker, list(names), group_id)
     member_id = request.member_id or (str(uuid.uuid4()) if request.member_epoch == JOINING else "")
     heartbeat = ConsumerHeartbeat(
         member_id,
@@ -92,12 +101,14 @@ async def _answer(call: Call, request: Any) -> dict[str, Any]:
         call.client_id,
         call.host,
         request.rebalance_timeout / _MILLISECONDS,
-        None if names is None else frozenset(names),
+        names,
         _owned(request.topic_partitions),
     )
+    # Others may have joined or left while topics were looked up.
     known = coordinator.find_consumer(group_id)
     topics = (set() if known is None else known.topics()) | set(names or ())
     member, is_told = coordinator.consumer_heartbeat(group_id, heartbeat, await _sizes(call, topics))
+    member.subscription = subscription
     if names is not None:
         call.parts.bridge.broker.outside_members.hold(group_id, names, "Kafka")
     return {
@@ -107,6 +118,38 @@ async def _answer(call: Call, request: Any) -> dict[str, Any]:
         "heartbeat_interval": round(call.parts.settings.heartbeat_seconds * _MILLISECONDS),
         "assignment": {"topic_partitions": _grouped(member.assigned)} if is_told else None,
     }
+
+
+def _subscription(request: Any, present: ConsumerMember | None) -> Subscription:
+    """What a member asks for; what it leaves out is as before."""
+    names, pattern = request.subscribed_topic_names, getattr(request, "subscribed_topic_regex", None)
+    if names is None and pattern is None and request.member_epoch == JOINING:
+        raise InvalidInput("subscribed topics", "none", "a member that joins says what it reads")
+    _check_count(len(names or ()))
+    if pattern is not None and len(pattern) > PATTERN_CHARACTERS_MAX:
+        rule = f"an expression has at most {PATTERN_CHARACTERS_MAX} characters"
+        raise InvalidInput("subscribed topics", f"{len(pattern)} characters", rule)
+    before = Subscription() if present is None else present.subscription
+    return Subscription(
+        before.names if names is None else frozenset(names), before.pattern if pattern is None else pattern
+    )
+
+
+def _check_count(topics: int) -> None:
+    if topics > TOPICS_MAX:
+        raise InvalidInput("subscribed topics", str(topics), f"at most {TOPICS_MAX}")
+
+
+def _matching(call: Call, pattern: str, group: str) -> frozenset[str]:
+    """The topics that an expression means: their whole names match, and the caller may read them.
+
+    By RE2, as in Kafka: no expression takes long.
+    """
+    if not pattern:
+        return frozenset()
+    names = pa.array(call.parts.bridge.broker.known_topics(), pa.string())
+    found = names.filter(pc.match_substring_regex(names, f"^(?:{pattern})$")).to_pylist()
+    return frozenset(name for name in found if call.principal.caller.may(Right.READ, name, group))
 
 
 def _owned(given: Any) -> frozenset[Owned] | None:
@@ -177,6 +220,7 @@ def _member(group: ConsumerGroup, member: ConsumerMember) -> dict[str, Any]:
         "client_id": member.client_id,
         "client_host": f"/{member.host}",
         "subscribed_topic_names": sorted(member.topics),
+        "subscribed_topic_regex": member.subscription.pattern,
         "assignment": shown(member.assigned),
         "target_assignment": shown(member.target),
         "member_type": _CONSUMER_TYPE,
