@@ -33,6 +33,13 @@ metadata = MetaData()
 # How full PostgreSQL fills a page of rows that are changed in place, in percent.
 _IN_PLACE: Final[dict[str, Any]] = {"postgresql_with": {"fillfactor": 50}}
 
+
+def _topicid(primary_key: bool = False) -> Column[int]:
+    """The topic that a row belongs to, and with which it is deleted."""
+    owner = ForeignKey("all_topics.topicid", ondelete="CASCADE")
+    return Column("topicid", Integer, owner, nullable=False, primary_key=primary_key)
+
+
 # One row: the version of these tables, and the id of the store, which is made when it is first needed.
 headrace_catalog = Table(
     "headrace_catalog", metadata, Column("version", Integer, nullable=False), Column("storeid", Text)
@@ -59,7 +66,7 @@ all_topics = Table(
 all_groups = Table(
     "all_groups",
     metadata,
-    Column("topicid", Integer, ForeignKey("all_topics.topicid", ondelete="CASCADE"), nullable=False),
+    _topicid(),
     Column("groupname", Text, nullable=False),
     Column("consumers", Integer),
     Column("important", Boolean, nullable=False),
@@ -75,7 +82,7 @@ all_groups = Table(
 all_members = Table(
     "all_members",
     metadata,
-    Column("topicid", Integer, ForeignKey("all_topics.topicid", ondelete="CASCADE"), nullable=False),
+    _topicid(),
     Column("groupname", Text, nullable=False),
     Column("members", Text, nullable=False),
     Column("first_deadline_us", BigInteger),
@@ -88,7 +95,7 @@ all_members = Table(
 all_producers = Table(
     "all_producers",
     metadata,
-    Column("topicid", Integer, ForeignKey("all_topics.topicid", ondelete="CASCADE"), nullable=False),
+    _topicid(),
     Column("sourcehash", LargeBinary, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     PrimaryKeyConstraint("topicid", "sourcehash"),
@@ -99,7 +106,7 @@ all_producers = Table(
 all_consumers = Table(
     "all_consumers",
     metadata,
-    Column("topicid", Integer, ForeignKey("all_topics.topicid", ondelete="CASCADE"), nullable=False),
+    _topicid(),
     Column("groupname", Text, nullable=False),
     Column("partition", Integer, nullable=False),
     Column("queueoffset", BigInteger, nullable=False),
@@ -111,7 +118,7 @@ all_consumers = Table(
 all_queue_consumers = Table(
     "all_queue_consumers",
     metadata,
-    Column("topicid", Integer, ForeignKey("all_topics.topicid", ondelete="CASCADE"), nullable=False),
+    _topicid(),
     Column("groupname", Text, nullable=False),
     Column("seen_us", BigInteger, nullable=False),
     PrimaryKeyConstraint("topicid", "groupname"),
@@ -134,7 +141,7 @@ all_tokens = Table(
 all_pipelines = Table(
     "all_pipelines",
     metadata,
-    Column("topicid", Integer, ForeignKey("all_topics.topicid", ondelete="CASCADE"), nullable=False),
+    _topicid(),
     Column("pipelinename", Text, nullable=False),
     Column("report", Text, nullable=False),
     Column("reported_us", BigInteger, nullable=False),
@@ -159,7 +166,7 @@ all_servers = Table(
 all_archives = Table(
     "all_archives",
     metadata,
-    Column("topicid", Integer, ForeignKey("all_topics.topicid", ondelete="CASCADE"), primary_key=True),
+    _topicid(primary_key=True),
     Column("version", BigInteger, nullable=False),
     Column("ends", Text, nullable=False),
     Column("cut_us", BigInteger, nullable=False),
@@ -173,7 +180,7 @@ all_archives = Table(
 all_archive_files = Table(
     "all_archive_files",
     metadata,
-    Column("topicid", Integer, ForeignKey("all_topics.topicid", ondelete="CASCADE"), nullable=False),
+    _topicid(),
     Column("path", Text, nullable=False),
     Column("place", BigInteger, nullable=False),
     Column("rows", BigInteger, nullable=False),
