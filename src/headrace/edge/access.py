@@ -74,15 +74,21 @@ class Principal:
 
     def require(self, operation: str, topic: str = "*", group: str | None = None, producer: str | None = None) -> None:
         """Raise without the right that the operation needs."""
-        with self._refusals(operation):
+        try:
             check(self.caller, operation, topic, group, producer)
+        except Forbidden as error:
+            self._record_refusal(operation, error)
+            raise
         if OPERATIONS[operation].is_audited:
             self._changes[topic, group, producer] = operation
 
     def require_producers(self, operation: str, topic: str, batch: pa.RecordBatch) -> None:
         """Raise for a batch with a producer id that the caller may not use."""
-        with self._refusals(operation):
+        try:
             check_producers(self.caller, topic, batch)
+        except Forbidden as error:
+            self._record_refusal(operation, error)
+            raise
 
     @property
     def identity(self) -> Identity:
@@ -123,15 +129,10 @@ class Principal:
         self._changes.clear()
         self._named.clear()
 
-    @contextmanager
-    def _refusals(self, operation: str) -> Iterator[None]:
-        try:
-            yield
-        except Forbidden as error:
-            more = {"right": error.right, "topic": error.topic, "group": error.group, "producer_id": error.producer_id}
-            token_id = self.caller.token_id
-            audit.record("refused", operation, self.caller.name, self.address, token=token_id, **more)
-            raise
+    def _record_refusal(self, operation: str, error: Forbidden) -> None:
+        more = {"right": error.right, "topic": error.topic, "group": error.group, "producer_id": error.producer_id}
+        token_id = self.caller.token_id
+        audit.record("refused", operation, self.caller.name, self.address, token=token_id, **more)
 
 
 class Gate:
@@ -185,6 +186,13 @@ class Leases:
         self._gate = gate
         self._held: dict[asyncio.Event, Lease] = {}
         self._task: asyncio.Task[None] | None = None
+        self._reading: asyncio.Future[None] | None = None
+
+    async def refresh(self) -> None:
+        """Read the tokens from the store, if it is time to: once for all calls that ask meanwhile."""
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.get_running_loop().run_in_executor(None, self._gate.refresh)
+        await asyncio.shield(self._reading)
 
     @contextmanager
     def waking(self, lease: Lease, event: asyncio.Event) -> Iterator[None]:
@@ -212,7 +220,7 @@ class Leases:
             await asyncio.sleep(LOOK_SECONDS)
             # If the store does not answer, nothing is known; the next check may succeed.
             with suppress(HeadraceError):
-                await asyncio.get_running_loop().run_in_executor(None, self._gate.refresh)
+                await self.refresh()
                 self._wake_ended()
 
     def _wake_ended(self) -> None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 
 class Draining:
@@ -40,11 +39,22 @@ class Draining:
         """Call a function when the server begins to stop."""
         self._told.append(function)
 
-    @contextmanager
-    def waking(self, event: asyncio.Event) -> Iterator[None]:
-        """Set an event when the server begins to stop."""
-        self._events.add(event)
-        try:
-            yield
-        finally:
-            self._events.discard(event)
+    def waking(self, event: asyncio.Event) -> _Waking:
+        """Set an event when the server begins to stop, within a `with` statement."""
+        return _Waking(self._events, event)
+
+
+class _Waking:
+    """An event that is in a set for a while. A class, since every waiting fetch uses it: a generator costs more."""
+
+    __slots__ = ("_event", "_events")
+
+    def __init__(self, events: set[asyncio.Event], event: asyncio.Event) -> None:
+        self._events = events
+        self._event = event
+
+    def __enter__(self) -> None:
+        self._events.add(self._event)
+
+    def __exit__(self, *_: object) -> None:
+        self._events.discard(self._event)

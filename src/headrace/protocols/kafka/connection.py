@@ -43,6 +43,8 @@ PIPELINED_MAX: Final = 64
 GROUPS_MAX: Final = 16
 # A Fetch request up to this size is kept, to know it if it comes again.
 REPEATED_BYTES_MAX: Final = 64 << 10
+# So is its answer up to this size.
+REPEATED_ANSWER_BYTES_MAX: Final = 4 << 10
 _FETCH: Final = b"\x00\x01"
 _LOOK_SECONDS: Final = 0.02
 
@@ -68,6 +70,15 @@ class _Request:
 
 
 @dataclass(frozen=True, slots=True)
+class _Kept:
+    """An answer, the same encoded, and how it ended."""
+
+    answer: dict[str, Any]
+    encoded: bytes
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Produced:
     """A Produce request that is being written, and its answer."""
 
@@ -89,6 +100,8 @@ class KafkaConnection:
         self._is_known = False
         # The last Fetch request, as it came and as it was read.
         self._last: tuple[bytes, _Request | None] = b"", None
+        # Its last answer, if that is small.
+        self._last_answer: _Kept | None = None
         # Produce requests that are not answered yet, oldest first, how many there are, and the task that answers them.
         self._produced: asyncio.Queue[list[_Produced] | None] = asyncio.Queue(GROUPS_MAX)
         self._unanswered = 0
@@ -168,7 +181,20 @@ class KafkaConnection:
             answer = await self._log_in(api_key, version, request.fields)
         else:
             answer = await api.handler(self._call(request, await self._principal(api.name), held), request.fields)
+        if request is self._last[1]:
+            return self._encoded_again(correlation_id, answer or {}, len(frame))
         return self._encoded(api_key, version, correlation_id, answer or {}, len(frame))
+
+    def _encoded_again(self, correlation_id: int, answer: dict[str, Any], asked: int) -> bytes:
+        """The bytes of the answer to the last Fetch request, which is often the last answer."""
+        kept, request = self._last_answer, self._last[1]
+        assert request is not None
+        if kept is None or kept.answer != answer:
+            encoded = _encoded(request.api_key, request.version, correlation_id, answer)
+            kept = _Kept(answer, encoded, outcome_of(answer))
+            self._last_answer = kept if len(encoded) <= REPEATED_ANSWER_BYTES_MAX else None
+        self._traffic.count(APIS[request.api_key].name, kept.outcome, SIZE.size + asked, len(kept.encoded))
+        return b"".join([kept.encoded[: SIZE.size], SIZE.pack(correlation_id), kept.encoded[2 * SIZE.size :]])
 
     def _encoded(self, api_key: int, version: int, correlation_id: int, answer: dict[str, Any], asked: int) -> bytes:
         """The bytes of an answer, which is counted, to a request of `asked` bytes."""
@@ -185,6 +211,7 @@ class KafkaConnection:
         if len(frame) <= REPEATED_BYTES_MAX and frame[:2] == _FETCH:
             request = _read(frame)
             self._last = frame, request
+            self._last_answer = None
             return request
         return None
 
@@ -315,7 +342,7 @@ class KafkaConnection:
         gate, loop = self._parts.gate, asyncio.get_running_loop()
         while True:
             if gate.is_stale:
-                await loop.run_in_executor(None, gate.refresh)
+                await self._parts.leases.refresh()
             try:
                 principal = gate.admit(self._login.token, self._host, operation, self._certificate_name)
                 break

@@ -115,7 +115,8 @@ class Frames(asyncio.Protocol):
 
     async def frame(self, size: int) -> bytes | None:
         """The next frame, whose length is acceptable, with its bytes taken from the budget; none if it is cut off."""
-        await self._budget.take(size)
+        if not self._budget.try_take(size):
+            await self._budget.take(size)
         end = SIZE.size + size
         if len(self._buffer) < end:
             seconds = self._settings.request_seconds_max

@@ -151,7 +151,8 @@ async def _opened(call: Call, ref: TopicRef, wanted: list[_Wanted]) -> _Topic:
         if isinstance(ref, UUID) and not name:
             name = await call.parts.bridge.call(topic_name, broker, ref)
         call.principal.require("read", name)
-        await call.parts.bridge.know(name)
+        if not broker.knows_topic(name):
+            await call.parts.bridge.know(name)
         return _Topic(ref, name, wanted, broker.reader(name), None)
     except HeadraceError as error:
         return _Topic(ref, name, wanted, None, error)
