@@ -552,3 +552,13 @@ def test_a_closed_broker_says_so(broker: Broker) -> None:
         broker.registrations.consume("orders", consumer)
     with pytest.raises(Closed):
         broker.registrations.register_producer("orders")
+
+
+def test_prefetched_messages_that_are_deleted_are_not_delivered(broker: Broker) -> None:
+    broker.create_topic("orders", partitions=2)
+    broker.publish("orders", batch(b"a0", b"a1", b"a2", b"b0", b"b1", partition=[0, 0, 0, 1, 1]))
+    consumer = broker.registrations.register_consumer("orders")
+    assert broker.registrations.consume("orders", consumer) == Taken(b"a0", None, 0)
+    broker.delete_messages("orders", {0: 2, 1: 1})
+    assert broker.registrations.consume("orders", consumer) == Taken(b"a2", None, 3)
+    assert read(broker, "orders", consumer) == [b"b1"]

@@ -423,3 +423,14 @@ def test_many_subscribers_read_everything_between_them(broker: Broker) -> None:
 
     together([*(partial(read, f"member-{number}") for number in range(3)), *(partial(publish, n) for n in range(3))])
     assert taken == expected
+
+
+def test_messages_that_are_deleted_on_request_are_skipped_in_the_buffer_too(broker: Broker, topic: str) -> None:
+    with broker.subscribe(topic, "readers", "ann", buffer_messages=8) as subscription:
+        until_buffered(subscription, 8)
+        broker.delete_messages(topic, {0: 5, 1: 4})
+        assert take(subscription, 1) == [(1, b"b4")]
+        assert subscription.get() is None
+        broker.delete_messages(topic, {1: 5})
+        broker.publish(topic, batch(b"later", partition=0))
+        assert take(subscription, 1) == [(0, b"later")]

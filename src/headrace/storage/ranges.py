@@ -7,7 +7,7 @@ A reader that reaches one gets the offset at which to continue, as after retenti
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -90,7 +90,7 @@ def raised(start: Int64s, deleted_before: Int64s) -> Int64s:
     return np.concatenate([np.maximum(start[: len(known)], known), start[len(known) :]])
 
 
-def deleted_to(deleted_before: Int64s, partition: int) -> int:
+def deleted_to(deleted_before: Int64s | Sequence[int], partition: int) -> int:
     """The offset below which messages of a partition were deleted on request."""
     return int(deleted_before[partition]) if partition < len(deleted_before) else 0
 

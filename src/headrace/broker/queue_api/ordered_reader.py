@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -64,17 +64,21 @@ class _Choice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The group's offsets and the topic's offsets at the last query, with the commits made here since."""
+    """The group's offsets and the topic's offsets at the last query, with the commits made here since.
+
+    deleted_before: what was deleted on request before the query.
+    """
 
     committed: Mapping[int, int]
     offsets: OffsetRange
+    deleted_before: tuple[int, ...]
 
     @property
     def positions(self) -> Int64s:
         return positions_of(self.offsets, self.committed)
 
     def after(self, partition: int, offset: int) -> _View:
-        return _View({**self.committed, partition: offset + 1}, self.offsets)
+        return replace(self, committed={**self.committed, partition: offset + 1})
 
 
 class _Overtaken(Exception):
@@ -150,7 +154,7 @@ class OrderedReader:
     def _take_known(self) -> Taken | None:
         """The next message, if it was prefetched; what was written since is after it."""
         view = self._view
-        if view is None:
+        if view is None or view.deleted_before != self._topic.record.deleted_before:
             return None
         chosen = self._choose(view)
         if chosen is None:
@@ -183,10 +187,11 @@ class OrderedReader:
 
     def _look(self) -> tuple[int, _View]:
         """The group's generation, and its position in the topic."""
+        deleted_before = self._topic.record.deleted_before
         # The ends first, in one read: a concurrent commit must not be visible in one partition only.
         offsets = self._topic.offsets()
         group, committed = self._groups.standing(self._group)
-        return group.generation, _View(committed, offsets)
+        return group.generation, _View(committed, offsets, deleted_before)
 
     def _choose(self, view: _View) -> _Choice | None:
         """The next message by time, if there is one."""

@@ -3,7 +3,8 @@
 One delivery thread serves all subscriptions of a broker. A commit, a change of its group, or a read by its consumer
 marks a subscription; the thread then fills its buffer from the log. A consumer that does not read has a full buffer and
 is skipped: it stops only its own delivery, does not affect publishers or other groups, and later continues from the log
-where it stopped. If retention has deleted the next messages meanwhile, it gets an error.
+where it stopped. If retention has deleted the next messages meanwhile, it gets an error. Messages that are deleted on
+request are skipped, also if they are in the buffer.
 
 Lock order: a subscription's lock, then those of groups and log. The delivery's own lock is held alone.
 """
@@ -14,6 +15,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from types import TracebackType
 
 import pyarrow as pa
@@ -33,6 +35,7 @@ from headrace.core.limits import (
     MICROSECONDS,
     STOP_SECONDS,
 )
+from headrace.storage.ranges import deleted_to
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +64,8 @@ class Subscription:
         self._filled = threading.Condition(self._lock)
         self._buffer: deque[pa.RecordBatch] = deque()
         self._buffered = 0
+        # What was deleted on request when the buffer was looked through for it.
+        self._deleted_before: tuple[int, ...] = ()
         self._generation: int | None = None
         self._next: dict[int, int] = {}
         # What `get` returned, until it is committed or another consumer's.
@@ -101,11 +106,23 @@ class Subscription:
 
     def _await_messages(self, seconds: float) -> bool:
         """Wait for messages in the buffer; False on timeout; the caller holds the lock."""
+        self._drop_deleted()
         if not self._buffer and self._error is None:
             self._filled.wait(seconds)
+            self._drop_deleted()
         if not self._buffer and self._error is not None:
             raise again(self._error)
         return bool(self._buffer)
+
+    def _drop_deleted(self) -> None:
+        """Drop what was deleted on request since it was read; the caller holds the lock."""
+        deleted_before = self._topic.record.deleted_before
+        if deleted_before is self._deleted_before:
+            return
+        self._deleted_before = deleted_before
+        kept = [_not_deleted(batch, deleted_before) for batch in self._buffer]
+        self._buffer = deque(batch for batch in kept if batch.num_rows)
+        self._buffered = sum(batch.num_rows for batch in self._buffer)
 
     def _take(self, messages_max: int) -> pa.RecordBatch:
         batch = self._buffer.popleft()
@@ -163,6 +180,7 @@ class Subscription:
             try:
                 self._topic.check_alive()
                 self._follow_group(self._known())
+                self._drop_deleted()
                 self._fill_buffer()
             except (NotFound, Gone) as error:
                 # The buffered messages now belong to another member, or to none.
@@ -208,7 +226,7 @@ class Subscription:
         """Read new messages; partitions take turns, so that none starves."""
         offsets = self._topic.offsets()
         for partition, offset in list(self._next.items()):
-            behind = offsets.readable(partition, offset)
+            behind = max(offsets.readable(partition, offset), deleted_to(offsets.deleted_before, partition))
             if behind > offset:
                 lost = f"offsets {offset} to {behind - 1} of partition {partition}"
                 logger.warning(
@@ -262,6 +280,12 @@ class Subscription:
 
     def _mark(self) -> None:
         self._delivery.mark(self)
+
+
+def _not_deleted(batch: pa.RecordBatch, deleted_before: Sequence[int]) -> pa.RecordBatch:
+    """The rows of a batch of one partition that were not deleted on request."""
+    first = batch.column("offset")[0].as_py()
+    return batch.slice(max(0, deleted_to(deleted_before, batch.column("partition")[0].as_py()) - first))
 
 
 def _starts_over(group: Group, before: int) -> bool:
