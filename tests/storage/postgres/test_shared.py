@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from headrace.core.errors import LogFailed, StoreUnavailable, TopicDeleted, UnknownFormat
+from headrace.core.errors import LogFailed, OffsetOutOfRange, StoreUnavailable, TopicDeleted, UnknownFormat
 from headrace.core.publish.plan import plan_reset
 from headrace.core.publish.state import Commit, CommitKey, TopicState
 from headrace.core.topics.settings import DEFAULT_SETTINGS
@@ -19,6 +19,7 @@ from headrace.storage.interface import Fences
 from headrace.storage.open import open_catalog, open_store
 from headrace.storage.postgres.engine import PostgresStore
 from headrace.storage.postgres.log import topic_state
+from headrace.storage.postgres.pool import Connection, ConnectionPool
 from headrace.storage.postgres.sql.schema import VERSION, making_tables
 from tests.postgres_server import PostgresServer
 from tests.storage.builders import EVERYTHING, NOW_US, batch_of, publish, state_of, values, values_in
@@ -457,3 +458,23 @@ def test_connections_that_were_terminated_are_replaced(site: Site) -> None:
         assert log.read(0, number + 1, 1, EVERYTHING)["value"].to_pylist() == [b"%d" % number]
     assert isinstance(store, PostgresStore)
     assert [record.id for record in store.catalog.topics()] == [topic.id]
+
+
+def test_a_look_that_a_deletion_overtook_brings_nothing_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = site.open()
+    topic = create(store)
+    log = log_of(store, topic)
+    publish(log, values(b"0", b"1", b"2"))
+    look = ConnectionPool.read
+
+    def overtaken(pool: ConnectionPool, work: Callable[[Connection], Any]) -> Any:
+        found = look(pool, work)
+        log.delete_before(store.catalog.delete_before(topic, {0: 2}).deleted_before)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ConnectionPool, "read", overtaken)
+        assert log.offsets().start.tolist() == [0, 0], "it was looked up before"
+    with pytest.raises(OffsetOutOfRange):
+        log.read(0, 1, EVERYTHING, EVERYTHING)
+    assert values_in(log) == [b"2"]

@@ -106,6 +106,8 @@ class PostgresLog:
         self._topic = topic
         self._state: TopicState | None = None
         self._view: LogView | None = None
+        # What was deleted on request, as this server was last told; a view may be older.
+        self._deleted_before: Sequence[int] = topic.deleted_before
         self._write_lock = threading.RLock()
         self._retention_lock = threading.Lock()
         self._sightings = Sightings()
@@ -155,10 +157,15 @@ class PostgresLog:
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
         """Messages of one partition from `offset` on, within the limits but at least one if there is one."""
-        view = self._view
-        if view is None or not view.covers(partition, offset):
-            view = self._look()
+        view = self._last_view(partition, offset)
         return self._unless_missing(view, partial(self._read_at, partition, offset, messages_max, bytes_max))
+
+    def _last_view(self, partition: int, offset: int) -> LogView:
+        """The topic as last seen if it had this message, which was not deleted since; else as it is now."""
+        view = self._view
+        if view is None or not view.covers(partition, offset) or offset < deleted_to(self._deleted_before, partition):
+            view = self._look()
+        return view
 
     def _read_at(
         self, partition: int, offset: int, messages_max: int, bytes_max: int, view: LogView
@@ -208,9 +215,7 @@ class PostgresLog:
 
     def time_of(self, partition: int, offset: int) -> int | None:
         """When the message with this offset was written, or None if it does not exist."""
-        view = self._view
-        if view is None or not view.covers(partition, offset):
-            view = self._look()
+        view = self._last_view(partition, offset)
         if not view.covers(partition, offset):
             return None
         table = table_of(self._topic.id, view.segments[view.place_of(partition, offset)].number)
@@ -227,6 +232,8 @@ class PostgresLog:
 
     def delete_before(self, offsets: Sequence[int]) -> None:
         """Hide the messages of each partition below an offset; the row of the topic already has it."""
+        # Who reads or writes at this moment may put an older view back.
+        self._deleted_before = offsets
         self._view = None
 
     def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
