@@ -52,6 +52,25 @@ def test_a_topic_made_by_one_exists_for_the_other_at_once(two: tuple[Broker, Bro
     eventually(lambda: second.describe_topic("orders").settings.retention_seconds == 9)
 
 
+def test_messages_deleted_by_one_are_gone_for_the_other(two: tuple[Broker, Broker]) -> None:
+    first, second = two
+    first.create_topic("orders")
+    first.publish("orders", batch(b"a", b"b", b"c"))
+    assert content(second, "orders") == {0: [b"a", b"b", b"c"]}
+    assert first.delete_messages("orders", {0: 2}) == {0: 2}
+    assert second.offsets("orders") == {0: (2, 3)}
+    eventually(lambda: _is_gone(second, 1))
+    assert second.delete_messages("orders", {0: 1}) == {0: 2}
+
+
+def _is_gone(broker: Broker, offset: int) -> bool:
+    try:
+        broker.fetch("orders", 0, offset)
+    except OffsetOutOfRange as error:
+        return error.start == 2
+    return False
+
+
 def test_of_many_that_make_a_new_topic_at_once_one_does(shared_site: Site) -> None:
     brokers = [shared_site.open() for _ in range(3)]
 

@@ -41,6 +41,37 @@ class Role:
         self.site.ask("SELECT headrace_grant(%s, %s)", [self.name, pattern])
 
 
+class TestViews:
+    def test_messages_that_were_deleted_are_not_shown(self, site: Site) -> None:
+        store = site.open()
+        topic = create(store)
+        publish(log_of(store, topic), values(b"a", b"b"), values(b"c", partition=1))
+        store.catalog.delete_before(topic, {0: 1})
+        shown = "SELECT partition, message FROM orders ORDER BY 1"
+        assert site.ask(shown) == [(0, "b"), (1, "c")]
+
+    def test_views_of_an_earlier_version_are_replaced(self, site: Site) -> None:
+        store = site.open()
+        topic = create(store)
+        create(store, "other")
+        publish(log_of(store, topic), values(b"a", b"b"))
+        site.do("DROP VIEW orders")
+        site.do(
+            'CREATE VIEW orders AS SELECT partition, "offset", "offset" AS messageid, '
+            'to_timestamp(time_us / 1e6) AS "timestamp", headrace_text(value) AS message, headrace_text(key) AS key, '
+            "headrace_json(attributes) AS attributes, headrace_text(codec) AS codec, "
+            "to_timestamp(created_us / 1e6) AS created_at, headrace_text(producer_id) AS producer_id, "
+            f"headrace_text(message_group_id) AS message_group_id, seqno, value FROM topic_{topic.id}"
+        )
+        site.do("DROP VIEW other; CREATE VIEW other AS SELECT 1 AS mine")
+        site.do("UPDATE headrace_postgres SET version = 5")
+        store.catalog.delete_before(topic, {0: 1})
+        assert len(site.ask("SELECT * FROM orders")) == 2
+        site.open()
+        assert site.ask("SELECT message FROM orders") == [("b",)]
+        assert site.ask("SELECT * FROM other") == [(1,)], "someone else made it"
+
+
 class TestPublishing:
     def test_it_commits_with_the_transaction_of_its_caller(self, site: Site) -> None:
         store = site.open()

@@ -28,10 +28,11 @@ from headrace.storage.postgres.pool import Connection
 from headrace.storage.postgres.sql.functions import FUNCTIONS
 
 # 2: publishing in SQL runs with the rights of the owner and asks for a grant. 3: sources have digests. 4: values may be
-# null. 5: the archive.
-VERSION: Final = 5
+# null. 5: the archive. 6: views do not show messages that were deleted on request.
+VERSION: Final = 6
 
 _NULL_VALUES_VERSION: Final = 4
+_DELETION_VERSION: Final = 6
 
 # Two numbers, so that other advisory locks do not conflict; the second is the hash of the schema.
 LOCK_SPACE: Final = 0x48454144
@@ -148,7 +149,7 @@ CREATE TABLE {table} (
 )"""
 
 _VIEW: Final = """
-CREATE VIEW {view} AS SELECT
+CREATE OR REPLACE VIEW {view} AS SELECT
     partition,
     "offset",
     "offset" AS messageid,
@@ -162,7 +163,10 @@ CREATE VIEW {view} AS SELECT
     headrace_text(message_group_id) AS message_group_id,
     seqno,
     value
-FROM {table}"""
+FROM {table} CROSS JOIN (
+    SELECT deleted_before::jsonb AS deleted FROM all_topics WHERE topicid = {topic} OFFSET 0
+) AS topic
+WHERE "offset" >= coalesce((deleted ->> partition)::bigint, 0)"""
 
 # Prefixes of our tables, now and later: a view of such a name could conflict with one.
 _RESERVED: Final = ("all_", "headrace_", "topic_", "pg_")
@@ -216,6 +220,8 @@ def make_tables(connection: Connection) -> None:
         connection.execute(_DIGESTS)
         if version is not None and version < _NULL_VALUES_VERSION:
             _allow_null_values(connection)
+        if version is not None and version < _DELETION_VERSION:
+            _replace_views(connection)
         connection.execute(_GRANTS)
         connection.execute(FUNCTIONS)
         connection.execute("DELETE FROM headrace_postgres")
@@ -227,6 +233,19 @@ def _allow_null_values(connection: Connection) -> None:
     for (topic_id,) in connection.execute("SELECT topicid FROM all_topics").fetchall():
         change = sql.SQL("ALTER TABLE IF EXISTS {} ALTER COLUMN value DROP NOT NULL")
         connection.execute(change.format(table_of(topic_id)))
+
+
+def _replace_views(connection: Connection) -> None:
+    """Define the views of all topics again; a view of the same name that someone else made stays."""
+    ours = "SELECT 1 FROM pg_views WHERE schemaname = current_schema() AND viewname = %s AND definition ~ %s"
+    for topic_id, key in connection.execute("SELECT topicid, topickey FROM all_topics").fetchall():
+        if connection.execute(ours, [key, rf"\mtopic_{topic_id}\M"]).fetchone() is not None:
+            _make_view(connection, topic_id, key)
+
+
+def _make_view(connection: Connection, topic_id: int, key: str) -> None:
+    view = sql.SQL(_VIEW).format(view=sql.Identifier(key), table=table_of(topic_id), topic=sql.Literal(topic_id))
+    connection.execute(view)
 
 
 def table_of(topic_id: int, segment: int | None = None) -> sql.Identifier:
@@ -243,8 +262,7 @@ def make_topic(connection: Connection, topic_id: int, key: str, created_us: int)
     # Checked first: a failure inside a transaction would need a savepoint.
     taken = connection.execute("SELECT to_regclass(quote_ident(%s))", [key]).fetchone()
     if is_viewable(key) and taken == (None,):
-        view = sql.SQL(_VIEW).format(view=sql.Identifier(key), table=table_of(topic_id))
-        connection.execute(view)
+        _make_view(connection, topic_id, key)
 
 
 def is_viewable(key: str) -> bool:
