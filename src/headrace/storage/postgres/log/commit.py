@@ -54,28 +54,28 @@ class CommitWriter:
         return self.is_doubtful or self.is_written
 
 
-def persist(connection: Connection, topic: TopicRecord, head: TopicRow, commits: Sequence[Commit]) -> list[str]:
+def persist(connection: Connection, topic: TopicRecord, row: TopicRow, commits: Sequence[Commit]) -> list[str]:
     """Copy large commits, and return the statements that write the rest and update the row."""
     statements: list[str] = []
     messages = 0
     for commit in commits:
         if commit.rows.num_rows:
-            statements += _put_rows(connection, topic.id, head, commit)
+            statements += _put_rows(connection, topic.id, row, commit)
             messages += commit.rows.num_rows
-        statements += topic_state.saving(connection, topic.id, commit, head)
-        head.commits = commit.number + 1
-        head.last_time_us = commit.time_us
-        head.round_robin = commit.round_robin
-    return [*statements, topic_row.moving(topic, head, messages)]
+        statements += topic_state.saving(connection, topic.id, commit, row)
+        row.commits = commit.number + 1
+        row.last_time_us = commit.time_us
+        row.round_robin = commit.round_robin
+    return [*statements, topic_row.moving(topic, row, messages)]
 
 
-def resolve_lost_commit(connection: Connection, topic: TopicRecord, head: TopicRow, writing: CommitWriter) -> bool:
+def resolve_lost_commit(connection: Connection, topic: TopicRecord, row: TopicRow, writing: CommitWriter) -> bool:
     """Whether a commit in doubt was written; the caller holds the row."""
     assert writing.commits
-    if head.commits == writing.base:
+    if row.commits == writing.base:
         return False
     written = [commit.directory for commit in writing.commits if commit.rows.num_rows]
-    if not written or head.starts[written[0].partition[0]] > written[0].first_offset[0]:
+    if not written or row.starts[written[0].partition[0]] > written[0].first_offset[0]:
         raise OutcomeUnknown(topic.name, "the connection was lost in COMMIT, and no trace can tell")
     query = 'SELECT 1 FROM {} WHERE partition = %s AND "offset" = %s AND time_us = %s AND xmin::text = %s'
     time_us = next(commit.time_us for commit in writing.commits if commit.rows.num_rows)
@@ -85,14 +85,14 @@ def resolve_lost_commit(connection: Connection, topic: TopicRecord, head: TopicR
     return connection.execute(sql.SQL(query).format(table_of(topic.id)), [*place, transaction]).fetchone() is not None
 
 
-def _put_rows(connection: Connection, topic_id: int, head: TopicRow, commit: Commit) -> list[str]:
+def _put_rows(connection: Connection, topic_id: int, row: TopicRow, commit: Commit) -> list[str]:
     """Copy the rows of a commit, or return the statement that inserts them."""
     directory = commit.directory
     sizes = rows.sizes_of(commit.rows)
-    places = rows.places_of(commit, sizes, head.byte_ends)
-    head.ends[directory.partition] = directory.first_offset + directory.rows
-    head.byte_ends[directory.partition] += np.add.reduceat(sizes, directory.first_row)
-    table = table_of(topic_id, head.segment)
+    places = rows.places_of(commit, sizes, row.byte_ends)
+    row.ends[directory.partition] = directory.first_offset + directory.rows
+    row.byte_ends[directory.partition] += np.add.reduceat(sizes, directory.first_row)
+    table = table_of(topic_id, row.segment)
     if _is_small(commit, int(sizes.sum())):
         return [insert_statement(table.as_string(), commit, places)]
     columns, data = rows.encode(commit, places)

@@ -77,15 +77,15 @@ Result = TypeVar("Result")
 class LogView:
     """A topic as this server last saw it; replaced, never changed."""
 
-    head: TopicRow
+    row: TopicRow
     segments: Segments
 
     def covers(self, partition: int, offset: int) -> bool:
         """Whether there certainly was such a message."""
-        head = self.head
-        if not 0 <= partition < head.partitions or offset < deleted_to(head.deleted_before, partition):
+        row = self.row
+        if not 0 <= partition < row.partitions or offset < deleted_to(row.deleted_before, partition):
             return False
-        return bool(head.starts[partition] <= offset < head.ends[partition])
+        return bool(row.starts[partition] <= offset < row.ends[partition])
 
     def place_of(self, partition: int, offset: int) -> int:
         """The index of the segment of a message."""
@@ -94,7 +94,7 @@ class LogView:
     def end_of(self, place: int, partition: int) -> int:
         """Where a segment ends in a partition."""
         after = self.segments[place + 1 : place + 2]
-        return after[0].base(partition) if after else int(self.head.ends[partition])
+        return after[0].base(partition) if after else int(self.row.ends[partition])
 
 
 class PostgresLog:
@@ -153,7 +153,7 @@ class PostgresLog:
 
     def offsets(self) -> OffsetRange:
         """Start and end of every partition, as the database has them now."""
-        return self._look().head.offsets
+        return self._look().row.offsets
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
         """Messages of one partition from `offset` on, within the limits but at least one if there is one."""
@@ -171,7 +171,7 @@ class PostgresLog:
         self, partition: int, offset: int, messages_max: int, bytes_max: int, view: LogView
     ) -> pa.RecordBatch | None:
         """The result of a read of the topic as last seen; None if retention dropped a segment meanwhile."""
-        end = check_range(self._topic.name, view.head.offsets, partition, offset)
+        end = check_range(self._topic.name, view.row.offsets, partition, offset)
         stop = min(end, offset + messages_max)
         if offset >= stop:
             return read_batch(NO_MESSAGES, partition, offset, np.zeros(0, np.int64))
@@ -205,12 +205,12 @@ class PostgresLog:
     def _look_after(self, before: LogView) -> LogView:
         """The topic as it is now, after a table was missing; raises if retention was not the reason."""
         view = self._look()
-        if view.head.first_segment == before.head.first_segment:
+        if view.row.first_segment == before.row.first_segment:
             raise self._missing(view)
         return view
 
     def _missing(self, view: LogView) -> TableMissing:
-        first, last = view.head.first_segment, view.head.segment
+        first, last = view.row.first_segment, view.row.segment
         return TableMissing(self._topic.name, f"one of the tables topic_{self._topic.id}_{first} to _{last}")
 
     def time_of(self, partition: int, offset: int) -> int | None:
@@ -247,7 +247,7 @@ class PostgresLog:
     def pieces(self) -> list[Piece]:
         """The segments as retention sees them."""
         view = self._look()
-        return pieces_of(view.segments, view.head)
+        return pieces_of(view.segments, view.row)
 
     def seal(self) -> int:
         """Nothing to seal."""
@@ -255,7 +255,7 @@ class PostgresLog:
 
     def bytes_stored(self) -> int:
         """The approximate size of the messages in the database now."""
-        return self._look().head.bytes_stored
+        return self._look().row.bytes_stored
 
     def close(self) -> None:
         """Accept nothing more."""
@@ -302,34 +302,34 @@ class PostgresLog:
     def _write(self, connection: Connection, writing: CommitWriter) -> tuple[LogView, list[str]]:
         """Everything before COMMIT; returns the topic as it will be after it, and the statements to commit with."""
         topic = self._topic
-        head, transaction = topic_row.begin(connection, topic, writing.store_wide)
+        row, transaction = topic_row.begin(connection, topic, writing.store_wide)
         if writing.is_doubtful:
             # If it was not written, it is decided again below.
-            writing.is_written = bool(writing.commits) and resolve_lost_commit(connection, topic, head, writing)
+            writing.is_written = bool(writing.commits) and resolve_lost_commit(connection, topic, row, writing)
             writing.is_doubtful = False
-        view = LogView(head, segments_of(connection, topic.id, head, self._segments()))
+        view = LogView(row, segments_of(connection, topic.id, row, self._segments()))
         if writing.is_written:
             return view, []
-        state = self._known(connection, head)
+        state = self._known(connection, row)
         fences = TransactionFences(connection, topic.id)
-        writing.commits, writing.base = list(writing.decide(state, fences)), head.commits
+        writing.commits, writing.base = list(writing.decide(state, fences)), row.commits
         fences.save()
         writing.transaction = transaction
         if not writing.commits:
             return view, []
-        if is_full(view.segments[-1], head, self._connections.options):
-            view = LogView(head, (*view.segments, begin_segment(connection, topic.id, head)))
-        statements = persist(connection, topic, head, writing.commits)
-        if writing.base // TRIM_COMMITS < head.commits // TRIM_COMMITS:
-            statements += topic_state.trimming(connection, topic.id, head, self.state, writing.commits)
+        if is_full(view.segments[-1], row, self._connections.options):
+            view = LogView(row, (*view.segments, begin_segment(connection, topic.id, row)))
+        statements = persist(connection, topic, row, writing.commits)
+        if writing.base // TRIM_COMMITS < row.commits // TRIM_COMMITS:
+            statements += topic_state.trimming(connection, topic.id, row, self.state, writing.commits)
         return view, statements
 
-    def _known(self, connection: Connection, head: TopicRow) -> TopicState:
+    def _known(self, connection: Connection, row: TopicRow) -> TopicState:
         """The state, refreshed from the row; the caller has the write lock."""
         if self._state is None:
-            self._state = topic_state.load(connection, self._topic.id, head)
+            self._state = topic_state.load(connection, self._topic.id, row)
         else:
-            topic_state.refresh(connection, self._topic.id, head, self._state)
+            topic_state.refresh(connection, self._topic.id, row, self._state)
         return self._state
 
     def _refreshed(self) -> TopicState:
@@ -370,8 +370,8 @@ class PostgresLog:
         return batches
 
     def _first_at(self, view: LogView, partition: int, time_us: int, connection: Connection) -> int:
-        segments, head = view.segments, view.head
-        start = int(head.offsets.start[partition])
+        segments, row = view.segments, view.row
+        start = int(row.offsets.start[partition])
         for place, segment in enumerate(segments):
             is_older = place + 1 < len(segments) and segments[place + 1].created_us < time_us
             first = max(segment.base(partition), start)
@@ -384,7 +384,7 @@ class PostgresLog:
             assert found is not None
             if found[0] < end:
                 return int(found[0])
-        return int(head.ends[partition])
+        return int(row.ends[partition])
 
     def _unless_dropped(self, work: Callable[[Connection], Result]) -> Result | None:
         """The result of work; None if retention dropped a segment meanwhile."""

@@ -68,47 +68,47 @@ class Retention:
 
     def _look(self, connection: Connection) -> tuple[bool, bool]:
         """Whether anything may be dropped, as seen without a lock, and whether tables are left from earlier runs."""
-        head, found = look(connection, self.topic)
-        worth_it = self._should_begin(head, found, self.held) or self._droppable(found, head, self.held) > 0
+        row, found = look(connection, self.topic)
+        worth_it = self._should_begin(row, found, self.held) or self._droppable(found, row, self.held) > 0
         return worth_it, bool(left_to_drop(connection, self.topic.id))
 
     def _cut(self, connection: Connection) -> int:
         connection.execute(SHORT_WAIT)
-        head = topic_row.lock(connection, self.topic)
-        found = segments_of(connection, self.topic.id, head)
-        held = self._held(connection, head) if self.held is None else self.held
-        begins = self._should_begin(head, found, held)
+        row = topic_row.lock(connection, self.topic)
+        found = segments_of(connection, self.topic.id, row)
+        held = self._held(connection, row) if self.held is None else self.held
+        begins = self._should_begin(row, found, held)
         if begins:
-            found = (*found, begin_segment(connection, self.topic.id, head))
-        count = self._droppable(found, head, held)
+            found = (*found, begin_segment(connection, self.topic.id, row))
+        count = self._droppable(found, row, held)
         if count:
             first = found[count]
-            head.starts = widened(first.ends, head.partitions)
-            head.byte_starts = widened(first.byte_ends, head.partitions)
-            head.first_segment = first.number
+            row.starts = widened(first.ends, row.partitions)
+            row.byte_starts = widened(first.byte_ends, row.partitions)
+            row.first_segment = first.number
         if begins or count:
-            topic_row.cut(connection, self.topic, head)
+            topic_row.cut(connection, self.topic, row)
         return count
 
-    def _should_begin(self, head: TopicRow, found: Sequence[SegmentTable], held: Int64s | None) -> bool:
+    def _should_begin(self, row: TopicRow, found: Sequence[SegmentTable], held: Int64s | None) -> bool:
         """Whether the last segment must be completed: it could be dropped, or is full or old."""
         last = found[-1]
-        if int(head.ends.sum()) <= int(last.ends.sum()):
+        if int(row.ends.sum()) <= int(last.ends.sum()):
             return False
-        pieces = self.sightings.dated(pieces_of(found, head), self.now_us)
-        is_old = should_complete(pieces, last.created_us, self.settings, held, self.now_us, head.deleted_before)
-        return is_old or is_full(last, head, self.connections.options)
+        pieces = self.sightings.dated(pieces_of(found, row), self.now_us)
+        is_old = should_complete(pieces, last.created_us, self.settings, held, self.now_us, row.deleted_before)
+        return is_old or is_full(last, row, self.connections.options)
 
-    def _droppable(self, found: Sequence[SegmentTable], head: TopicRow, held: Int64s | None) -> int:
-        pieces = self.sightings.dated(pieces_of(found, head), self.now_us)
-        return min(droppable(pieces, self.settings, held, self.now_us, head.deleted_before), len(pieces) - 1)
+    def _droppable(self, found: Sequence[SegmentTable], row: TopicRow, held: Int64s | None) -> int:
+        pieces = self.sightings.dated(pieces_of(found, row), self.now_us)
+        return min(droppable(pieces, self.settings, held, self.now_us, row.deleted_before), len(pieces) - 1)
 
-    def _held(self, connection: Connection, head: TopicRow) -> Int64s | None:
+    def _held(self, connection: Connection, row: TopicRow) -> Int64s | None:
         """The positions of important groups; None if there is no such group."""
-        found = connection.execute(_HELD, [head.partitions, self.topic.id]).fetchall()
+        found = connection.execute(_HELD, [row.partitions, self.topic.id]).fetchall()
         if not found:
             return None
-        held = np.zeros(head.partitions, np.int64)
+        held = np.zeros(row.partitions, np.int64)
         for partition, offset in found:
             held[partition] = offset
         return held

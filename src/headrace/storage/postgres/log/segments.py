@@ -55,53 +55,53 @@ Segments = tuple[SegmentTable, ...]
 def look(connection: Connection, topic: TopicRecord, known: Segments = ()) -> tuple[TopicRow, Segments]:
     """The row of a topic and its segments, consistent, without a lock."""
     for _ in range(LOOKS_MAX):
-        head = topic_row.look(connection, topic)
-        found = segments_of(connection, topic.id, head, known)
+        row = topic_row.look(connection, topic)
+        found = segments_of(connection, topic.id, row, known)
         # Retention may have run between the two statements.
-        if _belong(found, head):
-            return head, found
+        if _belong(found, row):
+            return row, found
     raise TableMissing(topic.name, f"a row of topic_segments for topic {topic.id}")
 
 
-def segments_of(connection: Connection, topic_id: int, head: TopicRow, known: Segments = ()) -> Segments:
+def segments_of(connection: Connection, topic_id: int, row: TopicRow, known: Segments = ()) -> Segments:
     """The readable segments; known ones are not queried again."""
-    if _belong(known, head):
+    if _belong(known, row):
         return known
-    found = connection.execute(_FIND, [topic_id, head.first_segment, head.segment])
+    found = connection.execute(_FIND, [topic_id, row.first_segment, row.segment])
     return tuple(
         SegmentTable(number, first_commit, created_us, widened(ends, len(ends)), widened(byte_ends, len(byte_ends)))
         for number, first_commit, created_us, ends, byte_ends in found
     )
 
 
-def _belong(found: Segments, head: TopicRow) -> bool:
-    return bool(found) and found[0].number == head.first_segment and found[-1].number == head.segment
+def _belong(found: Segments, row: TopicRow) -> bool:
+    return bool(found) and found[0].number == row.first_segment and found[-1].number == row.segment
 
 
-def begin_segment(connection: Connection, topic_id: int, head: TopicRow) -> SegmentTable:
+def begin_segment(connection: Connection, topic_id: int, row: TopicRow) -> SegmentTable:
     """Start a new segment after the existing ones."""
-    head.segment += 1
-    segment = SegmentTable(head.segment, head.commits, head.last_time_us, head.ends.copy(), head.byte_ends.copy())
+    row.segment += 1
+    segment = SegmentTable(row.segment, row.commits, row.last_time_us, row.ends.copy(), row.byte_ends.copy())
     make_segment(connection, topic_id, segment.number)
     places = [array(segment.ends), array(segment.byte_ends)]
     connection.execute(_BEGIN, [topic_id, segment.number, segment.first_commit, segment.created_us, *places])
     return segment
 
 
-def is_full(segment: SegmentTable, head: TopicRow, options: PostgresOptions) -> bool:
+def is_full(segment: SegmentTable, row: TopicRow, options: PostgresOptions) -> bool:
     """Whether the next commit must start a new segment."""
-    if head.commits == segment.first_commit:
+    if row.commits == segment.first_commit:
         return False
-    size = int(head.byte_ends.sum()) - int(segment.byte_ends.sum())
-    bytes_max = piece_bytes_max(head.settings, options.segment_bytes)
-    return size >= bytes_max or head.commits - segment.first_commit >= options.segment_commits
+    size = int(row.byte_ends.sum()) - int(segment.byte_ends.sum())
+    bytes_max = piece_bytes_max(row.settings, options.segment_bytes)
+    return size >= bytes_max or row.commits - segment.first_commit >= options.segment_commits
 
 
-def pieces_of(segments: Sequence[SegmentTable], head: TopicRow) -> list[Piece]:
+def pieces_of(segments: Sequence[SegmentTable], row: TopicRow) -> list[Piece]:
     """The segments as retention sees them."""
-    partitions = head.partitions
+    partitions = row.partitions
     begins = [(widened(s.ends, partitions), widened(s.byte_ends, partitions), s.created_us) for s in segments]
-    begins.append((head.ends, head.byte_ends, head.last_time_us))
+    begins.append((row.ends, row.byte_ends, row.last_time_us))
     return [
         Piece(int((after[1] - before[1]).sum()) + ROW_BYTES * int((after[0] - before[0]).sum()), after[2], after[0])
         for before, after in pairwise(begins)

@@ -94,22 +94,22 @@ def begin(connection: Connection, topic: TopicRecord, store_wide: bool) -> tuple
     row = cursor.fetchone()
     if row is None:
         raise TopicDeleted(topic.name)
-    return _head(row[:-1]), row[-1]
+    return _topic_row(row[:-1]), row[-1]
 
 
-def moving(topic: TopicRecord, head: TopicRow, messages: int) -> str:
+def moving(topic: TopicRecord, row: TopicRow, messages: int) -> str:
     """The statement that updates the row after a commit."""
     return (
-        f"UPDATE all_topics SET tailid = tailid + {messages}, last_time_us = {head.last_time_us}, "
-        f"commits = {head.commits}, round_robin = {head.round_robin}, ends = '{array(head.ends)}', "
-        f"byte_ends = '{array(head.byte_ends)}', segment = {head.segment}, sources_commit = {head.sources_commit}, "
-        f"writers_commit = {head.writers_commit}, payloads_commit = {head.payloads_commit} WHERE topicid = {topic.id}"
+        f"UPDATE all_topics SET tailid = tailid + {messages}, last_time_us = {row.last_time_us}, "
+        f"commits = {row.commits}, round_robin = {row.round_robin}, ends = '{array(row.ends)}', "
+        f"byte_ends = '{array(row.byte_ends)}', segment = {row.segment}, sources_commit = {row.sources_commit}, "
+        f"writers_commit = {row.writers_commit}, payloads_commit = {row.payloads_commit} WHERE topicid = {topic.id}"
     )
 
 
-def cut(connection: Connection, topic: TopicRecord, head: TopicRow) -> None:
+def cut(connection: Connection, topic: TopicRecord, row: TopicRow) -> None:
     """Store the start of the topic, and its last segment."""
-    parameters = [head.first_segment, head.segment, array(head.starts), array(head.byte_starts), topic.id]
+    parameters = [row.first_segment, row.segment, array(row.starts), array(row.byte_starts), topic.id]
     connection.execute(_CUT, parameters)
 
 
@@ -129,10 +129,10 @@ def _found(connection: Connection, query: str, topic: TopicRecord) -> TopicRow:
     row = connection.execute(query, [topic.id]).fetchone()
     if row is None:
         raise TopicDeleted(topic.name)
-    return _head(row)
+    return _topic_row(row)
 
 
-def _head(row: Sequence[Any]) -> TopicRow:
+def _topic_row(row: Sequence[Any]) -> TopicRow:
     partitions = row[0]
     settings = _SETTINGS.decode(row[1])
     arrays = [widened(values, partitions) for values in row[5:9]]

@@ -77,17 +77,17 @@ DELETE FROM topic_sources WHERE topicid = %(topic)s AND used_us <= %(idle)s AND 
     SELECT commit FROM topic_sources WHERE topicid = %(topic)s ORDER BY commit DESC OFFSET %(most)s LIMIT 1)"""
 
 
-def refresh(connection: Connection, topic_id: int, head: TopicRow, state: TopicState) -> None:
+def refresh(connection: Connection, topic_id: int, row: TopicRow, state: TopicState) -> None:
     """Refresh a state: apply what commits from the state's next number on changed."""
     known = state.next_number
-    state.window.messages_max = head.settings.deduplication_window_messages
-    if head.partitions > state.partitions:
-        state.add_partitions(head.partitions)
-    if known == head.commits:
+    state.window.messages_max = row.settings.deduplication_window_messages
+    if row.partitions > state.partitions:
+        state.add_partitions(row.partitions)
+    if known == row.commits:
         return
-    if head.sources_commit > known:
+    if row.sources_commit > known:
         _take_sources(connection, topic_id, known, state.sources)
-    if head.writers_commit > known:
+    if row.writers_commit > known:
         query = "SELECT name, number FROM topic_writers WHERE topicid = %s AND commit >= %s ORDER BY commit, place"
         for name, number in connection.execute(query, [topic_id, known]):
             writer = bytes(name).decode()
@@ -95,27 +95,27 @@ def refresh(connection: Connection, topic_id: int, head: TopicRow, state: TopicS
             state.writers[writer] = number
         for writer in list(state.writers)[: max(0, len(state.writers) - WRITERS_MAX)]:
             del state.writers[writer]
-    if head.payloads_commit > known:
+    if row.payloads_commit > known:
         query = "SELECT time_us, first, second FROM topic_payloads WHERE topicid = %s AND commit >= %s ORDER BY commit"
         for time_us, first, second in connection.cursor(binary=True).execute(query, [topic_id, known]):
             hashes = np.frombuffer(first, "<u8"), np.frombuffer(second, "<u8")
             state.window.add(Payloads(*hashes, np.full(len(hashes[0]), time_us, np.int64)))
-    state.end_offsets = head.ends.copy()
-    state.round_robin = head.round_robin
-    state.last_time_us = head.last_time_us
-    state.next_number = head.commits
+    state.end_offsets = row.ends.copy()
+    state.round_robin = row.round_robin
+    state.last_time_us = row.last_time_us
+    state.next_number = row.commits
 
 
-def load(connection: Connection, topic_id: int, head: TopicRow) -> TopicState:
+def load(connection: Connection, topic_id: int, row: TopicRow) -> TopicState:
     """The whole state of a topic."""
-    state = TopicState(np.zeros(head.partitions, np.int64), last_time_us=head.last_time_us)
+    state = TopicState(np.zeros(row.partitions, np.int64), last_time_us=row.last_time_us)
     state.sources = _load_sources(connection, topic_id)
-    others = TopicRow(**{name: getattr(head, name) for name in head.__slots__} | {"sources_commit": 0})
+    others = TopicRow(**{name: getattr(row, name) for name in row.__slots__} | {"sources_commit": 0})
     refresh(connection, topic_id, others, state)
     return state
 
 
-def saving(connection: Connection, topic_id: int, commit: Commit, head: TopicRow) -> list[str]:
+def saving(connection: Connection, topic_id: int, commit: Commit, row: TopicRow) -> list[str]:
     """The statements that store what a commit changes; the row records which tables those are."""
     statements: list[str] = []
     # Parameters are part of the text, because it is sent together with other statements.
@@ -123,40 +123,40 @@ def saving(connection: Connection, topic_id: int, commit: Commit, head: TopicRow
     if commit.resets:
         digests = [_source_digest(source) for source in commit.resets]
         statements.append(cursor.mogrify(_RESET_SOURCES, [NOTHING_WRITTEN, commit.number, topic_id, digests]))
-        head.sources_commit = commit.number + 1
+        row.sources_commit = commit.number + 1
     if commit.sources.sources:
         statements.append(cursor.mogrify(_PUT_SOURCES, _source_rows(topic_id, commit)))
-        head.sources_commit = commit.number + 1
+        row.sources_commit = commit.number + 1
     if commit.keys:
         writers = [key.writer.encode() for key in commit.keys]
         numbers = [key.number for key in commit.keys]
         parameters = [topic_id, commit.number, [_digest(writer) for writer in writers], writers, numbers]
         statements.append(cursor.mogrify(_PUT_WRITERS, parameters))
-        head.writers_commit = commit.number + 1
+        row.writers_commit = commit.number + 1
     payloads = commit.payloads
     if len(payloads):
         hashes = [hashes.astype("<u8").tobytes() for hashes in (payloads.first, payloads.second)]
         # The time of writing, which the broker time may be ahead of; the same for the whole commit.
         written_us = int(payloads.time_us[0])
         statements.append(cursor.mogrify(_PUT_PAYLOADS, [topic_id, commit.number, written_us, *hashes]))
-        head.payloads_commit = commit.number + 1
+        row.payloads_commit = commit.number + 1
     return statements
 
 
 def trimming(
-    connection: Connection, topic_id: int, head: TopicRow, state: TopicState, commits: Sequence[Commit]
+    connection: Connection, topic_id: int, row: TopicRow, state: TopicState, commits: Sequence[Commit]
 ) -> list[str]:
     """The statements that trim the tables to the limits of the memory."""
     cursor = psycopg.ClientCursor(connection)
     statements: list[str] = []
     present_us = [int(commit.payloads.time_us[0]) for commit in commits if len(commit.payloads)]
     if present_us:
-        after_us = present_us[-1] - head.settings.deduplication_window_seconds * MICROSECONDS
+        after_us = present_us[-1] - row.settings.deduplication_window_seconds * MICROSECONDS
         statements.append(cursor.mogrify(_TRIM_PAYLOADS, {"topic": topic_id, "after": after_us, "rows": TRIM_ROWS}))
     if len(state.writers) >= WRITERS_MAX:
         statements.append(cursor.mogrify(_TRIM_WRITERS, {"topic": topic_id, "most": WRITERS_MAX}))
     if len(state.sources) >= SOURCES_MAX:
-        idle_us = head.last_time_us - LINK_IDLE_SECONDS * MICROSECONDS
+        idle_us = row.last_time_us - LINK_IDLE_SECONDS * MICROSECONDS
         parameters = {"topic": topic_id, "most": SOURCES_MAX, "idle": idle_us}
         statements.append(cursor.mogrify(_TRIM_SOURCES, parameters))
     return statements
