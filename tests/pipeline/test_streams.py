@@ -104,6 +104,26 @@ def test_topics_by_pattern(spark: SparkSession, url: str, client: Client, topic:
         run(spark, none)
 
 
+def test_a_topic_is_added(spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path) -> None:
+    def tables(names: str) -> dict[str, Any]:
+        return {
+            "server": {"url": url},
+            "source": {"topic": names, "min_messages_per_trigger": 1000, "max_trigger_delay_seconds": 3600},
+            "sink": {"topic": f"{topic}-out", "partitions": 1},
+            "run": {"checkpoint": str(tmp_path / "cp")},
+        }
+
+    for number, name in enumerate((topic, f"{topic}-b")):
+        client.create_topic(name)
+        publish(client, name, [{"id": number}])
+    run(spark, tables(topic))
+    both = tables(f"{topic},{topic}-b")
+    with pytest.raises(InvalidInput, match="source changed since"):
+        run(spark, both)
+    Pipeline.of(both).run(spark, once=True, accept_change=True)
+    assert values(client, f"{topic}-out") == [{"id": 0}, {"id": 1}], "what waits for more is not waited for with once"
+
+
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_land_a_topic_as_a_table(
     spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path, kind: str
@@ -448,6 +468,8 @@ def test_what_cannot_work_is_refused_before_anything_runs(
         "run": {"checkpoint": str(tmp_path / "cp")},
     }
     table = {"format": "parquet", "path": str(tmp_path / "table")}
+    only_id = {"name": "one", "sql": "SELECT id FROM source"}
+    twice = {"name": "one", "sql": "SELECT id, name AS ID FROM source"}
     file = tmp_path / "file"
     file.touch()
     cases: list[tuple[dict[str, Any], str]] = [
@@ -468,6 +490,11 @@ def test_what_cannot_work_is_refused_before_anything_runs(
         ({"sink": {"topic": f"{topic}-out", "value": "name", "order_by": ["nothing"]}}, "sink.order_by"),
         ({"sink": {"topic": f"{topic}-out", "value": "name", "attributes": {"a": "x"}}}, "sink.attributes.a"),
         ({"sink": {**table, "partition_by": ["nothing"]}}, "sink.partition_by"),
+        ({"steps": [only_id], "sink": {**table, "partition_by": ["id"]}}, "sink.partition_by"),
+        ({"steps": [twice], "sink": table}, "sink"),
+        ({"sink": {**table, "format": "csv"}}, "sink.format"),
+        ({"steps": [only_id], "sink": {**table, "format": "text"}}, "sink.format"),
+        ({"sink": {**table, "format": "text"}}, "sink.format"),
         ({"sink": {**table, "partition_date": "nothing"}}, "sink.partition_date"),
         ({"deduplicate": {"by": ["nothing"]}}, "deduplicate.by"),
         ({"deduplicate": {"by": ["id"], "time": "name"}}, "deduplicate.time"),

@@ -26,6 +26,7 @@ from headrace.spark.pipeline.run.spark_logs import analysis
 from headrace.spark.pipeline.sinks.compaction import compact
 from headrace.spark.pipeline.sinks.file_commit import CommitManifest, FileCommit
 from headrace.spark.pipeline.sinks.sink import in_order, with_order
+from headrace.spark.pipeline.sinks.table_columns import check_columns
 from headrace.spark.write.fingerprint import BatchId
 
 DATE: Final = "date"
@@ -61,6 +62,7 @@ class TableSinkWriter:
                 )
             with analysis(f"{self._field}.partition_date", self._sink.partition_date):
                 rows = rows.withColumn(DATE, F.to_date(F.expr(self._sink.partition_date)))
+        check_columns(rows, self.file_format, self._partition_by, self._field)
         self.schema = rows.schema
         return with_order(rows, self._sink.order_by)
 
