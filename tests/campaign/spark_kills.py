@@ -210,7 +210,8 @@ def _compare_newest(table: Path, wanted: list[bytes], outcome: Outcome) -> None:
     newest = {_key(value).decode(): int(value) for value in wanted}
     rows = DeltaTable(str(table)).to_pyarrow_table().select(["key", "id"]).to_pylist()
     arrived = {row["key"]: row["id"] for row in rows}
-    entries = [json.loads(line) for file in (table / "_delta_log").glob("*.json") for line in file.open()]
+    logs = [file.read_text() for file in (table / "_delta_log").glob("*.json")]
+    entries = [json.loads(line) for log in logs for line in log.splitlines()]
     batches = [entry["txn"]["version"] for entry in entries if "txn" in entry]
     outcome.missing["delta"] = sum(arrived.get(key) != value for key, value in newest.items())
     outcome.doubled["delta"] = len(rows) - len(arrived) + len(batches) - len(set(batches))

@@ -1,13 +1,15 @@
 """Prefetch: a thread follows some partitions over one stream into a buffer of limited size.
 
 When the buffer is full the thread stops reading, and the flow control of the stream slows the server down. When the
-stream breaks the thread follows again from its position. Messages that retention deleted meanwhile are skipped, with a
-warning in the log. Any other error is raised to the consumer, once everything before it was taken.
+stream breaks the thread follows again from its position, for up to the patience since a stream last worked. Messages
+that retention deleted meanwhile are skipped, with a warning in the log. Any other error is raised to the consumer, once
+everything before it was taken.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -59,6 +61,8 @@ class Prefetch:
         self._batches: deque[pa.RecordBatch] = deque()
         self._bytes = 0
         self._error: HeadraceError | None = None
+        # Whether the stream that is followed has given anything, and when the server opened it; the thread's own.
+        self._has_read, self._opened_at = False, math.inf
         self._awoken = False
         self._stop = threading.Event()
         self._stream: ReadStream | None = None
@@ -118,9 +122,9 @@ class Prefetch:
     def _follow_for_ever(self) -> None:
         backoff: Backoff | None = None
         while not self._stop.is_set():
+            self._has_read, self._opened_at = False, math.inf
             try:
-                if self._follow():
-                    backoff = None
+                self._follow()
                 error: HeadraceError = Closed("the stream")
             except OffsetOutOfRange as late:
                 self._skip(late)
@@ -131,24 +135,25 @@ class Prefetch:
                 error = failure
             if isinstance(error, Closed) and self._stop.is_set():
                 return
-            backoff = backoff or Backoff(self._patience_seconds, self._stop)
+            # Patience is with a server that does not serve: one that gave messages or kept a stream open did.
+            if backoff is None or self._has_read or time.monotonic() - self._opened_at >= self._patience_seconds:
+                backoff = Backoff(self._patience_seconds, self._stop)
             if not backoff.wait(error):
                 raise error
 
-    def _follow(self) -> bool:
-        """Read one stream to its end; returns whether it had any messages."""
+    def _follow(self) -> None:
+        """Read one stream to its end."""
         share = max(1, min(FETCH_BYTES_DEFAULT, self._bytes_max // _SHARE))
         follow = Follow(self.topic, self._positions, FETCH_MESSAGES_MAX, share, self._mixed, self._growing)
         stream = self._transport.read(follow)
+        self._opened_at = time.monotonic()
         with self._changed:
             self._stream = stream
         if self._stop.is_set():
             stream.cancel()
-        is_fruitful = False
         while (batch := stream.read()) is not None:
+            self._has_read = True
             self._keep(batch)
-            is_fruitful = True
-        return is_fruitful
 
     def _keep(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
