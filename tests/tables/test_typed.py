@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -89,14 +90,17 @@ def test_avro(site: ArchiveSite, topic: str) -> None:
 def test_iceberg_tables_grow_with_the_schema(site: ArchiveSite, topic: str, tmp_path: Path) -> None:
     catalog = open_catalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=tmp_path.as_uri())
     site.create(topic, 1)
-    for schema in (None, SCHEMA, GROWN):
+    nested = {"at": {"type": "string", "format": "date-time"}, "tags": {"type": "array", "items": {"type": "string"}}}
+    properties = {**GROWN["properties"], "in": {"type": "object", "properties": nested}}  # type: ignore[dict-item]
+    for schema in (None, SCHEMA, GROWN | {"properties": properties}):
         site.client.alter_topic(topic, value_schema=schema)
-        site.publish(topic, VALUES[:1])
+        site.publish(topic, [b'{"id": 1, "note": "x", "in": {"at": "2026-01-01T00:00:00Z", "tags": ["a"]}}'])
         site.archive(topic)
         sync_iceberg(site.client, topic, catalog)
     rows = catalog.load_table(("headrace", topic)).scan().to_arrow().sort_by("offset")
     assert rows["id"].to_pylist() == [None, 1, 1], "of files before the schema columns are null"
     assert rows["note"].to_pylist() == [None, None, "x"]
+    assert rows["in"].to_pylist()[1:] == [None, {"at": datetime(2026, 1, 1, tzinfo=UTC), "tags": ["a"]}]
     assert rows["value_error"].null_count == 3
     filtered = catalog.load_table(("headrace", topic)).scan(row_filter="id > 100")
     assert len(list(filtered.plan_files())) == 1, "only the file without statistics of it"

@@ -24,7 +24,7 @@ from headrace.broker.settings import ArchiveSettings
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.archive.plan import Work, next_cores, pause_seconds
 from headrace.core.errors import Closed, HeadraceError, StoreUnavailable
-from headrace.core.limits import ARCHIVE_CORES_MIN
+from headrace.core.limits import ARCHIVE_CORES_MAX, ARCHIVE_CORES_MIN, ARCHIVE_TYPED_CORES_MAX
 from headrace.storage.archive.archiver import Archiver
 from headrace.storage.archive.archives import NO_ARCHIVE, Archives
 from headrace.storage.archive.tiered_log import TieredLog
@@ -64,6 +64,7 @@ class ArchiveTasks:
         self._lease: tuple[int, int, float] | None = None
         self._meter = _Meter()
         self._cores = ARCHIVE_CORES_MIN
+        self._cores_max = ARCHIVE_CORES_MAX
         self._late_seconds = 0.0
         self._published = 0
         files = archives.files
@@ -124,6 +125,8 @@ class ArchiveTasks:
             log.reload()
         if epoch is None:
             return
+        is_typed = record.settings.value_schema is not None
+        self._cores_max = ARCHIVE_TYPED_CORES_MAX if is_typed else ARCHIVE_CORES_MAX
         self._meter.begin()
         while record.settings.archive == "on" and not self._stopping.is_set():
             now_us = self._clock.now_us()
@@ -182,7 +185,7 @@ class ArchiveTasks:
         before, self._published = self._published, self._counters["messages_written"]
         work, pause = self._meter.work(), 0.0
         if self._published != before:
-            self._cores = next_cores(self._cores, work, self._late_seconds)
+            self._cores = next_cores(self._cores, work, self._late_seconds, self._cores_max)
             pause = pause_seconds(work, self._cores)
         if self._stopping.wait(min(pause, self._settings.lease_seconds / _RENEWALS_PER_LEASE)):
             raise Closed("the broker")

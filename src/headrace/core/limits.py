@@ -155,6 +155,8 @@ ARCHIVE_CHECK_SECONDS = 10.0
 # of its work holds Python's lock, so the most is what leaves nine tenths of that lock to publishers. The least doubles
 # each time that archiving has been overdue for these seconds: it cannot fall behind for ever.
 ARCHIVE_CORES_MAX = 0.4
+# The same while values are parsed: most of that work holds the lock.
+ARCHIVE_TYPED_CORES_MAX = 0.15
 ARCHIVE_CORES_STEP = 0.02
 ARCHIVE_CORES_MIN = 0.01
 ARCHIVE_SERVER_SHARE = 0.1
@@ -166,6 +168,6 @@ VALUE_SCHEMA_FIELDS_MAX = 1000
 VALUE_SCHEMA_DEPTH_MAX = 16
 # What is parsed at once of a column of values.
 VALUE_SLICE_ROWS = 1 << 13
-VALUE_SLICE_BYTES = 4 << 20
+VALUE_SLICE_BYTES = 1 << 20
 # The lease of the server that archives a topic of a shared store.
 ARCHIVE_LEASE_SECONDS = 60

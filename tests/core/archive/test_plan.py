@@ -22,6 +22,7 @@ from headrace.core.limits import (
     ARCHIVE_CORES_MAX,
     ARCHIVE_CORES_MIN,
     ARCHIVE_SERVER_SHARE,
+    ARCHIVE_TYPED_CORES_MAX,
     MICROSECONDS,
 )
 from headrace.core.topics.retention import Piece
@@ -139,6 +140,7 @@ def test_the_archiver_takes_less_while_threads_wait_for_a_core_and_more_while_co
         assert cores > before or cores == ARCHIVE_CORES_MAX
     assert next_cores(cores, work(None), 0.0) == cores == ARCHIVE_CORES_MAX
     assert next_cores(cores, work(0.1), 0.0) == ARCHIVE_CORES_MAX / 2
+    assert next_cores(cores, work(0.001), 0.0, ARCHIVE_TYPED_CORES_MAX) == ARCHIVE_TYPED_CORES_MAX
     for _ in range(100):
         cores = next_cores(cores, work(0.1, server_cores=0.5), 0.0)
     assert cores == 0.5 * ARCHIVE_SERVER_SHARE

@@ -69,7 +69,7 @@ class Work(NamedTuple):
     server_cores: float
 
 
-def next_cores(cores: float, work: Work, late_seconds: float) -> float:
+def next_cores(cores: float, work: Work, late_seconds: float, most: float = ARCHIVE_CORES_MAX) -> float:
     """How much of a core the archiver takes from now on, while messages are being published.
 
     Half of it if its thread had to wait for a core, since publishers have to wait then as well, else a little more.
@@ -79,7 +79,7 @@ def next_cores(cores: float, work: Work, late_seconds: float) -> float:
     if work.waiting_seconds is not None:
         is_busy = work.waiting_seconds > ARCHIVE_WAITING_MAX * (work.cpu_seconds + work.waiting_seconds)
         cores = cores / 2 if is_busy else cores + ARCHIVE_CORES_STEP
-    return min(max(min(cores, ARCHIVE_CORES_MAX), least), 1.0)
+    return min(max(min(cores, most), least), 1.0)
 
 
 def pause_seconds(work: Work, cores: float) -> float:
