@@ -856,7 +856,7 @@ class RetentionContract:
         topic = self.filled(place, DEFAULT_SETTINGS)
         catalog = place.store.catalog
         catalog.put_group(topic.record.id, Group("kept", important=True), {0: 6, 1: 2})
-        catalog.put_group(topic.record.id, Group("other"), {})
+        catalog.put_group(topic.record.id, Group("other"), {0: 1})
         with pytest.raises(MessagesHeld) as caught:
             topic.delete_before({0: 6, 1: 3})
         assert (caught.value.group, caught.value.partition, caught.value.committed) == ("kept", 1, 2)
