@@ -122,7 +122,9 @@ def _typed(groups: Iterable[pa.RecordBatch], parser: ValueParser, schema: pa.Sch
             parts.append(part)
             rows, size = rows + part.num_rows, size + part.nbytes
             if size >= ARCHIVE_GROUP_BYTES or begin + rows == group.num_rows:
-                columns = [*group.slice(begin, rows).columns, *pa.concat_batches(parts).columns]
+                # One part is not copied: it may be of one value whose columns are much larger than its JSON.
+                typed = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+                columns = [*group.slice(begin, rows).columns, *typed.columns]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
                 begin, parts, rows, size = begin + rows, [], 0, 0
 
