@@ -2,7 +2,8 @@
 
 Headrace beside Apache Kafka, as it comes and with a sync of every write: one broker in KRaft mode from the jars of
 `make kafka-jars`. The servers run at the same time and are measured in turns, by the same clients: 100-byte messages,
-eight partitions, acks=all. A ratio is the median over the rounds of the ratio within a round.
+eight partitions, acks=all. A ratio is the median over the rounds of the ratio within a round. In the same rounds: how
+fast the client is alone, and what a write with a sync takes on this disk.
 """
 
 from __future__ import annotations
@@ -52,28 +53,36 @@ def kafka_server(directory: Path, name: str) -> Iterator[Contender]:
         processes.stop(broker.process)
 
 
-def compare(report: Report, contenders: list[Contender], messages: int, rounds: int) -> None:
+def compare(report: Report, contenders: list[Contender], messages: int, rounds: int, directory: Path) -> None:
     """Headrace beside the others, in turns."""
     produced: dict[str, list[Work]] = {each.name: [] for each in contenders}
     consumed: dict[str, list[Work]] = {each.name: [] for each in contenders}
     by_java: dict[str, list[Work]] = {each.name: [] for each in contenders}
     times: dict[str, list[float]] = {each.name: [] for each in contenders}
+    synced: list[float] = []
+    alone: list[float] = []
     for contender in contenders:
         contender.create(TOPIC, PARTITIONS)
         clients.produce(contender, TOPIC, messages)
     for _ in range(rounds):
         for contender in contenders:
             produced[contender.name].append(clients.produce(contender, TOPIC, messages))
+        alone.append(clients.client_alone(messages))
         for contender in contenders:
             consumed[contender.name].append(clients.consume(contender, TOPIC, PARTITIONS, messages))
         for contender in contenders:
             times[contender.name] += clients.round_trips(contender, TOPIC, ROUND_TRIPS)
+        synced += clients.syncs(directory, ROUND_TRIPS)
         for contender in contenders:
             by_java[contender.name].append(clients.producer_perf_test(contender, TOPIC, messages))
     _throughput(report, "confluent-kafka produces", produced, THROUGHPUT)
+    report.line("confluent-kafka produces, with no server behind it", median(alone), "messages/s")
+    for name, done in produced.items():
+        report.note(f"of that, {name}: {median(each.per_second for each in done) / median(alone):.2f}")
     _throughput(report, "kafka-producer-perf-test produces", by_java, THROUGHPUT)
     _throughput(report, "confluent-kafka consumes", consumed, CONSUMED)
     _latency(report, times)
+    _without_sync(report, times, synced)
 
 
 def _throughput(report: Report, what: str, works: dict[str, list[Work]], targets: dict[str, float]) -> None:
@@ -96,6 +105,17 @@ def _latency(report: Report, times: dict[str, list[float]]) -> None:
     for name, each in taken.items():
         for what, most in (("p50", 1.5), ("p99", 1.0)):
             report.line(f"one message at a time, {what} of {name}", ours[what] / each[what], "times", most=most)
+
+
+def _without_sync(report: Report, times: dict[str, list[float]], synced: list[float]) -> None:
+    """What is Headrace's own in a round trip: Kafka as it comes does not wait for the device."""
+    sync_ms = percentiles_ms(synced)["p50"]
+    report.line("a write of 512 bytes with a sync, p50", sync_ms, "ms")
+    own_ms = percentiles_ms(times[HEADRACE])["p50"] - sync_ms
+    report.line("one message at a time, Headrace without that, p50", own_ms, "ms")
+    for name, each in times.items():
+        if name != HEADRACE:
+            report.line(f"the same, of {name}", own_ms / percentiles_ms(each)["p50"], "times")
 
 
 def main() -> None:
@@ -126,7 +146,7 @@ def main() -> None:
                 ]
             except Missing as missing:
                 report.note(f"missing: {missing}")
-            compare(report, contenders, given.messages, given.rounds)
+            compare(report, contenders, given.messages, given.rounds, directory)
     report.end()
 
 

@@ -22,6 +22,7 @@ from bench.peers.kafka_broker import JARS
 
 VALUE = os.urandom(100)
 PATIENCE_SECONDS = 600
+_SMALL_COMMIT_BYTES = 512
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -86,6 +87,36 @@ def produce(contender: Contender, topic: str, messages: int, is_keyed: bool = Fa
         if producer.flush(PATIENCE_SECONDS) or failed:
             raise RuntimeError(f"{contender.name} did not acknowledge everything")
     return work
+
+
+def client_alone(messages: int) -> float:
+    """How many messages a second the same client takes with no server behind it: nothing can be faster than that."""
+    settings = {"queue.buffering.max.messages": 2_000_000, "log_level": 0}
+    producer = confluent_kafka.Producer({"bootstrap.servers": "127.0.0.1:1", **settings})
+    began = time.perf_counter()
+    for number in range(messages):
+        producer.produce("nobody", VALUE)
+        if number % 1000 == 0:
+            producer.poll(0)
+    seconds = time.perf_counter() - began
+    producer.purge()
+    return messages / seconds
+
+
+def syncs(directory: Path, count: int) -> list[float]:
+    """The seconds of writes of 512 bytes with a sync each, over zeros that are on the device, as a small commit is."""
+    path = directory / "syncs"
+    times = []
+    with open(path, "wb", buffering=0) as file:
+        file.write(bytes(count * _SMALL_COMMIT_BYTES))
+        os.fsync(file.fileno())
+        for number in range(count):
+            began = time.perf_counter()
+            os.pwrite(file.fileno(), VALUE[:1] * _SMALL_COMMIT_BYTES, number * _SMALL_COMMIT_BYTES)
+            os.fdatasync(file.fileno())
+            times.append(time.perf_counter() - began)
+    path.unlink()
+    return times
 
 
 def consume(contender: Contender, topic: str, partitions: int, messages: int) -> Work:
