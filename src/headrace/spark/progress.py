@@ -46,7 +46,8 @@ def messages_behind(progress: Any) -> MessagesBehind | None:
 def messages_read(progress: Any) -> int:
     """How many messages a batch read, by `query.lastProgress` or a listener's event.
 
-    That is `numInputRows`, except with `headrace.spark.read_stream`, where Spark's input rows are the splits.
+    That is `numInputRows`, except with `headrace.spark.read_stream`, where Spark's input rows are the splits. There it
+    is the number of messages that the splits have, those included that `onUndecodable=skip` leaves out.
     """
     observed = dict(progress.observedMetrics or {})
     counts = [row[MESSAGES] for name, row in observed.items() if name.startswith(OBSERVED)]

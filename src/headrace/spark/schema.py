@@ -87,8 +87,10 @@ METADATA: Final[dict[str, StructType]] = {
     ),
 }
 
-# The rows of a stream that say what to fetch.
-SPLIT_SCHEMA: Final = StructType([StructField("split", BinaryType(), False)])
+# The rows of a stream that say what to fetch, and how many messages that is.
+SPLIT_SCHEMA: Final = StructType(
+    [StructField("split", BinaryType(), nullable=False), StructField("messages", LongType(), nullable=False)]
+)
 
 _TABLE_OPTIONS: Final = "headrace.options"
 

@@ -76,12 +76,13 @@ def _restored(topics: list[_Flat]) -> Split:
 
 
 def packed_split(made: Split, schema: pa.Schema) -> pa.RecordBatch:
-    """A split as the only row of a batch with one column of bytes."""
+    """A split as the only row of a batch: its bytes, and the number of its messages."""
     content = pickle.dumps(made)
     # Laid out here, since Arrow imports pandas to make an array of Python objects.
     bounds = np.array([0, len(content)], np.int32)
     column = pa.BinaryArray.from_buffers(pa.binary(), 1, [None, pa.py_buffer(bounds), pa.py_buffer(content)])
-    return pa.RecordBatch.from_arrays([column], schema=schema)
+    messages = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(np.array([made.messages], np.int64))])
+    return pa.RecordBatch.from_arrays([column, messages], schema=schema)
 
 
 def unpacked_splits(rows: pa.RecordBatch) -> Iterator[Split]:
