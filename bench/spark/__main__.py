@@ -13,7 +13,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from bench.report import Report
-from bench.spark.site import Site, best_seconds, open_site, to_nowhere, watching_workers
+from bench.rounds import best_costs, report_slowness, report_speed
+from bench.spark.site import Site, open_site, to_nowhere, watching_workers
 
 LITTLE = 100
 IDLE_SECONDS = 10.0
@@ -28,54 +29,51 @@ def writing(report: Report, site: Site, rows: DataFrame, count: int) -> None:
     def write(delivery: str) -> None:
         site.write(rows, site.topic("written"), delivery=delivery)
 
-    own, exactly_once, at_least_once = best_seconds(
+    own, exactly_once, at_least_once = best_costs(
         lambda: parquet.parquet(str(site.root / "written")),
         lambda: write("exactly-once"),
         lambda: write("at-least-once"),
     )
-    report.line("write Parquet, uncompressed", count / own, "rows/s")
-    report.line("write a topic, exactly once", count / exactly_once, "rows/s")
-    report.line("write a topic, at least once", count / at_least_once, "rows/s")
-    report.line("  exactly once of Parquet", own / exactly_once, "times", least=0.4)
-    report.line("  of at least once", at_least_once / exactly_once, "times", least=0.75)
+    report.line("write Parquet, uncompressed", count / own.seconds, "rows/s")
+    report.line("write a topic, at least once", count / at_least_once.seconds, "rows/s")
+    report.line("write a topic, exactly once", count / exactly_once.seconds, "rows/s")
+    report_speed(report, "Parquet", exactly_once, own, least=0.4)
+    report_speed(report, "at least once", exactly_once, at_least_once, least=0.75)
 
 
 def reading(report: Report, site: Site, count: int) -> None:
     """Batch reads and available-now beside Spark's own of the same rows from Parquet."""
-    path = str(site.root / "read")
-    site.read("full").write.option("compression", "none").mode("overwrite").parquet(path)
+    spark, full = site.spark, site.read("full")
+    paths = {name: str(site.root / name) for name in ("all", "pair", "snappy")}
+    full.write.option("compression", "none").parquet(paths["all"])
+    site.read("full", columns=PAIR).write.option("compression", "none").parquet(paths["pair"])
+    full.write.option("compression", "snappy").parquet(paths["snappy"])
     batch_ms: list[float] = []
-    narrow_path = str(site.root / "read-narrow")
-    site.read("full", columns=PAIR).write.option("compression", "none").mode("overwrite").parquet(narrow_path)
-    fast_batch_ms: list[float] = []
-    own, own_narrow, batch, narrow, fast, fast_narrow, stream, fast_stream = best_seconds(
-        lambda: to_nowhere(site.spark.read.parquet(path)),
-        lambda: to_nowhere(site.spark.read.parquet(narrow_path)),
+    own, own_pair, snappy, batch, pair, fast, fast_pair, stream, fast_stream = best_costs(
+        lambda: to_nowhere(spark.read.parquet(paths["all"])),
+        lambda: to_nowhere(spark.read.parquet(paths["pair"])),
+        lambda: to_nowhere(spark.read.parquet(paths["snappy"])),
         lambda: to_nowhere(site.read("full")),
         lambda: to_nowhere(site.read("full", columns=PAIR)),
         lambda: to_nowhere(site.read_fast("full")),
         lambda: to_nowhere(site.read_fast("full", columns=PAIR)),
-        lambda: batch_ms.append(_available_now(site, site.read_stream("full"))),
-        lambda: fast_batch_ms.append(_available_now(site, site.read_stream_fast("full"))),
+        lambda: _available_now(site, site.read_stream("full")),
+        lambda: batch_ms.append(_available_now(site, site.read_stream_fast("full"))),
     )
-    report.line("read Parquet, uncompressed", count / own, "rows/s")
-    report.line("read a topic", count / batch, "rows/s")
-    report.line("  of Parquet", own / batch, "times", least=0.5)
-    report.line("read a topic, columns key and value", count / narrow, "rows/s")
-    report.line("  of Parquet with the same columns", own_narrow / narrow, "times")
-    report.line("headrace.spark.read", count / fast, "rows/s")
-    report.line("  of Parquet", own / fast, "times", least=0.75)
-    report.line("  of the data source", batch / fast, "times")
-    report.line("headrace.spark.read, columns key and value", count / fast_narrow, "rows/s")
-    report.line("  of Parquet with the same columns", own_narrow / fast_narrow, "times", least=0.75)
-    report.line("  of the data source with the same columns", narrow / fast_narrow, "times")
-    report.line("read a topic, streaming available-now, its start included", count / stream, "rows/s")
-    report.line("  of Parquet", own / stream, "times")
+    report.line("read Parquet, uncompressed", count / own.seconds, "rows/s")
+    report.line("read Parquet, snappy", count / snappy.seconds, "rows/s")
+    for what, cost, beside, least in (
+        ("read a topic", batch, own, 0.5),
+        ("read a topic, columns key and value", pair, own_pair, None),
+        ("headrace.spark.read", fast, own, 0.75),
+        ("headrace.spark.read, columns key and value", fast_pair, own_pair, 0.75),
+        ("available-now, its start included", stream, own, None),
+        ("headrace.spark.read_stream, available-now, its start included", fast_stream, own, 0.5),
+    ):
+        report.line(what, count / cost.seconds, "rows/s")
+        report_speed(report, "Parquet with the same columns", cost, beside, least=least)
     report.line("  its micro-batch alone, at best", min(batch_ms) / 1000, "s")
-    report.line("  the whole query, at best", stream, "s")
-    report.line("headrace.spark.read_stream, available-now, its start included", count / fast_stream, "rows/s")
-    report.line("  of Parquet", own / fast_stream, "times", least=0.5)
-    report.line("  its micro-batch alone, at best", min(fast_batch_ms) / 1000, "s")
+    report.line("  the whole query, at best", fast_stream.seconds, "s")
 
 
 def scattered(report: Report, site: Site, count: int) -> None:
@@ -86,10 +84,10 @@ def scattered(report: Report, site: Site, count: int) -> None:
         site.write(rows.repartition(10), topic)
     rows.unpersist()
     for what, way in (("read", site.read), ("headrace.spark.read", site.read_fast)):
-        one, *many = best_seconds(*(lambda topic=topic, way=way: to_nowhere(way(topic)) for topic in topics))
-        report.line(f"{what}: {count:,} messages in one partition", count / one, "rows/s")
-        for partitions, seconds, most in zip(SCATTERED[1:], many, (1.5, 3.0), strict=True):
-            report.line(f"  in {partitions:,}: its time beside that", seconds / one, "times", most=most)
+        one, *many = best_costs(*(lambda topic=topic, way=way: to_nowhere(way(topic)) for topic in topics))
+        report.line(f"{what}: {count:,} messages in one partition", count / one.seconds, "rows/s")
+        for partitions, cost, most in zip(SCATTERED[1:], many, (1.5, 3.0), strict=True):
+            report_slowness(report, f"in {partitions:,}: processor time beside that", cost, one, most)
 
 
 def _available_now(site: Site, source: DataFrame) -> float:

@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-import time
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,15 +21,15 @@ from bench.peers.kafka_broker import Broker as KafkaBroker
 from bench.peers.kafka_broker import started
 from bench.peers.processes import stop_all
 from bench.report import Report
+from bench.rounds import best_of, processor_seconds, report_speed
 from bench.spark.kafka_connector import COLUMNS
-from bench.spark.site import ROUNDS, WARMING_ROUNDS, Site, open_site, to_nowhere
+from bench.spark.site import Site, open_site, to_nowhere
 
 JARS = Path(__file__).parents[2] / "tests" / "kafka_tools" / "spark_jars" / "target"
 CONNECTOR = Path(__file__).parent / "kafka_connector.py"
 TOPIC = "full"
 PARTITIONS = 8
 TARGET_TIMES = 8.0
-_TICKS = os.sysconf("SC_CLK_TCK")
 _BATCH = 10_000
 
 
@@ -88,55 +86,29 @@ class Connector:
         return self.process.stdout.readline().strip()
 
 
-def cpu_seconds(*roots: int, without: int = 0) -> float:
-    """What processes and all that they started have taken, without one of those."""
-    parents: dict[int, list[int]] = {}
-    ticks: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents.setdefault(int(fields[1]), []).append(int(entry.name))
-            ticks[int(entry.name)] = int(fields[11]) + int(fields[12])
-    total, left = 0, list(roots)
-    while left:
-        pid = left.pop()
-        if pid != without:
-            total += ticks.get(pid, 0)
-            left += [child for child in parents.get(pid, []) if child not in roots]
-    return total / _TICKS
-
-
 def measure(report: Report, site: Site, kafka: KafkaBroker, connector: Connector, messages: int) -> None:
     """Both in turn."""
     theirs = (connector.process.pid, kafka.process.pid)
     named = ",".join(COLUMNS)
-    actions: dict[str, tuple[Callable[[], None], Callable[[], float]]] = {
-        "connector": (connector.read, lambda: cpu_seconds(*theirs)),
-        "data source": (lambda: to_nowhere(site.read(TOPIC, columns=named)), lambda: _ours(theirs)),
-        "headrace.spark.read": (lambda: to_nowhere(site.read_fast(TOPIC, columns=named)), lambda: _ours(theirs)),
-    }
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in actions}
-    for _ in range(WARMING_ROUNDS + ROUNDS):
-        for name, (read, cpu) in actions.items():
-            cpu_before, began = cpu(), time.perf_counter()
-            read()
-            taken[name].append((time.perf_counter() - began, cpu() - cpu_before))
-    best = {name: tuple(map(min, zip(*pairs[WARMING_ROUNDS:], strict=True))) for name, pairs in taken.items()}
-    their_wall, their_cpu = best["connector"]
-    for name, (wall, cpu_taken) in best.items():
-        report.line(name, messages / wall, "rows/s")
-        report.line("  CPU of a million messages", cpu_taken * 1e6 / messages, "s")
+
+    def ours() -> float:
+        # This process has the broker; its Spark and the other side are its children.
+        return processor_seconds(without=theirs)
+
+    names = ("connector", "data source", "headrace.spark.read")
+    costs = best_of(
+        [
+            (connector.read, lambda: processor_seconds(*theirs)),
+            (lambda: to_nowhere(site.read(TOPIC, columns=named)), ours),
+            (lambda: to_nowhere(site.read_fast(TOPIC, columns=named)), ours),
+        ]
+    )
+    for name, cost in zip(names, costs, strict=True):
+        report.line(name, messages / cost.seconds, "rows/s")
+        report.line("  processor time of a million messages", cost.processor_seconds * 1e6 / messages, "s")
         if name != "connector":
-            report.line("  of the connector's rate", their_wall / wall, "times", least=TARGET_TIMES)
-            report.line("  by CPU", their_cpu / cpu_taken, "times")
-
-
-def _ours(theirs: tuple[int, ...]) -> float:
-    """This process has the broker; its Spark and the other side are its children."""
-    return cpu_seconds(os.getpid()) - cpu_seconds(*theirs)
+            target = TARGET_TIMES if name == "headrace.spark.read" else None
+            report_speed(report, "the connector's rate", cost, costs[0], least=target)
 
 
 def main() -> None:

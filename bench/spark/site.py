@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +18,6 @@ from headrace.spark.session import session
 
 VALUE_BYTES = 100
 KEYS = 100_000
-WARMING_ROUNDS = 2
-ROUNDS = 5
 
 
 class CountingServer(FlightServer):
@@ -100,20 +97,6 @@ def open_site(root: Path) -> Iterator[Site]:
         finally:
             server.stop()
             spark.stop()
-
-
-def best_seconds(*actions: Callable[[], object]) -> list[float]:
-    """The shortest time of each action, all done in turn, so that they share the variance of the machine.
-
-    The first rounds do not count: Java compiles what is done often while it is done.
-    """
-    seconds: list[list[float]] = [[] for _ in actions]
-    for _ in range(WARMING_ROUNDS + ROUNDS):
-        for action, taken in zip(actions, seconds, strict=True):
-            began = time.perf_counter()
-            action()
-            taken.append(time.perf_counter() - began)
-    return [min(taken[WARMING_ROUNDS:]) for taken in seconds]
 
 
 def to_nowhere(rows: DataFrame) -> None:

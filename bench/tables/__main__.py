@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +14,7 @@ from pyspark.sql import SparkSession
 
 import headrace.spark
 from bench.report import Report
+from bench.rounds import best_costs
 from bench.spark.site import to_nowhere
 from headrace.broker import Broker
 from headrace.broker.clock import SystemClock
@@ -30,8 +29,7 @@ HOURS = 240
 PARTITIONS = 4
 VALUE_BYTES = 100
 TOPIC = "ten_days"
-# The first one does not count.
-ROUNDS = 4
+ROUNDS = 3
 _NEVER_SECONDS = 1e6
 
 
@@ -47,34 +45,6 @@ class PastClock(SystemClock):
     def step(self) -> None:
         """An hour passes."""
         self.behind_us -= 3600 * MICROSECONDS
-
-
-def processor_seconds() -> float:
-    """What this process and those it started, Spark's Java among them, have used of the processors."""
-    parents, used = {}, {}
-    for process in Path("/proc").iterdir():
-        if process.name.isdecimal():
-            try:
-                fields = (process / "stat").read_text().rpartition(") ")[2].split()
-            except OSError:
-                continue
-            parents[int(process.name)] = int(fields[1])
-            used[int(process.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    ours = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
-        ours |= more
-    return sum(used[pid] for pid in ours)
-
-
-def least_processor_seconds(*actions: Callable[[], object]) -> list[float]:
-    """The least that each action used of the processors, all done in turn: it depends less on a busy machine."""
-    seconds: list[list[float]] = [[] for _ in actions]
-    for _ in range(ROUNDS):
-        for action, taken in zip(actions, seconds, strict=True):
-            began = processor_seconds()
-            action()
-            taken.append(processor_seconds() - began)
-    return [min(taken[1:]) for taken in seconds]
 
 
 def fill(broker: Broker, client: Client, clock: PastClock, hourly: int) -> None:
@@ -94,39 +64,60 @@ def fill(broker: Broker, client: Client, clock: PastClock, hourly: int) -> None:
                 broker.archiving.archive()
 
 
-def in_spark(report: Report, spark: SparkSession, url: str, hour: str, count: int, hourly: int) -> None:
+def in_spark(report: Report, spark: SparkSession, url: str, start: datetime, count: int, hourly: int) -> None:
     """A count over one hour beside scans of the table, and beside the broker."""
     table = headrace.spark.table(spark, TOPIC, url=url)
     plain = spark.newSession()
     plain.conf.set("spark.sql.parquet.filterPushdown", "false")
     unfiltered = headrace.spark.table(plain, TOPIC, url=url)
+    hour, end = condition(start, "TIMESTAMP"), start + timedelta(hours=1)
+    named = {"startingTimestamp": start.isoformat(), "endingTimestamp": end.isoformat()}
     assert table.where(hour).count() == hourly and table.count() == count
-    one, same, scan, broker = least_processor_seconds(
+    assert headrace.spark.table(spark, TOPIC, url=url, **named).count() == hourly
+    nothing, one, by_options, same, scan, broker = best_costs(
+        lambda: headrace.spark.table(spark, TOPIC, url=url).where("timestamp < TIMESTAMP '1971-01-01'").count(),
         lambda: headrace.spark.table(spark, TOPIC, url=url).where(hour).count(),
+        lambda: headrace.spark.table(spark, TOPIC, url=url, **named).count(),
         lambda: unfiltered.where(hour).count(),
         lambda: to_nowhere(table),
         lambda: to_nowhere(headrace.spark.read(spark, TOPIC, url=url)),
+        rounds=ROUNDS,
     )
-    report.line("Spark: processor time of a count of one hour, with planning", one * 1e3, "ms")
-    report.line("  the same without statistics", same * 1e3, "ms")
-    report.line("  a scan of all columns", scan * 1e3, "ms")
-    report.line("  a scan of all columns from the broker", broker * 1e3, "ms")
-    report.line("  full scan's of the count's", scan / one, "times", least=5.0)
+    report.line("Spark: processor time of a count of one hour, with planning", one.processor_seconds * 1e3, "ms")
+    report.line("  of which a count of no rows at all takes", nothing.processor_seconds * 1e3, "ms")
+    report.line("  the same by startingTimestamp and endingTimestamp", by_options.processor_seconds * 1e3, "ms")
+    report.line("  the same without statistics", same.processor_seconds * 1e3, "ms")
+    report.line("  a scan of all columns", scan.processor_seconds * 1e3, "ms")
+    report.line("  a scan of all columns from the broker", broker.processor_seconds * 1e3, "ms")
+    report.line("  full scan's of the count's", scan.processor_seconds / one.processor_seconds, "times", least=5.0)
+    report.line("    by the clock", scan.seconds / one.seconds, "times", least=5.0)
+    report.line(
+        "  full scan's of the count's by the options", scan.processor_seconds / by_options.processor_seconds, "times"
+    )
 
 
-def in_duckdb(report: Report, client: Client, hour: str, hourly: int) -> None:
+def condition(start: datetime, kind: str) -> str:
+    """The hour from a time on, in SQL."""
+    end = start + timedelta(hours=1)
+    return f"timestamp >= {kind} '{start:%F %T}+00:00' AND timestamp < {kind} '{end:%F %T}+00:00'"
+
+
+def in_duckdb(report: Report, client: Client, start: datetime, hourly: int) -> None:
     """The same in DuckDB."""
+    hour = condition(start, "TIMESTAMPTZ")
     every = (
         f"SELECT count(*), sum(octet_length(value)), max(key), max(partition), max(timestamp), max(seqno) FROM {TOPIC}"
     )
     counted = run_sql(client, f"SELECT count(*) AS n FROM {TOPIC} WHERE {hour}").to_pylist()
     assert counted == [{"n": hourly}]
-    one, scan = least_processor_seconds(
-        lambda: run_sql(client, f"SELECT count(*) FROM {TOPIC} WHERE {hour}"), lambda: run_sql(client, every)
+    one, scan = best_costs(
+        lambda: run_sql(client, f"SELECT count(*) FROM {TOPIC} WHERE {hour}"),
+        lambda: run_sql(client, every),
+        rounds=ROUNDS,
     )
-    report.line("DuckDB: processor time of a count of one hour, with planning", one * 1e3, "ms")
-    report.line("  a scan of six columns", scan * 1e3, "ms")
-    report.line("  full scan's of the count's", scan / one, "times", least=5.0)
+    report.line("DuckDB: processor time of a count of one hour, with planning", one.processor_seconds * 1e3, "ms")
+    report.line("  a scan of six columns", scan.processor_seconds * 1e3, "ms")
+    report.line("  full scan's of the count's", scan.processor_seconds / one.processor_seconds, "times", least=5.0)
 
 
 def main() -> None:
@@ -135,7 +126,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of everything: to see that it runs")
     parser.add_argument("--directory", type=Path, help="where stores are made")
     arguments = parser.parse_args()
-    hourly = 2_000 if arguments.quick else 20_000
+    hourly = 2_000 if arguments.quick else 100_000
     count = HOURS * hourly
     report = Report(f"bench-tables: {count:,} messages of 100-byte values over ten days, local[2], warm")
     report.begin()
@@ -155,11 +146,9 @@ def main() -> None:
                 found = client.archive(TOPIC)
                 size = sum(file.bytes for file in found.files)
                 report.note(f"{len(found.files)} files, {size / 1e6:,.0f} MB, {sum(found.complete.values()):,} rows")
-                end = start + timedelta(hours=1)
-                hour = f"timestamp >= TIMESTAMP '{start:%F %T}+00:00' AND timestamp < TIMESTAMP '{end:%F %T}+00:00'"
-                in_duckdb(report, client, hour.replace("TIMESTAMP '", "TIMESTAMPTZ '"), hourly)
+                in_duckdb(report, client, start, hourly)
                 spark = session("local[2]", "headrace bench", {"spark.driver.memory": "4g"})
-                in_spark(report, spark, url, hour, count, hourly)
+                in_spark(report, spark, url, start, count, hourly)
                 spark.stop()
             server.stop()
     report.end()
