@@ -12,6 +12,7 @@ from headrace.core.codecs import columns as codecs
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import VALUE_SLICE_BYTES, VALUE_SLICE_ROWS
 from headrace.core.values.columns import ValueParser, parser_of
+from headrace.core.values.json import is_text_of
 from headrace.core.values.schema import parse_value_schema
 from tests.core.values.test_schema import of
 
@@ -147,3 +148,9 @@ def test_a_codec_that_this_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_parsers_are_made_once() -> None:
     text = parse_value_schema(SCHEMA).text
     assert parser_of(text) is parser_of(text)
+
+
+def test_texts_of_dates_and_moments() -> None:
+    texts = ["2026-01-01", "2026-W01-1", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00"]
+    assert [is_text_of("date", text) for text in texts] == [True, False, False, False]
+    assert [is_text_of("date-time", text) for text in texts] == [False, False, True, False]

@@ -67,7 +67,7 @@ async def build(visit: Visit, topic: TopicDescription) -> None:
 
 def _shown(value: Any) -> str:
     if value is None:
-        return "no limit"
+        return "none"
     return ", ".join(value) if isinstance(value, tuple) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
