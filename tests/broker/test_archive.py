@@ -13,6 +13,8 @@ import pytest
 from headrace.broker import Broker
 from headrace.broker.settings import ArchiveSettings
 from headrace.core.errors import Closed, InvalidInput
+from headrace.storage.archive import parquet
+from headrace.storage.archive.files import ArchiveFiles
 from headrace.storage.archive.tiered_log import TieredLog
 from headrace.storage.open import open_store
 from headrace.tables.snapshot import table_snapshot
@@ -60,8 +62,8 @@ def read(broker: Broker) -> list[bytes]:
     return found
 
 
-def log_of(broker: Broker) -> TieredLog:
-    log = broker.topics.find("orders").topic.log
+def log_of(broker: Broker, topic: str = "orders") -> TieredLog:
+    log = broker.topics.find(topic).topic.log
     assert isinstance(log, TieredLog)
     return log
 
@@ -107,6 +109,26 @@ def test_a_server_without_an_archive_refuses_to_begin_and_keeps_what_is_not_arch
     assert read(broker) == [b"a"]
     assert broker.archive("orders").url is None
     broker.alter_topic("orders", archive="off")
+
+
+def test_an_unexpected_failure_of_a_topic_does_not_stop_the_others(
+    place: Archived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = place.open()
+    for name in ("bad", "orders"):
+        broker.create_topic(name, **ARCHIVED)
+        broker.publish(name, pa.record_batch({"value": pa.array([b"a"], pa.binary())}))
+    write_file, bad = parquet.write, f"topic-{broker.archive('bad').topic_id}/"
+
+    def write(files: ArchiveFiles, path: str, *others: Any) -> Any:
+        if bad in path:
+            raise MemoryError
+        return write_file(files, path, *others)
+
+    monkeypatch.setattr("headrace.storage.archive.archiver.write", write)
+    broker.archiving.archive()
+    assert [log_of(broker, name).archive_failure for name in ("bad", "orders")] == ["MemoryError()", None]
+    assert broker.archive("orders").complete == {0: 1}
 
 
 def test_a_failure_is_remembered_until_it_is_over(place: Archived, caplog: pytest.LogCaptureFixture) -> None:

@@ -101,6 +101,15 @@ def test_a_wrong_value_does_not_affect_its_neighbours() -> None:
     assert [row["value_error"] is None for row in rows] == [number % 3 > 0 for number in range(10)]
 
 
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00"])
+def test_a_time_beyond_the_years_of_utc_is_the_fault_of_its_row_alone(at: str) -> None:
+    values = [b'{"id": 1}', b'{"id": 2, "at": "%s"}' % at.encode(), b'{"id": 3}', b"x", b'{"id": 5}']
+    rows = PARSER.parse(pa.array(values, pa.binary())).to_pylist()
+    assert [row["id"] for row in rows] == [1, None, 3, None, 5]
+    assert rows[1]["value_error"] == "the value does not fit: a date-time is not in the years 1 to 9999 in UTC"
+    assert [row["value_error"] is None for row in rows] == [True, False, True, False, True]
+
+
 def test_large_documents_are_parsed_few_at_a_time() -> None:
     large = b'{"id": 1, "name": "' + b"x" * (1 << 20) + b'"}'
     slices = list(PARSER.slices(pa.array([large] * 8, pa.binary())))

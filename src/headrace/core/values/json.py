@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from operator import attrgetter
 from typing import Annotated, Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.core.values.schema import ListOf, ObjectOf, ValueField, ValueType, arrow_type
 
@@ -30,6 +31,9 @@ _TYPES: Final[dict[str, Any]] = {
     "any": msgspec.Raw,
 }
 _NAMES: Final = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "datetime": "date-time"}
+_FIRST_US, _LAST_US = (
+    pa.array([datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)]).cast(pa.int64()).to_pylist()
+)
 _MESSAGE: Final = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?")
 
 
@@ -59,7 +63,10 @@ class JsonRows:
         self._decode = msgspec.json.Decoder(self._object.type).decode
 
     def parse(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
-        """The columns of the fields, and why each value does not fit, or None."""
+        """The columns of the fields, and why each value does not fit, or None.
+
+        Raises if one of them has what no column can hold.
+        """
         rows, errors = self._rows(values)
         return _fields(self._object, rows), errors
 
@@ -161,7 +168,18 @@ def _array(kind: ValueType, inner: _Object | None, items: list[Any]) -> pa.Array
         return pa.StructArray.from_arrays(arrays, fields=list(arrow_type(kind)), mask=is_null)
     if kind == "any":
         items = [None if item is None else _json_text(bytes(item)) for item in items]
-    return pa.array(items, arrow_type(kind))
+    array = pa.array(items, arrow_type(kind))
+    if kind == "date-time":
+        _check_years(array)
+    return array
+
+
+def _check_years(times: pa.Array) -> None:
+    """Refuse times that are in the years 1 to 9999 in their zone, and not in UTC: Python cannot read them back."""
+    bounds: Any = pc.min_max(times.cast(pa.int64()))
+    least, most = bounds["min"].as_py(), bounds["max"].as_py()
+    if least is not None and (least < _FIRST_US or most > _LAST_US):
+        raise ValueError("a date-time is not in the years 1 to 9999 in UTC")
 
 
 def _json_text(raw: bytes) -> bytes | None:
