@@ -121,7 +121,7 @@ def test_important_groups_of_a_shared_store_hold_files(shared: Place, tmp_path: 
     catalog.put_offsets(topic.record.id, "audit", {0: 2, 7: 1})
     topic.tiered().drop_outlived(topic.record.settings, None, later_us)
     assert topic.table() == []
-    topic.archiver().sweep(topic.record, later_us + 1)
+    topic.archiver().sweep(topic.record, catalog.manifest.database_us() + 1)
     assert file_names(tmp_path) == []
 
 
@@ -134,6 +134,21 @@ def test_a_server_whose_clock_is_ahead_of_the_database_expires_no_file_early(sha
     assert topic.inner.offsets().start.tolist() == [2]
     topic.tiered().drop_outlived(topic.record.settings, None, now_us + 7200 * SECOND_US)
     assert len(topic.table()) == 2
+
+
+def test_files_that_a_server_replaced_whose_clock_is_behind_stay_readable(shared: Place, tmp_path: Path) -> None:
+    topic = ArchivedTopic(shared, tmp_path, partitions=1, archive_retention_seconds=3600)
+    manifest = shared.store.catalog.manifest
+    epoch, now_us = topic.epoch("behind"), manifest.database_us()
+    behind_us = now_us - 86400 * SECOND_US
+    for _ in range(4):
+        topic.publish(values(b"a"), now_us=behind_us)
+        topic.archiver().archive(topic.record, topic.tiered(), epoch, behind_us)
+    assert topic.archiver().merge(topic.record, topic.tiered(), epoch, behind_us) is not None
+    topic.drop_local(behind_us)
+    topic.tiered().drop_outlived(topic.record.settings, None, behind_us + 7200 * SECOND_US)
+    removed = [each for each in manifest.listed(topic.record.id).values() if each is not None]
+    assert len(removed) == 5 and min(removed) >= now_us, "a snapshot from before has them for archive.stray_seconds"
 
 
 def test_the_doctor_deletes_nothing_of_a_topic_that_a_server_archives(shared: Place, tmp_path: Path) -> None:

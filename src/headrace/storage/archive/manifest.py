@@ -152,7 +152,10 @@ class Manifest:
     def replace(
         self, topic_id: int, epoch: int, files: Sequence[ArchiveFile], merged: ArchiveFile, now_us: int
     ) -> bool:
-        """Replace consecutive live files by one; returns whether that counts."""
+        """Replace consecutive live files by one; returns whether that counts.
+
+        In a shared store they are removed by the database's clock, as they are swept: that of this server may be wrong.
+        """
         paths = [file.path for file in files]
         columns = all_archive_files.c
         chosen = columns.topicid == topic_id, columns.path.in_(paths), columns.removed_us.is_(None)
@@ -166,7 +169,8 @@ class Manifest:
             count, place = connection.execute(select(func.count(), func.min(columns.place)).where(*chosen)).one()
             if count != len(paths):
                 return False
-            connection.execute(update(all_archive_files).where(*chosen).values(removed_us=now_us))
+            removed_us = now_us if known.holder is None else database_us(connection)
+            connection.execute(update(all_archive_files).where(*chosen).values(removed_us=removed_us))
             connection.execute(_row(topic_id, merged, place, now_us))
             _change(connection, known)
             return True
@@ -197,11 +201,12 @@ class Manifest:
             if known is None or not rows:
                 return 0
             reached = _held(connection, topic_id, len(_ends(known.ends))) if is_shared else held
-            files, at_us = [_file(row) for row in rows], min(now_us, database_us(connection)) if is_shared else now_us
+            files, removed_us = [_file(row) for row in rows], database_us(connection) if is_shared else now_us
+            at_us = min(now_us, removed_us)
             count = expired(files, retention_seconds, local.start, reached, at_us, local.deleted_before)
             if count:
                 doomed = columns.topicid == topic_id, columns.path.in_([row.path for row in rows[:count]])
-                connection.execute(update(all_archive_files).where(*doomed).values(removed_us=at_us))
+                connection.execute(update(all_archive_files).where(*doomed).values(removed_us=removed_us))
                 _change(connection, known)
             return count
 
