@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from bench.report import Report
 
@@ -25,7 +26,10 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True)
 class Cost:
-    """The least that an action took."""
+    """What an action took: the least time by the clock, the median of the processors' time.
+
+    Not the least of the latter: Spark ends workers that were idle for a minute, and what they had used is missing then.
+    """
 
     seconds: float
     processor_seconds: float
@@ -54,7 +58,7 @@ def processor_seconds(*roots: int, without: Collection[int] = ()) -> float:
 
 
 def best_costs(*actions: Work, rounds: int = ROUNDS, used: Callable[[], float] = processor_seconds) -> list[Cost]:
-    """The least cost of each action; in turn, so that they share the variance of the machine."""
+    """The cost of each action; in turn, so that they share the variance of the machine."""
     return best_of([(action, used) for action in actions], rounds)
 
 
@@ -68,7 +72,9 @@ def best_of(actions: Collection[tuple[Work, Callable[[], float]]], rounds: int =
             seconds = time.perf_counter() - began
             costs.append(Cost(seconds, used() - used_before))
     counted = [costs[WARMING_ROUNDS:] for costs in taken]
-    return [Cost(min(c.seconds for c in costs), min(c.processor_seconds for c in costs)) for costs in counted]
+    return [
+        Cost(min(each.seconds for each in costs), median(each.processor_seconds for each in costs)) for costs in counted
+    ]
 
 
 def report_speed(
