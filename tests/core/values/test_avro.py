@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from datetime import UTC, date, datetime
 from io import BytesIO
@@ -91,12 +92,28 @@ def test_values_that_do_not_fit() -> None:
         (record(("a", record(("b", "no")))), "value_schema.a.b", "must be one of"),
         (record(("a", {"type": "bytes", "logicalType": "decimal", "precision": 4})), "value_schema.a", "decimals"),
         (record(("a", "long"), ("A", "long")), "value_schema", "two fields"),
+        (json.dumps(record(("a", "long")) | {"name": 5}), "value_schema", "not a schema of Avro"),
     ],
 )
 def test_schemas_that_are_none(given: Any, field: str, told: str) -> None:
     with pytest.raises(InvalidInput, match=told) as refused:
         parse_value_schema(given)
     assert refused.value.field == field
+
+
+def test_a_logical_type_of_another_kind_is_none() -> None:
+    parsed = parse_value_schema(json.dumps(record(("a", {"type": "int", "logicalType": {}}))))
+    assert parsed.fields[0].type == "integer"
+
+
+def test_a_schema_of_many_optional_fields() -> None:
+    names = [f"f{place}" for place in range(1000)]
+    schema = record(*((name, ["null", "long"]) for name in names))
+    parser = ValueParser(parse_value_schema(schema))
+    values = [b"\x02\x04" * count for count in (0, 1, 2, 999, 1000, 1001)]
+    rows = parser.parse(pa.array([*values, b"\x02"], pa.binary())).to_pylist()
+    assert [sum(row[name] == 2 for name in names) for row in rows] == [0, 1, 2, 999, 1000, 0, 0]
+    assert [row["value_error"] is None for row in rows] == [False, True, True, True, True, False, False]
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:

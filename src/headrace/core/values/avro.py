@@ -52,7 +52,7 @@ def avro_fields(given: Mapping[str, Any]) -> tuple[ValueField, ...]:
     fields = _fields(given, "", 0)[0]
     try:
         fastavro.parse_schema(dict(given))
-    except (fastavro.schema.SchemaParseException, KeyError, ValueError) as error:
+    except (fastavro.schema.SchemaParseException, KeyError, ValueError, TypeError, AttributeError) as error:
         raise InvalidInput(SETTING, repr(dict(given))[:100], f"it is not a schema of Avro: {error}") from None
     return fields
 
@@ -100,8 +100,8 @@ def _type(given: Any, place: str, depth: int) -> tuple[ValueType, Any]:
         return "string", {**given, "name": f"e{place.encode().hex()}"}
     if not isinstance(named, str) or named not in _SCALARS:
         raise wrong(place, named, f"its type must be one of {_KNOWN}")
-    if (named, logical) in _LOGICAL:
-        return _LOGICAL[named, str(logical)], {"type": named, "logicalType": logical}
+    if isinstance(logical, str) and (named, logical) in _LOGICAL:
+        return _LOGICAL[named, logical], {"type": named, "logicalType": logical}
     if logical == "decimal":
         raise wrong(place, logical, "decimals have no column: leave out logicalType to have the bytes")
     return _SCALARS[named], named
@@ -118,11 +118,11 @@ class AvroRows:
         fields, plain = _fields(given, "", 0)
         self._read = fastavro.schemaless_reader
         self._fields = fields
-        # The whole record first, and then without the optional fields at its end.
-        counts = [len(fields)]
-        while counts[-1] > 1 and not fields[counts[-1] - 1].is_required:
-            counts.append(counts[-1] - 1)
-        self._schemas = [fastavro.parse_schema({**plain, "fields": plain["fields"][:count]}) for count in counts]
+        self._whole = fastavro.parse_schema(plain)
+        # What every value has at least, and the optional fields after that: a value may end before any of them.
+        least = max(1, 1 + max((place for place, field in enumerate(fields) if field.is_required), default=0))
+        self._least = fastavro.parse_schema({**plain, "fields": plain["fields"][:least]})
+        self._rest = [(each["name"], fastavro.parse_schema(each["type"])) for each in plain["fields"][least:]]
 
     def parse(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
         """The columns of the fields, and why each value does not fit, or None."""
@@ -135,12 +135,25 @@ class AvroRows:
     def _row(self, value: bytes | None) -> tuple[dict[str, Any], str | None]:
         if value is None:
             return {}, "the value is null"
-        for schema in self._schemas:
+        for read in (self._read_whole, self._read_until_it_ends):
             source = BytesIO(value)
             try:
-                row: Any = self._read(source, schema)
+                row = read(source, len(value))
             except (EOFError, IndexError, ValueError, OverflowError, KeyError):
                 continue
             if source.tell() == len(value):
                 return row, None
         return {}, "the value is not a record of the schema"
+
+    def _read_whole(self, source: BytesIO, _: int) -> dict[str, Any]:
+        row: Any = self._read(source, self._whole)
+        return row  # type: ignore[no-any-return]
+
+    def _read_until_it_ends(self, source: BytesIO, size: int) -> dict[str, Any]:
+        """A value of before the schema had its last fields."""
+        row: Any = self._read(source, self._least)
+        for name, schema in self._rest:
+            if source.tell() == size:
+                break
+            row[name] = self._read(source, schema)
+        return row  # type: ignore[no-any-return]

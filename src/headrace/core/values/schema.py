@@ -103,14 +103,16 @@ def parse_value_schema(given: str | Mapping[str, Any]) -> ValueSchema:
         return _parsed(given)
     try:
         return _parsed(msgspec.json.encode(given).decode())
-    except TypeError as error:
+    except (TypeError, UnicodeError) as error:
         raise InvalidInput(SETTING, repr(given)[:100], f"it cannot be written as JSON: {error}") from None
 
 
 @functools.lru_cache(maxsize=1024)
 def _parsed(text: str) -> ValueSchema:
-    if len(text.encode()) > VALUE_SCHEMA_BYTES_MAX:
-        raise InvalidInput(SETTING, f"{len(text.encode())} bytes", f"it may have {VALUE_SCHEMA_BYTES_MAX}")
+    # Half of a surrogate pair has bytes too; it is refused below.
+    size = len(text.encode(errors="surrogatepass"))
+    if size > VALUE_SCHEMA_BYTES_MAX:
+        raise InvalidInput(SETTING, f"{size} bytes", f"it may have {VALUE_SCHEMA_BYTES_MAX}")
     try:
         given = msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
@@ -167,9 +169,9 @@ def _json_object(given: Mapping[str, Any], place: str, depth: int) -> ObjectOf:
         raise wrong(place, properties, "it needs properties, at least one")
     if not isinstance(required, list):
         raise wrong(f"{place}.required".lstrip("."), required, "it must be a list of properties")
-    unknown = next((name for name in required if name not in properties), None)
-    if unknown is not None:
-        raise wrong(f"{place}.required".lstrip("."), unknown, "it must be one of the properties")
+    unknown = [name for name in required if not isinstance(name, str) or name not in properties]
+    if unknown:
+        raise wrong(f"{place}.required".lstrip("."), unknown[0], "it must be one of the properties")
     fields = (
         ValueField(
             name,
