@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from headrace.broker.publish.commit_builder import CommitBuilder
-from headrace.broker.publish.commit_queue import Fence, Request
+from headrace.broker.publish.commit_queue import Fence, Parts, Request
 from headrace.broker.settings import BrokerSettings
-from headrace.core.errors import CommitConflict, InvalidMessage, ProducerFenced, SeqnoJump
+from headrace.core.errors import CommitConflict, InvalidMessage, MessageTooLarge, ProducerFenced, SeqnoJump
 from headrace.core.limits import SEQNO_JUMP_MAX
 from headrace.core.publish.state import CommitKey, TopicState
 from headrace.core.topics.settings import DEFAULT_SETTINGS
@@ -72,3 +72,33 @@ def test_of_two_with_one_key_and_other_fingerprints_the_second_is_refused() -> N
     assert built(builder, TopicState(np.zeros(1, np.int64)), LocalFences()) == [b"0"]
     builder.answer()
     assert [type(request.error) for request in requests] == [type(None), CommitConflict, type(None), CommitConflict]
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_parts_that_break_a_rule_are_refused_and_the_others_keep_their_place(alike: bool) -> None:
+    state, fences = TopicState(np.zeros(1, np.int64)), LocalFences()
+    large = b"x" * (DEFAULT_SETTINGS.message_bytes_max + 1)
+    requests = [
+        Request([batch(b"a", large, b"b", b"c", b"d", partition=0)], parts=Parts([1, 2, 1, 1])),
+        Request([batch(b"e", partition=0) if alike else batch(b"e")]),
+        Request([batch(large, large, partition=0)], parts=Parts([1, 1])),
+        Request([batch(b"f", b"g", partition=0)], parts=Parts([1, 1])),
+    ]
+    builder = builder_of(*requests)
+    assert built(builder, state, fences) == [b"a", b"c", b"d", b"e", b"f", b"g"]
+    builder.answer()
+    assert [
+        each.parts and {place: type(error) for place, error in each.parts.refused.items()} for each in requests
+    ] == [
+        {1: MessageTooLarge},
+        None,
+        {0: MessageTooLarge, 1: MessageTooLarge},
+        {},
+    ]
+    assert [None if each.receipts is None else each.receipts.offset.tolist() for each in requests] == [
+        [0, 1, 2],
+        [3],
+        None,
+        [4, 5],
+    ]
+    assert isinstance(requests[2].error, MessageTooLarge)

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from headrace.broker import Broker
 from headrace.broker.publish.admissions import Admission
+from headrace.broker.publish.commit_queue import Parts
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.broker.topics.topic import Topic
 from headrace.core.errors import HeadraceError, InvalidInput
@@ -47,6 +48,7 @@ class _Soon:
     """A batch for `publish_soon` that waits to be admitted, and since when."""
 
     batch: pa.RecordBatch
+    parts: Parts | None
     tell: Callable[[Outcome], None]
     since: float
     admission: Admission | None = None
@@ -123,18 +125,21 @@ class Bridge:
         admission = await self._admitted(topic, lambda wake: admissions.admit(topic, batch, wake, commit_key))
         return await self._published(admission)
 
-    def publish_soon(self, topic: str, batch: pa.RecordBatch, tell: Callable[[Outcome], None]) -> None:
+    def publish_soon(
+        self, topic: str, batch: pa.RecordBatch, tell: Callable[[Outcome], None], parts: Parts | None = None
+    ) -> None:
         """The same without a task for it: `tell` is called with the receipts or the error, later, on the event loop.
 
-        Batches of a topic are written in the order of the calls. Raises what is known to be wrong at once.
+        Batches of a topic are written in the order of the calls. Raises what is known to be wrong at once. If the batch
+        has parts, one that breaks a rule is refused by itself.
         """
-        soon = _Soon(batch, tell, asyncio.get_running_loop().time())
+        soon = _Soon(batch, parts, tell, asyncio.get_running_loop().time())
         behind = self._behind.get(topic)
         if behind is not None:
             behind.append(soon)
             return
         if self.broker.knows_topic(topic):
-            soon.admission, soon.turn = _asked(partial(self.broker.admissions.admit, topic, batch))
+            soon.admission, soon.turn = _asked(partial(self.broker.admissions.admit, topic, batch, parts=parts))
             if soon.admission.is_in():
                 self._lines.add((soon.admission.topic, False), Entry(soon.admission, tell, _always))
                 return
@@ -150,7 +155,7 @@ class Bridge:
                 left = soon.since + admissions.wait_seconds - loop.time()
                 if soon.admission is None or soon.turn is None:
                     await self.know(topic)
-                    soon.admission, soon.turn = _asked(partial(admissions.admit, topic, soon.batch))
+                    soon.admission, soon.turn = _asked(partial(admissions.admit, topic, soon.batch, parts=soon.parts))
                 await self._let_in(soon.admission, soon.turn, max(0.0, left))
                 self._lines.add((soon.admission.topic, False), Entry(soon.admission, soon.tell, _always))
             except Exception as error:

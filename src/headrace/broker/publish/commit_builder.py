@@ -5,17 +5,18 @@
       .answer()                      gives each request its receipts, and returns a summary
 
 A request that breaks a rule gets its error and does not affect the others; the same holds if its rows make checking or
-planning fail unexpectedly, such as for lack of memory. A request whose commit key was used before publishes nothing,
-nor does one of a fenced producer. A log may build again, if its connection broke: the last result counts. What is too
-large for one frame is planned in pieces on a copy of the state; the frames become visible together. Each piece is
-planned lazily, so that its rows are written and freed before the next one needs memory.
+planning fail unexpectedly, such as for lack of memory. If a request has `Parts`, those that break a rule are refused,
+and the others keep their place. A request whose commit key was used before publishes nothing, nor does one of a fenced
+producer. A log may build again, if its connection broke: the last result counts. What is too large for one frame is
+planned in pieces on a copy of the state; the frames become visible together. Each piece is planned lazily, so that its
+rows are written and freed before the next one needs memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -108,8 +109,8 @@ class CommitBuilder:
         elif self._fresh:
             receipts, start = join_receipts(self._receipts), 0
             for request in self._fresh:
-                request.receipts = receipts.slice(start, start + request.rows)
-                start += request.rows
+                request.receipts = receipts.slice(start, start + request.accepted_rows)
+                start += request.accepted_rows
         return CommitSummary(self._frames, self._messages, self._counts())
 
     def _counts(self) -> Mapping[str, int]:
@@ -193,11 +194,25 @@ class CommitBuilder:
         """The valid requests and their canonical rows, in order; the others get their error."""
         sent = [batch for request in requests for batch in request.batches]
         accepted, errors = accept_all(sent, self._topic.settings, self._topic.partitions)
-        if errors:
-            for request, error in zip(requests, errors, strict=True):
-                request.error = error
-            requests = [request for request in requests if request.error is None]
-        return requests, accepted
+        if not errors:
+            return requests, accepted
+        valid, rows = iter(accepted), list[pa.RecordBatch]()
+        for request, error in zip(requests, errors, strict=True):
+            batches = [next(valid)] if error is None else self._check_parts(request)
+            rows += batches
+            request.error = None if batches else error
+        return [request for request in requests if request.error is None], rows
+
+    def _check_parts(self, request: Request) -> list[pa.RecordBatch]:
+        """The canonical rows of the valid parts of a request, in one batch if there are any; the others are refused."""
+        parts = request.parts
+        if parts is None:
+            return []
+        starts = accumulate(parts.rows, initial=0)
+        batches = [request.batches[0].slice(start, rows) for start, rows in zip(starts, parts.rows, strict=False)]
+        accepted, errors = accept_all(batches, self._topic.settings, self._topic.partitions)
+        parts.refused = {place: error for place, error in enumerate(errors) if error is not None}
+        return [join(accepted)] if accepted else []
 
     def _check_alone(self, request: Request) -> Sequence[pa.RecordBatch]:
         return request.batches if request.is_checked else self._check([request])[1]

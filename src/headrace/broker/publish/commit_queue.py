@@ -29,7 +29,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -55,6 +55,18 @@ class Fence:
 
 
 @dataclass(slots=True, eq=False)
+class Parts:
+    """Parts of a request's one batch, in order, that do not depend on each other.
+
+    rows: how many each has.
+    refused: the errors of those that break a rule; the receipts are of the others.
+    """
+
+    rows: Sequence[int]
+    refused: dict[int, Exception] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
 class Request(Waiter):
     """What one publisher wants to write, and the outcome; staged rows were checked when they were staged."""
 
@@ -62,6 +74,7 @@ class Request(Waiter):
     key: CommitKey | None = None
     is_checked: bool = False
     fence: Fence | None = None
+    parts: Parts | None = None
     rows: int = 0
     bytes: int = 0
     receipts: Receipts | None = None
@@ -75,6 +88,12 @@ class Request(Waiter):
         for batch in self.batches:
             self.rows += batch.num_rows
             self.bytes += _size_of(batch)
+
+    @property
+    def accepted_rows(self) -> int:
+        """The rows of which it gets receipts: those of refused parts are not among them."""
+        parts = self.parts
+        return self.rows if parts is None else self.rows - sum(parts.rows[place] for place in parts.refused)
 
     @property
     def outcome(self) -> Receipts | Exception:

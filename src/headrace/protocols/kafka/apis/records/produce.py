@@ -19,7 +19,8 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from headrace.core.errors import HeadraceError, InvalidInput, InvalidMessage, PartitionNotFound
+from headrace.broker.publish.commit_queue import Parts
+from headrace.core.errors import HeadraceError, InvalidMessage, PartitionNotFound
 from headrace.core.limits import LOOP_BYTES_MAX
 from headrace.core.publish.receipts import Receipts
 from headrace.edge.body_budget import BodyBudget
@@ -227,24 +228,27 @@ def _published(
 
 
 def _publish_together(call: Call, topic: str, group: list[Waiting]) -> None:
-    """Write the messages of several partitions in one commit; if one of them is not valid, each by itself."""
-    tell = partial(_settle, call, topic, group)
+    """Write the messages of several partitions in one commit; each may be refused by itself."""
+    parts = Parts([each.rows for each in group]) if len(group) > 1 else None
+    tell = partial(_settle, group, parts)
     try:
-        call.parts.bridge.publish_soon(topic, joined(group), tell)
+        call.parts.bridge.publish_soon(topic, joined(group), tell, parts)
     except Exception as error:
         tell(error)
 
 
-def _settle(call: Call, topic: str, group: list[Waiting], outcome: Receipts | Exception) -> None:
+def _settle(group: list[Waiting], parts: Parts | None, outcome: Receipts | Exception) -> None:
     """Say what became of messages that were written together."""
-    if isinstance(outcome, InvalidInput) and len(group) > 1:
-        for each in group:
-            _publish_together(call, topic, [each])
-        return
+    refused = {} if parts is None else parts.refused
     first = 0
-    for each in group:
-        each.settle(outcome if isinstance(outcome, Exception) else first_offset(outcome, first, each.rows))
-        first += each.rows
+    for place, each in enumerate(group):
+        if place in refused:
+            each.settle(refused[place])
+        elif isinstance(outcome, Exception):
+            each.settle(outcome)
+        else:
+            each.settle(first_offset(outcome, first, each.rows))
+            first += each.rows
 
 
 async def _answer(
