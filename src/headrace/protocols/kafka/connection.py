@@ -190,9 +190,10 @@ class KafkaConnection:
         kept, request = self._last_answer, self._last[1]
         assert request is not None
         if kept is None or kept.answer != answer:
-            encoded = _encoded(request.api_key, request.version, correlation_id, answer)
-            kept = _Kept(answer, encoded, outcome_of(answer))
-            self._last_answer = kept if len(encoded) <= REPEATED_ANSWER_BYTES_MAX else None
+            encoded = self._encoded(request.api_key, request.version, correlation_id, answer, asked)
+            is_small = len(encoded) <= REPEATED_ANSWER_BYTES_MAX
+            self._last_answer = _Kept(answer, encoded, outcome_of(answer)) if is_small else None
+            return encoded
         self._traffic.count(APIS[request.api_key].name, kept.outcome, SIZE.size + asked, len(kept.encoded))
         return b"".join([kept.encoded[: SIZE.size], SIZE.pack(correlation_id), kept.encoded[2 * SIZE.size :]])
 
