@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.core.errors import InvalidInput
+from headrace.core.limits import VALUE_AVRO_BYTES_MAX, VALUE_CELLS_MAX
 from headrace.core.values.schema import (
     SETTING,
     ListOf,
@@ -24,6 +25,7 @@ from headrace.core.values.schema import (
     check_depth,
     wrong,
 )
+from headrace.core.values.size import TOO_MANY_ITEMS, cells_of_item, items_of
 
 _SCALARS: Final = {
     "int": "integer",
@@ -118,6 +120,7 @@ class AvroRows:
         fields, plain = _fields(given, "", 0)
         self._read = fastavro.schemaless_reader
         self._fields = fields
+        self._item_cells = cells_of_item(fields)
         self._whole = fastavro.parse_schema(plain)
         # What every value has at least, and the optional fields after that: a value may end before any of them.
         least = max(1, 1 + max((place for place, field in enumerate(fields) if field.is_required), default=0))
@@ -135,6 +138,8 @@ class AvroRows:
     def _row(self, value: bytes | None) -> tuple[dict[str, Any], str | None]:
         if value is None:
             return {}, "the value is null"
+        if self._item_cells and len(value) > VALUE_AVRO_BYTES_MAX:
+            return {}, TOO_MANY_ITEMS
         for read in (self._read_whole, self._read_until_it_ends):
             source = BytesIO(value)
             try:
@@ -142,6 +147,10 @@ class AvroRows:
             except (EOFError, IndexError, ValueError, OverflowError, KeyError):
                 continue
             if source.tell() == len(value):
+                # An item has one byte at least.
+                may_exceed = len(value) * self._item_cells > VALUE_CELLS_MAX
+                if may_exceed and items_of(ObjectOf(self._fields), row) * self._item_cells > VALUE_CELLS_MAX:
+                    return {}, TOO_MANY_ITEMS
                 return row, None
         return {}, "the value is not a record of the schema"
 

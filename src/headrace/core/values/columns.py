@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 
 from headrace.core.codecs.columns import decode_known
 from headrace.core.errors import InvalidInput
-from headrace.core.limits import VALUE_SLICE_BYTES, VALUE_SLICE_ROWS
+from headrace.core.limits import VALUE_CELLS_MAX, VALUE_SLICE_BYTES, VALUE_SLICE_ROWS
 from headrace.core.values.avro import AvroRows
 from headrace.core.values.json import JsonRows
 from headrace.core.values.schema import ValueSchema, parse_value_schema
+from headrace.core.values.size import cells_of_item, cells_of_row
 
 _UNDECODABLE: Final = "the value cannot be decoded by its codec"
 
@@ -32,6 +33,10 @@ class ValueParser:
         self.schema = schema
         self.columns = schema.columns()
         self._rows = JsonRows(schema.fields) if schema.format == "json" else AvroRows(msgspec.json.decode(schema.text))
+        # What is parsed at once; an item of a list has at least two bytes of JSON, one of Avro.
+        self._slice_rows = min(VALUE_SLICE_ROWS, VALUE_CELLS_MAX // cells_of_row(schema.fields))
+        items_max = VALUE_CELLS_MAX // max(1, cells_of_item(schema.fields))
+        self._slice_bytes = min(VALUE_SLICE_BYTES, items_max * (2 if schema.format == "json" else 1))
 
     def parse(self, values: pa.Array, codecs: pa.Array | None = None) -> pa.RecordBatch:
         """The columns of values, row by row those of the values given."""
@@ -39,11 +44,15 @@ class ValueParser:
 
     def slices(self, values: pa.Array, codecs: pa.Array | None = None) -> Iterator[pa.RecordBatch]:
         """The same, some rows at a time."""
-        rows = max(1, min(VALUE_SLICE_ROWS, VALUE_SLICE_BYTES * len(values) // max(1, values.nbytes)))
+        lengths: Any = pc.fill_null(pc.binary_length(values), 0)
+        ends = np.cumsum(np.asarray(lengths), dtype=np.int64)
         begin = 0
         while begin < len(values):
+            before = int(ends[begin - 1]) if begin else 0
+            fitting = int(np.searchsorted(ends, before + self._slice_bytes, side="right")) - begin
+            rows = min(max(fitting, 1), self._slice_rows)
             part = values.slice(begin, rows)
-            decoded, faults = _decoded(part, None if codecs is None else codecs.slice(begin, rows))
+            decoded, faults = _decoded(part, None if codecs is None else codecs.slice(begin, rows), self._slice_bytes)
             yield self._batch(decoded, faults)
             begin += len(decoded)
 
@@ -69,12 +78,12 @@ class ValueParser:
         return columns, halves[0][1] + halves[1][1]
 
 
-def _decoded(values: pa.Array, codecs: pa.Array | None) -> tuple[pa.Array, dict[int, str]]:
+def _decoded(values: pa.Array, codecs: pa.Array | None, column_bytes_max: int) -> tuple[pa.Array, dict[int, str]]:
     """The first of the values decoded, one at least; null, with the reason, where a codec does not accept them."""
     if codecs is None or codecs.null_count == len(codecs):
         return values, {}
     try:
-        known = decode_known(values, codecs, column_bytes_max=VALUE_SLICE_BYTES)
+        known = decode_known(values, codecs, column_bytes_max=column_bytes_max)
     except InvalidInput as error:
         # The library of a codec is missing on this machine, and the first value needs it.
         return pa.nulls(1, pa.binary()), {0: str(error)}

@@ -18,7 +18,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.core.limits import VALUE_DEPTH_MAX
 from headrace.core.values.schema import ListOf, ObjectOf, ValueField, ValueType, arrow_type
+from headrace.core.values.size import TOO_DEEP, cells_of_item, json_excess
 
 _INT64: Final = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _TYPES: Final[dict[str, Any]] = {
@@ -60,6 +62,7 @@ class JsonRows:
 
     def __init__(self, fields: Sequence[ValueField]) -> None:
         self._object = _object_of(fields)
+        self._item_cells = cells_of_item(fields)
         self._decode = msgspec.json.Decoder(self._object.type).decode
 
     def parse(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
@@ -75,21 +78,30 @@ class JsonRows:
         try:
             # All of a value must be UTF-8, also what no field takes.
             values.cast(pa.string())
-            return [self._decode(value) for value in given], [None] * len(given)
+            if not self._has_excess(values, given):
+                return [self._decode(value) for value in given], [None] * len(given)
         except (pa.ArrowInvalid, msgspec.DecodeError, RecursionError, TypeError):
-            judged = [self._row(value) for value in given]
-            return [row for row, _ in judged], [error for _, error in judged]
+            pass
+        judged = [self._row(value) for value in given]
+        return [row for row, _ in judged], [error for _, error in judged]
+
+    def _has_excess(self, values: pa.Array, given: list[bytes | None]) -> bool:
+        longest: Any = pc.max(pc.binary_length(values))
+        if (longest.as_py() or 0) <= VALUE_DEPTH_MAX:
+            return False
+        return any(value is not None and json_excess(value, self._item_cells) is not None for value in given)
 
     def _row(self, value: bytes | None) -> tuple[Any, str | None]:
         if value is None:
             return self._object.absent, "the value is null"
         try:
             value.decode()
-            return self._decode(value), None
+            excess = json_excess(value, self._item_cells)
+            return (self._decode(value), None) if excess is None else (self._object.absent, excess)
         except UnicodeDecodeError:
             return self._object.absent, "the value is not valid UTF-8"
         except RecursionError:
-            return self._object.absent, "the value is nested too deeply"
+            return self._object.absent, TOO_DEEP
         except msgspec.ValidationError as error:
             return self._object.absent, _told(str(error))
         except msgspec.DecodeError as error:

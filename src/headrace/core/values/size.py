@@ -1,0 +1,82 @@
+"""How large values may become as columns: judged by themselves, before memory is taken for them.
+
+A list has a cell of each of its items' columns, whether the item has that field or not, so some kilobytes of empty
+objects can become gigabytes of columns. What is parsed at once is bounded by the cells that it could have at most, and
+one value by those that it has. How deep a value may be nested is a fixed number too: how deep Python's own limit lets
+one decode depends on its version and on the caller, and a row must be the same wherever it is parsed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+
+from headrace.core.limits import VALUE_CELLS_MAX, VALUE_DEPTH_MAX
+from headrace.core.values.schema import ListOf, ObjectOf, ValueField, ValueType
+
+TOO_DEEP: Final = "the value is nested too deeply"
+TOO_MANY_ITEMS: Final = "the lists of the value have too many items for columns"
+# What an item takes beside its cells: it is an object of Python for a while.
+_ITEM_CELLS: Final = 4
+_CHUNK_BYTES: Final = 1 << 20
+_QUOTE, _COMMA, _COLON = b'",:'
+_NO_MARKS: Final = bytes({*range(256)} - {*b'",:[]{}'})
+
+
+def cells_of_row(fields: Iterable[ValueField]) -> int:
+    """How many cells a row has, without the items of its lists."""
+    return sum(cells_of_row(field.type.fields) if isinstance(field.type, ObjectOf) else 1 for field in fields)
+
+
+def cells_of_item(fields: Iterable[ValueField]) -> int:
+    """How many cells an item of a list has at most; 0 if there is no list."""
+    return max((_most(field.type) for field in fields), default=0)
+
+
+def _most(kind: ValueType) -> int:
+    if isinstance(kind, ListOf):
+        items = kind.items
+        return max(_ITEM_CELLS + (cells_of_row(items.fields) if isinstance(items, ObjectOf) else 1), _most(items))
+    return cells_of_item(kind.fields) if isinstance(kind, ObjectOf) else 0
+
+
+def json_excess(value: bytes, item_cells: int) -> str | None:
+    """Why a JSON value is too large to be decoded, or None; of what is no JSON it may say either."""
+    if len(value) <= VALUE_DEPTH_MAX:
+        return None
+    opened = value.count(b"[") + value.count(b"{")
+    if opened <= VALUE_DEPTH_MAX and (opened + value.count(b",")) * item_cells <= VALUE_CELLS_MAX:
+        return None
+    # Only here strings are told from the rest: an escaped quotation mark does not end one.
+    if b"\\" in value:
+        value = value.replace(rb"\\", b"").replace(rb"\"", b"")
+    value = value.translate(None, _NO_MARKS)
+    depth = items = 0
+    is_text = False
+    for begin in range(0, len(value), _CHUNK_BYTES):
+        marks = np.frombuffer(value, np.uint8, min(_CHUNK_BYTES, len(value) - begin), begin)
+        quoted = np.cumsum(marks == _QUOTE, dtype=np.uint8) + np.uint8(is_text)
+        is_text = bool(quoted[-1] & 1)
+        marks = marks[(quoted & 1) == 0]
+        # One bit is between [ and {, and between ] and }.
+        bracket = marks | 0x20
+        steps = (bracket == ord("{")).astype(np.int8) - (bracket == ord("}")).astype(np.int8)
+        depths = depth + np.cumsum(steps[steps != 0], dtype=np.int64)
+        if depths.size:
+            if depths.max() > VALUE_DEPTH_MAX:
+                return TOO_DEEP
+            depth = int(depths[-1])
+        # A comma is after an item or a member, and each member has a colon.
+        items += int((steps > 0).sum() + (marks == _COMMA).sum()) - int((marks == _COLON).sum())
+    return TOO_MANY_ITEMS if items * item_cells > VALUE_CELLS_MAX else None
+
+
+def items_of(kind: ValueType, value: Any) -> int:
+    """How many items all lists in a decoded value have."""
+    if value is None or isinstance(kind, str):
+        return 0
+    if isinstance(kind, ObjectOf):
+        return sum(items_of(field.type, value.get(field.name)) for field in kind.fields)
+    return len(value) + (0 if isinstance(kind.items, str) else sum(items_of(kind.items, item) for item in value))
