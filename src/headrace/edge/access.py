@@ -105,6 +105,10 @@ class Principal:
         """The name that limits are counted by."""
         return self.caller.name
 
+    def is_same(self) -> bool:
+        """Whether its token or certificate names the same caller now, with the same rights."""
+        return self._identify() == self.caller
+
     def stage_name(self, stage: str) -> str:
         """A stage as the broker names it: each caller has stages of its own, which no other can publish or drop."""
         return stage if self.caller == ANYONE else f"{len(self.name)}:{self.name}:{stage}"
@@ -154,6 +158,18 @@ class Gate:
         return Principal(
             caller, address, lambda: self._access.authenticate(token, certificate_name), version, self.limits
         )
+
+    def admit_again(self, principal: Principal) -> bool:
+        """Count one more request of a caller who is still the same and not too fast; if not, `admit` says why."""
+        rate = self.limits.requests
+        try:
+            is_same = principal.is_same()
+        except AccessDenied:
+            return False
+        if not is_same or self.has_uses or rate.seconds_until_free(principal.name) > 0:
+            return False
+        rate.spend(principal.name, 1)
+        return True
 
     @property
     def is_stale(self) -> bool:

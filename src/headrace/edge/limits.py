@@ -177,6 +177,10 @@ class Slots:
             self._tell(principal, setting)
             raise error
 
+    def try_take(self, principal: str, size: int = 1) -> bool:
+        """Take an amount if there is space, without counting a refusal; whether it was taken."""
+        return self._try(principal, size) is None
+
     def wait(self, principal: str, size: int, is_over: Callable[[], bool]) -> bool:
         """Take an amount once there is space; returns whether it was taken before the wait ended."""
         if self._try(principal, size) is None:

@@ -25,7 +25,8 @@ from headrace.core.limits import LOOP_BYTES_MAX
 from headrace.edge.access import Principal
 from headrace.edge.certificates import certificate_name
 from headrace.protocols.kafka.apis import sasl
-from headrace.protocols.kafka.apis.call import AnswerBytes, Call, Parts
+from headrace.protocols.kafka.apis.call import AnswerBytes, Call, Parts, Waited
+from headrace.protocols.kafka.apis.records.idle_fetch import IdleFetch
 from headrace.protocols.kafka.apis.records.produce import begin_produce
 from headrace.protocols.kafka.apis.table import API_VERSIONS, APIS, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
 from headrace.protocols.kafka.apis.versions import api_versions
@@ -102,6 +103,8 @@ class KafkaConnection:
         self._last: tuple[bytes, _Request | None] = b"", None
         # Its last answer, if that is small.
         self._last_answer: _Kept | None = None
+        # The same request, ready to be repeated without this task, if it found nothing.
+        self._idle: IdleFetch | None = None
         # Produce requests that are not answered yet, oldest first, how many there are, and the task that answers them.
         self._produced: asyncio.Queue[list[_Produced] | None] = asyncio.Queue(GROUPS_MAX)
         self._unanswered = 0
@@ -124,6 +127,7 @@ class KafkaConnection:
             logger.exception("a Kafka request of %s failed", self._host)
         finally:
             self._frames.gone.begin()
+            self._end_idle()
             if self._answering is not None:
                 self._answering.cancel()
                 await asyncio.gather(self._answering, return_exceptions=True)
@@ -146,6 +150,8 @@ class KafkaConnection:
             await self._serve(frame)
 
     async def _serve(self, frame: bytes) -> None:
+        # Before anything else is answered: a fetch that does not reach this task would not wait for that.
+        self._end_idle()
         api_key, version, _ = _HEAD.unpack_from(frame)
         api = APIS.get(api_key)
         held = AnswerBytes()
@@ -177,13 +183,28 @@ class KafkaConnection:
             refused = api_versions(ErrorCode.unsupported_version)
             return self._encoded(API_VERSIONS, 0, correlation_id, refused, len(frame))
         request = self._repeated(frame) or _read(frame)
+        waited, self._frames.waited_seconds = Waited(self._frames.waited_seconds), 0.0
         if api_key in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE):
             answer = await self._log_in(api_key, version, request.fields)
         else:
-            answer = await api.handler(self._call(request, await self._principal(api.name), held), request.fields)
+            principal = await self._principal(api.name)
+            answer = await api.handler(self._call(request, principal, held, waited), request.fields)
         if request is self._last[1]:
-            return self._encoded_again(correlation_id, answer or {}, len(frame))
+            encoded = self._encoded_again(correlation_id, answer or {}, len(frame))
+            self._keep_idle(frame, principal, waited)
+            return encoded
         return self._encoded(api_key, version, correlation_id, answer or {}, len(frame))
+
+    def _keep_idle(self, frame: bytes, principal: Principal, waited: Waited) -> None:
+        """Be ready for the same fetch again, if it found nothing and its answer is kept."""
+        kept, nothing = self._last_answer, waited.nothing
+        if kept is not None and nothing is not None and not self._frames.gone.has_begun:
+            self._idle = IdleFetch(self._parts, self._frames, principal, nothing, frame, kept.encoded, kept.outcome)
+
+    def _end_idle(self) -> None:
+        if self._idle is not None:
+            self._idle.close()
+            self._idle = None
 
     def _encoded_again(self, correlation_id: int, answer: dict[str, Any], asked: int) -> bytes:
         """The bytes of the answer to the last Fetch request, which is often the last answer."""
@@ -216,7 +237,7 @@ class KafkaConnection:
             return request
         return None
 
-    def _call(self, request: _Request, principal: Principal, held: AnswerBytes) -> Call:
+    def _call(self, request: _Request, principal: Principal, held: AnswerBytes, waited: Waited) -> Call:
         return Call(
             self._parts,
             principal,
@@ -227,6 +248,7 @@ class KafkaConnection:
             self._advertised,
             self._frames.gone,
             held,
+            waited,
         )
 
     # Produce requests, which share commits
@@ -262,7 +284,7 @@ class KafkaConnection:
                 principal = await self._principal(api.name)
                 await self._hold_back(principal, request.size)
             if requests:
-                call = self._call(requests[0], principal, AnswerBytes())
+                call = self._call(requests[0], principal, AnswerBytes(), Waited())
                 answers = await begin_produce(call, [request.fields for request in requests])
                 held -= sum(request.size for request in requests)
         finally:
@@ -340,7 +362,7 @@ class KafkaConnection:
 
     async def _principal(self, operation: str) -> Principal:
         """Who sends this request; a caller who is too fast waits."""
-        gate, loop = self._parts.gate, asyncio.get_running_loop()
+        gate = self._parts.gate
         while True:
             if gate.is_stale:
                 await self._parts.leases.refresh()
@@ -350,7 +372,7 @@ class KafkaConnection:
             except LimitExceeded as error:
                 await asyncio.sleep(max(error.retry_after_seconds, _LOOK_SECONDS))
         if gate.has_uses:
-            loop.run_in_executor(None, gate.store_uses)
+            asyncio.get_running_loop().run_in_executor(None, gate.store_uses)
         self._is_known = True
         return principal
 

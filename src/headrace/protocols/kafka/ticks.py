@@ -33,18 +33,18 @@ class Ticks:
     """All waits that have a time."""
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._slots: dict[Slot, set[Wait]] = {}
         self._timers: dict[Slot, asyncio.TimerHandle] = {}
 
     def begin(self, event: asyncio.Event, seconds: float) -> Wait:
         """Set an event after about this time, unless the wait ends before."""
-        loop = asyncio.get_running_loop()
         length = next((each for each in _SLOTS if each <= seconds / _SHARE), _SLOTS[-1])
-        slot = (length, math.ceil((loop.time() + seconds) / length))
+        slot = (length, math.ceil((self._loop.time() + seconds) / length))
         waits = self._slots.get(slot)
         if waits is None:
             waits = self._slots[slot] = set()
-            self._timers[slot] = loop.call_at(slot[0] * slot[1], self._fire, slot)
+            self._timers[slot] = self._loop.call_at(slot[0] * slot[1], self._fire, slot)
         wait = Wait(event, slot)
         waits.add(wait)
         return wait

@@ -17,6 +17,7 @@ from headrace.protocols.kafka.ticks import Ticks
 
 if TYPE_CHECKING:
     from headrace.protocols.kafka.apis.records.fetch_sessions import FetchSessions
+    from headrace.protocols.kafka.apis.records.idle_fetch import Nothing
     from headrace.protocols.kafka.coordinator.coordinator import Coordinator
     from headrace.protocols.kafka.idempotence import Sequences
     from headrace.protocols.kafka.nodes import Nodes
@@ -50,6 +51,14 @@ class AnswerBytes:
     bytes: int = 0
 
 
+@dataclass(slots=True)
+class Waited:
+    """How long a request has waited before it was read, and what a fetch waited for in vain."""
+
+    seconds: float = 0.0
+    nothing: Nothing | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One request: who sent it, in which version, and what ends with its connection."""
@@ -64,6 +73,7 @@ class Call:
     advertised: tuple[str, int]
     gone: Draining
     held: AnswerBytes
+    waited: Waited
 
     def require_group(self, group: str) -> None:
         """Raise without any right that covers this group: its members are nothing to others, whatever they know."""

@@ -26,12 +26,14 @@ from headrace.core.messages import content_bytes
 from headrace.edge.access import Lease
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.records.fetch_sessions import (
+    NO_EPOCH,
     NO_SESSION,
     FetchSession,
     Place,
     SessionError,
     Wanted,
 )
+from headrace.protocols.kafka.apis.records.idle_fetch import Nothing, Unchanged
 from headrace.protocols.kafka.apis.topic_ids import NO_TOPIC, TopicRef, known_name, topic_name
 from headrace.protocols.kafka.errors import code_of
 from headrace.protocols.kafka.records.encode import encode_by_broker_time, encode_many
@@ -73,6 +75,8 @@ class _Found:
     responses: list[dict[str, Any]]
     bytes: int = 0
     has_error: bool = False
+    # Nothing could be found, and the time is over: no error, and nothing was read.
+    is_nothing: bool = False
 
 
 async def fetch(call: Call, request: Any) -> dict[str, Any]:
@@ -82,7 +86,7 @@ async def fetch(call: Call, request: Any) -> dict[str, Any]:
         for topic in request.topics
         for each in topic.partitions
     }
-    epoch = getattr(request, "session_epoch", -1)
+    epoch = getattr(request, "session_epoch", NO_EPOCH)
     try:
         session = call.parts.fetch_sessions.begin(
             getattr(request, "session_id", NO_SESSION),
@@ -102,6 +106,9 @@ async def fetch(call: Call, request: Any) -> dict[str, Any]:
     bytes_max = min(max(1, request.max_bytes), call.parts.settings.fetch_bytes_max)
     found = await _awaited(call, topics, request, bytes_max)
     responses = [{"topic": topic.ref, "topic_id": topic.ref, **each} for topic, each in _paired(topics, found)]
+    if epoch != NO_EPOCH:
+        # Requests of a session differ, and repeating the one that began it would begin another.
+        call.waited.nothing = None
     if session is not None:
         responses = _news(session, topics, responses, is_incremental=epoch > 0)
     return {
@@ -159,7 +166,8 @@ async def _opened(call: Call, ref: TopicRef, wanted: list[_Wanted]) -> _Topic:
 
 
 async def _awaited(call: Call, topics: list[_Topic], request: Any, bytes_max: int) -> _Found:
-    wait_seconds = min(max(0, request.max_wait) / _MILLISECONDS, FETCH_WAIT_SECONDS_MAX)
+    whole_wait_seconds = min(max(0, request.max_wait) / _MILLISECONDS, FETCH_WAIT_SECONDS_MAX)
+    wait_seconds = max(0.0, whole_wait_seconds - call.waited.seconds)
     leases = [call.principal.lease("read", topic.name) for topic in topics if topic.reader is not None]
     if wait_seconds == 0 or not leases:
         return await _bounded(call, topics, bytes_max)
@@ -169,11 +177,24 @@ async def _awaited(call: Call, topics: list[_Topic], request: Any, bytes_max: in
         waiting = call.parts.ticks.begin(event, wait_seconds)
         watched = [call.parts.wakeups.watch(event, topic.reader) for topic in topics if topic.reader is not None]
         try:
-            return await _until_enough(call, topics, request.min_bytes, bytes_max, waiting, leases)
+            found = await _until_enough(call, topics, request.min_bytes, bytes_max, waiting, leases)
+            if found.is_nothing:
+                call.waited.nothing = _nothing(topics, whole_wait_seconds, leases[0])
+            return found
         finally:
             call.parts.ticks.end(waiting)
             for key in set(watched):
                 call.parts.wakeups.unwatch(event, key)
+
+
+def _nothing(topics: list[_Topic], wait_seconds: float, lease: Lease) -> Nothing | None:
+    """What to wait for if the same is asked again; None if that is not known."""
+    unchanged = [
+        Unchanged(topic.reader, [each.partition for each in topic.wanted], topic.seen)
+        for topic in topics
+        if topic.reader is not None and topic.seen is not None
+    ]
+    return Nothing(unchanged, wait_seconds, lease) if len(unchanged) == len(topics) else None
 
 
 async def _until_enough(
@@ -186,7 +207,9 @@ async def _until_enough(
         has_news = any(map(_has_news, topics))
         if is_over and not has_news:
             # Most fetches end like this: no thread is needed for it.
-            return _read(None, topics, 0)
+            found = _read(None, topics, 0)
+            found.is_nothing = waiting.is_over and not found.has_error
+            return found
         if has_news:
             found = await _bounded(call, topics, bytes_max)
             if is_over or found.has_error or found.bytes >= bytes_min:

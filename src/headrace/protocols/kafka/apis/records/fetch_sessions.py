@@ -30,7 +30,7 @@ PARTITIONS_MAX: Final = 200_000
 IDLE_SECONDS: Final = 120.0
 NO_SESSION: Final = 0
 _FIRST_EPOCH: Final = 0
-_NO_EPOCH: Final = -1
+NO_EPOCH: Final = -1
 _EPOCH_MAX: Final = 0x7FFFFFFF
 
 
@@ -120,11 +120,11 @@ class FetchSessions:
         now: float,
     ) -> FetchSession | None:
         """The session of a request, with what it asks for now; none for a full fetch without one."""
-        if epoch not in (_FIRST_EPOCH, _NO_EPOCH):
+        if epoch not in (_FIRST_EPOCH, NO_EPOCH):
             return self._continued(session_id, epoch, owner, wanted, forgotten, now)
         if session_id != NO_SESSION and self._found(session_id, owner) is not None:
             self._end(session_id)
-        return None if epoch == _NO_EPOCH else self._created(owner, wanted, now)
+        return None if epoch == NO_EPOCH else self._created(owner, wanted, now)
 
     def _continued(
         self,
