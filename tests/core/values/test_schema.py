@@ -94,6 +94,7 @@ def test_the_text_is_one_however_it_was_written() -> None:
         (of(a={"type": "string"}, A={"type": "string"}), "value_schema", "two fields"),
         (of(a={"type": "array", "items": of(b={}, B={})}), "value_schema.a", "two fields"),
         (of(key={}, value_key={}), "value_schema", "two fields"),
+        (of(a=of(b={}), **{"A.b": {}}), "value_schema.a", "two fields"),
         (of(**{"": {}}), "value_schema", "must not be empty"),
         (of(**{'a"b': {}}), "value_schema", "quotation marks"),
         (of(**{str(each): {} for each in range(1001)}), "value_schema", "may have 1000"),

@@ -188,15 +188,17 @@ def _may_be_null(given: Any) -> bool:
 
 
 def _check_names(fields: tuple[ValueField, ...]) -> None:
+    # By their whole paths: a name with a dot may look like a field of an object, and engines find columns by paths.
+    found: set[str] = set()
     for place, names in _names(fields, ""):
-        found: set[str] = set()
         for name in names:
+            path = f"{place}.{name}".removeprefix(".").lower()
             if not is_column_name(name):
                 rule = "a name must not be empty, and have no quotation marks, backslashes and control characters"
                 raise wrong(place, name, rule)
-            if name.lower() in found:
+            if path in found:
                 raise wrong(place, name, "two fields become this column: names are case-insensitive")
-            found.add(name.lower())
+            found.add(path)
     count = sum(len(names) for _, names in _names(fields, ""))
     if count > VALUE_SCHEMA_FIELDS_MAX:
         raise wrong("", f"{count} fields", f"it may have {VALUE_SCHEMA_FIELDS_MAX}")
