@@ -338,7 +338,11 @@ def _read_together(topic: _Topic, behind: dict[int, int], bytes_max: int) -> dic
     offsets = topic.reader.offsets()
     positions = {each.partition: offsets.readable(each.partition, each.offset) for each in wanted}
     batches = topic.reader.read_shares(positions, messages_max, bytes_max)
-    return {batch.column("partition")[0].as_py(): batch for batch in batches}
+    if not batches:
+        return {}
+    place = batches[0].schema.get_field_index("partition")
+    first = pa.concat_arrays([batch.column(place).slice(0, 1) for batch in batches])
+    return dict(zip(first.to_numpy().tolist(), batches, strict=True))
 
 
 def _read_each(
