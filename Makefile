@@ -21,7 +21,7 @@ ON_SPARK := tests/spark $(wildcard tests/pipeline) tests/cli/test_demo.py tests/
 COVERED := --cov-branch --cov-report=term --cov-fail-under=100
 
 help:  ## list the commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
 
 install: $(READY)  ## make .venv with Headrace and its tools in it
 
