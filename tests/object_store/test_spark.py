@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 import headrace.spark
+from headrace.client import Client
+from headrace.core.errors import StoreUnavailable
 from headrace.spark.file_systems import s3a_options
 from headrace.spark.pipeline import Pipeline
+from headrace.spark.pipeline.run.checkpoint_files import ObjectFiles
+from headrace.spark.pipeline.run.claim import Claim, Claimed
 from headrace.spark.session import session
 from headrace.tables.files import open_archive
 from tests.object_store.gateway import Gateway
+from tests.pipeline.runs import publish, run, values
+from tests.server_process import ROOT, ServerProcess
 from tests.spark.test_table import plan_of, rows_of
 from tests.storage.archive.object_store import BUCKET, CREDENTIALS, ObjectStore
 from tests.tables.archives import archive_site
@@ -28,6 +40,7 @@ pytestmark = [
 ]
 # Another bucket than that of the archive.
 LANDING = "landing"
+PATIENCE_SECONDS = 240.0
 JARS = Path(__file__).parent / "spark_jars" / "target"
 
 
@@ -43,15 +56,19 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
 @pytest.fixture(scope="module")
 def spark(objects: ObjectStore) -> Iterator[SparkSession]:
     """With settings of one bucket only: those of the archive's come from its URL."""
-    jars = sorted(str(jar) for jar in JARS.glob("*.jar"))
-    assert jars, "Spark's file system for S3 is missing: make s3-jars"
     # Spark's Java looks for credentials in its environment, as the server does.
     os.environ.update(CREDENTIALS)
-    options = s3a_options(objects.url.replace(BUCKET, LANDING))
-    settings = {f"spark.hadoop.{name}": value for name, value in options.items()}
-    spark = session("local[2]", configuration={"spark.jars": ",".join(jars), **settings})
+    spark = session("local[2]", configuration=settings_of(objects))
     yield spark
     spark.stop()
+
+
+def settings_of(objects: ObjectStore) -> dict[str, str]:
+    """Settings of Spark for the second bucket."""
+    jars = sorted(str(jar) for jar in JARS.glob("*.jar"))
+    assert jars, "Spark's file system for S3 is missing: make s3-jars"
+    options = s3a_options(objects.url.replace(BUCKET, LANDING))
+    return {"spark.jars": ",".join(jars), **{f"spark.hadoop.{name}": value for name, value in options.items()}}
 
 
 def test_a_table_is_read_by_sparks_own_reader(spark: SparkSession, objects: ObjectStore, tmp_path: Path) -> None:
@@ -91,3 +108,142 @@ def test_pipelines_load_from_and_replay_an_object_store(
         pipeline = Pipeline.of({"server": server, "steps": [counted], **replay})
         pipeline.run(spark)
         assert pipeline.report is not None and pipeline.report.rows == [[200, 100]]
+
+
+def copying(url: str, checkpoint: str, **parts: Any) -> dict[str, Any]:
+    """A pipeline that copies a topic, in many batches."""
+    return {
+        "server": {"url": url},
+        "source": {"topic": "orders", "max_messages_per_trigger": 20},
+        "sink": {"topic": "copied"},
+        "run": {"checkpoint": checkpoint, "report": False},
+        **parts,
+    }
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """With the two topics."""
+    started = ServerProcess(f"file:{tmp_path / 'store'}")
+    with headrace.connect(started.url) as client:
+        client.create_topic("orders", partitions=2)
+        client.create_topic("copied", partitions=2)
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[Client]:
+    with headrace.connect(server.url, timeout_seconds=PATIENCE_SECONDS) as connected:
+        yield connected
+
+
+def orders(first: int, end: int) -> list[dict[str, int]]:
+    return [{"key": number % 7, "id": number} for number in range(first, end)]
+
+
+def ids(client: Client) -> list[int]:
+    return sorted(value["id"] for value in values(client, "copied"))
+
+
+def test_a_stream_continues_from_a_checkpoint_on_s3(spark: SparkSession, server: ServerProcess, client: Client) -> None:
+    """With state: rows that came before are known after each start."""
+    place = f"s3a://{LANDING}/checkpoints/continued"
+    tables = copying(server.url, place, deduplicate={"by": "payload", "window_seconds": 3600})
+    # Each partition has a store of its state, of many small objects.
+    tables["spark"] = {"spark.sql.shuffle.partitions": "2"}
+    for end in (30, 50):
+        publish(client, "orders", orders(0, end))
+        Pipeline.of(tables).check(spark)
+        run(spark, tables)
+        assert ids(client) == list(range(end)), "each once"
+    files = ObjectFiles(spark, place)
+    assert sorted(files.list("")) == ["headrace-pipeline.json", "headrace-runs", "spark"]
+    claim = Claim(files)
+    claim.take(lambda seconds: False)
+    with pytest.raises(StoreUnavailable, match="another run uses this checkpoint"):
+        run(spark, tables)
+    claim.release()
+    assert run(spark, tables).messages == 0
+
+
+def test_an_older_run_finds_out_that_it_was_taken_over(spark: SparkSession) -> None:
+    files = ObjectFiles(spark, f"s3a://{LANDING}/checkpoints/claimed")
+    claim = Claim(files)
+    claim.take(lambda seconds: False)
+    claim.check()
+    assert files.create("headrace-runs/00000002", msgspec.json.encode(Claimed("another", "spark")))
+    with pytest.raises(StoreUnavailable, match="a newer run has taken over"):
+        claim.check()
+    claim.release()
+
+
+def test_a_store_creates_an_object_once(spark: SparkSession) -> None:
+    files = ObjectFiles(spark, f"s3a://{LANDING}/created")
+    assert files.create("one", b"first") and not files.create("one", b"second")
+    assert files.create("one", b"first"), "as if the answer to the first request was lost"
+    assert files.read("one") == b"first" and files.read("two") is None and files.list("nothing") == []
+
+
+class PipelineProcess:
+    """`headrace pipeline run` in a process group of its own."""
+
+    def __init__(self, tables: dict[str, Any], directory: Path) -> None:
+        file = directory / "pipeline.toml"
+        file.write_text("".join(f"[{name}]\n{_toml(keys)}" for name, keys in tables.items()))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "headrace", "pipeline", "run", str(file), "--master", "local[1]"],
+            cwd=ROOT,
+            env={**os.environ, **CREDENTIALS},
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def signal(self, number: int) -> None:
+        """To Python and Java."""
+        os.killpg(self._process.pid, number)
+
+    def end(self) -> tuple[int, str]:
+        """The exit code and what was said, once it has ended."""
+        _, said = self._process.communicate(timeout=PATIENCE_SECONDS)
+        return self._process.returncode, said.decode()
+
+
+def _toml(keys: dict[str, Any]) -> str:
+    return "".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in keys.items())
+
+
+def _await(is_so: Callable[[], bool], process: PipelineProcess) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        if time.monotonic() > deadline:
+            process.signal(signal.SIGKILL)
+            raise AssertionError(process.end())
+        time.sleep(0.05)
+
+
+@pytest.mark.timeout(4 * PATIENCE_SECONDS)
+def test_runs_that_are_killed_or_paused_are_taken_over(
+    spark: SparkSession, objects: ObjectStore, server: ServerProcess, client: Client, tmp_path: Path
+) -> None:
+    """A run that wakes up after it was taken over writes nothing more."""
+    tables = copying(server.url, f"s3a://{LANDING}/checkpoints/killed", spark=settings_of(objects))
+    publish(client, "orders", orders(0, 600))
+    for fault in (signal.SIGKILL, signal.SIGSTOP):
+        count = len(ids(client))
+        process = PipelineProcess(tables, tmp_path)
+        _await(lambda count=count: len(ids(client)) >= count + 40, process)  # type: ignore[misc]
+        process.signal(fault)
+        assert len(ids(client)) < 600, "in the middle"
+        if fault == signal.SIGKILL:
+            process.end()
+    here = {name: keys for name, keys in tables.items() if name != "spark"} | {"source": {"topic": "orders"}}
+    run(spark, here)
+    assert ids(client) == list(range(600))
+    publish(client, "orders", orders(600, 700))
+    process.signal(signal.SIGCONT)
+    code, said = process.end()
+    # The broker refuses its batch if it looked for a newer run before it was paused, and publishes after that.
+    assert code != 0, said
+    run(spark, here)
+    assert ids(client) == list(range(700))

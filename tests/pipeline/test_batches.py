@@ -82,6 +82,10 @@ def test_urls_that_this_spark_cannot_use(spark: SparkSession, tmp_path: Path) ->
     for field, tables in (
         ("source.path", {"source": {**here, "path": "s3a://bucket/x"}, "sink": {"format": "report"}}),
         ("sink.path", {"source": here, "sink": {"format": "avro", "path": "gs://bucket/x"}}),
+        (
+            "run.checkpoint",
+            {"source": {"topic": "in"}, "sink": {"topic": "out"}, "run": {"checkpoint": "s3a://bucket/x"}},
+        ),
     ):
         with pytest.raises(InvalidInput, match="this Spark has no file system for") as refused:
             Pipeline.of(tables).check(spark)

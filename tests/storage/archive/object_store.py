@@ -162,7 +162,8 @@ class ObjectStore:
                     store.released.wait()
                     self.close_connection = True
                     return
-                headers = {name: value for name, value in self.headers.items() if name.lower() != "transfer-encoding"}
+                replaced = ("transfer-encoding", "content-length")
+                headers = {name: value for name, value in self.headers.items() if name.lower() not in replaced}
                 headers["content-length"] = str(len(body))
                 try:
                     answer = store._ask(self.command, self.path, body, headers)

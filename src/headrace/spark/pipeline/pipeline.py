@@ -52,9 +52,9 @@ from headrace.spark.pipeline.frame.file_systems import check_file_systems
 from headrace.spark.pipeline.frame.parse import METRICS, typed
 from headrace.spark.pipeline.frame.source import connection_options, read_source, with_watermark
 from headrace.spark.pipeline.frame.steps import run_steps
-from headrace.spark.pipeline.run.checkpoint import Checkpoint, lock_of
+from headrace.spark.pipeline.run.checkpoint import Checkpoint, held, is_on_object_store, open_checkpoint
+from headrace.spark.pipeline.run.claim import Claim
 from headrace.spark.pipeline.run.load_id import load_id
-from headrace.spark.pipeline.run.lock import unusable
 from headrace.spark.pipeline.run.preflight import (
     check_sink_id,
     check_tables,
@@ -71,7 +71,7 @@ from headrace.spark.pipeline.sinks.sink import AnyFormat, BatchReport, SinkWrite
 from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter, TableSinkWriter
 from headrace.spark.pipeline.sinks.topic_sink import DeadTopicSinkWriter, TopicSinkWriter
 from headrace.spark.pipeline.sinks.upsert_sink import UpsertSinkWriter
-from headrace.spark.write.fingerprint import BatchId, batch_id
+from headrace.spark.write.fingerprint import BatchId
 
 _ROW: Final = "_headrace_good"
 _DEAD: Final = "_headrace_dead"
@@ -120,7 +120,7 @@ class _Built:
     def write_batch(self, rows: DataFrame, number: int) -> None:
         """Write a micro-batch."""
         assert self.checkpoint is not None
-        self.write(rows, batch_id(number, self.checkpoint.spark, None))
+        self.write(rows, self.checkpoint.batch(number))
 
     def write(self, rows: DataFrame, batch: BatchId | None) -> None:
         """Write rows to their sinks. Rows used twice are cached, so that they are computed and counted once."""
@@ -233,14 +233,18 @@ class Pipeline:
         return cls(describe(tables, {}, name))
 
     def preflight(self, accept_change: bool = False) -> None:
-        """Run the checks that need no Spark: of the checkpoint and the broker."""
-        description = self.description
-        checkpoint = Checkpoint(description) if description.is_stream else None
+        """Run the checks that need no Spark: of the broker, and of a checkpoint that is a directory."""
+        if is_on_object_store(self.description):
+            check_topics(self.description)
+        else:
+            self._preflight(open_checkpoint(self.description), accept_change)
+
+    def _preflight(self, checkpoint: Checkpoint | None, accept_change: bool) -> None:
         if checkpoint is not None:
             checkpoint.check(accept_change)
-        check_topics(description)
+        check_topics(self.description)
         if checkpoint is not None and checkpoint.is_new:
-            check_sink_id(description, checkpoint.sink_id)
+            check_sink_id(self.description, checkpoint.sink_id)
 
     def check(self, spark: SparkSession) -> None:
         """Run all checks without running the pipeline."""
@@ -259,13 +263,13 @@ class Pipeline:
         tell: Callable[[Progress], None] = _silent,
     ) -> Summary:
         """Run a batch to its end; a stream to the current end of its source if `once`, otherwise until `stop`."""
-        with self._checkpoint_held(), Reporter(self.description) as reporter:
+        with held(self.description, spark, self._stopping.wait) as claim, Reporter(self.description) as reporter:
 
             def tell_all(progress: Progress) -> None:
                 reporter.progressed(progress)
                 tell(progress)
 
-            built = self._build(spark.newSession(), accept_change)
+            built = self._build(spark.newSession(), accept_change, claim)
             try:
                 summary = self._run(built, once, tell_all)
             finally:
@@ -285,7 +289,9 @@ class Pipeline:
         tally = Tally(self.description.name, tell, time.monotonic, built.duplicates)
         for attempt in range(_STARTS_MAX):
             try:
-                self._wait(self._start(built, built.checkpoint, once), tally)
+                built.checkpoint.query_starts()
+                if self._wait(self._start(built, built.checkpoint, once), tally):
+                    built.checkpoint.query_ended()
                 break
             except PipelineFailed as failure:
                 if _SLOW_START not in str(failure) or attempt == _STARTS_MAX - 1:
@@ -302,27 +308,10 @@ class Pipeline:
         """Ask a running stream to stop; the current batch is aborted, and repeated by the next run."""
         self._stopping.set()
 
-    @contextmanager
-    def _checkpoint_held(self) -> Iterator[None]:
-        if not self.description.is_stream:
-            yield
-            return
-        # Of a directory that is none of ours nothing is made.
-        Checkpoint(self.description).check(accept_change=True)
-        lock = lock_of(self.description)
-        try:
-            lock.take()
-        except OSError as error:
-            raise InvalidInput("run.checkpoint", str(self.description.run.checkpoint), unusable(error)) from None
-        try:
-            yield
-        finally:
-            lock.release()
-
-    def _build(self, spark: SparkSession, accept_change: bool) -> _Built:
-        self.preflight(accept_change)
+    def _build(self, spark: SparkSession, accept_change: bool, claim: Claim | None = None) -> _Built:
         description = self.description
-        checkpoint = Checkpoint(description) if description.is_stream else None
+        checkpoint = open_checkpoint(description, spark, claim)
+        self._preflight(checkpoint, accept_change)
         _configure(spark, _CONFIGURATION | description.spark)
         writer = checkpoint.sink_id if checkpoint is not None else _file_name(description.name)
         counts = Observation() if checkpoint is None else None
@@ -408,8 +397,8 @@ class Pipeline:
         with analysis("steps", self.description.name):
             return writer.start()
 
-    def _wait(self, query: StreamingQuery, tally: Tally) -> None:
-        """Until the query ends, or is to end."""
+    def _wait(self, query: StreamingQuery, tally: Tally) -> bool:
+        """Until the query ends, or is to end; whether it has surely ended."""
         try:
             look_at = time.monotonic()
             while query.isActive and not self._stopping.wait(_LOOK_SECONDS):
@@ -425,3 +414,5 @@ class Pipeline:
             # A signal to the whole process group ends Java too: then there is nobody left to ask.
             if not self._stopping.is_set():
                 raise failure_of(str(error)) from None
+            return False
+        return True

@@ -7,6 +7,7 @@ So the fingerprint is that of `offsets/<number>` in the checkpoint. Spark writes
 source offsets up to which it reads, and when it was planned. A repeated batch has the same file, in whatever order its
 rows arrive and whatever random values they hold; another batch has another. If the checkpoint is not in a local file
 system, the fingerprint is that of the query's id, which tells two queries apart but not two copies of a checkpoint.
+Pipelines read the file there too.
 """
 
 from __future__ import annotations
@@ -36,7 +37,12 @@ def batch_id(number: int, checkpoint: str | None, query_id: str | None) -> Batch
     content = None if checkpoint is None else _planned(checkpoint, number)
     if content is None and query_id is not None:
         content = query_id.encode()
-    return BatchId(number, None if content is None else _fingerprint(content))
+    return BatchId(number) if content is None else batch_of(number, content)
+
+
+def batch_of(number: int, content: bytes) -> BatchId:
+    """Identify a batch by the content of its file in `offsets`."""
+    return BatchId(number, int.from_bytes(sha256(content).digest()[: FINGERPRINT_BITS // 8]))
 
 
 def _planned(checkpoint: str, number: int) -> bytes | None:
@@ -47,7 +53,3 @@ def _planned(checkpoint: str, number: int) -> bytes | None:
         return (Path(directory) / "offsets" / str(number)).read_bytes()
     except OSError:
         return None
-
-
-def _fingerprint(content: bytes) -> int:
-    return int.from_bytes(sha256(content).digest()[: FINGERPRINT_BITS // 8])

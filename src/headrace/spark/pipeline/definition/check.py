@@ -269,7 +269,7 @@ def _check_run(description: Description) -> None:
                 raise InvalidInput("run.load_id", run.load_id[:100], rule)
         return
     _refuse(run, ("load_id",), "run", "it does not apply to a stream, which continues from its checkpoint: remove it")
-    _check_path("run.checkpoint", run.checkpoint)
+    _check_checkpoint(description)
     if run.trigger_seconds is not None and run.trigger_seconds < 0:
         raise InvalidInput("run.trigger_seconds", str(run.trigger_seconds), "it must not be negative")
 
@@ -324,14 +324,34 @@ def _ends(description: Description) -> Iterable[tuple[str, Any]]:
         yield "source.path", source.path.rstrip("/")
 
 
+def _check_checkpoint(description: Description) -> None:
+    """A directory, or a place on S3 if all that is written goes to topics."""
+    path = description.run.checkpoint
+    if not path or not is_url(path):
+        _check_path("run.checkpoint", path)
+        return
+    parts = urlsplit(path)
+    if parts.scheme != "s3a" or not parts.netloc or not parts.path.strip("/") or parts.query or parts.fragment:
+        rule = "it must be a directory, or a place on S3 written as s3a://bucket/path; other object stores do not work"
+        raise InvalidInput("run.checkpoint", path[:100], rule)
+    named = ((f"sinks.{name}", sink) for name, sink in description.sinks.items())
+    for place, part in (("sink", description.sink), *named, ("dead_letters", description.dead_letters)):
+        if part is not None and not isinstance(part, TopicSink | DeadTopic):
+            rule = (
+                f"{place} is not a topic: a checkpoint can be on an object store only if all sinks and dead letters "
+                "are topics, because the broker takes a batch once even if two runs write it. Set a directory"
+            )
+            raise InvalidInput("run.checkpoint", path[:100], rule)
+
+
 def _check_path(field: str, path: str | None) -> None:
     if not path:
         raise InvalidInput(field, "missing", "set a directory")
     if is_url(path):
-        why = "a run locks it" if field == "run.checkpoint" else "a batch is committed by renaming its files"
         rule = (
-            f"it must be a directory on this machine or on a mounted file system, because {why}, which object stores "
-            "cannot do. Mount the store, or write there with a format that Spark itself commits"
+            "it must be a directory on this machine or on a mounted file system, because a batch is committed by "
+            "renaming its files, which object stores cannot do. Mount the store, or write there with a format that "
+            "Spark itself commits"
         )
         raise InvalidInput(field, path[:100], rule)
 

@@ -1,7 +1,7 @@
 """A pipeline's own file beside Spark's checkpoint: the query that created it, and the id its sinks publish under.
 
     <checkpoint>/headrace-pipeline.json    fingerprint of the query, sink id
-    <checkpoint>/headrace-pipeline.lock    held by the running pipeline
+    <checkpoint>/headrace-pipeline.lock    held by the running pipeline; on an object store, see `claim`
     <checkpoint>/spark/                    Spark's offsets, commits and state
 
 Spark itself would start a changed query on an old checkpoint, and produce wrong rows or fail late. So everything that
@@ -11,16 +11,19 @@ triggers are not included.
 
 from __future__ import annotations
 
-import os
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from pyspark.sql import SparkSession
 
-from headrace.core.errors import InvalidInput
+from headrace.core.errors import InvalidInput, StoreUnavailable
 from headrace.core.names import topic_key
+from headrace.spark.pipeline.definition.check import is_url
 from headrace.spark.pipeline.definition.description import (
     DeadTable,
     DeadTopic,
@@ -30,7 +33,10 @@ from headrace.spark.pipeline.definition.description import (
     TopicSink,
     TopicSource,
 )
+from headrace.spark.pipeline.run.checkpoint_files import CheckpointFiles, LocalFiles, ObjectFiles
+from headrace.spark.pipeline.run.claim import Claim
 from headrace.spark.pipeline.run.lock import Lock, unusable
+from headrace.spark.write.fingerprint import BatchId, batch_id, batch_of
 
 _FILE: Final = "headrace-pipeline.json"
 _LOCK: Final = "headrace-pipeline.lock"
@@ -45,18 +51,16 @@ class Remembered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parts: dict[str, str]
 
 
-def lock_of(description: Description) -> Lock:
-    """The lock of a checkpoint. Taken before it is read, because its content decides ids and batch numbers."""
-    directory = Path(description.run.checkpoint or "").absolute()
-    return Lock(directory / _LOCK, directory, "another run uses this checkpoint: wait until it has ended, or stop it")
-
-
 class Checkpoint:
     """The checkpoint of a streaming pipeline."""
 
-    def __init__(self, description: Description) -> None:
+    def __init__(
+        self, description: Description, files: CheckpointFiles | None = None, claim: Claim | None = None
+    ) -> None:
+        """files, claim: those of an object store; without, it is a directory."""
         assert description.run.checkpoint is not None
-        self._directory = Path(description.run.checkpoint).absolute()
+        self._files = files or LocalFiles(description.run.checkpoint)
+        self._claim = claim
         self._parts = fingerprint(description)
         self._found = self._read()
         known = self._found.sink_id if self._found is not None else uuid.uuid4().hex
@@ -66,20 +70,45 @@ class Checkpoint:
     @property
     def spark(self) -> str:
         """Where Spark keeps its own."""
-        return str(self._directory / "spark")
+        return f"{self._files.place}/{self._spark}"
+
+    @property
+    def _spark(self) -> str:
+        return "spark" if self._claim is None else self._claim.directory
+
+    def query_starts(self) -> None:
+        """Until `query_ended`, Spark may write to the checkpoint, even if the run fails."""
+        if self._claim is not None:
+            self._claim.is_in_use = True
+
+    def query_ended(self) -> None:
+        """Spark has stopped writing."""
+        if self._claim is not None:
+            self._claim.is_in_use = False
 
     @property
     def is_new(self) -> bool:
         """Whether no query has ever run on it."""
         # Not by our own file, which exists before the first start, and also where only Spark's part was deleted.
-        return not Path(self.spark).exists()
+        return not self._files.exists(self._spark)
+
+    def batch(self, number: int) -> BatchId:
+        """Identify a batch that is about to be written; raises if another run has taken over."""
+        if self._claim is None:
+            return batch_id(number, self.spark, None)
+        self._claim.check()
+        planned = f"{self._spark}/offsets/{number}"
+        content = self._files.read(planned)
+        if content is None:
+            raise StoreUnavailable(self._files.place, f"{planned} was deleted; nothing of this batch was written")
+        return batch_of(number, content)
 
     def check(self, accept_change: bool = False) -> None:
         """Raise if another query created the checkpoint."""
         if self._found is None:
-            if (self._directory / "spark").exists() or (self._directory / "offsets").exists():
+            if self._files.exists("spark") or self._files.exists("offsets"):
                 rule = "it is not a checkpoint of a pipeline: choose another directory"
-                raise InvalidInput("run.checkpoint", str(self._directory), rule)
+                raise InvalidInput("run.checkpoint", self._files.place, rule)
             return
         changed = [part for part, print_ in self._parts.items() if self._found.parts.get(part) != print_]
         if changed and not accept_change:
@@ -87,29 +116,80 @@ class Checkpoint:
                 f"it was created by another query: {', '.join(changed)} changed since. Choose another checkpoint, "
                 "or use --accept-change if the new query can continue from the state of the old one"
             )
-            raise InvalidInput("run.checkpoint", str(self._directory), rule)
+            raise InvalidInput("run.checkpoint", self._files.place, rule)
 
     def store(self) -> None:
         """Store the fingerprint of the query, once all checks have passed."""
-        self._found = Remembered(_VERSION, self.sink_id, self._parts)
-        self._directory.mkdir(parents=True, exist_ok=True)
-        beside = self._directory / f"{_FILE}.new"
-        beside.write_bytes(msgspec.json.format(msgspec.json.encode(self._found), indent=2))
-        os.replace(beside, self._directory / _FILE)
+        was_found, self._found = self._found, Remembered(_VERSION, self.sink_id, self._parts)
+        content = msgspec.json.format(msgspec.json.encode(self._found), indent=2)
+        if was_found is not None:
+            self._files.replace(_FILE, content)
+        elif not self._files.create(_FILE, content):
+            # With another id: batches of both would be written.
+            raise StoreUnavailable(self._files.place, "another run has just started on this checkpoint")
 
     def _read(self) -> Remembered | None:
-        try:
-            found = msgspec.json.decode((self._directory / _FILE).read_bytes(), type=Remembered)
-        except FileNotFoundError:
+        content = self._files.read(_FILE)
+        if content is None:
             return None
-        except OSError as error:
-            raise InvalidInput("run.checkpoint", str(self._directory), unusable(error)) from None
+        try:
+            found = msgspec.json.decode(content, type=Remembered)
         except msgspec.DecodeError as error:
-            raise InvalidInput("run.checkpoint", str(self._directory), f"{_FILE} cannot be read: {error}") from None
+            raise InvalidInput("run.checkpoint", self._files.place, f"{_FILE} cannot be read: {error}") from None
         if found.version != _VERSION:
             rule = f"it has version {found.version}, this Headrace supports {_VERSION}: upgrade it"
-            raise InvalidInput("run.checkpoint", str(self._directory), rule)
+            raise InvalidInput("run.checkpoint", self._files.place, rule)
         return found
+
+
+def is_on_object_store(description: Description) -> bool:
+    """Whether the checkpoint of a pipeline is a URL."""
+    return description.is_stream and is_url(description.run.checkpoint or "")
+
+
+def open_checkpoint(
+    description: Description, spark: SparkSession | None = None, claim: Claim | None = None
+) -> Checkpoint | None:
+    """The checkpoint of a pipeline, None of a batch; claim: that of this run, if it holds one."""
+    if not is_on_object_store(description):
+        return Checkpoint(description) if description.is_stream else None
+    assert spark is not None, "an object store is reached by Spark"
+    files = ObjectFiles(spark, str(description.run.checkpoint))
+    return Checkpoint(description, files, claim or Claim(files))
+
+
+def lock_of(description: Description) -> Lock:
+    """The lock of a checkpoint that is a directory."""
+    directory = Path(description.run.checkpoint or "").absolute()
+    return Lock(directory / _LOCK, directory, "another run uses this checkpoint: wait until it has ended, or stop it")
+
+
+@contextmanager
+def held(description: Description, spark: SparkSession, wait: Callable[[float], bool]) -> Iterator[Claim | None]:
+    """Exclude other runs. Done before the checkpoint is read, because its content decides ids and batch numbers."""
+    found = open_checkpoint(description, spark)
+    if found is None:
+        yield None
+        return
+    # Of a directory that is none of ours nothing is made.
+    found.check(accept_change=True)
+    if is_on_object_store(description):
+        claim = Claim(ObjectFiles(spark, str(description.run.checkpoint)))
+        try:
+            claim.take(wait)
+            yield claim
+        finally:
+            claim.release()
+        return
+    lock = lock_of(description)
+    try:
+        lock.take()
+    except OSError as error:
+        raise InvalidInput("run.checkpoint", str(description.run.checkpoint), unusable(error)) from None
+    try:
+        yield None
+    finally:
+        lock.release()
 
 
 def fingerprint(description: Description) -> dict[str, str]:
