@@ -17,7 +17,7 @@ import pytest
 
 import headrace.spark
 from headrace.client import Client
-from headrace.core.errors import StoreUnavailable
+from headrace.core.errors import InvalidInput, StoreUnavailable
 from headrace.spark.file_systems import s3a_options
 from headrace.spark.pipeline import Pipeline
 from headrace.spark.pipeline.run.checkpoint_files import ObjectFiles
@@ -183,6 +183,15 @@ def test_a_store_creates_an_object_once(spark: SparkSession) -> None:
     assert files.create("one", b"first") and not files.create("one", b"second")
     assert files.create("one", b"first"), "as if the answer to the first request was lost"
     assert files.read("one") == b"first" and files.read("two") is None and files.list("nothing") == []
+
+
+def test_a_bucket_that_does_not_exist(spark: SparkSession, objects: ObjectStore) -> None:
+    there = spark.newSession()
+    for name, value in s3a_options(objects.url.replace(BUCKET, "missing")).items():
+        there.conf.set(name, value)
+    with pytest.raises(InvalidInput, match="cannot use it") as refused:
+        ObjectFiles(there, "s3a://missing/created").create("one", b"")
+    assert refused.value.field == "run.checkpoint"
 
 
 class PipelineProcess:

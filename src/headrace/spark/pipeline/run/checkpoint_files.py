@@ -7,6 +7,7 @@ Spark's settings. Spark Connect has no such Java, and is refused. An object is w
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, Final, Protocol
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
-from headrace.core.errors import InvalidInput
+from headrace.core.errors import InvalidInput, StoreUnavailable
 from headrace.spark.file_systems import missing_file_system
 from headrace.spark.pipeline.run.lock import unusable
 
@@ -23,6 +24,8 @@ _FIELD: Final = "run.checkpoint"
 _NOT_FOUND: Final = "java.io.FileNotFoundException"
 # Hadoop 3.4.2 and later: a PUT with If-None-Match, decided by the store when the object is complete.
 _IF_ABSENT: Final = "fs.option.create.conditional.overwrite"
+# Exceptions of S3A and Java that a retry does not help against.
+_PERMANENT: Final = re.compile("AccessDenied|UnknownStore|BadRequest|Redirect|Auth|Credential|IllegalArg|Unsupported")
 
 
 class CheckpointFiles(Protocol):
@@ -167,9 +170,11 @@ class ObjectFiles:
             if missing is not None:
                 raise missing from None
             told = str(error.java_exception.toString()).splitlines()[0][:300]
-            raise InvalidInput(_FIELD, self.place, f"Spark's file system cannot use it: {told}") from None
+            if _PERMANENT.search(_class_of(error)):
+                raise InvalidInput(_FIELD, self.place, f"Spark's file system cannot use it: {told}") from None
+            raise StoreUnavailable(self.place, told) from None
         except (Py4JError, OSError) as error:
-            raise InvalidInput(_FIELD, self.place, f"Spark's Java does not answer: {error}"[:300]) from None
+            raise StoreUnavailable(self.place, f"Spark's Java does not answer: {error}"[:300]) from None
 
 
 def _class_of(error: Py4JJavaError) -> str:
