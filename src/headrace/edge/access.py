@@ -164,7 +164,7 @@ class Gate:
         rate = self.limits.requests
         try:
             is_same = principal.is_same()
-        except AccessDenied:
+        except HeadraceError:
             return False
         if not is_same or self.has_uses or rate.seconds_until_free(principal.name) > 0:
             return False

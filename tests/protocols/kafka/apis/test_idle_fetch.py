@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -10,10 +12,12 @@ import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
-from headrace.core.errors import TopicNotFound
-from headrace.edge.access import Gate
+from headrace.core.errors import StoreUnavailable, TopicNotFound
+from headrace.core.rights import ANYONE, Caller
+from headrace.edge.access import Gate, Principal
 from headrace.edge.limits import Limits, LimitSettings
 from headrace.protocols.http import server as sockets
+from headrace.protocols.kafka.apis.records import idle_fetch
 from headrace.protocols.kafka.apis.records.idle_fetch import IdleFetch
 from headrace.protocols.kafka.server import KafkaServer
 from headrace.protocols.kafka.settings import KafkaSettings
@@ -60,8 +64,8 @@ def client(site: Site) -> Iterator[RawClient]:
         site.broker.delete_topic("idle")
 
 
-def ask(client: RawClient, max_wait: int = 50, **session: int) -> None:
-    wanted = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}]
+def ask(client: RawClient, max_wait: int = 50, offset: int = 0, **session: int) -> None:
+    wanted = [{"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}]
     limits = {"max_wait": max_wait, "min_bytes": 1, "max_bytes": 1 << 20, "session_epoch": -1, **session}
     client.request(FETCH, 11, topics=[{"topic": "idle", "partitions": wanted}], **limits)
 
@@ -101,6 +105,52 @@ def test_messages_end_a_wait(site: Site, client: RawClient, repetitions: Repetit
         ask(client)
     assert answer == (0, 1, True)
     assert any(repetitions.taken)
+
+
+def test_messages_published_at_any_moment_are_found(site: Site, client: RawClient, repetitions: Repetitions) -> None:
+    """Before a wait, while it begins, during it, and while it ends."""
+    moments, count = random.Random(7), 30
+
+    def publish_all() -> None:
+        for offset in range(count):
+            # The next one when this one was found: a fetch that finds nothing is what is repeated.
+            is_found[offset].wait(FOREVER_SECONDS)
+            time.sleep(moments.uniform(0.005, 0.03))
+            publish(site.broker, 0)
+
+    is_found = [threading.Event() for _ in range(count + 1)]
+    is_found[0].set()
+    publisher = threading.Thread(target=publish_all)
+    publisher.start()
+    number = 0
+    for offset in range(count):
+        answer = (0, offset, False)
+        while answer == (0, offset, False):
+            ask(client, max_wait=5, offset=offset)
+            answer = found(client, number)
+            number += 1
+        assert answer == (0, offset + 1, True)
+        is_found[offset + 1].set()
+    publisher.join()
+    assert any(repetitions.taken)
+
+
+def test_a_client_that_asks_no_more_is_not_watched_for(
+    site: Site, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shared store is polled for whoever watches, and tokens are read again."""
+    watches = site.broker._topics.find("idle").topic.watches
+    monkeypatch.setattr(idle_fetch, "KEPT_SECONDS", 0.05)
+    idle(client)
+    until = time.monotonic() + FOREVER_SECONDS
+    while len(watches):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    ask(client)
+    assert found(client, 1) == (0, 0, False)
+    publish(site.broker, 0)
+    ask(client)
+    assert found(client, 2) == (0, 1, True)
 
 
 def test_messages_of_other_partitions_do_not(site: Site, client: RawClient, repetitions: Repetitions) -> None:
@@ -199,6 +249,16 @@ def test_a_caller_is_admitted_again_unless_it_is_too_fast_or_another_now() -> No
         assert gate.admit_again(principal)
         broker.access.revoke(record.id)
         assert not gate.admit_again(principal)
+
+
+def test_nobody_is_admitted_again_while_the_store_does_not_answer() -> None:
+    """The connection asks again by itself: what is raised where bytes arrive would end it."""
+
+    def identify() -> Caller:
+        raise StoreUnavailable("of tokens", "gone")
+
+    with Broker.open("memory:") as broker:
+        assert not Gate(broker.access).admit_again(Principal(ANYONE, "here", identify))
 
 
 def test_a_long_poll_beyond_the_limit_is_not_begun() -> None:

@@ -8,7 +8,8 @@ its locks.
 It decides nothing new. Whatever is not as it was (messages, offsets, tokens, limits, a server that stops before the
 wait) leaves the request to the connection, which serves it as any other; a wait that has begun gives its request back
 with the time that it has waited. Every request counts against the caller's rate once, and every wait as one of its
-long polls. Belongs to the event loop.
+long polls. A client that has stopped asking costs nothing: its watches, for which a shared store is polled and tokens
+are read again, end a few seconds later, and its next fetch is served as any other. Belongs to the event loop.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from headrace.storage.interface import OffsetRange
 # Where the number of a request is in it, and that of an answer, each behind the length.
 _ASKED_NUMBER: Final = slice(8, 12)
 _ANSWER_NUMBER: Final = slice(4, 8)
+# How often is looked whether a fetch is still repeated; if not, it is no longer watched for.
+KEPT_SECONDS: Final = 5.0
 
 
 class Unchanged:
@@ -106,12 +109,25 @@ class IdleFetch(asyncio.Event):
         self._watches.enter_context(parts.leases.waking(nothing.lease, self))
         for key in {parts.wakeups.watch(self, topic.reader) for topic in nothing.topics}:
             self._watches.callback(parts.wakeups.unwatch, self, key)
+        self._is_used = True
+        self._look()
         frames.shortcut = self.begin
 
     def close(self) -> None:
         """Take no more requests; none may be waiting."""
+        self._looking.cancel()
         self._frames.shortcut = None
         self._watches.close()
+
+    def _look(self) -> None:
+        """End unless a request was answered since the last look, or is waiting."""
+        if self._wait is None and not self._is_used:
+            self.close()
+            return
+        self._is_used = False
+        # All look at the same times, so that the loop wakes up once for all.
+        looks = round(self._loop.time() / KEPT_SECONDS)
+        self._looking = self._loop.call_at((looks + 1) * KEPT_SECONDS, self._look)
 
     def begin(self, data: bytes) -> bool:
         """Wait for an answer to the request that these bytes are, if that is the same again; whether it is."""
@@ -162,4 +178,5 @@ class IdleFetch(asyncio.Event):
         assert self._wait is not None
         self._parts.ticks.end(self._wait)
         self._wait = None
+        self._is_used = True
         self._principal.limits.streams.give_back(self._principal.name)
