@@ -87,7 +87,7 @@ def test_a_group_beyond_the_end_of_the_log_gets_every_new_message(
         expected = [f"kept-{n}-{p}".encode() for n in (3, 4) for p in (0, 1)]
         expected += [f"new-{n}-{p}".encode() for n in range(7) for p in (0, 1)]
         assert sorted(read_by(broker, "late")) == sorted(expected)
-    assert "a group has committed offset 10 of partition 0, the log knows only 5" in caplog.text
+    assert "the catalog knows offset 10 of partition 0, the log ends at 5" in caplog.text
     assert "offsets 5 to 9 of partition 0 are lost, and are skipped" in caplog.text
 
 

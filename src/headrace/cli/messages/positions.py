@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.terminal.output import print_note
-from headrace.client import Client
 from headrace.core.errors import InvalidInput, PartitionNotFound
 from headrace.core.positions import EARLIEST, Bounds, Position, moment, parse_position, resolve
+
+if TYPE_CHECKING:
+    from headrace.client import Client
 
 
 def parse_from(text: str, option: str = "--from") -> Position:
