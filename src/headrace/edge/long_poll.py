@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from headrace.broker.read.topic_reader import TopicReader
-from headrace.broker.read.wakeups import ALL_PARTITIONS
+from headrace.broker.read.wakeups import ALL_PARTITIONS, Wakeups
 from headrace.edge.bridge import Bridge
 
 T = TypeVar("T")
+# What waiters share: the watches of an open topic, not its id, which it keeps if it is opened again; and a partition.
+Key = tuple[Wakeups, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class LoopWakeups:
     def __init__(self, bridge: Bridge) -> None:
         self.draining = bridge.draining
         self._bridge = bridge
-        self._shared: dict[tuple[int, int], _Shared] = {}
+        self._shared: dict[Key, _Shared] = {}
 
     @contextmanager
     def on(self, reader: TopicReader, partition: int = ALL_PARTITIONS) -> Iterator[asyncio.Event]:
@@ -85,9 +87,9 @@ class LoopWakeups:
         finally:
             self.unwatch(event, key)
 
-    def watch(self, event: asyncio.Event, reader: TopicReader, partition: int = ALL_PARTITIONS) -> tuple[int, int]:
+    def watch(self, event: asyncio.Event, reader: TopicReader, partition: int = ALL_PARTITIONS) -> Key:
         """Have an event set when the partition gets messages, until it is given back by what this returns."""
-        key = (reader.topic_id, partition)
+        key = (reader.watches, partition)
         shared = self._shared.get(key)
         if shared is None:
             shared = self._shared[key] = _Shared(asyncio.get_running_loop())
@@ -95,7 +97,7 @@ class LoopWakeups:
         shared.events.add(event)
         return key
 
-    def unwatch(self, event: asyncio.Event, key: tuple[int, int]) -> None:
+    def unwatch(self, event: asyncio.Event, key: Key) -> None:
         """Give back what `watch` returned."""
         shared = self._shared[key]
         shared.events.remove(event)

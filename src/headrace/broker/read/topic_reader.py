@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.broker.read.wakeups import ALL_PARTITIONS
+from headrace.broker.read.wakeups import ALL_PARTITIONS, Wakeups
 from headrace.broker.topics.registry import OpenTopic
 from headrace.broker.topics.topic import Topic
 from headrace.core.checks import check_whole
@@ -85,6 +85,11 @@ class TopicReader:
     def seen_offsets(self) -> OffsetRange | None:
         """The last known ones, if there are any; does not block."""
         return self._topic.seen_offsets()
+
+    @property
+    def watches(self) -> Wakeups:
+        """The watches of the topic, as it is open now."""
+        return self._topic.watches
 
     def watching(self, wake: Callable[[], None], partition: int = ALL_PARTITIONS) -> AbstractContextManager[None]:
         """Call a function, in the committing thread, whenever the partition gets messages; or any partition.
