@@ -330,15 +330,18 @@ def test_a_damaged_catalog_is_refused_with_a_cure(tmp_path: Path) -> None:
     store.close()
     path = tmp_path / "store" / "catalog.sqlite"
     whole = path.read_bytes()
-    # A cell of a topic's page that points out of it; then a file without its end; then one without a table.
+    # A cell of a topic's page that points out of it; free pages that are none; files without their end or beginning;
+    # then one without a table.
     pages = range(4096, len(whole), 4096)
     place = next(place for place in pages if whole[place] == 13 and b"t59" in whole[place : place + 4096])
     path.write_bytes(whole[: place + 8] + b"\xff\xff" + whole[place + 10 :])
     with pytest.raises(StoreUnavailable, match=r"the catalog is damaged .*: restore it from a backup"):
         DiskStore(tmp_path / "store", DiskOptions())
-    path.write_bytes(whole[:5000])
-    with pytest.raises(StoreUnavailable, match=r"the catalog is damaged .*: restore it from a backup"):
-        DiskStore(tmp_path / "store", DiskOptions())
+    miscounted = whole[:36] + b"\0\0\0\x07" + whole[40:]
+    for left in (miscounted, whole[:5000], whole[:100], whole[4096:], b"another file".ljust(8192)):
+        path.write_bytes(left)
+        with pytest.raises(StoreUnavailable, match=r"the catalog is damaged .*: restore it from a backup"):
+            DiskStore(tmp_path / "store", DiskOptions())
     path.write_bytes(whole)
     database = sqlite3.connect(path)
     database.execute("DROP TABLE all_consumers")

@@ -56,6 +56,8 @@ class Proxy:
 
     def close(self) -> None:
         _end(self._listener)
+        # A connection that it has just let in is cut too.
+        self._threads[0].join()
         self.cut()
         for thread in self._threads:
             thread.join()
