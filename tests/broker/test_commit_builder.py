@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headrace.broker.publish.commit_builder import CommitBuilder
-from headrace.broker.publish.commit_queue import Fence, Parts, Request
+from headrace.broker.publish.commit_queue import BatchParts, Fence, Request
 from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import CommitConflict, InvalidMessage, MessageTooLarge, ProducerFenced, SeqnoJump
 from headrace.core.limits import SEQNO_JUMP_MAX
@@ -79,10 +79,10 @@ def test_parts_that_break_a_rule_are_refused_and_the_others_keep_their_place(ali
     state, fences = TopicState(np.zeros(1, np.int64)), LocalFences()
     large = b"x" * (DEFAULT_SETTINGS.message_bytes_max + 1)
     requests = [
-        Request([batch(b"a", large, b"b", b"c", b"d", partition=0)], parts=Parts([1, 2, 1, 1])),
+        Request([batch(b"a", large, b"b", b"c", b"d", partition=0)], parts=BatchParts([1, 2, 1, 1])),
         Request([batch(b"e", partition=0) if alike else batch(b"e")]),
-        Request([batch(large, large, partition=0)], parts=Parts([1, 1])),
-        Request([batch(b"f", b"g", partition=0)], parts=Parts([1, 1])),
+        Request([batch(large, large, partition=0)], parts=BatchParts([1, 1])),
+        Request([batch(b"f", b"g", partition=0)], parts=BatchParts([1, 1])),
     ]
     builder = builder_of(*requests)
     assert built(builder, state, fences) == [b"a", b"c", b"d", b"e", b"f", b"g"]

@@ -20,7 +20,7 @@ from headrace.client import Client
 from headrace.core.errors import InvalidInput, StoreUnavailable
 from headrace.spark.file_systems import s3a_options
 from headrace.spark.pipeline import Pipeline
-from headrace.spark.pipeline.run.checkpoint_files import ObjectFiles
+from headrace.spark.pipeline.run.checkpoint_files import HadoopFiles
 from headrace.spark.pipeline.run.claim import Claim, Claimed
 from headrace.spark.session import session
 from headrace.tables.files import open_archive
@@ -157,7 +157,7 @@ def test_a_stream_continues_from_a_checkpoint_on_s3(spark: SparkSession, server:
         Pipeline.of(tables).check(spark)
         run(spark, tables)
         assert ids(client) == list(range(end)), "each once"
-    files = ObjectFiles(spark, place)
+    files = HadoopFiles(spark, place)
     assert sorted(files.list("")) == ["headrace-pipeline.json", "headrace-runs", "spark"]
     claim = Claim(files)
     claim.take(lambda seconds: False)
@@ -168,7 +168,7 @@ def test_a_stream_continues_from_a_checkpoint_on_s3(spark: SparkSession, server:
 
 
 def test_an_older_run_finds_out_that_it_was_taken_over(spark: SparkSession) -> None:
-    files = ObjectFiles(spark, f"s3a://{LANDING}/checkpoints/claimed")
+    files = HadoopFiles(spark, f"s3a://{LANDING}/checkpoints/claimed")
     claim = Claim(files)
     claim.take(lambda seconds: False)
     claim.check()
@@ -179,7 +179,7 @@ def test_an_older_run_finds_out_that_it_was_taken_over(spark: SparkSession) -> N
 
 
 def test_a_store_creates_an_object_once(spark: SparkSession) -> None:
-    files = ObjectFiles(spark, f"s3a://{LANDING}/created")
+    files = HadoopFiles(spark, f"s3a://{LANDING}/created")
     assert files.create("one", b"first") and not files.create("one", b"second")
     assert files.create("one", b"first"), "as if the answer to the first request was lost"
     assert files.read("one") == b"first" and files.read("two") is None and files.list("nothing") == []
@@ -190,7 +190,7 @@ def test_a_bucket_that_does_not_exist(spark: SparkSession, objects: ObjectStore)
     for name, value in s3a_options(objects.url.replace(BUCKET, "missing")).items():
         there.conf.set(name, value)
     with pytest.raises(InvalidInput, match="cannot use it") as refused:
-        ObjectFiles(there, "s3a://missing/created").create("one", b"")
+        HadoopFiles(there, "s3a://missing/created").create("one", b"")
     assert refused.value.field == "run.checkpoint"
 
 

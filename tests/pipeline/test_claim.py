@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from headrace.core.errors import InvalidInput, StoreUnavailable
-from headrace.spark.pipeline.run.checkpoint_files import LocalFiles, ObjectFiles
+from headrace.spark.pipeline.run.checkpoint_files import HadoopFiles, LocalFiles
 from headrace.spark.pipeline.run.claim import Claim, Claimed
 
 
-class DirectoryFiles(ObjectFiles):
+class DirectoryFiles(HadoopFiles):
     """A directory with the promises of an object store."""
 
     def __init__(self, directory: Path) -> None:
@@ -60,7 +60,7 @@ def at_once(seconds: float) -> bool:
     return False
 
 
-def taken(files: ObjectFiles, wait: Callable[[float], bool] = at_once) -> Claim:
+def taken(files: HadoopFiles, wait: Callable[[float], bool] = at_once) -> Claim:
     claim = Claim(files)
     claim.take(wait)
     return claim
@@ -167,5 +167,5 @@ def test_a_claim_that_cannot_be_read(files: DirectoryFiles) -> None:
 
 def test_spark_connect_is_refused() -> None:
     with pytest.raises(InvalidInput, match="Spark Connect") as refused:
-        ObjectFiles(object(), "s3a://bucket/x")  # type: ignore[arg-type]
+        HadoopFiles(object(), "s3a://bucket/x")  # type: ignore[arg-type]
     assert refused.value.field == "run.checkpoint"

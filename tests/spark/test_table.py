@@ -12,7 +12,7 @@ import pytest
 import headrace.spark
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline import Pipeline
-from headrace.spark.reader import table_frame
+from headrace.spark.reader.tables import table_frame
 from headrace.tables.sql import run_sql
 from tests.core.values.test_schema import of
 from tests.tables.archives import ArchiveSite, archive_site

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from headrace.broker import Broker
 from headrace.broker.publish.admissions import Admission
-from headrace.broker.publish.commit_queue import Parts
+from headrace.broker.publish.commit_queue import BatchParts
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.broker.topics.topic import Topic
 from headrace.core.errors import HeadraceError, InvalidInput
@@ -32,7 +32,7 @@ from headrace.core.messages import STORED_SCHEMA
 from headrace.core.publish.receipts import Receipts
 from headrace.core.publish.state import CommitKey
 from headrace.edge.draining import Draining
-from headrace.edge.publish_lines import Entry, Outcome, PublishLines
+from headrace.edge.event_loop.publish_lines import Entry, Outcome, PublishLines
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class _Soon:
     """A batch for `publish_soon` that waits to be admitted, and since when."""
 
     batch: pa.RecordBatch
-    parts: Parts | None
+    parts: BatchParts | None
     tell: Callable[[Outcome], None]
     since: float
     admission: Admission | None = None
@@ -126,7 +126,7 @@ class Bridge:
         return await self._published(admission)
 
     def publish_soon(
-        self, topic: str, batch: pa.RecordBatch, tell: Callable[[Outcome], None], parts: Parts | None = None
+        self, topic: str, batch: pa.RecordBatch, tell: Callable[[Outcome], None], parts: BatchParts | None = None
     ) -> None:
         """The same without a task for it: `tell` is called with the receipts or the error, later, on the event loop.
 

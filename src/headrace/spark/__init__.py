@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from headrace.spark.pipeline import Pipeline
     from headrace.spark.progress import MessagesBehind, messages_behind, messages_read
     from headrace.spark.reader.frame import read, read_stream
-    from headrace.spark.reader.table_frame import table
+    from headrace.spark.reader.tables.table_frame import table
 
 __all__ = ["MessagesBehind", "Pipeline", "messages_behind", "messages_read", "read", "read_stream", "table"]
 
@@ -20,7 +20,7 @@ _MODULES: Final = {
     "messages_read": "headrace.spark.progress",
     "read": "headrace.spark.reader.frame",
     "read_stream": "headrace.spark.reader.frame",
-    "table": "headrace.spark.reader.table_frame",
+    "table": "headrace.spark.reader.tables.table_frame",
 }
 
 

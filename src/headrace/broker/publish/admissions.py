@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 
 from headrace.broker.checks import check_batch, check_commit_key
-from headrace.broker.publish.commit_queue import Parts, Request
+from headrace.broker.publish.commit_queue import BatchParts, Request
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics.registry import Topics
 from headrace.broker.topics.topic import Topic
@@ -58,7 +58,7 @@ class Admissions:
         batch: pa.RecordBatch,
         wake: Callable[[], None],
         commit_key: CommitKey | None = None,
-        parts: Parts | None = None,
+        parts: BatchParts | None = None,
     ) -> Admission:
         """Request space for a batch; `wake` is called, in any thread, once there is space or the topic has ended."""
         return self._admit(topic, Request([check_batch(batch)], check_commit_key(commit_key), parts=parts), wake)

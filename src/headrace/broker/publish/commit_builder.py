@@ -5,11 +5,11 @@
       .answer()                      gives each request its receipts, and returns a summary
 
 A request that breaks a rule gets its error and does not affect the others; the same holds if its rows make checking or
-planning fail unexpectedly, such as for lack of memory. If a request has `Parts`, those that break a rule are refused,
-and the others keep their place. A request whose commit key was used before publishes nothing, nor does one of a fenced
-producer. A log may build again, if its connection broke: the last result counts. What is too large for one frame is
-planned in pieces on a copy of the state; the frames become visible together. Each piece is planned lazily, so that its
-rows are written and freed before the next one needs memory.
+planning fail unexpectedly, such as for lack of memory. If a request has `BatchParts`, those that break a rule are
+refused, and the others keep their place. A request whose commit key was used before publishes nothing, nor does one of
+a fenced producer. A log may build again, if its connection broke: the last result counts. What is too large for one
+frame is planned in pieces on a copy of the state; the frames become visible together. Each piece is planned lazily, so
+that its rows are written and freed before the next one needs memory.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Fence:
 
 
 @dataclass(slots=True, eq=False)
-class Parts:
+class BatchParts:
     """Parts of a request's one batch, in order, that do not depend on each other.
 
     rows: how many each has.
@@ -74,7 +74,7 @@ class Request(Waiter):
     key: CommitKey | None = None
     is_checked: bool = False
     fence: Fence | None = None
-    parts: Parts | None = None
+    parts: BatchParts | None = None
     rows: int = 0
     bytes: int = 0
     receipts: Receipts | None = None

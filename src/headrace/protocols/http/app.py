@@ -18,8 +18,8 @@ from headrace.core.errors import HeadraceError
 from headrace.edge.access import Gate, Leases
 from headrace.edge.bridge import Bridge
 from headrace.edge.draining import Draining
+from headrace.edge.event_loop.long_poll import LoopWakeups
 from headrace.edge.limits import Limits
-from headrace.edge.long_poll import LoopWakeups
 from headrace.protocols.http.errors import answer_anything, answer_headrace_error, answer_http_exception
 from headrace.protocols.http.middleware.access import guard
 from headrace.protocols.http.middleware.headers import with_headers

@@ -23,7 +23,7 @@ from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.errors import Closed, HeadraceError, OffsetOutOfRange
 from headrace.edge.access import Lease, Leases, Principal
 from headrace.edge.bridge import Bridge
-from headrace.edge.long_poll import LoopWakeups, wait
+from headrace.edge.event_loop.long_poll import LoopWakeups, wait
 from headrace.protocols.http.disconnects import left
 from headrace.protocols.http.errors import problem_of
 from headrace.protocols.http.requests.negotiation import EVENTS

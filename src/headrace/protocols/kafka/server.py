@@ -26,8 +26,8 @@ from headrace.edge.access import Gate, Leases
 from headrace.edge.body_budget import BodyBudget
 from headrace.edge.bridge import Bridge
 from headrace.edge.draining import Draining
+from headrace.edge.event_loop.long_poll import LoopWakeups
 from headrace.edge.limits import Limits
-from headrace.edge.long_poll import LoopWakeups
 from headrace.protocols.kafka.apis.call import Parts
 from headrace.protocols.kafka.apis.records.fetch_sessions import FetchSessions
 from headrace.protocols.kafka.connection import KafkaConnection

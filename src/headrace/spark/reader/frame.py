@@ -31,7 +31,7 @@ from headrace.spark.progress import MESSAGES, OBSERVED
 from headrace.spark.reader.batch_reader import plan_batch, split_reader
 from headrace.spark.reader.split_reader import SplitReader
 from headrace.spark.reader.splits import Split, unpacked_splits
-from headrace.spark.reader.typed_rows import TypedRows
+from headrace.spark.reader.tables.typed_rows import TypedRows
 from headrace.spark.schema import read_schema
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from headrace.core.limits import SUBSCRIPTION_PARTITIONS_MAX
 from headrace.core.positions import parse_pairs
 from headrace.edge.access import Leases
 from headrace.edge.bridge import Bridge
-from headrace.edge.long_poll import LoopWakeups
+from headrace.edge.event_loop.long_poll import LoopWakeups
 from headrace.protocols.http.event_stream import EventStream, Subscriber, event
 from headrace.protocols.http.middleware.access import lease_of, principal_of
 from headrace.protocols.http.openapi.document import MESSAGE, Docs

@@ -25,7 +25,7 @@ from headrace.core.positions import parse_pairs
 from headrace.core.reports.descriptions import Membership
 from headrace.edge.access import Leases
 from headrace.edge.bridge import Bridge
-from headrace.edge.long_poll import LongPoll, LoopWakeups
+from headrace.edge.event_loop.long_poll import LongPoll, LoopWakeups
 from headrace.protocols.http.disconnects import attend
 from headrace.protocols.http.formats import ARROW, JSON, encode_messages, stream_of_all
 from headrace.protocols.http.middleware.access import lease_of, principal_of

@@ -20,7 +20,7 @@ from headrace.core.publish.receipts import Receipts
 from headrace.edge.access import Leases
 from headrace.edge.arrow import Stream
 from headrace.edge.bridge import Bridge
-from headrace.edge.long_poll import LongPoll, LoopWakeups
+from headrace.edge.event_loop.long_poll import LongPoll, LoopWakeups
 from headrace.protocols.http.disconnects import attend
 from headrace.protocols.http.formats import (
     ARROW,

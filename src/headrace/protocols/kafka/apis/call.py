@@ -11,7 +11,7 @@ from headrace.edge.access import Gate, Leases, Principal
 from headrace.edge.body_budget import BodyBudget
 from headrace.edge.bridge import Bridge
 from headrace.edge.draining import Draining
-from headrace.edge.long_poll import LoopWakeups
+from headrace.edge.event_loop.long_poll import LoopWakeups
 from headrace.protocols.kafka.settings import KafkaSettings
 from headrace.protocols.kafka.ticks import Ticks
 

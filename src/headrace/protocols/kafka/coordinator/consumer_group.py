@@ -34,7 +34,7 @@ class Owned(NamedTuple):
     partition: int
 
 
-class Subscription(NamedTuple):
+class MemberSubscription(NamedTuple):
     """What a member asked for: topics by name, and those whose whole name matches a regular expression, if any."""
 
     names: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ class ConsumerMember:
     # When it must have given that up.
     revocation_deadline: float | None = None
     # `topics` are what it means at the moment.
-    subscription: Subscription = field(default_factory=Subscription)
+    subscription: MemberSubscription = field(default_factory=MemberSubscription)
 
     @property
     def held(self) -> frozenset[Owned]:

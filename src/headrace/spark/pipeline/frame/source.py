@@ -15,7 +15,7 @@ from headrace.spark.pipeline.definition.description import Description, FormatSo
 from headrace.spark.pipeline.frame.delta_table import read_delta
 from headrace.spark.pipeline.run.spark_logs import analysis, first_line
 from headrace.spark.reader.frame import option_text
-from headrace.spark.reader.table_frame import table_frame
+from headrace.spark.reader.tables.table_frame import table_frame
 
 # What a row of text that does not fit its schema is kept in.
 CORRUPT: Final = "_headrace_corrupt"

@@ -33,7 +33,7 @@ from headrace.spark.pipeline.definition.description import (
     TopicSink,
     TopicSource,
 )
-from headrace.spark.pipeline.run.checkpoint_files import CheckpointFiles, LocalFiles, ObjectFiles
+from headrace.spark.pipeline.run.checkpoint_files import CheckpointFiles, HadoopFiles, LocalFiles
 from headrace.spark.pipeline.run.claim import Claim
 from headrace.spark.pipeline.run.lock import Lock, unusable
 from headrace.spark.write.fingerprint import BatchId, batch_id, batch_of
@@ -154,7 +154,7 @@ def open_checkpoint(
     if not is_on_object_store(description):
         return Checkpoint(description) if description.is_stream else None
     assert spark is not None, "an object store is reached by Spark"
-    files = ObjectFiles(spark, str(description.run.checkpoint))
+    files = HadoopFiles(spark, str(description.run.checkpoint))
     return Checkpoint(description, files, claim or Claim(files))
 
 
@@ -174,7 +174,7 @@ def held(description: Description, spark: SparkSession, wait: Callable[[float], 
     # Of a directory that is none of ours nothing is made.
     found.check(accept_change=True)
     if is_on_object_store(description):
-        claim = Claim(ObjectFiles(spark, str(description.run.checkpoint)))
+        claim = Claim(HadoopFiles(spark, str(description.run.checkpoint)))
         try:
             claim.take(wait)
             yield claim

@@ -1,6 +1,6 @@
 """The files of a checkpoint: of a local directory, or of an object store through Spark's own file system.
 
-`ObjectFiles` calls Hadoop's FileSystem in the Java of the driver, so addresses, credentials and packages are those of
+`HadoopFiles` calls Hadoop's FileSystem in the Java of the driver, so addresses, credentials and packages are those of
 Spark's settings. Spark Connect has no such Java, and is refused. An object is written whole or not at all.
 """
 
@@ -79,7 +79,7 @@ class LocalFiles:
         os.replace(beside, self._directory / name)
 
 
-class ObjectFiles:
+class HadoopFiles:
     """On an object store."""
 
     def __init__(self, spark: SparkSession, url: str) -> None:

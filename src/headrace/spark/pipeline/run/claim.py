@@ -33,7 +33,7 @@ from typing import Any, Final
 import msgspec
 
 from headrace.core.errors import HeadraceError, InvalidInput, StoreUnavailable
-from headrace.spark.pipeline.run.checkpoint_files import ObjectFiles
+from headrace.spark.pipeline.run.checkpoint_files import HadoopFiles
 
 _RUNS: Final = "headrace-runs"
 _DIRECTORY: Final = "spark"
@@ -63,7 +63,7 @@ class Claim:
     One thread takes and releases it; any thread may call `check`. A thread of its own shows that the run lives.
     """
 
-    def __init__(self, files: ObjectFiles) -> None:
+    def __init__(self, files: HadoopFiles) -> None:
         self._files = files
         self._number, last = self._newest()
         self._own = last or _NOTHING

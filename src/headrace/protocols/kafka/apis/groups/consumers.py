@@ -29,8 +29,8 @@ from headrace.protocols.kafka.coordinator.consumer_group import (
     ConsumerGroup,
     ConsumerHeartbeat,
     ConsumerMember,
+    MemberSubscription,
     Owned,
-    Subscription,
 )
 from headrace.protocols.kafka.coordinator.group import GroupError
 from headrace.protocols.kafka.errors import code_of, message_of
@@ -120,7 +120,7 @@ async def _answer(call: Call, request: Any) -> dict[str, Any]:
     }
 
 
-def _subscription(request: Any, present: ConsumerMember | None) -> Subscription:
+def _subscription(request: Any, present: ConsumerMember | None) -> MemberSubscription:
     """What a member asks for; what it leaves out is as before."""
     names, pattern = request.subscribed_topic_names, getattr(request, "subscribed_topic_regex", None)
     if names is None and pattern is None and request.member_epoch == JOINING:
@@ -129,8 +129,8 @@ def _subscription(request: Any, present: ConsumerMember | None) -> Subscription:
     if pattern is not None and len(pattern) > PATTERN_CHARACTERS_MAX:
         rule = f"an expression has at most {PATTERN_CHARACTERS_MAX} characters"
         raise InvalidInput("subscribed topics", f"{len(pattern)} characters", rule)
-    before = Subscription() if present is None else present.subscription
-    return Subscription(
+    before = MemberSubscription() if present is None else present.subscription
+    return MemberSubscription(
         before.names if names is None else frozenset(names), before.pattern if pattern is None else pattern
     )
 

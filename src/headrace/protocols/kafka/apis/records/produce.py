@@ -19,7 +19,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from headrace.broker.publish.commit_queue import Parts
+from headrace.broker.publish.commit_queue import BatchParts
 from headrace.core.errors import HeadraceError, InvalidMessage, PartitionNotFound
 from headrace.core.limits import LOOP_BYTES_MAX
 from headrace.core.publish.receipts import Receipts
@@ -229,7 +229,7 @@ def _published(
 
 def _publish_together(call: Call, topic: str, group: list[Waiting]) -> None:
     """Write the messages of several partitions in one commit; each may be refused by itself."""
-    parts = Parts([each.rows for each in group]) if len(group) > 1 else None
+    parts = BatchParts([each.rows for each in group]) if len(group) > 1 else None
     tell = partial(_settle, group, parts)
     try:
         call.parts.bridge.publish_soon(topic, joined(group), tell, parts)
@@ -237,7 +237,7 @@ def _publish_together(call: Call, topic: str, group: list[Waiting]) -> None:
         tell(error)
 
 
-def _settle(group: list[Waiting], parts: Parts | None, outcome: Receipts | Exception) -> None:
+def _settle(group: list[Waiting], parts: BatchParts | None, outcome: Receipts | Exception) -> None:
     """Say what became of messages that were written together."""
     refused = {} if parts is None else parts.refused
     first = 0

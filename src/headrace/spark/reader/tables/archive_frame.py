@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from headrace.spark.options import ReadOptions
 from headrace.spark.reader.batch_reader import split_reader
 from headrace.spark.reader.split_reader import SplitReader
-from headrace.spark.reader.typed_rows import TypedRows
+from headrace.spark.reader.tables.typed_rows import TypedRows
 from headrace.spark.schema import READ_COLUMNS, read_schema
 from headrace.tables.files import open_archive, unreadable
 from headrace.tables.snapshot import Bounds, TableSnapshot

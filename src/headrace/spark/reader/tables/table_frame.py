@@ -31,12 +31,12 @@ from headrace.core.errors import InvalidInput, StoreUnavailable
 from headrace.core.values.schema import parse_value_schema
 from headrace.spark.file_systems import missing_file_system, s3a_options
 from headrace.spark.options import ReadOptions
-from headrace.spark.reader.archive_frame import archive_frame, stored_columns
 from headrace.spark.reader.batch_reader import plan_splits, planned_ranges, split_reader
 from headrace.spark.reader.frame import batch_options, frame_of, option_text
 from headrace.spark.reader.split_reader import SplitReader
 from headrace.spark.reader.splits import PartitionKey
-from headrace.spark.reader.typed_rows import TypedRows
+from headrace.spark.reader.tables.archive_frame import archive_frame, stored_columns
+from headrace.spark.reader.tables.typed_rows import TypedRows
 from headrace.spark.schema import READ_COLUMNS, read_schema
 from headrace.spark.session import is_local
 from headrace.tables.files import FileKind, files_by_kind, unreadable, url_of

@@ -11,7 +11,7 @@ from headrace.broker import Broker
 from headrace.core.errors import StoreUnavailable
 from headrace.edge.bridge import Bridge
 from headrace.edge.draining import Draining
-from headrace.edge.long_poll import LoopWakeups
+from headrace.edge.event_loop.long_poll import LoopWakeups
 from tests.postgres_server import PostgresServer
 
 PATIENCE_SECONDS = 60.0

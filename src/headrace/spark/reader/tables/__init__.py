@@ -1,0 +1,1 @@
+"""Tables of topics in Spark: files of the archive, the tail from the broker, and columns of values."""
