@@ -283,6 +283,27 @@ def test_a_consumer_that_waits_for_messages_stays_a_member(broker: Broker, clock
         assert waiting.result() == [(0, b"a")]
 
 
+def test_a_session_is_renewed_again_after_an_answer_that_was_slow(
+    broker: Broker, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("orders")
+    groups = broker.topics.find("orders").groups
+    heartbeat = groups.heartbeat
+
+    def answer_late(*given: Any, **named: Any) -> Any:
+        answer = heartbeat(*given, **named)
+        clock.step(0.2)
+        return answer
+
+    with broker.subscribe("orders", "readers", "ann", session_timeout_seconds=0.3) as subscription:
+        with monkeypatch.context() as slow:
+            slow.setattr(groups, "heartbeat", answer_late)
+            clock.step(0.1)
+            assert subscription.get() is None
+        assert subscription.get() is None
+        assert groups.get("readers").members["ann"].deadline_us == clock.now_us() + 300_000
+
+
 def test_a_fixed_consumer_needs_no_heartbeat(broker: Broker, topic: str, clock: SettableClock) -> None:
     broker.register_group(topic, "readers", consumers=1)
     with broker.subscribe(topic, "readers", 0) as subscription:

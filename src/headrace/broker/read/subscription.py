@@ -143,9 +143,10 @@ class Subscription:
 
     def heartbeat(self) -> None:
         """Renew the membership during long processing; `get` does so itself."""
+        asked_us = self._clock.monotonic_us()
         if self._groups.get(self.group).consumers is None:
             self._groups.heartbeat(self.group, self.consumer)
-        self._renewed_us = self._clock.monotonic_us()
+        self._renewed_us = asked_us
 
     def close(self) -> None:
         """Stop delivery; a member leaves its group."""
@@ -272,11 +273,13 @@ class Subscription:
 
     def _let_go(self) -> None:
         """Renew the session of a consumer that asks for more: it is done with what is being revoked."""
+        # Counted from before the request: the session may have been renewed long before its answer came.
+        asked_us = self._clock.monotonic_us()
         self._groups.heartbeat(self.group, self.consumer, is_reading=True)
         with self._lock:
             if self._error is None:
                 self._follow_group(self._known())
-        self._renewed_us = self._clock.monotonic_us()
+        self._renewed_us = asked_us
 
     def _mark(self) -> None:
         self._delivery.mark(self)
