@@ -75,7 +75,7 @@ docs: install  ## build the documentation as a site in build/site; pages with a 
 	! grep -rnoE '<(script|link|img|iframe)[^>]* (src|href)="(https?:)?//[^"]*"' build/site --include='*.html'
 
 shape: install  ## print the shape of the source tree: folders, lengths, names, the path of a message
-	$(BIN)/python -m bench.shape
+	$(BIN)/python -m tests.shape
 
 bench-engine: install  ## measure the engine against the limits of this machine
 	$(BIN)/python -m bench.engine
