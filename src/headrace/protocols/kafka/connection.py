@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections import deque
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
@@ -26,27 +25,20 @@ from headrace.edge.access import Principal
 from headrace.edge.certificates import certificate_name
 from headrace.protocols.kafka.apis import sasl
 from headrace.protocols.kafka.apis.call import AnswerBytes, Call, Parts, Waited
-from headrace.protocols.kafka.apis.records.idle_fetch import IdleFetch
 from headrace.protocols.kafka.apis.records.produce import begin_produce
 from headrace.protocols.kafka.apis.table import API_VERSIONS, APIS, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
 from headrace.protocols.kafka.apis.versions import api_versions
 from headrace.protocols.kafka.errors import outcome_of
-from headrace.protocols.kafka.frames import SIZE, Frames
-from headrace.protocols.kafka.messages.reader import BadRequest, FieldReader
-from headrace.protocols.kafka.messages.schema import request_schema, response_schema
-from headrace.protocols.kafka.messages.writer import Writer
+from headrace.protocols.kafka.frames import Frames
+from headrace.protocols.kafka.messages.envelope import HEAD, SIZE, Request, encode_answer, read_request
+from headrace.protocols.kafka.messages.reader import BadRequest
+from headrace.protocols.kafka.repeated_fetch import EncodedAnswer, RepeatedFetch
 
-_HEAD: Final = struct.Struct(">hhi")
 # What an unknown caller may send at once.
 UNKNOWN_BYTES_MAX: Final = 64 << 10
 # Produce requests that are decoded, written and answered together, and how many such groups are under way.
 PIPELINED_MAX: Final = 64
 GROUPS_MAX: Final = 16
-# A Fetch request up to this size is kept, to know it if it comes again.
-REPEATED_BYTES_MAX: Final = 64 << 10
-# So is its answer up to this size.
-REPEATED_ANSWER_BYTES_MAX: Final = 4 << 10
-_FETCH: Final = b"\x00\x01"
 _LOOK_SECONDS: Final = 0.02
 
 logger = logging.getLogger(__name__)
@@ -59,31 +51,10 @@ class _End(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
-    """A request that was read, and the bytes that it holds of the budget."""
-
-    api_key: int
-    version: int
-    correlation_id: int
-    client_id: str
-    fields: Any
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """An answer, the same encoded, and how it ended."""
-
-    answer: dict[str, Any]
-    encoded: bytes
-    outcome: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Produced:
     """A Produce request that is being written, and its answer."""
 
-    request: _Request
+    request: Request
     answer: Awaitable[Answer]
 
 
@@ -99,12 +70,7 @@ class KafkaConnection:
         self._advertised = _advertised(parts.settings.advertised, frames.extra("sockname"))
         self._certificate_name = certificate_name(frames.extra("peercert"))
         self._is_known = False
-        # The last Fetch request, as it came and as it was read.
-        self._last: tuple[bytes, _Request | None] = b"", None
-        # Its last answer, if that is small.
-        self._last_answer: _Kept | None = None
-        # The same request, ready to be repeated without this task, if it found nothing.
-        self._idle: IdleFetch | None = None
+        self._repeated = RepeatedFetch(parts, frames)
         # Produce requests that are not answered yet, oldest first, how many there are, and the task that answers them.
         self._produced: asyncio.Queue[list[_Produced] | None] = asyncio.Queue(GROUPS_MAX)
         self._unanswered = 0
@@ -127,7 +93,7 @@ class KafkaConnection:
             logger.exception("a Kafka request of %s failed", self._host)
         finally:
             self._frames.gone.begin()
-            self._end_idle()
+            self._repeated.end_idle()
             if self._answering is not None:
                 self._answering.cancel()
                 await asyncio.gather(self._answering, return_exceptions=True)
@@ -142,8 +108,8 @@ class KafkaConnection:
             if size > UNKNOWN_BYTES_MAX and not self._is_known:
                 await self._principal("connect")
             most = self._parts.settings.request_bytes_max
-            if not _HEAD.size <= size <= most:
-                raise _End(f"it announced a request of {size} bytes: {_HEAD.size} to {most} are accepted")
+            if not HEAD.size <= size <= most:
+                raise _End(f"it announced a request of {size} bytes: {HEAD.size} to {most} are accepted")
             frame = await self._frames.frame(size)
             if frame is None:
                 return
@@ -151,8 +117,8 @@ class KafkaConnection:
 
     async def _serve(self, frame: bytes) -> None:
         # Before anything else is answered: a fetch that does not reach this task would not wait for that.
-        self._end_idle()
-        api_key, version, _ = _HEAD.unpack_from(frame)
+        self._repeated.end_idle()
+        api_key, version, _ = HEAD.unpack_from(frame)
         api = APIS.get(api_key)
         held = AnswerBytes()
         try:
@@ -177,67 +143,35 @@ class KafkaConnection:
 
     async def _answered(self, frame: bytes, api: Api, held: AnswerBytes) -> bytes:
         """The bytes of the answer to a request."""
-        api_key, version, correlation_id = _HEAD.unpack_from(frame)
+        api_key, version, correlation_id = HEAD.unpack_from(frame)
         if version not in api.versions:
             # Answered in the oldest version, so that every client understands it.
             refused = api_versions(ErrorCode.unsupported_version)
             return self._encoded(API_VERSIONS, 0, correlation_id, refused, len(frame))
-        request = self._repeated(frame) or _read(frame)
+        fetch = self._repeated.read(frame)
+        request = fetch or read_request(frame)
         waited, self._frames.waited_seconds = Waited(self._frames.waited_seconds), 0.0
         if api_key in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE):
             answer = await self._log_in(api_key, version, request.fields)
         else:
             principal = await self._principal(api.name)
             answer = await api.handler(self._call(request, principal, held, waited), request.fields)
-        if request is self._last[1]:
-            encoded = self._encoded_again(correlation_id, answer or {}, len(frame))
-            self._keep_idle(frame, principal, waited)
-            return encoded
-        return self._encoded(api_key, version, correlation_id, answer or {}, len(frame))
-
-    def _keep_idle(self, frame: bytes, principal: Principal, waited: Waited) -> None:
-        """Be ready for the same fetch again, if it found nothing and its answer is kept."""
-        kept, nothing = self._last_answer, waited.nothing
-        if kept is not None and nothing is not None and not self._frames.gone.has_begun:
-            self._idle = IdleFetch(self._parts, self._frames, principal, nothing, frame, kept.encoded, kept.outcome)
-
-    def _end_idle(self) -> None:
-        if self._idle is not None:
-            self._idle.close()
-            self._idle = None
-
-    def _encoded_again(self, correlation_id: int, answer: dict[str, Any], asked: int) -> bytes:
-        """The bytes of the answer to the last Fetch request, which is often the last answer."""
-        kept, request = self._last_answer, self._last[1]
-        assert request is not None
-        if kept is None or kept.answer != answer:
-            encoded = self._encoded(request.api_key, request.version, correlation_id, answer, asked)
-            is_small = len(encoded) <= REPEATED_ANSWER_BYTES_MAX
-            self._last_answer = _Kept(answer, encoded, outcome_of(answer)) if is_small else None
-            return encoded
-        self._traffic.count(APIS[request.api_key].name, kept.outcome, SIZE.size + asked, len(kept.encoded))
-        return b"".join([kept.encoded[: SIZE.size], SIZE.pack(correlation_id), kept.encoded[2 * SIZE.size :]])
+        if fetch is None:
+            return self._encoded(api_key, version, correlation_id, answer or {}, len(frame))
+        return self._counted(
+            api_key, self._repeated.answer(fetch, frame, answer or {}, principal, waited.nothing), len(frame)
+        )
 
     def _encoded(self, api_key: int, version: int, correlation_id: int, answer: dict[str, Any], asked: int) -> bytes:
         """The bytes of an answer, which is counted, to a request of `asked` bytes."""
-        encoded = _encoded(api_key, version, correlation_id, answer)
-        self._traffic.count(APIS[api_key].name, outcome_of(answer), SIZE.size + asked, len(encoded))
-        return encoded
+        encoded = EncodedAnswer(encode_answer(api_key, version, correlation_id, answer), outcome_of(answer))
+        return self._counted(api_key, encoded, asked)
 
-    def _repeated(self, frame: bytes) -> _Request | None:
-        """A request that is the last one again, as idle consumers send them: it is not read again."""
-        last, request = self._last
-        is_same = len(frame) == len(last) and frame[_HEAD.size :] == last[_HEAD.size :] and frame[:4] == last[:4]
-        if is_same:
-            return request
-        if len(frame) <= REPEATED_BYTES_MAX and frame[:2] == _FETCH:
-            request = _read(frame)
-            self._last = frame, request
-            self._last_answer = None
-            return request
-        return None
+    def _counted(self, api_key: int, answer: EncodedAnswer, asked: int) -> bytes:
+        self._traffic.count(APIS[api_key].name, answer.outcome, SIZE.size + asked, len(answer.data))
+        return answer.data
 
-    def _call(self, request: _Request, principal: Principal, held: AnswerBytes, waited: Waited) -> Call:
+    def _call(self, request: Request, principal: Principal, held: AnswerBytes, waited: Waited) -> Call:
         return Call(
             self._parts,
             principal,
@@ -258,8 +192,8 @@ class KafkaConnection:
         frames: list[bytes] = []
         size = 0
         while self._is_known and len(frames) < PIPELINED_MAX - 1 and size < LOOP_BYTES_MAX:
-            head = self._frames.peek(_HEAD.size)
-            if head is None or _HEAD.unpack(head)[:2] != (api_key, version):
+            head = self._frames.peek(HEAD.size)
+            if head is None or HEAD.unpack(head)[:2] != (api_key, version):
                 break
             frame = self._frames.ready()
             if frame is None:
@@ -271,12 +205,12 @@ class KafkaConnection:
     async def _produce(self, api: Api, frames: list[bytes]) -> None:
         """Put the records of requests in line; if one of them cannot be read, those before it, and the end."""
         held = sum(map(len, frames))
-        requests: list[_Request] = []
+        requests: list[Request] = []
         bad: BadRequest | None = None
         try:
             for frame in frames:
                 try:
-                    requests.append(_read(frame))
+                    requests.append(read_request(frame))
                 except BadRequest as error:
                     bad = error
                     break
@@ -324,7 +258,7 @@ class KafkaConnection:
 
     async def _answer_together(self, produced: deque[_Produced]) -> None:
         answers: list[bytes] = []
-        answered: list[_Request] = []
+        answered: list[Request] = []
         try:
             while produced:
                 each = produced.popleft()
@@ -351,7 +285,7 @@ class KafkaConnection:
             await asyncio.gather(each.answer, return_exceptions=True)
             self._done_with(each.request)
 
-    def _done_with(self, request: _Request) -> None:
+    def _done_with(self, request: Request) -> None:
         """A request takes no memory any more."""
         self._parts.budget.give_back(request.size)
         self._unanswered -= 1
@@ -399,31 +333,6 @@ class KafkaConnection:
             principal.tell_limited("limits.publish_bytes_per_second")
             await asyncio.sleep(min(seconds, 1.0))
         rate.spend(principal.name, size)
-
-
-def _read(frame: bytes) -> _Request:
-    """A request, by its schema."""
-    api_key, version, correlation_id = _HEAD.unpack_from(frame)
-    schema = request_schema(api_key, version)
-    reader = FieldReader(memoryview(frame))
-    reader.bytes(_HEAD.size)
-    client_id = reader.text(False) or ""
-    if schema.has_flexible_header:
-        reader.skip_tags()
-    # What is left over is ignored, as Kafka does: librdkafka sends three bytes too many when it wants all topics.
-    return _Request(api_key, version, correlation_id, client_id, reader.struct(schema.struct), len(frame))
-
-
-def _encoded(api_key: int, version: int, correlation_id: int, answer: dict[str, Any]) -> bytes:
-    """The bytes of an answer, with their length before them."""
-    schema = response_schema(api_key, version)
-    writer = Writer()
-    writer.number("int32", correlation_id)
-    if schema.has_flexible_header:
-        writer.unsigned_varint(0)
-    writer.struct(schema.struct, answer)
-    writer.parts.insert(0, SIZE.pack(sum(map(len, writer.parts))))
-    return writer.join()
 
 
 def _advertised(setting: str, local: Any) -> tuple[str, int]:

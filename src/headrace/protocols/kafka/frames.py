@@ -13,15 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import struct
 from collections.abc import Callable
 from typing import Any, Final, cast
 
 from headrace.edge.body_budget import BodyBudget
 from headrace.edge.draining import Draining
+from headrace.protocols.kafka.messages.envelope import SIZE
 from headrace.protocols.kafka.settings import KafkaSettings
 
-SIZE: Final = struct.Struct(">i")
 # What is read ahead of the frame that is waited for.
 AHEAD_BYTES: Final = 64 << 10
 

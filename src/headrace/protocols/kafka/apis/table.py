@@ -33,13 +33,14 @@ async def _by_connection(call: Call, request: Any) -> dict[str, Any] | None:
 
 
 PRODUCE: Final = 0
+FETCH: Final = 1
 SASL_HANDSHAKE: Final = 17
 API_VERSIONS: Final = 18
 SASL_AUTHENTICATE: Final = 36
 
 APIS: Final[dict[int, Api]] = {
     PRODUCE: Api("Produce", range(3, 14), _by_connection),
-    1: Api("Fetch", range(4, 19), fetch.fetch),
+    FETCH: Api("Fetch", range(4, 19), fetch.fetch),
     2: Api("ListOffsets", range(1, 12), offsets.list_offsets),
     3: Api("Metadata", range(14), cluster.metadata),
     8: Api("OffsetCommit", range(2, 11), administration.offset_commit),

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 from typing import Any, Final
 from uuid import UUID
 
@@ -40,54 +41,53 @@ _LOOP_DECOMPRESSED_MAX: Final = 16 * LOOP_BYTES_MAX
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """What a request has for one partition, as it came; since version 13 requests name topics by id (`ref`)."""
+    """What a request has for one partition, as it came, and why it is refused before its records are looked at, if so.
+
+    Since version 13 requests name topics by id (`ref`); one that is not known has no name.
+    """
 
     ref: TopicRef
     topic: str
     partition: int
     records: memoryview | None
+    refusal: Exception | None
 
 
 async def begin_produce(call: Call, requests: Sequence[Any]) -> list[Awaitable[dict[str, Any] | None]]:
     """Put the records of requests in line; each answer, or none if the client wants none, is awaited afterwards."""
-    parts: list[list[_Part]] = []
-    accepted: list[_Part] = []
-    outcomes: dict[int, Awaitable[int] | Exception] = {}
-    for request in requests:
-        refusal = _refusal(request)
-        some: list[_Part] = []
-        for topic in request.topic_data:
-            ref = ref_of(topic)
-            name = ref if isinstance(ref, str) else await _name_of(call, ref)
-            unknown = name if isinstance(name, HeadraceError) else refusal
-            named = "" if isinstance(name, HeadraceError) else name
-            of_topic = [_Part(ref, named, each.index, each.records) for each in topic.partition_data]
-            some += of_topic
-            if unknown is None:
-                accepted += of_topic
-            else:
-                outcomes |= {id(part): unknown for part in of_topic}
-        parts.append(some)
-    for topic in {part.topic for part in accepted}:
+    parts_by_request = [await _parts_of(call, request) for request in requests]
+    parts = list(chain.from_iterable(parts_by_request))
+    for topic in {part.topic for part in parts if part.refusal is None}:
         await call.parts.bridge.know(topic)
-    in_line = await _put_in_line(call, accepted)
-    outcomes |= {id(part): outcome for part, outcome in zip(accepted, in_line, strict=True)}
+    outcomes = iter(await _put_in_line(call, parts))
     return [
-        _answer(some, [outcomes[id(part)] for part in some], request.acks != _NO_ACKS)
-        for request, some in zip(requests, parts, strict=True)
+        _answer(request_parts, list(islice(outcomes, len(request_parts))), request.acks != _NO_ACKS)
+        for request, request_parts in zip(requests, parts_by_request, strict=True)
     ]
 
 
-async def _name_of(call: Call, topic: UUID) -> str | HeadraceError:
-    """The name of a topic; one that the caller may not see has none."""
+async def _parts_of(call: Call, request: Any) -> list[_Part]:
+    """What a request has for each partition."""
+    parts: list[_Part] = []
+    for topic in request.topic_data:
+        name, refusal, ref = "", _refusal(request), ref_of(topic)
+        try:
+            name = ref if isinstance(ref, str) else await _name_of(call, ref)
+        except HeadraceError as error:
+            refusal = error
+        parts += [_Part(ref, name, each.index, each.records, refusal) for each in topic.partition_data]
+    return parts
+
+
+async def _name_of(call: Call, topic: UUID) -> str:
+    """The name of a topic; one that the caller may not see is unknown to it."""
     broker = call.parts.bridge.broker
-    try:
-        name = known_name(broker, topic)
-        if name is None:
-            name = await call.parts.bridge.call(topic_name, broker, topic)
-    except HeadraceError as error:
-        return error
-    return name if call.principal.caller.may_see(name) else unknown_id(topic)
+    name = known_name(broker, topic)
+    if name is None:
+        name = await call.parts.bridge.call(topic_name, broker, topic)
+    if not call.principal.caller.may_see(name):
+        raise unknown_id(topic)
+    return name
 
 
 def _refusal(request: Any) -> Exception | None:
@@ -113,14 +113,14 @@ async def _put_in_line(call: Call, parts: list[_Part]) -> list[Awaitable[int] | 
     """
     budget, outcomes = call.parts.decompressed, list[Awaitable[int] | Exception]()
     while len(outcomes) < len(parts):
-        some = parts[len(outcomes) :]
-        room = call.parts.settings.records_bytes_max if any(map(_is_compressed, some)) else 0
+        remaining = parts[len(outcomes) :]
+        room = call.parts.settings.records_bytes_max if any(map(_is_compressed, remaining)) else 0
         if room:
             await budget.take(room)
         used = 0
         try:
-            decoded = await _decoded_anywhere(call, some)
-            published = _published(call, some[: len(decoded)], decoded)
+            decoded = await _decoded_anywhere(call, remaining)
+            published = _published(call, remaining[: len(decoded)], decoded)
             used = min(room, sum(map(_decompressed_bytes, decoded)))
         finally:
             budget.give_back(room - used)
@@ -140,7 +140,7 @@ def _give_back(budget: BodyBudget, size: int, _: object) -> None:
 
 
 def _is_compressed(part: _Part) -> bool:
-    return part.records is not None and is_compressed(part.records)
+    return part.refusal is None and part.records is not None and is_compressed(part.records)
 
 
 def _decompressed_bytes(decoded: RecordBatch | Exception) -> int:
@@ -159,7 +159,7 @@ async def _decoded_anywhere(call: Call, parts: list[_Part]) -> list[RecordBatch 
 def _decoded(call: Call, parts: list[_Part], bytes_max: int) -> list[RecordBatch | Exception]:
     """The messages of each partition, or why they are refused; of fewer if they decompress to more than that."""
     places = _Places(call)
-    refused = [places.refusal(part) for part in parts]
+    refused = [part.refusal or places.refusal(part) for part in parts]
     records = [part.records for part, error in zip(parts, refused, strict=True) if error is None and part.records]
     decoded = iter(decode_many(records, bytes_max))
     found: list[RecordBatch | Exception] = []
@@ -273,5 +273,7 @@ async def _answer(
             raise ConnectionAbortedError(f"records without acknowledgement were refused: {message_of(failure)}")
         return None
     return {
-        "responses": [{"name": ref, "topic_id": ref, "partition_responses": some} for ref, some in by_topic.items()]
+        "responses": [
+            {"name": ref, "topic_id": ref, "partition_responses": answers} for ref, answers in by_topic.items()
+        ]
     }

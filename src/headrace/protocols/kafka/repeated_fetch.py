@@ -1,0 +1,103 @@
+"""The last Fetch request of a connection: consumers repeat theirs for as long as they find nothing.
+
+Such a request differs from the last one only by its correlation id, and its answer usually does too. So the request is
+kept as it arrived and as it was read, and its answer as it was encoded: neither is done again. A fetch that found
+nothing is then repeated by `IdleFetch`, without the task of the connection, until any other request arrives.
+
+Large requests and answers are not kept: a connection holds at most `REQUEST_BYTES_MAX` and `ANSWER_BYTES_MAX` here.
+Belongs to the event loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headrace.edge.access import Principal
+from headrace.protocols.kafka.apis.call import Parts
+from headrace.protocols.kafka.apis.records.idle_fetch import IdleFetch, Nothing
+from headrace.protocols.kafka.apis.table import FETCH
+from headrace.protocols.kafka.errors import outcome_of
+from headrace.protocols.kafka.frames import Frames
+from headrace.protocols.kafka.messages.envelope import (
+    HEAD,
+    Request,
+    encode_answer,
+    read_request,
+    with_correlation_id,
+)
+
+REQUEST_BYTES_MAX: Final = 64 << 10
+ANSWER_BYTES_MAX: Final = 4 << 10
+# The head of a request ends with its correlation id.
+_CORRELATION_ID_BYTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedAnswer:
+    """The bytes of an answer, and its outcome for the metrics."""
+
+    data: bytes
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """An answer before and after it was encoded."""
+
+    fields: dict[str, Any]
+    encoded: EncodedAnswer
+
+
+class RepeatedFetch:
+    """The last Fetch request of one connection, with its answer."""
+
+    def __init__(self, parts: Parts, frames: Frames) -> None:
+        self._parts = parts
+        self._frames = frames
+        self._frame = b""
+        self._request: Request | None = None
+        self._answered: _Answered | None = None
+        self._idle: IdleFetch | None = None
+
+    def read(self, frame: bytes) -> Request | None:
+        """The Fetch request that this frame is, read only if it differs from the last; none if it cannot be kept."""
+        if self._request is not None and _is_same(frame, self._frame):
+            return self._request
+        api_key, _, _ = HEAD.unpack_from(frame)
+        if api_key != FETCH or len(frame) > REQUEST_BYTES_MAX:
+            return None
+        self._request = read_request(frame)
+        self._frame, self._answered = frame, None
+        return self._request
+
+    def answer(
+        self, request: Request, frame: bytes, answer: dict[str, Any], principal: Principal, nothing: Nothing | None
+    ) -> EncodedAnswer:
+        """Encode the answer to what `read` returned; if it found nothing, be ready for the same request again."""
+        _, _, correlation_id = HEAD.unpack_from(frame)
+        encoded = self._encoded(request, correlation_id, answer)
+        if self._answered is not None and nothing is not None and not self._frames.gone.has_begun:
+            self._idle = IdleFetch(self._parts, self._frames, principal, nothing, frame, encoded.data, encoded.outcome)
+        return encoded
+
+    def _encoded(self, request: Request, correlation_id: int, answer: dict[str, Any]) -> EncodedAnswer:
+        last = self._answered
+        if last is not None and last.fields == answer:
+            return EncodedAnswer(with_correlation_id(last.encoded.data, correlation_id), last.encoded.outcome)
+        data = encode_answer(request.api_key, request.version, correlation_id, answer)
+        encoded = EncodedAnswer(data, outcome_of(answer))
+        self._answered = _Answered(answer, encoded) if len(data) <= ANSWER_BYTES_MAX else None
+        return encoded
+
+    def end_idle(self) -> None:
+        """Have the next request, whatever it is, served by the connection; idempotent."""
+        if self._idle is not None:
+            self._idle.close()
+            self._idle = None
+
+
+def _is_same(frame: bytes, last: bytes) -> bool:
+    """Whether two requests differ at most in their correlation ids."""
+    number = HEAD.size - _CORRELATION_ID_BYTES
+    return len(frame) == len(last) and frame[HEAD.size :] == last[HEAD.size :] and frame[:number] == last[:number]
