@@ -30,7 +30,6 @@ LONG_MODULES_MAX = {
     "client/client.py": 650,
     "core/errors.py": 800,
     "core/messages.py": 500,
-    "storage/catalog.py": 600,
     "storage/disk/log.py": 600,
     "wire/operations.py": 500,
 }

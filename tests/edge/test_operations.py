@@ -117,7 +117,7 @@ class Servers:
         self._end({record.id: 1 for record in access.list() if record.name == "expired"})
 
     def _end(self, ends: dict[str, int | None]) -> None:
-        with self.site.broker.store.catalog._engine.begin() as connection:
+        with self.site.broker.store.catalog._transactions._engine.begin() as connection:
             for token_id, end_us in ends.items():
                 connection.exec_driver_sql("UPDATE all_tokens SET expires_us = ? WHERE tokenid = ?", (end_us, token_id))
         self.site.access.forget()

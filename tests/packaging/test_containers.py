@@ -176,4 +176,4 @@ def test_a_token_that_cannot_be_written_is_not_created(tmp_path: Path) -> None:
     ended = headrace_command("serve", "--store", store, *addresses, HEADRACE_FIRST_TOKEN_FILE=file)
     assert f"cannot write first_token_file {file}" in ended.refused(2)
     with closing(open_store(store)) as opened:
-        assert opened.catalog.tokens() == []
+        assert opened.catalog.tokens.all() == []

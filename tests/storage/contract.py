@@ -39,8 +39,9 @@ from headrace.core.publish.state import Commit, CommitKey, TopicState
 from headrace.core.reports.pipelines import PipelineReport
 from headrace.core.rights import Grant, Right
 from headrace.core.topics.settings import DEFAULT_SETTINGS, TopicSettings
-from headrace.storage.catalog import TokenRecord, TopicRecord
+from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Fences, TopicLog
+from headrace.storage.tokens import TokenRecord
 from tests.storage.builders import (
     CREATED_US,
     EVERYTHING,
@@ -314,29 +315,29 @@ class CatalogContract:
             TokenRecord("a", "Second", "other", (), NOW_US + 1, expires_us=NOW_US + 9, used_us=NOW_US + 2),
         ]
         for token in reversed(tokens):
-            place.store.catalog.add_token(token)
+            place.store.catalog.tokens.add(token)
         place.reopen()
-        assert place.store.catalog.tokens() == tokens
+        assert place.store.catalog.tokens.all() == tokens
         with pytest.raises(StorageError):
-            place.store.catalog.add_token(tokens[0])
-        assert place.store.catalog.remove_token("b")
-        assert not place.store.catalog.remove_token("b")
+            place.store.catalog.tokens.add(tokens[0])
+        assert place.store.catalog.tokens.remove("b")
+        assert not place.store.catalog.tokens.remove("b")
         place.reopen()
-        assert place.store.catalog.tokens() == tokens[1:]
+        assert place.store.catalog.tokens.all() == tokens[1:]
 
     def test_a_token_takes_the_place_of_another(self, place: Place) -> None:
         old = TokenRecord("old", "till", "hash", (), NOW_US)
-        place.store.catalog.add_token(old)
+        place.store.catalog.tokens.add(old)
         new = TokenRecord("new", "till", "other", (), NOW_US + 1)
-        place.store.catalog.replace_tokens(new, {"old": NOW_US + 5, "nobody": NOW_US})
+        place.store.catalog.tokens.replace(new, {"old": NOW_US + 5, "nobody": NOW_US})
         place.reopen()
-        assert place.store.catalog.tokens() == [replace(old, expires_us=NOW_US + 5), new]
+        assert place.store.catalog.tokens.all() == [replace(old, expires_us=NOW_US + 5), new]
 
     def test_the_last_use_of_a_token_is_the_latest_anyone_saw(self, place: Place) -> None:
-        place.store.catalog.add_token(TokenRecord("a", "till", "hash", (), NOW_US))
+        place.store.catalog.tokens.add(TokenRecord("a", "till", "hash", (), NOW_US))
         for used_us, expected_us in ((5, 5), (3, 5), (7, 7)):
-            place.store.catalog.put_token_uses({"a": used_us, "nobody": 9})
-            assert [token.used_us for token in place.store.catalog.tokens()] == [expected_us]
+            place.store.catalog.tokens.put_uses({"a": used_us, "nobody": 9})
+            assert [token.used_us for token in place.store.catalog.tokens.all()] == [expected_us]
 
     def test_a_topic_that_is_not_there_can_have_neither_groups_nor_offsets(self, place: Place) -> None:
         topic = Topic(place)

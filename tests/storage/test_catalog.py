@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import CursorResult, create_engine, text
 
 from headrace.core.errors import StoreUnavailable, UnknownFormat
 from headrace.core.groups.group import Group
 from headrace.core.rights import Grant, Right
 from headrace.core.topics.settings import DEFAULT_SETTINGS
-from headrace.storage.catalog import Catalog, TokenRecord
+from headrace.storage.catalog import Catalog
 from headrace.storage.tables import VERSION
+from headrace.storage.tokens import TokenRecord
 
 
 def opened(path: Path, timeout_seconds: float = 0.1) -> Catalog:
@@ -20,38 +24,40 @@ def opened(path: Path, timeout_seconds: float = 0.1) -> Catalog:
     return Catalog(engine, "the store")
 
 
+@contextmanager
+def database(path: Path) -> Iterator[Callable[..., CursorResult[Any]]]:
+    """Executes SQL in one transaction on the database of a catalog, as another program would."""
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        yield lambda statement, **values: connection.execute(text(statement), values)
+    engine.dispose()
+
+
 def test_a_new_catalog_says_its_version(tmp_path: Path) -> None:
     opened(tmp_path / "db").close()
-    engine = create_engine(f"sqlite:///{tmp_path / 'db'}")
-    with engine.connect() as connection:
-        assert connection.execute(text("SELECT version FROM headrace_catalog")).all() == [(VERSION,)]
-    engine.dispose()
+    with database(tmp_path / "db") as execute:
+        assert execute("SELECT version FROM headrace_catalog").all() == [(VERSION,)]
 
 
 def test_a_newer_version_is_refused_and_an_older_one_is_not(tmp_path: Path) -> None:
     opened(tmp_path / "db").close()
-    engine = create_engine(f"sqlite:///{tmp_path / 'db'}")
-    for version in (VERSION + 1, VERSION - 1):
-        with engine.begin() as connection:
-            connection.execute(text("UPDATE headrace_catalog SET version = :version"), {"version": version})
-        if version > VERSION:
-            with pytest.raises(UnknownFormat) as caught:
-                opened(tmp_path / "db")
-            assert (caught.value.file, caught.value.version, caught.value.known) == ("the store", version, VERSION)
-        else:
-            opened(tmp_path / "db").close()
-    engine.dispose()
+    with database(tmp_path / "db") as execute:
+        execute("UPDATE headrace_catalog SET version = :version", version=VERSION + 1)
+    with pytest.raises(UnknownFormat) as caught:
+        opened(tmp_path / "db")
+    assert (caught.value.file, caught.value.version, caught.value.known) == ("the store", VERSION + 1, VERSION)
+    with database(tmp_path / "db") as execute:
+        execute("UPDATE headrace_catalog SET version = :version", version=VERSION - 1)
+    opened(tmp_path / "db").close()
 
 
 def test_topics_of_the_third_version_have_nothing_deleted(tmp_path: Path) -> None:
     catalog = opened(tmp_path / "db")
     catalog.add_topic("t", "t", 2, DEFAULT_SETTINGS, 7, lambda _: None)
     catalog.close()
-    engine = create_engine(f"sqlite:///{tmp_path / 'db'}")
-    with engine.begin() as connection:
-        connection.execute(text("ALTER TABLE all_topics DROP COLUMN deleted_before"))
-        connection.execute(text("UPDATE headrace_catalog SET version = 3"))
-    engine.dispose()
+    with database(tmp_path / "db") as execute:
+        execute("ALTER TABLE all_topics DROP COLUMN deleted_before")
+        execute("UPDATE headrace_catalog SET version = 3")
     catalog = opened(tmp_path / "db")
     (topic,) = catalog.topics()
     assert topic.deleted_before == ()
@@ -63,20 +69,17 @@ def test_topics_of_the_third_version_have_nothing_deleted(tmp_path: Path) -> Non
 
 def test_tokens_of_the_first_version_are_kept_and_have_no_end(tmp_path: Path) -> None:
     opened(tmp_path / "db").close()
-    engine = create_engine(f"sqlite:///{tmp_path / 'db'}")
-    with engine.begin() as connection:
-        connection.execute(text("DROP TABLE all_tokens"))
+    with database(tmp_path / "db") as execute:
+        execute("DROP TABLE all_tokens")
         columns = "tokenid TEXT PRIMARY KEY, name TEXT, secret_hash TEXT, grants TEXT, created_us BIGINT"
-        connection.execute(text(f"CREATE TABLE all_tokens ({columns})"))
+        execute(f"CREATE TABLE all_tokens ({columns})")
         grants = '[{"pattern":"orders","rights":["read"]}]'
-        values = {"grants": grants}
-        connection.execute(text("INSERT INTO all_tokens VALUES ('id', 'ann', 'hash', :grants, 7)"), values)
-        connection.execute(text("UPDATE headrace_catalog SET version = 1"))
-    engine.dispose()
+        execute("INSERT INTO all_tokens VALUES ('id', 'ann', 'hash', :grants, 7)", grants=grants)
+        execute("UPDATE headrace_catalog SET version = 1")
     for _ in range(2):
         catalog = opened(tmp_path / "db")
         read = Grant("orders", frozenset({Right.READ}))
-        assert catalog.tokens() == [TokenRecord("id", "ann", "hash", (read,), 7)]
+        assert catalog.tokens.all() == [TokenRecord("id", "ann", "hash", (read,), 7)]
         catalog.close()
 
 
@@ -84,11 +87,9 @@ def test_tables_that_a_crash_left_out_are_made(tmp_path: Path) -> None:
     catalog = opened(tmp_path / "db")
     catalog.add_topic("a", "a", 1, DEFAULT_SETTINGS, 0, lambda topic: None)
     catalog.close()
-    engine = create_engine(f"sqlite:///{tmp_path / 'db'}")
-    with engine.begin() as connection:
-        connection.execute(text("DROP TABLE all_groups"))
-        connection.execute(text("DELETE FROM headrace_catalog"))
-    engine.dispose()
+    with database(tmp_path / "db") as execute:
+        execute("DROP TABLE all_groups")
+        execute("DELETE FROM headrace_catalog")
     catalog = opened(tmp_path / "db")
     (topic,) = catalog.topics()
     catalog.put_group(topic.id, Group("g"))
@@ -101,11 +102,9 @@ def test_a_catalog_of_an_earlier_release_gets_the_columns_it_lacks(tmp_path: Pat
     topic = catalog.add_topic("a", "a", 1, DEFAULT_SETTINGS, 0, lambda topic: None)
     catalog.put_group(topic.id, Group("g", generation=3))
     catalog.close()
-    engine = create_engine(f"sqlite:///{tmp_path / 'db'}")
-    with engine.begin() as connection:
-        connection.execute(text("ALTER TABLE all_groups DROP COLUMN seek_generation"))
-        connection.execute(text("UPDATE headrace_catalog SET version = 1"))
-    engine.dispose()
+    with database(tmp_path / "db") as execute:
+        execute("ALTER TABLE all_groups DROP COLUMN seek_generation")
+        execute("UPDATE headrace_catalog SET version = 1")
     for _ in range(2):
         catalog = opened(tmp_path / "db")
         assert catalog.groups(topic.id) == [Group("g", generation=3)]
@@ -134,13 +133,11 @@ def test_a_path_that_cannot_be_a_database_is_unavailable(tmp_path: Path) -> None
 
 def test_a_catalog_of_the_second_version_gets_what_the_archive_needs(tmp_path: Path) -> None:
     opened(tmp_path / "db").close()
-    engine = create_engine(f"sqlite:///{tmp_path / 'db'}")
-    with engine.begin() as connection:
+    with database(tmp_path / "db") as execute:
         for table in ("all_archive_files", "all_archives"):
-            connection.execute(text(f"DROP TABLE {table}"))
-        connection.execute(text("ALTER TABLE headrace_catalog DROP COLUMN storeid"))
-        connection.execute(text("UPDATE headrace_catalog SET version = 2"))
-    engine.dispose()
+            execute(f"DROP TABLE {table}")
+        execute("ALTER TABLE headrace_catalog DROP COLUMN storeid")
+        execute("UPDATE headrace_catalog SET version = 2")
     catalog = opened(tmp_path / "db")
     store_id = catalog.manifest.store_id()
     catalog.close()

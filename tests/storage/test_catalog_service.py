@@ -12,7 +12,8 @@ from headrace.core.errors import StoreUnavailable
 from headrace.core.ids import Kind
 from headrace.core.rights import check_grants
 from headrace.core.topics.settings import DEFAULT_SETTINGS
-from headrace.storage.catalog import Catalog, TokenRecord
+from headrace.storage.catalog import Catalog
+from headrace.storage.tokens import TokenRecord
 from tests.broker.background import together
 
 
@@ -37,23 +38,23 @@ def topic_in(catalog: Catalog, name: str = "orders") -> int:
 
 def test_a_token_that_one_makes_the_other_knows_and_may_revoke(two: tuple[Catalog, Catalog]) -> None:
     one, other = two
-    assert one.tokens() == []
+    assert one.tokens.all() == []
     made = [token("b", 1, "'; DROP TABLE all_tokens; --"), token("a", 2), token("c", 2)]
     for record in reversed(made):
-        one.add_token(record)
-    assert other.tokens() == made
-    assert other.remove_token("a") is True
-    assert one.tokens() == [made[0], made[2]]
-    assert one.remove_token("a") is False
-    assert one.remove_token("") is False
+        one.tokens.add(record)
+    assert other.tokens.all() == made
+    assert other.tokens.remove("a") is True
+    assert one.tokens.all() == [made[0], made[2]]
+    assert one.tokens.remove("a") is False
+    assert one.tokens.remove("") is False
 
 
 def test_a_token_id_is_used_once(two: tuple[Catalog, Catalog]) -> None:
     one, other = two
-    one.add_token(token("a", 1))
+    one.tokens.add(token("a", 1))
     with pytest.raises(StoreUnavailable):
-        other.add_token(token("a", 2, "eve"))
-    assert [record.name for record in one.tokens()] == ["ann"]
+        other.tokens.add(token("a", 2, "eve"))
+    assert [record.name for record in one.tokens.all()] == ["ann"]
 
 
 def test_numbers_are_given_once_by_both(two: tuple[Catalog, Catalog]) -> None:

@@ -30,7 +30,8 @@ from headrace.core.limits import MICROSECONDS
 from headrace.core.names import check_id
 from headrace.core.reports.descriptions import TokenDescription
 from headrace.core.rights import ALL, ANYONE, Caller, Grant, check_grants
-from headrace.storage.catalog import Catalog, TokenRecord
+from headrace.storage.catalog import Catalog
+from headrace.storage.tokens import TokenRecord
 
 _PREFIX: Final = "hr"
 _FRESH_SECONDS: Final = 1.0
@@ -115,7 +116,7 @@ class Access:
         """Create a token; its text is returned only here. Without `life_seconds` it never expires."""
         checked = check_grants(grants, groups, producers)
         record, text = self._new(check_id("token name", name), checked, life_seconds)
-        self._catalog.add_token(record)
+        self._catalog.tokens.add(record)
         self.forget()
         return record, text
 
@@ -141,7 +142,7 @@ class Access:
         end_us = now_us + int(_check_seconds("keep", keep_seconds, 0) * MICROSECONDS)
         record, text = self._new(newest.name, newest.grants, life_seconds)
         ends = {token.id: min(end_us, token.expires_us or end_us) for token in old}
-        self._catalog.replace_tokens(record, ends)
+        self._catalog.tokens.replace(record, ends)
         self.forget()
         return record, text, old
 
@@ -154,13 +155,13 @@ class Access:
 
     def revoke(self, token_id: str) -> bool:
         """Revoke a token; returns whether it existed."""
-        removed = self._catalog.remove_token(token_id)
+        removed = self._catalog.tokens.remove(token_id)
         self.forget()
         return removed
 
     def list(self) -> list[TokenRecord]:
         """All tokens, including expired ones."""
-        return self._catalog.tokens()
+        return self._catalog.tokens.all()
 
     def counts(self) -> tuple[int, int]:
         """How many tokens are valid, and how many of them are about to expire.
@@ -193,7 +194,7 @@ class Access:
             self._stored_uses |= uses
             if uses:
                 try:
-                    self._catalog.put_token_uses(uses)
+                    self._catalog.tokens.put_uses(uses)
                 except HeadraceError as error:
                     logger.debug("cannot store when tokens were last used: %s", error)
 
@@ -201,7 +202,7 @@ class Access:
         """Read the tokens from the store, if that was not done recently."""
         with self._lock:
             if self.is_stale:
-                records, now_us = self._catalog.tokens(), self._clock.now_us()
+                records, now_us = self._catalog.tokens.all(), self._clock.now_us()
                 tokens = {record.id: record for record in records}
                 if _valid(tokens, now_us) != _valid(self._tokens, self._looked_us):
                     self.version += 1

@@ -1,53 +1,29 @@
-"""The catalog: topics, groups, committed offsets and tokens in SQL, with the same code for every engine.
+"""The catalog: topics, groups and committed offsets in SQL, with the same code for every engine.
 
-Every method is one transaction, durable when it returns. On SQLite a lock orders the calls of this process, so that
-the one in-memory connection of the memory engine can serve many threads too; on PostgreSQL the database orders them.
-An unknown newer version of the tables is refused.
+Its other rows have a module each, and are attributes here: servers, pipelines, tokens and the archive's manifest. Every
+method is one transaction, durable when it returns (`transactions.py`). Thread-safe.
 
 In a store that one server owns, groups are stored without their members, which only the broker in memory knows. In a
 shared store, `change_group` changes a group with its members under the lock of its row.
 
-A transaction whose connection broke is retried for a while, and so is one whose COMMIT got no answer: everything here
-is safe to do twice; at worst a number of the queue API is skipped. The answer may be that of the second attempt: the
-topic or token already existed, or no longer did, and no offset was raised.
+A transaction whose connection broke, or whose COMMIT got no answer, is retried for a while: everything here is safe to
+do twice; at worst a number of the queue API is skipped. The answer may be that of the second attempt: the topic or
+token already existed, or no longer did, and no offset was raised.
 """
 
 from __future__ import annotations
 
-import math
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
-from sqlalchemy import (
-    Connection,
-    Engine,
-    Insert,
-    and_,
-    delete,
-    func,
-    insert,
-    inspect,
-    literal,
-    or_,
-    select,
-    tuple_,
-    update,
-)
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DBAPIError, IntegrityError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.schema import CreateColumn
+from sqlalchemy import Connection, Engine, and_, delete, func, insert, literal, select, tuple_, update
+from sqlalchemy.exc import IntegrityError
 
-from headrace.core.errors import Closed, StoreUnavailable, TopicDeleted, TopicExists, UnknownFormat
+from headrace.core.errors import TopicDeleted, TopicExists
 from headrace.core.groups.group import Group
 from headrace.core.ids import Kind
-from headrace.core.limits import STOP_SECONDS
-from headrace.core.rights import Grant
 from headrace.core.topics.retention import check_read, raised_by
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.archive.manifest import Manifest
@@ -69,31 +45,17 @@ from headrace.storage.group_row import (
 from headrace.storage.pipelines import Pipelines
 from headrace.storage.servers import ServerRows
 from headrace.storage.tables import (
-    ADDED_COLUMNS,
-    VERSION,
     all_consumers,
     all_groups,
     all_members,
     all_producers,
     all_queue_consumers,
-    all_tokens,
     all_topics,
-    creation_statements,
-    headrace_catalog,
+    check_tables,
+    create_tables,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRecord:
-    """A token as stored: never the secret itself."""
-
-    id: str
-    name: str
-    secret_hash: str
-    grants: tuple[Grant, ...]
-    created_us: int
-    expires_us: int | None = None
-    used_us: int | None = None
+from headrace.storage.tokens import TokenRows
+from headrace.storage.transactions import PATIENCE_SECONDS, Result, Transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,21 +72,13 @@ class TopicRecord:
     deleted_before: tuple[int, ...] = ()
 
 
-Result = TypeVar("Result")
 # The next offset to read by group and partition.
 GroupOffsets = Mapping[tuple[str, int], int]
 
 # Created at import: two threads that are the first to decode a type crash msgspec 0.22.
 _SETTINGS: Final = msgspec.json.Decoder(TopicSettings)
-_GRANTS: Final = msgspec.json.Decoder(tuple[Grant, ...])
 _OFFSETS: Final = msgspec.json.Decoder(tuple[int, ...])
-# How long a transaction is retried after its connection broke, and the pause before each attempt.
-_PATIENCE_SECONDS: Final = 10.0
-_SHORT_PATIENCE_SECONDS: Final = 1.0
-_PAUSE_SECONDS: Final = 0.1
 _SHARED_LOCK_MILLISECONDS: Final = 100
-# SQLSTATEs worth a retry: the connection broke (08), the server stops or starts (57P0), a deadlock (40).
-_PASSING: Final = ("08", "57P0", "40")
 
 
 class Catalog:
@@ -134,65 +88,28 @@ class Catalog:
         self,
         engine: Engine,
         name: str,
-        patience_seconds: float = _PATIENCE_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
         reason_of: Callable[[BaseException], str] = str,
         make_tables: bool = True,
     ) -> None:
-        """`reason_of` describes an error in words that may be shown.
+        """`name` is the store's, for errors; `reason_of` describes an error in words that may be shown.
 
         Without `make_tables` nothing is created or upgraded: a store that does not exist, or is older, is refused.
         """
-        self._engine = engine
-        self._reason_of = reason_of
-        self._name = name
-        self._patience_seconds = patience_seconds
-        self.is_postgres = engine.dialect.name == "postgresql"
-        self._upsert: Any = postgresql.insert if self.is_postgres else sqlite.insert
-        self._lock: AbstractContextManager[object] = nullcontext() if self.is_postgres else threading.Lock()
-        self._idle = threading.Condition()
-        self._at_work = 0
-        self._closed = False
+        self._transactions = Transactions(engine, name, patience_seconds, reason_of)
+        self._do = self._transactions.do
+        self._upsert = self._transactions.upsert
+        self.is_postgres = self._transactions.is_postgres
         # Created once: offsets change more often than anything else.
         row = self._upsert(all_consumers)
         self._offsets_statement = row.on_conflict_do_update(
             index_elements=[*KEYS, "partition"], set_={"queueoffset": row.excluded.queueoffset}
         )
-        self.servers = ServerRows(self._do)
-        self.pipelines = Pipelines(self._do, self._upsert)
-        self.manifest = Manifest(self._do, self._upsert)
-        self._do(self._make_tables if make_tables else self._check_tables)
-
-    def _make_tables(self, connection: Connection) -> None:
-        existing = set(inspect(connection).get_table_names())
-        for name, statement in creation_statements(self.is_postgres).items():
-            if name not in existing:
-                connection.exec_driver_sql(statement)
-        version = connection.execute(select(headrace_catalog.c.version)).scalar()
-        if version is None:
-            connection.execute(insert(headrace_catalog).values(version=VERSION))
-        elif version > VERSION:
-            raise UnknownFormat(self._name, version, VERSION)
-        elif version < VERSION:
-            self._upgrade(connection)
-
-    def _upgrade(self, connection: Connection) -> None:
-        """Add the columns that tables of an earlier version lack; a process that has them open is not affected."""
-        for column in ADDED_COLUMNS:
-            known = {found["name"] for found in inspect(connection).get_columns(column.table.name)}
-            if column.name not in known:
-                definition = CreateColumn(column).compile(dialect=connection.dialect)
-                connection.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {definition}")
-        connection.execute(update(headrace_catalog).values(version=VERSION))
-
-    def _check_tables(self, connection: Connection) -> None:
-        has_version = inspect(connection).has_table(headrace_catalog.name)
-        version = connection.execute(select(headrace_catalog.c.version)).scalar() if has_version else None
-        if version is None:
-            raise StoreUnavailable(self._name, "there is no store here: `headrace serve` creates one")
-        if version < VERSION:
-            raise StoreUnavailable(self._name, "an earlier version created it: start a server of this version once")
-        if version > VERSION:
-            raise UnknownFormat(self._name, version, VERSION)
+        self.servers = ServerRows(self._transactions)
+        self.pipelines = Pipelines(self._transactions)
+        self.manifest = Manifest(self._transactions)
+        self.tokens = TokenRows(self._transactions)
+        self._do(lambda connection: (create_tables if make_tables else check_tables)(connection, name))
 
     # Topics
 
@@ -236,11 +153,7 @@ class Catalog:
         """Store the partitions and settings that a function derives from the current ones."""
 
         def change(connection: Connection) -> TopicRecord:
-            query = select(all_topics).where(all_topics.c.topicid == topic.id).with_for_update(key_share=True)
-            row = connection.execute(query).one_or_none()
-            if row is None:
-                raise TopicDeleted(topic.name)
-            before = _topic(row)
+            before = _lock_topic(connection, topic)
             after = rule(before)
             if after != before:
                 settings = msgspec.json.encode(after.settings).decode()
@@ -257,11 +170,7 @@ class Catalog:
         """
 
         def raise_(connection: Connection) -> TopicRecord:
-            query = select(all_topics).where(all_topics.c.topicid == topic.id).with_for_update(key_share=True)
-            row = connection.execute(query).one_or_none()
-            if row is None:
-                raise TopicDeleted(topic.name)
-            before = _topic(row)
+            before = _lock_topic(connection, topic)
             check_read(topic.name, offsets, important_offsets(connection, topic.id))
             after = raised_by(before.deleted_before, offsets)
             statement = update(all_topics).where(all_topics.c.topicid == topic.id)
@@ -412,7 +321,7 @@ class Catalog:
         ]
         connection.execute(self._offsets_statement, rows)
 
-    # The queue API, producers, tokens
+    # The queue API, producers
 
     def take_number(self, topic_id: int, kind: Kind) -> int | None:
         """The next number of a consumer or producer of the queue API, from 1; None if the topic does not exist."""
@@ -459,88 +368,9 @@ class Catalog:
         doomed = tuple_(all_producers.c.topicid, all_producers.c.sourcehash).in_(old)
         return self._do(lambda connection: connection.execute(delete(all_producers).where(doomed)).rowcount)
 
-    def tokens(self) -> list[TokenRecord]:
-        """All tokens in the order of creation."""
-        query = select(all_tokens).order_by(all_tokens.c.created_us, all_tokens.c.tokenid)
-        # Called for an event loop, which must not be blocked for long.
-        rows = self._do(lambda connection: connection.execute(query).all(), _SHORT_PATIENCE_SECONDS)
-        return [_token(row) for row in rows]
-
-    def add_token(self, token: TokenRecord) -> None:
-        """Add a token."""
-        self._do(lambda connection: connection.execute(_token_row(token)))
-
-    def replace_tokens(self, token: TokenRecord, expires_us: Mapping[str, int]) -> None:
-        """Add a token, and set the expiry of others, in one transaction."""
-
-        def replace(connection: Connection) -> None:
-            for token_id, end_us in expires_us.items():
-                statement = update(all_tokens).where(all_tokens.c.tokenid == token_id)
-                connection.execute(statement.values(expires_us=end_us))
-            connection.execute(_token_row(token))
-
-        self._do(replace)
-
-    def put_token_uses(self, used_us: Mapping[str, int]) -> None:
-        """Store when tokens were last used; a later use on another server is kept."""
-
-        def put(connection: Connection) -> None:
-            for token_id, us in used_us.items():
-                is_newer = or_(all_tokens.c.used_us.is_(None), all_tokens.c.used_us < us)
-                statement = update(all_tokens).where(all_tokens.c.tokenid == token_id, is_newer)
-                connection.execute(statement.values(used_us=us))
-
-        self._do(put, _SHORT_PATIENCE_SECONDS)
-
-    def remove_token(self, token_id: str) -> bool:
-        """Delete a token; returns whether it existed."""
-        statement = delete(all_tokens).where(all_tokens.c.tokenid == token_id)
-        return self._do(lambda connection: connection.execute(statement).rowcount) > 0
-
     def close(self) -> None:
-        """Close all connections; later calls are refused, because the engine would open new ones.
-
-        Waits for running transactions, but not longer than the stop timeout.
-        """
-        with self._idle:
-            self._closed = True
-            self._idle.wait_for(lambda: not self._at_work, STOP_SECONDS)
-        self._engine.dispose()
-
-    def _do(self, work: Callable[[Connection], Result], patience_seconds: float = math.inf) -> Result:
-        """Do work in one transaction, retried if its connection broke, up to a deadline."""
-        deadline = time.monotonic() + min(patience_seconds, self._patience_seconds)
-        while True:
-            try:
-                with self._working(), self._lock, self._engine.begin() as connection:
-                    return work(connection)
-            except (DBAPIError, PoolTimeout) as error:
-                cause = error.orig if isinstance(error, DBAPIError) else None
-                reason = "all connections are in use" if cause is None else self._reason_of(cause)
-                if not self._may_pass(error) or time.monotonic() >= deadline:
-                    raise StoreUnavailable(self._name, reason) from error
-                time.sleep(_PAUSE_SECONDS)
-
-    @contextmanager
-    def _working(self) -> Iterator[None]:
-        """Keeps the connections open while work is running."""
-        with self._idle:
-            if self._closed:
-                raise Closed("the store")
-            self._at_work += 1
-        try:
-            yield
-        finally:
-            with self._idle:
-                self._at_work -= 1
-                self._idle.notify_all()
-
-    def _may_pass(self, error: DBAPIError | PoolTimeout) -> bool:
-        """Whether a retry may succeed: the connection broke or was refused, or there was a deadlock."""
-        if not self.is_postgres or isinstance(error, PoolTimeout):
-            return False
-        state = getattr(error.orig, "sqlstate", None)
-        return error.connection_invalidated or (state or "08").startswith(_PASSING)
+        """Close all connections; later calls are refused."""
+        self._transactions.close()
 
 
 def _topic(row: Any) -> TopicRecord:
@@ -550,17 +380,13 @@ def _topic(row: Any) -> TopicRecord:
     return TopicRecord(*named, row.partitions, settings, row.created_us, deleted_before)
 
 
-def _token(row: Any) -> TokenRecord:
-    grants = _GRANTS.decode(row.grants)
-    times = (row.created_us, row.expires_us, row.used_us)
-    return TokenRecord(row.tokenid, row.name, row.secret_hash, grants, *times)
-
-
-def _token_row(token: TokenRecord) -> Insert:
-    values = {"tokenid": token.id, "name": token.name, "secret_hash": token.secret_hash}
-    times = {"created_us": token.created_us, "expires_us": token.expires_us, "used_us": token.used_us}
-    grants = msgspec.json.encode(token.grants).decode()
-    return insert(all_tokens).values(grants=grants, **times, **values)
+def _lock_topic(connection: Connection, topic: TopicRecord) -> TopicRecord:
+    """The topic as it is now, its row locked until the transaction ends."""
+    query = select(all_topics).where(all_topics.c.topicid == topic.id).with_for_update(key_share=True)
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        raise TopicDeleted(topic.name)
+    return _topic(row)
 
 
 def _counter(kind: Kind) -> Any:

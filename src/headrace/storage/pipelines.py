@@ -10,8 +10,7 @@ one that loads files has no group, and a group's row is locked by every commit a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from sqlalchemy import Connection, delete, select
@@ -21,6 +20,7 @@ from headrace.core.errors import TopicDeleted
 from headrace.core.limits import PIPELINES_PER_TOPIC_MAX
 from headrace.core.reports.pipelines import PipelineReport
 from headrace.storage.tables import all_pipelines
+from headrace.storage.transactions import Transactions
 
 _REPORT: Final = msgspec.json.Decoder(PipelineReport)
 _KEYS: Final = ["topicid", "pipelinename"]
@@ -29,10 +29,9 @@ _KEYS: Final = ["topicid", "pipelinename"]
 class Pipelines:
     """The pipelines that report to the topics of a store."""
 
-    def __init__(self, do: Callable[[Callable[[Connection], Any]], Any], upsert: Callable[..., Any]) -> None:
-        """`do` runs work in a transaction; `upsert` is the INSERT of the database that can update."""
-        self._do = do
-        self._upsert = upsert
+    def __init__(self, transactions: Transactions) -> None:
+        self._do = transactions.do
+        self._upsert = transactions.upsert
 
     def put(self, topic_id: int, topic: str, name: str, report: PipelineReport, now_us: int) -> None:
         """Store the last report of a pipeline."""
@@ -66,5 +65,4 @@ class Pipelines:
     def forget(self, silent_since_us: int) -> int:
         """Remove the pipelines that have not reported since; how many."""
         statement = delete(all_pipelines).where(all_pipelines.c.reported_us < silent_since_us)
-        removed: int = self._do(lambda connection: connection.execute(statement).rowcount)
-        return removed
+        return self._do(lambda connection: connection.execute(statement).rowcount)

@@ -7,7 +7,6 @@ shared store has these rows: the server of any other store knows itself. Thread-
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -18,19 +17,17 @@ from headrace.core.limits import MICROSECONDS, SERVER_EXPIRY_SECONDS
 from headrace.core.reports.descriptions import ServerDescription
 from headrace.storage.group_row import DATABASE_US
 from headrace.storage.tables import all_servers
+from headrace.storage.transactions import SHORT_PATIENCE_SECONDS, Transactions
 
 _NOW_US: Final[Any] = literal_column(DATABASE_US)
 _EXPIRED_US: Final[Any] = _NOW_US - int(SERVER_EXPIRY_SECONDS * MICROSECONDS)
-# A short wait: the next heartbeat follows soon.
-_PATIENCE_SECONDS: Final = 1.0
 
 
 class ServerRows:
     """The servers of a shared store."""
 
-    def __init__(self, do: Callable[[Callable[[Connection], Any], float], Any]) -> None:
-        """`do` runs work in a transaction, retried for a number of seconds if its connection broke."""
-        self._do = do
+    def __init__(self, transactions: Transactions) -> None:
+        self._do = transactions.do
 
     def put(self, server_id: str, version: str, addresses: dict[str, str]) -> None:
         """Register a running server with its addresses; expired ones are removed."""
@@ -42,14 +39,14 @@ class ServerRows:
             connection.execute(row)
             connection.execute(delete(all_servers).where(all_servers.c.heartbeat_us < _EXPIRED_US))
 
-        self._do(put, _PATIENCE_SECONDS)
+        self._do(put, SHORT_PATIENCE_SECONDS)
 
     def all(self) -> list[ServerDescription]:
         """The servers that run, in the order they started."""
         columns = all_servers.c
         query = select(all_servers).where(columns.heartbeat_us >= _EXPIRED_US)
         query = query.order_by(columns.started_us, columns.serverid)
-        rows = self._do(lambda connection: connection.execute(query).all(), _PATIENCE_SECONDS)
+        rows = self._do(lambda connection: connection.execute(query).all(), SHORT_PATIENCE_SECONDS)
         return [
             ServerDescription(
                 row.serverid,
@@ -64,4 +61,4 @@ class ServerRows:
     def remove(self, server_id: str) -> None:
         """Remove a server that stopped."""
         statement = delete(all_servers).where(all_servers.c.serverid == server_id)
-        self._do(lambda connection: connection.execute(statement), _PATIENCE_SECONDS)
+        self._do(lambda connection: connection.execute(statement), SHORT_PATIENCE_SECONDS)

@@ -1,4 +1,7 @@
-"""The tables of the catalog, the same on SQLite and PostgreSQL; names follow PgQueue where it has them.
+"""The tables of the catalog, the same on SQLite and PostgreSQL, and how they are created and upgraded.
+
+Names follow PgQueue where it has them. Tables of an earlier version get the columns they lack; those of a newer one are
+refused.
 
 On PostgreSQL, pages of rows that change often have free space, and no indexed column changes: so updates are
 heap-only (HOT), and old versions are removed without a vacuum.
@@ -13,6 +16,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Connection,
     ForeignKey,
     Integer,
     LargeBinary,
@@ -21,9 +25,15 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    insert,
+    inspect,
+    select,
+    update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.schema import CreateTable
+from sqlalchemy.schema import CreateColumn, CreateTable
+
+from headrace.core.errors import StoreUnavailable, UnknownFormat
 
 # 2: tokens have an end and a last use. 3: the archive. 4: offsets below which messages were deleted.
 VERSION: Final = 4
@@ -204,8 +214,45 @@ ADDED_COLUMNS: Final = (
 )
 
 
+def create_tables(connection: Connection, store: str) -> None:
+    """Create the tables that do not exist, and upgrade those of an earlier version."""
+    existing = set(inspect(connection).get_table_names())
+    for name, statement in _creation_statements(connection.dialect.name == "postgresql").items():
+        if name not in existing:
+            connection.exec_driver_sql(statement)
+    version = connection.execute(select(headrace_catalog.c.version)).scalar()
+    if version is None:
+        connection.execute(insert(headrace_catalog).values(version=VERSION))
+    elif version > VERSION:
+        raise UnknownFormat(store, version, VERSION)
+    elif version < VERSION:
+        _upgrade(connection)
+
+
+def check_tables(connection: Connection, store: str) -> None:
+    """Refuse a store that does not exist or is of another version; nothing is changed."""
+    has_version = inspect(connection).has_table(headrace_catalog.name)
+    version = connection.execute(select(headrace_catalog.c.version)).scalar() if has_version else None
+    if version is None:
+        raise StoreUnavailable(store, "there is no store here: `headrace serve` creates one")
+    if version < VERSION:
+        raise StoreUnavailable(store, "an earlier version created it: start a server of this version once")
+    if version > VERSION:
+        raise UnknownFormat(store, version, VERSION)
+
+
+def _upgrade(connection: Connection) -> None:
+    """Add the columns that tables of an earlier version lack; a process that has them open is not affected."""
+    for column in ADDED_COLUMNS:
+        known = {found["name"] for found in inspect(connection).get_columns(column.table.name)}
+        if column.name not in known:
+            definition = CreateColumn(column).compile(dialect=connection.dialect)
+            connection.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {definition}")
+    connection.execute(update(headrace_catalog).values(version=VERSION))
+
+
 @cache
-def creation_statements(is_postgres: bool) -> dict[str, str]:
+def _creation_statements(is_postgres: bool) -> dict[str, str]:
     """The statement that creates each table, in an order in which they can be executed.
 
     Compiled once per process: `create_all` compiles each of them again, and asks for each table, at every opening.

@@ -307,15 +307,15 @@ def _counted(look: Callable[..., Any], looks: list[Any]) -> Callable[..., Any]:
 def test_tokens_are_looked_up_in_a_thread(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A catalog that keeps one waiting stops nobody else."""
     begun, release = threading.Event(), threading.Event()
-    catalog = site.broker.store.catalog
-    tokens = catalog.tokens
+    tokens = site.broker.store.catalog.tokens
+    find_all = tokens.all
 
     def held() -> Any:
         begun.set()
         assert release.wait(60)
-        return tokens()
+        return find_all()
 
-    monkeypatch.setattr(catalog, "tokens", held)
+    monkeypatch.setattr(tokens, "all", held)
     site.access.forget()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(site.new_client().get, "/v1/topics")

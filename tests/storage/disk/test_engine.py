@@ -132,7 +132,7 @@ class TestOpening:
 
     def test_the_catalog_survives_a_power_cut(self, tmp_path: Path) -> None:
         store = opened(tmp_path)
-        with store.catalog._engine.connect() as connection:
+        with store.catalog._transactions._engine.connect() as connection:
             settings = [
                 connection.exec_driver_sql(f"PRAGMA {name}").scalar()
                 for name in ("journal_mode", "synchronous", "foreign_keys")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import InvalidInput, StoreUnavailable
-from headrace.storage.catalog import TokenRecord
 from headrace.storage.open import open_catalog, open_store
+from headrace.storage.tokens import TokenRecord
 
 TOKEN = TokenRecord("id", "name", "hash", (), 0)
 
@@ -17,8 +17,8 @@ def test_beside_a_process_that_has_the_store_open(tmp_path: Path) -> None:
     url = f"file:{tmp_path}/store?durability=os"
     store = open_store(url)
     catalog = open_catalog(url)
-    catalog.add_token(TOKEN)
-    assert store.catalog.tokens() == [TOKEN]
+    catalog.tokens.add(TOKEN)
+    assert store.catalog.tokens.all() == [TOKEN]
     catalog.close()
     store.close()
 

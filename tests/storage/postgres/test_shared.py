@@ -14,13 +14,13 @@ from headrace.core.errors import LogFailed, OffsetOutOfRange, StoreUnavailable, 
 from headrace.core.publish.plan import plan_reset
 from headrace.core.publish.state import Commit, CommitKey, TopicState
 from headrace.core.topics.settings import DEFAULT_SETTINGS
-from headrace.storage.catalog import TokenRecord
 from headrace.storage.interface import Fences
 from headrace.storage.open import open_catalog, open_store
 from headrace.storage.postgres.engine import PostgresStore
 from headrace.storage.postgres.log import topic_state
 from headrace.storage.postgres.pool import Connection, ConnectionPool
 from headrace.storage.postgres.sql.schema import VERSION, making_tables
+from headrace.storage.tokens import TokenRecord
 from tests.postgres_server import PostgresServer
 from tests.storage.builders import EVERYTHING, NOW_US, batch_of, publish, state_of, values, values_in
 from tests.storage.postgres.sites import Site, create, log_of, wait_until
@@ -339,7 +339,7 @@ class TestOpening:
             open_catalog(site.url)
         assert site.open().catalog.topics() == []
         catalog = open_catalog(site.url)
-        assert catalog.tokens() == []
+        assert catalog.tokens.all() == []
         catalog.close()
 
     def test_the_catalog_alone_waits_for_nobody_who_makes_tables(self, site: Site) -> None:
@@ -348,9 +348,9 @@ class TestOpening:
         # Any role may take this lock.
         with store._connections.connect() as holder, making_tables(holder, name):
             catalog = open_catalog(site.url)
-            catalog.add_token(TokenRecord("a", "ann", "hash", (), 1))
+            catalog.tokens.add(TokenRecord("a", "ann", "hash", (), 1))
             catalog.close()
-        assert [token.name for token in store.catalog.tokens()] == ["ann"]
+        assert [token.name for token in store.catalog.tokens.all()] == ["ann"]
 
     def test_the_catalog_alone_upgrades_nothing(self, site: Site) -> None:
         store = site.open()

@@ -344,7 +344,7 @@ class TestConnections:
         assert "***" in str(caught.value)
 
     def test_the_url_says_how_long_it_is_tried(self, site: Site) -> None:
-        assert site.open("retry_seconds=0.5").catalog._patience_seconds == 0.5
+        assert site.open("retry_seconds=0.5").catalog._transactions._patience_seconds == 0.5
 
     def test_a_pool_without_room_is_an_error_of_the_store(self, site: Site) -> None:
         def work(connection: Connection) -> None:
@@ -356,7 +356,7 @@ class TestConnections:
     def test_a_database_that_stays_away_is_an_error_of_the_store_after_a_while(self, site: Site) -> None:
         catalog = site.open().catalog
         attempts: list[float] = []
-        patient = Catalog(catalog._engine, "the store", patience_seconds=0.3)
+        patient = Catalog(catalog._transactions._engine, "the store", patience_seconds=0.3)
 
         def work(connection: Connection) -> None:
             attempts.append(time.monotonic())

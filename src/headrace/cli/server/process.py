@@ -245,12 +245,12 @@ def _must_authenticate(
 ) -> bool:
     """Whether every request needs a token, even after the last one is revoked: if other machines can connect."""
     if server.is_loopback(listeners):
-        if settings.require_tokens and not catalog.tokens():
+        if settings.require_tokens and not catalog.tokens.all():
             rule = "create one with `headrace token create`, or unset require_tokens"
             raise Failure(Exit.USAGE, f"require_tokens is set and the store has no tokens: {rule}")
         return settings.require_tokens
     address = _addresses(settings)[protocol]
-    if not catalog.tokens():
+    if not catalog.tokens.all():
         raise Failure(
             Exit.USAGE,
             f"{address} can be reached from other machines and the store has no tokens: anyone would have full access; "

@@ -25,6 +25,7 @@ from headrace.core.limits import MICROSECONDS
 from headrace.storage.group_row import database_us, important_offsets
 from headrace.storage.ranges import OffsetRange
 from headrace.storage.tables import all_archive_files, all_archives, headrace_catalog
+from headrace.storage.transactions import Transactions
 
 _RANGES: Final = msgspec.json.Decoder(list[ArchiveRange])
 
@@ -45,10 +46,9 @@ class TopicManifest:
 class Manifest:
     """The manifests of all topics of a store."""
 
-    def __init__(self, do: Callable[[Callable[[Connection], Any]], Any], upsert: Callable[..., Any]) -> None:
-        """`do` runs work in a transaction; `upsert` is the INSERT of the database that can do nothing."""
-        self._do = do
-        self._upsert = upsert
+    def __init__(self, transactions: Transactions) -> None:
+        self._do = transactions.do
+        self._upsert = transactions.upsert
 
     def store_id(self) -> str:
         """The id of the store: its files are below a directory of this name."""
@@ -61,8 +61,7 @@ class Manifest:
                 known = connection.execute(select(headrace_catalog.c.storeid)).scalar_one()
             return known
 
-        found: str = self._do(find)
-        return found
+        return self._do(find)
 
     def topics(self) -> dict[int, int]:
         """The version of the manifest of each topic that has one."""
@@ -85,8 +84,7 @@ class Manifest:
             files = tuple(_file(each) for each in connection.execute(live.order_by(columns.place)))
             return TopicManifest(row.version, _ends(row.ends), row.cut_us, files)
 
-        found: TopicManifest | None = self._do(find)
-        return found
+        return self._do(find)
 
     def claim(self, topic_id: int, holder: str | None, seconds: float) -> int | None:
         """Take or renew the lease of a topic; returns its epoch, or None if another server has it.
@@ -113,8 +111,7 @@ class Manifest:
             connection.execute(statement.values(holder=holder, epoch=epoch, until_us=until_us))
             return int(epoch)
 
-        found: int | None = self._do(claim)
-        return found
+        return self._do(claim)
 
     def append(
         self,
@@ -147,7 +144,7 @@ class Manifest:
             _change(connection, known, ends=msgspec.json.encode(after).decode(), cut_us=now_us)
             return True
 
-        return bool(self._do(append))
+        return self._do(append)
 
     def replace(
         self, topic_id: int, epoch: int, files: Sequence[ArchiveFile], merged: ArchiveFile, now_us: int
@@ -175,7 +172,7 @@ class Manifest:
             _change(connection, known)
             return True
 
-        return bool(self._do(replace))
+        return self._do(replace)
 
     def expire(
         self,
@@ -210,11 +207,11 @@ class Manifest:
                 _change(connection, known)
             return count
 
-        return int(self._do(expire))
+        return self._do(expire)
 
     def database_us(self) -> int:
         """The clock of the database of a shared store."""
-        return int(self._do(database_us))
+        return self._do(database_us)
 
     def listed(self, topic_id: int) -> dict[str, int | None]:
         """Every file of a topic that has a row, and since when it is removed."""
