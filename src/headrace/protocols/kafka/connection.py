@@ -30,7 +30,7 @@ from headrace.protocols.kafka.apis.table import API_VERSIONS, APIS, PRODUCE, SAS
 from headrace.protocols.kafka.apis.versions import api_versions
 from headrace.protocols.kafka.errors import outcome_of
 from headrace.protocols.kafka.frames import Frames
-from headrace.protocols.kafka.messages.envelope import HEAD, SIZE, Request, encode_answer, read_request
+from headrace.protocols.kafka.messages.envelope import HEAD, SIZE, KafkaRequest, encode_answer, read_request
 from headrace.protocols.kafka.messages.reader import BadRequest
 from headrace.protocols.kafka.repeated_fetch import EncodedAnswer, RepeatedFetch
 
@@ -54,7 +54,7 @@ class _End(Exception):
 class _Produced:
     """A Produce request that is being written, and its answer."""
 
-    request: Request
+    request: KafkaRequest
     answer: Awaitable[Answer]
 
 
@@ -171,7 +171,7 @@ class KafkaConnection:
         self._traffic.count(APIS[api_key].name, answer.outcome, SIZE.size + asked, len(answer.data))
         return answer.data
 
-    def _call(self, request: Request, principal: Principal, held: AnswerBytes, waited: Waited) -> Call:
+    def _call(self, request: KafkaRequest, principal: Principal, held: AnswerBytes, waited: Waited) -> Call:
         return Call(
             self._parts,
             principal,
@@ -205,7 +205,7 @@ class KafkaConnection:
     async def _produce(self, api: Api, frames: list[bytes]) -> None:
         """Put the records of requests in line; if one of them cannot be read, those before it, and the end."""
         held = sum(map(len, frames))
-        requests: list[Request] = []
+        requests: list[KafkaRequest] = []
         bad: BadRequest | None = None
         try:
             for frame in frames:
@@ -258,7 +258,7 @@ class KafkaConnection:
 
     async def _answer_together(self, produced: deque[_Produced]) -> None:
         answers: list[bytes] = []
-        answered: list[Request] = []
+        answered: list[KafkaRequest] = []
         try:
             while produced:
                 each = produced.popleft()
@@ -285,7 +285,7 @@ class KafkaConnection:
             await asyncio.gather(each.answer, return_exceptions=True)
             self._done_with(each.request)
 
-    def _done_with(self, request: Request) -> None:
+    def _done_with(self, request: KafkaRequest) -> None:
         """A request takes no memory any more."""
         self._parts.budget.give_back(request.size)
         self._unanswered -= 1

@@ -21,7 +21,7 @@ from headrace.protocols.kafka.errors import outcome_of
 from headrace.protocols.kafka.frames import Frames
 from headrace.protocols.kafka.messages.envelope import (
     HEAD,
-    Request,
+    KafkaRequest,
     encode_answer,
     read_request,
     with_correlation_id,
@@ -56,11 +56,11 @@ class RepeatedFetch:
         self._parts = parts
         self._frames = frames
         self._frame = b""
-        self._request: Request | None = None
+        self._request: KafkaRequest | None = None
         self._answered: _Answered | None = None
         self._idle: IdleFetch | None = None
 
-    def read(self, frame: bytes) -> Request | None:
+    def read(self, frame: bytes) -> KafkaRequest | None:
         """The Fetch request that this frame is, read only if it differs from the last; none if it cannot be kept."""
         if self._request is not None and _is_same(frame, self._frame):
             return self._request
@@ -72,7 +72,7 @@ class RepeatedFetch:
         return self._request
 
     def answer(
-        self, request: Request, frame: bytes, answer: dict[str, Any], principal: Principal, nothing: Nothing | None
+        self, request: KafkaRequest, frame: bytes, answer: dict[str, Any], principal: Principal, nothing: Nothing | None
     ) -> EncodedAnswer:
         """Encode the answer to what `read` returned; if it found nothing, be ready for the same request again."""
         _, _, correlation_id = HEAD.unpack_from(frame)
@@ -81,7 +81,7 @@ class RepeatedFetch:
             self._idle = IdleFetch(self._parts, self._frames, principal, nothing, frame, encoded.data, encoded.outcome)
         return encoded
 
-    def _encoded(self, request: Request, correlation_id: int, answer: dict[str, Any]) -> EncodedAnswer:
+    def _encoded(self, request: KafkaRequest, correlation_id: int, answer: dict[str, Any]) -> EncodedAnswer:
         last = self._answered
         if last is not None and last.fields == answer:
             return EncodedAnswer(with_correlation_id(last.encoded.data, correlation_id), last.encoded.outcome)

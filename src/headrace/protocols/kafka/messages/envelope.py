@@ -23,7 +23,7 @@ HEAD: Final = struct.Struct(">hhi")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class KafkaRequest:
     """A request that was read, and the bytes that it holds of the budget."""
 
     api_key: int
@@ -34,7 +34,7 @@ class Request:
     size: int
 
 
-def read_request(frame: bytes) -> Request:
+def read_request(frame: bytes) -> KafkaRequest:
     """A request, by its schema."""
     api_key, version, correlation_id = HEAD.unpack_from(frame)
     schema = request_schema(api_key, version)
@@ -44,7 +44,7 @@ def read_request(frame: bytes) -> Request:
     if schema.has_flexible_header:
         reader.skip_tags()
     # What is left over is ignored, as Kafka does: librdkafka sends three bytes too many when it wants all topics.
-    return Request(api_key, version, correlation_id, client_id, reader.struct(schema.struct), len(frame))
+    return KafkaRequest(api_key, version, correlation_id, client_id, reader.struct(schema.struct), len(frame))
 
 
 def encode_answer(api_key: int, version: int, correlation_id: int, answer: dict[str, Any]) -> bytes:
