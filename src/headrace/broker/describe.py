@@ -9,10 +9,10 @@ import numpy as np
 from headrace.broker.topics.registry import OpenTopic
 from headrace.broker.topics.topic import Topic
 from headrace.core.archive.manifest import ArchiveSnapshot
-from headrace.core.archive.plan import widened
 from headrace.core.groups.group import Group
 from headrace.core.limits import MICROSECONDS
 from headrace.core.reports.descriptions import GroupDescription, PartitionProgress, TopicDescription
+from headrace.core.topics.offsets import widened
 from headrace.storage.archive.tiered_log import TieredLog
 
 

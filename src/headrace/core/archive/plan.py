@@ -20,14 +20,8 @@ from headrace.core.limits import (
     ARCHIVE_WAITING_MAX,
     MICROSECONDS,
 )
+from headrace.core.topics.offsets import widened
 from headrace.core.topics.retention import NOTHING_DELETED, Piece, is_older
-
-
-def widened(offsets: Int64s, partitions: int) -> Int64s:
-    """Offsets by partition, with zeros for partitions that were added since."""
-    result = np.zeros(max(partitions, len(offsets)), np.int64)
-    result[: len(offsets)] = offsets
-    return result
 
 
 def unarchived(pieces: Sequence[Piece], archived: Int64s) -> list[Piece]:

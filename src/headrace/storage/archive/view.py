@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 from headrace.core.archive.manifest import ArchiveFile
-from headrace.core.archive.plan import widened
 from headrace.core.hashes.columns import Int64s
+from headrace.core.topics.offsets import widened
 from headrace.storage.archive.manifest import TopicManifest
 from headrace.storage.ranges import Gap, OffsetRange, offsets_past
 

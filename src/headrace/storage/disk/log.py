@@ -30,6 +30,7 @@ from headrace.core.messages import NO_MESSAGES, content_bytes, join, read_batch
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.state import Commit, TopicState
 from headrace.core.reports.histogram import SECONDS, Histogram
+from headrace.core.topics.offsets import widened
 from headrace.core.topics.retention import Piece, Sightings, droppable, piece_bytes_max, should_complete
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
@@ -151,7 +152,7 @@ class DiskLog:
         # The start is read first, so that it is never beyond the end, nor has more partitions.
         base = self._segments[0].header.base_offsets
         end = self._visible_end
-        start = _widened(base, len(end))
+        start = base if len(base) == len(end) else widened(base, len(end))
         deleted_before = self._deleted_before
         if not self._gaps and not len(deleted_before):
             return OffsetRange(start, end)
@@ -537,7 +538,7 @@ class DiskLog:
         ends = [segment.header for segment in segments[1:]]
         partitions = self._state.partitions
         complete = [
-            Piece(self._files.size(segment.path), after.created_us, _widened(after.base_offsets, partitions))
+            Piece(self._files.size(segment.path), after.created_us, widened(after.base_offsets, partitions))
             for segment, after in zip(segments[:-1], ends, strict=True)
         ]
         return [*complete, Piece(self._end, self._state.last_time_us, self._state.end_offsets)]
@@ -577,8 +578,3 @@ def create_segment(files: FileSystem, directory: Path, header: SegmentHeader) ->
             raise Damaged(str(path), 0, f"it could not be begun ({error}) nor removed ({second})") from second
         raise
     return Segment(files, path, header, GrowingIndex()), handle
-
-
-def _widened(offsets: Int64s, partitions: int) -> Int64s:
-    missing = partitions - len(offsets)
-    return np.concatenate([offsets, np.zeros(missing, np.int64)]) if missing else offsets

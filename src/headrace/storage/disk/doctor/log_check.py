@@ -18,6 +18,8 @@ from headrace.core.errors import Damaged
 from headrace.core.hashes.columns import Int64s
 from headrace.core.publish.state import Directory
 from headrace.core.reports.store_check import Finding, Kind, Repair, StoreReport
+from headrace.core.text import counted
+from headrace.core.topics.offsets import widened
 from headrace.storage.disk.files import frame, snapshot, watermark
 from headrace.storage.disk.files.filesystem import FileSystem, write_whole
 from headrace.storage.disk.files.index import GrowingIndex, SealedIndex
@@ -78,7 +80,7 @@ class LogCheck:
         self._check_newest(logs[-1])
         self._check_snapshots(int(logs[0].stem))
         if self._reached is not None and not self._is_damaged:
-            self.ends = self._widened(self._reached.ends)
+            self.ends = widened(self._reached.ends, self._partitions or 0)
 
     # The watermark
 
@@ -155,7 +157,7 @@ class LogCheck:
             self._find(path, 0, "damage", f"its header is that of the segment from commit {header.first_number} on")
         if self._partitions is not None and len(header.base_offsets) > self._partitions:
             count = len(header.base_offsets)
-            self._find(path, 0, "damage", f"it has {count} partitions, the catalog has {self._partitions}")
+            self._find(path, 0, "damage", f"it has {counted(count, 'partition')}, the catalog has {self._partitions}")
         if self._reached is None:
             self._reached = _Reached(header.first_number, header.base_offsets.copy())
             return
@@ -188,7 +190,7 @@ class LogCheck:
     def _check_offsets(self, path: Path, position: int, directory: Directory) -> None:
         assert self._reached is not None
         if len(directory.partition) and int(directory.partition[-1]) >= len(self._reached.ends):
-            self._reached.ends, _ = _alike(self._reached.ends, np.zeros(int(directory.partition[-1]) + 1, np.int64))
+            self._reached.ends = widened(self._reached.ends, int(directory.partition[-1]) + 1)
         expected = self._reached.ends[directory.partition]
         for place in np.flatnonzero(expected != directory.first_offset).tolist():
             first, partition = int(directory.first_offset[place]), int(directory.partition[place])
@@ -287,9 +289,6 @@ class LogCheck:
         self._is_damaged = self._is_damaged or (kind == "damage" and repair != "done")
         self._report.findings.append(Finding(str(path), position, kind, what, repair))
 
-    def _widened(self, offsets: Int64s) -> Int64s:
-        return _alike(offsets, np.zeros(self._partitions or 0, np.int64))[0]
-
 
 def _checked_content(view: memoryview, position: int, header: frame.Header) -> Directory:
     """The directory of a frame, after its content was checked."""
@@ -324,5 +323,4 @@ def _beginning(directory: Directory) -> Int64s:
 
 def _alike(one: Int64s, other: Int64s) -> tuple[Int64s, Int64s]:
     """Two arrays of offsets, padded to the same number of partitions with 0."""
-    length = max(len(one), len(other))
-    return np.pad(one, (0, length - len(one))), np.pad(other, (0, length - len(other)))
+    return widened(one, len(other)), widened(other, len(one))

@@ -22,6 +22,7 @@ from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import MICROSECONDS, SEGMENT_BYTES
 from headrace.core.publish.plan import replay
 from headrace.core.publish.state import TopicState
+from headrace.core.topics.offsets import widened
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk.files import frame, snapshot, watermark
 from headrace.storage.disk.files.filesystem import FileSystem
@@ -301,7 +302,7 @@ def _within(offsets: Int64s, partitions: int, path: Path) -> Int64s:
     if len(offsets) > partitions:
         reason = f"it has {len(offsets)} partitions, the catalog {partitions}: the catalog is older than the log"
         raise Damaged(str(path), 0, reason)
-    return np.concatenate([offsets, np.zeros(partitions - len(offsets), np.int64)])
+    return widened(offsets, partitions)
 
 
 def _replay(

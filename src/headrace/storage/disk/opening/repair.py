@@ -16,6 +16,7 @@ import numpy as np
 
 from headrace.core.hashes.columns import Int64s
 from headrace.core.publish.state import Directory
+from headrace.core.topics.offsets import widened
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk.files import frame
 from headrace.storage.disk.files.filesystem import FileSystem
@@ -41,7 +42,7 @@ def repaired_header(
         return None
     first_number = int(path.stem)
     if before is not None:
-        base = _widened(end_offsets(before.header.base_offsets, [before.index]), topic.partitions)
+        base = widened(end_offsets(before.header.base_offsets, [before.index]), topic.partitions)
     elif first_number == 0:
         base = np.zeros(topic.partitions, np.int64)
     else:
@@ -57,14 +58,10 @@ def repaired_header(
 def _first_offsets(directories: Sequence[Directory], after: SegmentHeader | None, partitions: int) -> Int64s:
     """The offsets before these frames; for partitions without messages in them, those of the next segment."""
     partitions = max(partitions, *(int(directory.partition.max(initial=0)) + 1 for directory in directories))
-    base = np.full(partitions, _UNKNOWN, np.int64) if after is None else _widened(after.base_offsets, partitions)
+    base = np.full(partitions, _UNKNOWN, np.int64) if after is None else widened(after.base_offsets, partitions)
     for directory in reversed(directories):
         base[directory.partition] = directory.first_offset
     return base
-
-
-def _widened(offsets: Int64s, partitions: int) -> Int64s:
-    return np.concatenate([offsets, np.zeros(max(0, partitions - len(offsets)), np.int64)])
 
 
 def raise_past_holes(ends: Int64s, scanned: Scanned, index: GrowingIndex, sealed: SealedIndex | None) -> None:

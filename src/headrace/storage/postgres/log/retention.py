@@ -17,6 +17,7 @@ import numpy as np
 
 from headrace.core.errors import StoreUnavailable
 from headrace.core.hashes.columns import Int64s
+from headrace.core.topics.offsets import widened
 from headrace.core.topics.retention import Sightings, droppable, should_complete
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
@@ -31,7 +32,7 @@ from headrace.storage.postgres.log.segments import (
     pieces_of,
     segments_of,
 )
-from headrace.storage.postgres.log.topic_row import TopicRow, widened
+from headrace.storage.postgres.log.topic_row import TopicRow
 from headrace.storage.postgres.pool import Connection, ConnectionPool
 
 # Publishers wait while the row is locked, and readers queue behind a pending DROP TABLE.

@@ -14,15 +14,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+import numpy as np
 from psycopg import sql
 
 from headrace.core.errors import TableMissing
 from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import LOOKS_MAX
+from headrace.core.topics.offsets import widened
 from headrace.core.topics.retention import Piece, piece_bytes_max
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.log import topic_row
-from headrace.storage.postgres.log.topic_row import ROW_BYTES, TopicRow, array, widened
+from headrace.storage.postgres.log.topic_row import ROW_BYTES, TopicRow, array
 from headrace.storage.postgres.options import PostgresOptions
 from headrace.storage.postgres.pool import Connection
 from headrace.storage.postgres.sql.schema import make_segment, table_of
@@ -69,7 +71,7 @@ def segments_of(connection: Connection, topic_id: int, row: TopicRow, known: Seg
         return known
     found = connection.execute(_FIND, [topic_id, row.first_segment, row.segment])
     return tuple(
-        SegmentTable(number, first_commit, created_us, widened(ends, len(ends)), widened(byte_ends, len(byte_ends)))
+        SegmentTable(number, first_commit, created_us, np.array(ends, np.int64), np.array(byte_ends, np.int64))
         for number, first_commit, created_us, ends, byte_ends in found
     )
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from headrace.core.errors import TopicDeleted
 from headrace.core.hashes.columns import Int64s
+from headrace.core.topics.offsets import widened
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.pool import Connection
@@ -116,13 +117,6 @@ def cut(connection: Connection, topic: TopicRecord, row: TopicRow) -> None:
 def array(values: Int64s) -> str:
     """An array literal: much quicker than value by value."""
     return "{" + ",".join(map(str, values.tolist())) + "}"
-
-
-def widened(values: Sequence[int] | Int64s, partitions: int) -> Int64s:
-    """The values with zeros for the partitions that were added since."""
-    result = np.zeros(partitions, np.int64)
-    result[: len(values)] = values
-    return result
 
 
 def _found(connection: Connection, query: str, topic: TopicRecord) -> TopicRow:
