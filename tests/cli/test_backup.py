@@ -14,7 +14,7 @@ def test_a_running_server_is_backed_up_and_restored(tmp_path: Path) -> None:
         server.run("topic", "create", "orders", "--partitions", "1")
         server.run("produce", "orders", stdin="one\ntwo\n")
         told = headrace("backup", str(copy), "--store", store)
-        assert told.lines()[0].startswith(f"{copy}: 1 topics, 1 segments, ")
+        assert told.lines()[0].startswith(f"{copy}: 1 topic, 1 segment, ")
         assert told.lines()[0].endswith(", 2 messages")
         server.run("produce", "orders", stdin="three\n")
     assert headrace("doctor", str(copy)).lines()[-1] == "no damage"

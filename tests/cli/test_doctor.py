@@ -12,7 +12,7 @@ def test_a_healthy_store(tmp_path: Path) -> None:
     patient = Patient(tmp_path, commits=4)
     told = headrace("doctor", str(patient.directory))
     assert told.lines() == [
-        f"{patient.directory}: 1 topics, 2 segments, 4 frames, 8 messages, 2.1 KiB",
+        f"{patient.directory}: 1 topic, 2 segments, 4 frames, 8 messages, 2.1 KiB",
         "no damage",
     ]
     report = headrace("doctor", str(patient.directory), "--json").json()
@@ -36,7 +36,7 @@ def test_repair(tmp_path: Path) -> None:
     patient.flip(patient.file(0, "index"), 60)
     assert headrace("doctor", str(patient.directory)).code == 1
     repaired = headrace("doctor", str(patient.directory), "--repair")
-    assert repaired.code == 0 and "1 places are damaged, 1 of them repaired" in repaired.out
+    assert repaired.code == 0 and "damaged in 1 place, 1 of them repaired" in repaired.out
     assert headrace("doctor", str(patient.directory)).lines()[-1] == "no damage"
 
 

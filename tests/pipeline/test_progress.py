@@ -84,8 +84,9 @@ def test_lines_for_people() -> None:
     line = Progress(pipeline="p", batch=3, messages=12345, rate=99.6, lag=7, batch_seconds=0.5, dead_letters=2).line()
     assert line == "p: batch 3, 12,345 messages, 100/s, lag 7, 0.50 s per batch, 2 dead letters"
     assert Summary(pipeline="p", batches=2, messages=5, dead_letters=0).line() == "p: done, 5 messages in 2 batches"
+    assert Summary(pipeline="p", batches=1, messages=1, dead_letters=0).line() == "p: done, 1 message in 1 batch"
     dropped = Summary(pipeline="p", batches=2, messages=5, dead_letters=1, duplicates=3).line()
-    assert dropped == "p: done, 5 messages in 2 batches, 1 dead letters, 3 dropped as duplicates"
+    assert dropped == "p: done, 5 messages in 2 batches, 1 dead letter, 3 dropped as duplicates"
 
 
 def test_errors_of_headrace_are_found_in_what_spark_says() -> None:

@@ -60,4 +60,3 @@ def test_addresses_hold_any_name() -> None:
     assert text.topic_page("a/b?c&d=é#") == "/topic?name=a%2Fb%3Fc%26d%3D%C3%A9%23"
     assert text.group_page("t", "g\n") == "/group?topic=t&name=g%0A"
     assert text.shell("it's\x07") == "'it'\"'\"'s\\x07'"
-    assert (text.plural(1, "message"), text.plural(1_000, "message")) == ("1 message", "1,000 messages")

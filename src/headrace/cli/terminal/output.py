@@ -84,11 +84,6 @@ def shown(value: Any) -> str:
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
 
 
-def counted(count: int, noun: str) -> str:
-    """A number of things for people."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def bytes_shown(count: int) -> str:
     """Format a size in bytes for people."""
     size = float(count)

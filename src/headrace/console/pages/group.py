@@ -15,6 +15,7 @@ from headrace.console.view.tables import MONO, Column, PagedTable, PageOrder, Ro
 from headrace.core.errors import NotFound
 from headrace.core.reports.descriptions import GroupDescription
 from headrace.core.rights import Right
+from headrace.core.text import counted
 
 _PARTITIONS = (
     Column("partition", "Partition", is_sortable=True),
@@ -172,7 +173,7 @@ class _Group:
         group = self._group
         losses = [
             f"The group forgets how far it has read {text.visible(group.topic)}. No message is deleted.",
-            f"{text.plural(len(group.members), 'member')} will be refused." if group.members else "It has no members.",
+            f"{counted(len(group.members), 'member')} will be refused." if group.members else "It has no members.",
         ]
         question = parts.Confirmation(f"Delete group {text.visible(group.name)}?", losses, group.name, "Delete")
         if await question.ask():

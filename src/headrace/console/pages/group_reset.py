@@ -9,6 +9,7 @@ from headrace.console.view import parts, text
 from headrace.console.view.frame import Visit
 from headrace.console.view.tables import Column, ShortTable
 from headrace.core.reports.descriptions import GroupDescription
+from headrace.core.text import counted
 
 _TARGETS: dict[Target, str] = {
     "earliest": "Earliest message",
@@ -49,7 +50,7 @@ class ResetDialog:
             self._sum = ui.label("").classes("hr-panel-title").props("role=status")
             self._table = ShortTable(_COLUMNS)
             if group.members:
-                told = f"{text.plural(len(group.members), 'member')} will continue at the new offsets at once."
+                told = f"{counted(len(group.members), 'member')} will continue at the new offsets at once."
                 ui.label(told).classes("hr-warn hr-small")
             with ui.element("div").classes("hr-bar"):
                 ui.space()
@@ -83,8 +84,8 @@ class ResetDialog:
         self._moves = found
         changed = [move for move in found if move.before != move.after]
         skipped, again = sum(move.skipped for move in found), sum(move.read_again for move in found)
-        told = [f"skips {text.plural(skipped, 'message')}" if skipped else ""]
-        told += [f"reads {text.plural(again, 'message')} again" if again else ""]
+        told = [f"skips {counted(skipped, 'message')}" if skipped else ""]
+        told += [f"reads {counted(again, 'message')} again" if again else ""]
         effect = " and ".join(filter(None, told))
         self._sum.set_text(f"The group {effect}." if effect else "Nothing changes.")
         changed.sort(key=lambda move: -(move.skipped + move.read_again))

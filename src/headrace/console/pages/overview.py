@@ -14,6 +14,7 @@ from headrace.console.view.charts import Chart, range_toggle
 from headrace.console.view.frame import Frame, Visit
 from headrace.console.view.tables import LINK, Column, ShortTable
 from headrace.core.rights import Right
+from headrace.core.text import counted
 from headrace.wire.attention import Concern, ConcernPlace
 
 _ROWS_MAX = 8
@@ -135,7 +136,7 @@ class _Overview:
         # Of very many topics only the busiest have metrics of their own.
         count = max(len(topics), int(sample.others.get("headrace_topics", 0)) if self._visit.session.sees_all else 0)
         is_cut = count > len(topics)
-        told = f"numbers of the {len(topics):,} busiest" if is_cut else text.plural(partitions, "partition")
+        told = f"numbers of the {len(topics):,} busiest" if is_cut else counted(partitions, "partition")
         self._topics.set(text.count(count), told if partitions else "")
         visible = [(state, key) for key, state in sample.groups.items() if self._visit.session.may_read(key[0])]
         worst = max(visible, key=lambda each: each[0].lag_messages, default=None)

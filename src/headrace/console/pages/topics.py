@@ -15,6 +15,7 @@ from headrace.core.errors import Forbidden, HeadraceError, TopicNotFound
 from headrace.core.limits import PARTITIONS_MAX
 from headrace.core.reports.descriptions import TopicDescription
 from headrace.core.rights import Right
+from headrace.core.text import counted
 
 _COLUMNS = (
     Column("name", "Name", is_sortable=True, slot=LINK, classes="hr-name"),
@@ -180,8 +181,8 @@ async def delete_topic(visit: Visit, topic: TopicDescription) -> None:
     """Delete a topic, once its name was typed."""
     messages = sum(end - start for start, end in topic.offsets.values())
     losses = [
-        f"{text.plural(messages, 'message')} ({text.size(topic.bytes_stored)}) will be deleted for good.",
-        f"{text.plural(len(topic.groups), 'group')} will lose their offsets." if topic.groups else "No group reads it.",
+        f"{counted(messages, 'message')} ({text.size(topic.bytes_stored)}) will be deleted for good.",
+        f"{counted(len(topic.groups), 'group')} will lose their offsets." if topic.groups else "No group reads it.",
     ]
     if not await parts.Confirmation(f"Delete {text.visible(topic.name)}?", losses, topic.name, "Delete").ask():
         return

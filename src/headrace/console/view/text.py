@@ -83,11 +83,6 @@ def iso(microseconds: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-def plural(number: int, noun: str) -> str:
-    """1 message, 2 messages."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def visible(text: str) -> str:
     """Text with its control characters shown as escapes, so that none hides or reorders what follows."""
     return _CONTROL.sub(

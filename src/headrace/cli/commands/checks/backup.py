@@ -12,6 +12,7 @@ from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.shared import Json
 from headrace.cli.terminal.output import bytes_shown, print_json, print_line
 from headrace.core.errors import HeadraceError
+from headrace.core.text import counted
 
 EXAMPLES: Final = """
 The copy contains every message that was acknowledged before the backup started. To restore, move the copy to the place
@@ -70,11 +71,12 @@ def backup(
         print_json({"directory": str(directory), "copied": copied, "damaged": is_damaged, "report": report})
     else:
         print_line(
-            f"{directory}: {copied.topics} topics, {copied.segments} segments, {bytes_shown(copied.bytes)}"
-            + ("" if report is None else f", {report.messages:,} messages")
+            f"{directory}: {counted(copied.topics, 'topic')}, {counted(copied.segments, 'segment')}, "
+            + bytes_shown(copied.bytes)
+            + ("" if report is None else f", {counted(report.messages, 'message')}")
         )
         if archive is not None:
-            print_line(f"archive: {copied.archive_files} files, {bytes_shown(copied.archive_bytes)}")
+            print_line(f"archive: {counted(copied.archive_files, 'file')}, {bytes_shown(copied.archive_bytes)}")
         if is_damaged:
             print_line("the store is damaged and so is the copy: run headrace doctor")
     if is_damaged:

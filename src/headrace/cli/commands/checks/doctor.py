@@ -12,6 +12,7 @@ from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.shared import Json
 from headrace.cli.terminal.output import bytes_shown, print_json, print_line, print_table
 from headrace.core.errors import HeadraceError
+from headrace.core.text import counted
 
 if TYPE_CHECKING:
     from headrace.core.reports.store_check import StoreReport
@@ -103,16 +104,16 @@ def _print(directory: Path, report: StoreReport) -> None:
             ],
         )
     print_line(
-        f"{directory}: {report.topics} topics, {report.segments} segments, {report.frames:,} frames, "
-        f"{report.messages:,} messages, {bytes_shown(report.bytes)}"
-        + (f", {report.archive_files} files of the archive" if report.archive_files else "")
+        f"{directory}: {counted(report.topics, 'topic')}, {counted(report.segments, 'segment')}, "
+        f"{counted(report.frames, 'frame')}, {counted(report.messages, 'message')}, {bytes_shown(report.bytes)}"
+        + (f", {counted(report.archive_files, 'file')} of the archive" if report.archive_files else "")
     )
     damage = sum(found.kind == "damage" for found in report.findings)
     repaired = sum(found.kind == "damage" and found.repair == "done" for found in report.findings)
     if not damage:
         print_line("no damage")
     else:
-        print_line(f"{damage} places are damaged, {repaired} of them repaired; everything else can be read")
+        print_line(f"damaged in {counted(damage, 'place')}, {repaired:,} of them repaired; everything else can be read")
 
 
 def _short(directory: Path, file: str) -> str:

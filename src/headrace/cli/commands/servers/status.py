@@ -10,7 +10,8 @@ import typer
 from headrace.cli.exits import Exit
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions
-from headrace.cli.terminal.output import bytes_shown, counted, duration_shown, print_json, print_line, print_note
+from headrace.cli.terminal.output import bytes_shown, duration_shown, print_json, print_line, print_note
+from headrace.core.text import counted
 
 EXAMPLES: Final = """
 Exit code 0: up, and nothing critical. 1: something critical needs attention. 3: no server. A token that may not

@@ -13,6 +13,7 @@ from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Group, Json, ServerOptions, Yes, confirm
 from headrace.cli.terminal.output import print_json, print_line, print_note, print_table, time_shown
 from headrace.core.positions import AtTime, Earliest, Latest, Position, read_from
+from headrace.core.text import counted
 
 if TYPE_CHECKING:
     from headrace.client import Client
@@ -148,7 +149,7 @@ def describe(topic: Topic, group: Group, *, as_json: Json = False, server: Serve
         "important": found.important,
         "started at": time_shown(begins) if isinstance(begins, int) else begins,
         "generation": found.generation,
-        "lag": f"{found.lag_messages:,} messages, {found.lag_seconds:,.1f} seconds",
+        "lag": f"{counted(found.lag_messages, 'message')}, {found.lag_seconds:,.1f} seconds",
     }
     print_table(("", ""), facts.items())
     print_table(

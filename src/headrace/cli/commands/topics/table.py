@@ -11,7 +11,8 @@ import typer
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions, Topic, text_of_file
-from headrace.cli.terminal.output import counted, print_json, print_line, print_table
+from headrace.cli.terminal.output import print_json, print_line, print_table
+from headrace.core.text import counted
 
 app = typer.Typer(
     help="Query topics as tables with SQL, infer the schema of values, and offer archives as Iceberg tables.",

@@ -12,7 +12,8 @@ from headrace.cli.exits import Exit, Failure
 from headrace.cli.messages.positions import chosen_partitions, parse_from
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions, Topic, Yes, confirm
-from headrace.cli.terminal.output import counted, print_json, print_line, print_note
+from headrace.cli.terminal.output import print_json, print_line, print_note
+from headrace.core.text import counted
 
 if TYPE_CHECKING:
     from headrace.cli.messages.readers import TopicRange

@@ -8,6 +8,7 @@ from headrace.console.view import parts, text
 from headrace.console.view.frame import Visit
 from headrace.console.view.tables import LEVEL, MONO, Column, Row, ShortTable
 from headrace.core.reports.store_check import Finding, StoreCheck
+from headrace.core.text import counted
 
 _COLUMNS = (
     Column("kind", "Kind", slot=LEVEL),
@@ -80,14 +81,13 @@ def told(check: StoreCheck) -> str:
     if check.state == "failed":
         return f"The check failed: {check.problem}"
     read = (
-        f"{text.plural(report.segments, 'segment')} with {text.plural(report.messages, 'message')} "
-        f"({text.size(report.bytes)})"
+        f"{counted(report.segments, 'segment')} with {counted(report.messages, 'message')} ({text.size(report.bytes)})"
     )
     if check.state == "running":
-        return f"Checking: {report.topics:,} of {text.plural(check.topics, 'topic')}, {read} so far."
+        return f"Checking: {report.topics:,} of {counted(check.topics, 'topic')}, {read} so far."
     damage = sum(each.kind == "damage" for each in report.findings)
-    verdict = "No damage." if not damage else f"Damaged in {text.plural(damage, 'place')}; everything else can be read."
-    return f"{verdict} Checked {text.plural(report.topics, 'topic')}, {read}."
+    verdict = "No damage." if not damage else f"Damaged in {counted(damage, 'place')}; everything else can be read."
+    return f"{verdict} Checked {counted(report.topics, 'topic')}, {read}."
 
 
 def _row(number: int, found: Finding) -> Row:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headrace.core.text import counted
 from headrace.spark.pipeline.frame.parse import METRICS
 from headrace.spark.progress import messages_behind
 
@@ -35,7 +36,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         """For people."""
         lag = "" if self.lag is None else f", lag {self.lag:,}"
         return (
-            f"{self.pipeline}: batch {self.batch}, {self.messages:,} messages, {self.rate:,.0f}/s{lag}, "
+            f"{self.pipeline}: batch {self.batch}, {counted(self.messages, 'message')}, {self.rate:,.0f}/s{lag}, "
             f"{self.batch_seconds:.2f} s per batch"
             f"{_not_written(self.dead_letters, self.duplicates)}"
         )
@@ -57,12 +58,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         if self.is_repeated:
             return f"{self.pipeline}: done, nothing written: the same input was loaded before"
         lost = _not_written(self.dead_letters, self.duplicates)
-        return f"{self.pipeline}: done, {self.messages:,} messages in {self.batches:,} batches{lost}"
+        return f"{self.pipeline}: done, {counted(self.messages, 'message')} in {counted(self.batches, 'batch')}{lost}"
 
 
 def _not_written(dead_letters: int, duplicates: int) -> str:
     """The rows that are not in the sink, if any."""
-    dead = f", {dead_letters:,} dead letters" if dead_letters else ""
+    dead = f", {counted(dead_letters, 'dead letter')}" if dead_letters else ""
     return dead + (f", {duplicates:,} dropped as duplicates" if duplicates else "")
 
 

@@ -23,6 +23,7 @@ from headrace.core.groups.group import ReadFrom, check_read_from
 from headrace.core.hashes.columns import Int64s
 from headrace.core.names import check_group_name, check_topic_name, topic_key
 from headrace.core.rights import Grant
+from headrace.core.text import counted
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.tables import VERSION, all_consumers, all_groups, all_tokens, all_topics, headrace_catalog
 
@@ -89,7 +90,7 @@ def _check_rows(database: sqlite3.Connection, checked: CheckedCatalog) -> None:
         if partitions is None or (row["topicid"], row["groupname"]) not in groups:
             checked.complaints.append(f"{_name(row)}: there is no such group")
         elif not 0 <= row["partition"] < partitions:
-            checked.complaints.append(f"{_name(row)}: the topic has {partitions} partitions")
+            checked.complaints.append(f"{_name(row)}: the topic has {counted(partitions, 'partition')}")
         else:
             checked.offsets.append(row)
     for _ in _rows(database, all_tokens, _check_token, checked):
