@@ -45,9 +45,12 @@ def read_by(broker: Broker, group: str) -> list[bytes]:
     """What a member of a group gets until there is no more."""
     values: list[bytes] = []
     with broker.subscribe("t", group, "member") as subscription:
-        while (batch := subscription.get(timeout_seconds=0.2)) is not None:
+        while broker.describe_group("t", group).lag_messages:
+            batch = subscription.get(timeout_seconds=60)
+            assert batch is not None, values
             values += batch.column("value").to_pylist()
             subscription.commit()
+        assert subscription.get(timeout_seconds=0.2) is None
     return values
 
 
