@@ -13,9 +13,10 @@ import headrace.spark
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline import Pipeline
 from headrace.spark.reader.tables import table_frame
-from headrace.tables.sql import run_sql
+from headrace.tables.sql import quoted, run_sql
 from tests.core.values.test_schema import of
 from tests.tables.archives import ArchiveSite, archive_site
+from tests.tables.test_typed import EVERY_TYPE, EVERY_VALUE, every_value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -190,6 +191,24 @@ def test_columns_of_values_of_topics_with_a_schema(spark: SparkSession, site: Ar
         headrace.spark.table(spark, ["own", "other"], url=site.url)
     both = headrace.spark.table(spark, ["own", "typed"], url=site.url)
     assert both.where("topic = 'typed' AND id IS NULL").count() == both.where("topic = 'typed'").count() > 0
+
+
+def test_every_type_of_avro_is_that_of_duckdb(spark: SparkSession, site: ArchiveSite) -> None:
+    site.create("every-type", 1)
+    site.publish("every-type", [every_value(), b"x"])
+    site.archive("every-type")
+    site.client.alter_topic("every-type", value_schema=EVERY_TYPE)
+    for _ in range(2):
+        site.publish("every-type", [every_value(), b"x"])
+        frame = headrace.spark.table(spark, "every-type", url=site.url).orderBy("offset")
+        names = [*EVERY_VALUE, "value_error"]
+        query = f'SELECT {", ".join(quoted(name) for name in names)} FROM "every-type" ORDER BY "offset"'
+        duckdb = run_sql(site.client, query)
+        rows = frame.select(*names).toArrow()
+        assert rows.to_pylist(maps_as_pydicts="strict") == duckdb.to_pylist(maps_as_pydicts="strict")
+        assert rows["price"].type == duckdb["price"].type and rows.slice(0, 1) == rows.slice(rows.num_rows - 2, 1)
+        assert frame.where("price < 0 AND in.maps[0]['k'] IS NOT NULL AND tags['b'] = -2").count() == rows.num_rows / 2
+        site.archive("every-type")
 
 
 def test_options_are_checked_first(spark: SparkSession, site: ArchiveSite) -> None:

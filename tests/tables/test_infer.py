@@ -34,6 +34,16 @@ def test_inference() -> None:
         infer_value_schema([b"1"])
 
 
+def test_values_with_the_header_of_a_registry() -> None:
+    values = [b"\0\0\0\0\x07" + value for value in (b'{"id": 1}', b'{"id": 2}')]
+    inferred = infer_value_schema([*values, b'{"other": 1}'])
+    assert inferred == {
+        "type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"], "framing": "registry",
+    }  # fmt: skip
+    rows = ValueParser(parse_value_schema(inferred)).parse(pa.array(values, pa.binary()))
+    assert rows["id"].to_pylist() == [1, 2]
+
+
 def test_samples_fit_what_is_inferred() -> None:
     values = [
         b'{"a": 1, "A": "two", "a\\"b": 1, "": 1, "week": "2026-W01-1", "big": 9223372036854775808, "key": true}',

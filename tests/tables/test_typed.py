@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
 
 import fastavro
+import polars as pl
 import pytest
 
 from headrace.core.errors import InvalidInput
 from headrace.tables.iceberg import open_catalog, sync_iceberg
 from headrace.tables.sql import run_sql
+from tests.core.values.test_growth import record
 from tests.tables.archives import ArchiveSite
 
 SCHEMA = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}, "half": {"type": "number"}}}
@@ -85,6 +90,74 @@ def test_avro(site: ArchiveSite, topic: str) -> None:
     assert [tuple(row.values()) for row in rows] == [(1, "a", None), (None, None, None), (2, "b", None), (3, "c", 5)]
     site.archive(topic)
     assert rows_of(site, topic, "id, name, more") == rows
+
+
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+EVERY_TYPE = record(
+    ("id", "long"),
+    ("price", {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 3}),
+    ("small", ["null", {"type": "fixed", "name": "small", "size": 4, "logicalType": "decimal", "precision": 9}]),
+    ("tags", {"type": "map", "values": "long"}),
+    ("prices", {"type": "map", "values": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 5}]}),
+    ("days", {"type": "array", "items": {"type": "int", "logicalType": "date"}}),
+    ("time", {"type": "int", "logicalType": "time-millis"}),
+    ("at", MICROS),
+    ("there", {"type": "long", "logicalType": "local-timestamp-millis"}),
+    ("hash", {"type": "fixed", "name": "hash", "size": 2}),
+    ("uid", {"type": "fixed", "name": "uid", "size": 16, "logicalType": "uuid"}),
+    ("in", record(("maps", {"type": "array", "items": {"type": "map", "values": MICROS}})) | {"name": "inner"}),
+) | {"framing": "registry"}
+UID = "12345678-9abc-def0-1234-56789abcdef0"
+EVERY_VALUE = {
+    "id": 1, "price": Decimal("-12345678901234567.125"), "small": Decimal(7), "tags": {"a": 1, "b": -2},
+    "prices": {"x": None, "y": Decimal(99999)}, "days": [date(2026, 1, 2)], "time": 3_600_000_000,
+    "at": datetime(2026, 1, 2, 3, 4, 5, 6, UTC), "there": datetime(2026, 1, 2, 3, 4, 5), "hash": b"\x01\x02",
+    "uid": UID, "in": {"maps": [{"k": datetime(2026, 1, 1, tzinfo=UTC)}, {}]},
+}  # fmt: skip
+
+
+def every_value() -> bytes:
+    """A value with each type, as a client with a schema registry writes it."""
+    target = BytesIO()
+    stored = EVERY_VALUE | {"time": time(1), "uid": UUID(UID).bytes}
+    schema = fastavro.parse_schema({"type": "record", "name": "order", "fields": EVERY_TYPE["fields"]})
+    fastavro.schemaless_writer(target, schema, stored)
+    return b"\0\0\0\0\x07" + target.getvalue()
+
+
+def test_every_type_is_the_same_in_every_reader(site: ArchiveSite, topic: str, tmp_path: Path) -> None:
+    site.create(topic, 1, value_schema=EVERY_TYPE)
+    site.publish(topic, [every_value(), b"\0\0\0\0\x07", b"x"])
+    names = [*EVERY_VALUE, "value_error"]
+    columns = ", ".join(f'"{name}"' for name in names)
+    query = f'SELECT {columns} FROM "{topic}" ORDER BY "offset"'
+    tail = run_sql(site.client, query)
+    told = ["the value is not a record of the schema", "the value does not begin with the header of a schema registry"]
+    expected = [EVERY_VALUE | {"value_error": None}, *({**dict.fromkeys(names), "value_error": each} for each in told)]
+    assert tail.to_pylist(maps_as_pydicts="strict") == expected
+    # Files without the columns are parsed when they are read.
+    site.client.alter_topic(topic, value_schema=None)
+    site.archive(topic)
+    assert run_sql(site.client, query, EVERY_TYPE) == tail
+    site.client.alter_topic(topic, value_schema=EVERY_TYPE)
+    site.publish(topic, [every_value()])
+    site.archive(topic)
+    archived = run_sql(site.client, query)
+    assert archived.schema == tail.schema and archived.slice(0, 3) == tail
+    assert archived.slice(3).to_pylist() == archived.slice(0, 1).to_pylist()
+    where = "price < 0 AND \"in\".maps[1]['k'] IS NOT NULL"
+    assert run_sql(site.client, f'SELECT id FROM "{topic}" WHERE {where}').num_rows == 2
+    catalog = open_catalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=tmp_path.as_uri())
+    sync_iceberg(site.client, topic, catalog)
+    table = catalog.load_table(("headrace", topic))
+    iceberg = table.scan().to_arrow().sort_by("offset").select(names)
+    assert iceberg.slice(3).to_pylist() == archived.slice(3).to_pylist()
+    assert all(iceberg[name].null_count == 3 for name in EVERY_VALUE), "of files before the schema columns are null"
+    assert {field.name: str(field.field_type) for field in table.schema().fields}["price"] == "decimal(20, 3)"
+    assert table.scan(row_filter="price > 0").to_arrow().num_rows == 0
+    files = (Path(urlsplit(task.file.file_path).path) for task in table.scan().plan_files())
+    polars = next(rows for rows in map(pl.read_parquet, files) if "price" in rows.columns)
+    assert polars.select(names).to_dicts() == archived.slice(3).to_pylist(maps_as_pydicts="strict")
 
 
 def test_iceberg_tables_grow_with_the_schema(site: ArchiveSite, topic: str, tmp_path: Path) -> None:

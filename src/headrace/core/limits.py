@@ -166,13 +166,16 @@ ARCHIVE_CATCH_UP_SECONDS = 300.0
 VALUE_SCHEMA_BYTES_MAX = 64 << 10
 VALUE_SCHEMA_FIELDS_MAX = 1000
 VALUE_SCHEMA_DEPTH_MAX = 16
+# Ids of a schema registry that one schema may name.
+VALUE_SCHEMA_IDS_MAX = 1000
+# The digits of a decimal: more than these no engine has.
+VALUE_DECIMAL_DIGITS_MAX = 38
 # What is parsed at once of a column of values.
 VALUE_SLICE_ROWS = 1 << 13
 VALUE_SLICE_BYTES = 1 << 20
 # How deep a JSON value may be nested, and how many cells the columns of a value, or of all that is parsed at once, may
-# have: about 25 bytes each. Of a value of Avro that has lists, the bytes: each may be an object of Python for a while.
+# have: about 25 bytes each.
 VALUE_DEPTH_MAX = 512
 VALUE_CELLS_MAX = 1 << 22
-VALUE_AVRO_BYTES_MAX = 1 << 20
 # The lease of the server that archives a topic of a shared store.
 ARCHIVE_LEASE_SECONDS = 60

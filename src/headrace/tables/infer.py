@@ -7,28 +7,36 @@ the schema, so it may be anything.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import VALUE_SCHEMA_DEPTH_MAX
+from headrace.core.values.framing import HEADER_BYTES
 from headrace.core.values.json import is_text_of
 from headrace.core.values.schema import is_column_name
 
 
 def infer_value_schema(values: Iterable[bytes | None]) -> dict[str, Any]:
-    """The JSON Schema that all sample values fit which are JSON objects."""
-    samples: list[dict[str, Any]] = []
-    for value in values:
-        try:
-            samples.append(msgspec.json.decode(value or b"", type=dict[str, Any]))
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            continue
+    """The JSON Schema that all sample values fit which are JSON objects, with the header of a registry or without."""
+    given = [value for value in values if value is not None]
+    plain = _documents(given)
+    framed = _documents(value[HEADER_BYTES:] for value in given if value.startswith(b"\0"))
+    samples = max(plain, framed, key=len)
     if not samples:
         rule = "none of the messages that were looked at is a JSON object: a schema cannot be inferred"
         raise InvalidInput("topic", "without JSON objects", rule)
-    return _object(samples)
+    return {**_object(samples), **({"framing": "registry"} if len(framed) > len(plain) else {})}
+
+
+def _documents(values: Iterable[bytes]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for value in values:
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            found.append(msgspec.json.decode(value, type=dict[str, Any]))
+    return found
 
 
 def _object(samples: list[dict[str, Any]], depth: int = 0) -> dict[str, Any]:

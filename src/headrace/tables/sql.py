@@ -44,6 +44,7 @@ _TYPES: Final = {
     pa.string(): "VARCHAR",
     pa.bool_(): "BOOLEAN",
     pa.timestamp("us", tz="UTC"): "TIMESTAMPTZ",
+    pa.timestamp("us"): "TIMESTAMP",
     pa.date32(): "DATE",
     pa.binary(): "BLOB",
 }
@@ -205,6 +206,10 @@ def _sql_type(kind: pa.DataType) -> str:
     """A type of Arrow in DuckDB's SQL."""
     if pa.types.is_list(kind):
         return f"{_sql_type(kind.value_type)}[]"
+    if pa.types.is_map(kind):
+        return f"MAP({_sql_type(kind.key_type)}, {_sql_type(kind.item_type)})"
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
     if pa.types.is_struct(kind):
         return f"STRUCT({', '.join(f'{quoted(field.name)} {_sql_type(field.type)}' for field in kind)})"
     return _TYPES[kind]

@@ -30,6 +30,8 @@ SCHEMA = {
         "rows": {"type": "array", "items": of(b={"type": "boolean"})},
         "grid": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
         "anys": {"type": "array"},
+        "tags": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "free": {"type": "object", "additionalProperties": True},
     },
 }
 PARSER = ValueParser(parse_value_schema(SCHEMA))
@@ -58,6 +60,10 @@ def parsed(value: bytes | None, codec: str | None = None) -> dict[str, Any]:
         (b'{"id": 1, "rows": []}', {"id": 1, "rows": []}),
         (b'{"id": 1, "grid": [[1, null], null, []]}', {"id": 1, "grid": [[1, None], None, []]}),
         (b'{"id": 1, "anys": [1, "x", null]}', {"id": 1, "anys": ["1", '"x"', None]}),
+        (b'{"id": 1, "tags": {"a": 1, "": null, "a": 2}}', {"id": 1, "tags": [("a", 2), ("", None)]}),
+        (b'{"id": 1, "tags": {}}', {"id": 1, "tags": []}),
+        (b'{"id": 1, "tags": null}', {"id": 1}),
+        (b'{"id": 1, "free": {"a": [1], "b": null}}', {"id": 1, "free": [("a", "[1]"), ("b", None)]}),
     ],
 )
 def test_values_that_fit(value: bytes, row: dict[str, Any]) -> None:
@@ -86,6 +92,8 @@ def test_values_that_fit(value: bytes, row: dict[str, Any]) -> None:
         (b'{"id": 1, "at": "2026-01-01T00:00:00"}', "the field at: expected date-time with a timezone component"),
         (b'{"id": 1, "day": "2026-02-30"}', "the field day: invalid RFC3339 encoded date"),
         (b'{"id": 1, "in": {}}', "the field in.a is missing"),
+        (b'{"id": 1, "tags": {"a": "x"}}', "the field tags[...]: expected integer, got string"),
+        (b'{"id": 1, "tags": []}', "the field tags: expected object, got array"),
         (b'{"id": 1, "rows": [{"b": 1}]}', "the field rows[0].b: expected boolean, got integer"),
         (b'{"id": 1, "other": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "the value is nested too deeply"),
     ],

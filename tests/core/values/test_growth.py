@@ -81,6 +81,64 @@ def test_fields_of_avro_are_added_at_the_end() -> None:
         nested.change(value_schema=record(("in", record(("a", "long"), ("b", optional)) | INNER)))
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("int", "long"),
+        ({"type": "enum", "name": "e", "symbols": ["A"]}, {"type": "enum", "name": "f", "symbols": ["A", "B"]}),
+        ({"type": "map", "values": "int"}, {"type": "map", "values": "long"}),
+    ],
+)
+def test_encodings_that_read_values_of_before_alike(before: Any, after: Any) -> None:
+    assert TopicSettings.make(value_schema=record(("a", before))).change(value_schema=record(("a", after)))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("float", "double"),
+        ("long", ["null", "long"]),
+        (["null", "long"], ["long", "null"]),
+        ("string", {"type": "enum", "name": "e", "symbols": ["A"]}),
+        ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, {"type": "enum", "name": "e", "symbols": ["B", "A"]}),
+        ("bytes", {"type": "fixed", "name": "f", "size": 4}),
+        ({"type": "long", "logicalType": "timestamp-millis"}, {"type": "long", "logicalType": "timestamp-micros"}),
+        ({"type": "array", "items": "float"}, {"type": "array", "items": "double"}),
+    ],
+)
+def test_encodings_that_do_not(before: Any, after: Any) -> None:
+    with pytest.raises(InvalidInput, match="values of before would be read wrongly") as refused:
+        TopicSettings.make(value_schema=record(("a", before))).change(value_schema=record(("a", after)))
+    assert refused.value.field == "value_schema.a"
+
+
+def test_maps_grow_as_their_values_do() -> None:
+    def free(**properties: Any) -> dict[str, Any]:
+        return of(a={"type": "object", "additionalProperties": of(**properties)})
+
+    before = TopicSettings.make(value_schema=free(b=NUMBER))
+    assert before.change(value_schema=free(b=NUMBER, c=TEXT))
+    with pytest.raises(InvalidInput, match="its type was integer") as refused:
+        before.change(value_schema=free(b=TEXT))
+    assert refused.value.field == "value_schema.a{}.b"
+
+
+def test_framing() -> None:
+    def framed(*ids: int) -> dict[str, Any]:
+        return FIRST | {"framing": "registry"} | ({"schema_ids": [*ids]} if ids else {})
+
+    for before, after in ((framed(1), framed(1, 2)), (framed(1), framed()), (FIRST, FIRST | {"framing": "none"})):
+        assert TopicSettings.make(value_schema=before).change(value_schema=after)
+    for before, after, told in (
+        (FIRST, framed(), "what is before values cannot change"),
+        (framed(), FIRST, "what is before values cannot change"),
+        (framed(), framed(1), "any id"),
+        (framed(1, 2), framed(2), "cannot be removed"),
+    ):
+        with pytest.raises(InvalidInput, match=told):
+            TopicSettings.make(value_schema=before).change(value_schema=after)
+
+
 def test_a_schema_is_a_text_or_a_mapping() -> None:
     with pytest.raises(InvalidInput, match="value_schema"):
         TopicSettings.make(value_schema=5)

@@ -10,7 +10,8 @@ import pytest
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import VALUE_SCHEMA_BYTES_MAX
 from headrace.core.messages import READ_SCHEMA
-from headrace.core.values.schema import ERROR_COLUMN, TAKEN, parse_value_schema, shown
+from headrace.core.values.schema import parse_value_schema
+from headrace.core.values.types import ERROR_COLUMN, TAKEN, shown
 
 
 def of(**properties: Any) -> dict[str, Any]:
@@ -62,6 +63,19 @@ def test_columns_of_json() -> None:
     assert [shown(field.type) for field in parsed.fields][-2:] == ["string", "object"]
 
 
+def test_objects_with_any_keys_are_maps() -> None:
+    free = {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "integer"}}}
+    parsed = parse_value_schema(
+        of(a=free, b={"type": "object", "additionalProperties": True}, c=of(d={"type": "string"}) | free)
+    )
+    assert [field.type for field in parsed.columns()][:3] == [
+        pa.map_(pa.string(), pa.list_(pa.int64())),
+        pa.map_(pa.string(), pa.string()),
+        pa.struct([("d", pa.string())]),
+    ]
+    assert [shown(field.type) for field in parsed.fields][:2] == ["map of array of integer", "map of any"]
+
+
 def test_columns_of_messages_keep_their_names() -> None:
     assert {*READ_SCHEMA.names} < TAKEN
 
@@ -85,6 +99,10 @@ def test_the_text_is_one_however_it_was_written() -> None:
         ({"type": "object"}, "value_schema", "needs properties"),
         (of(a={"type": "decimal"}), "value_schema.a", "must be one of integer"),
         (of(a=1), "value_schema.a", "an object with a type"),
+        (of(a={"type": "object", "additionalProperties": False}), "value_schema.a", "or additionalProperties"),
+        (of(a={"type": "object", "additionalProperties": {"type": "no"}}), "value_schema.a{}", "must be one of"),
+        (of(a={"type": "object", "additionalProperties": of(b={}, B={})}), "value_schema.a", "two fields"),
+        ({"type": "object", "additionalProperties": {}}, "value_schema", "an object with properties"),
         (of(a=of(b={"type": "array", "items": {"type": "no"}})), "value_schema.a.b[]", "must be one of"),
         (of(a=of(b={}) | {"required": "b"}), "value_schema.a.required", "a list of properties"),
         (of(a={}) | {"required": ["b"]}, "value_schema.required", "one of the properties"),

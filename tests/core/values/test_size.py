@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import random
 import sys
+import tracemalloc
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from headrace.core.limits import VALUE_AVRO_BYTES_MAX, VALUE_CELLS_MAX, VALUE_DEPTH_MAX, VALUE_SLICE_ROWS
+from headrace.core.limits import VALUE_CELLS_MAX, VALUE_DEPTH_MAX, VALUE_SLICE_ROWS
 from headrace.core.values import size
 from headrace.core.values.columns import ValueParser
 from headrace.core.values.schema import parse_value_schema
@@ -57,13 +58,47 @@ def test_lists_of_empty_objects() -> None:
     assert errors(of(rows={"type": "array", "items": INTEGER}), numbers) == [None], "a million bytes of numbers fit"
 
 
+def test_maps_of_empty_objects() -> None:
+    def members(of: bytes, count: int) -> bytes:
+        return b'{"rows": {' + b",".join(b'"%d": %s' % (place, of) for place in range(count)) + b"}}"
+
+    wide = of(rows={"type": "object", "additionalProperties": WIDE}, other=INTEGER)
+    many = members(b"{}", 100_000)
+    assert errors(wide, many, members(b"{}", 10)) == [TOO_MANY_ITEMS, None]
+    assert errors(wide, members(b"null", 60_000)) == [TOO_MANY_ITEMS], "null has a cell of every column too"
+    assert errors(of(other=INTEGER, map={"type": "object", "additionalProperties": INTEGER}), many) == [None]
+    full = b"{" + b",".join(b'"f%d": 1' % place for place in range(100)) + b"}"
+    assert errors(wide, members(full, 2000)) == [None], "members of objects that are no maps are no items"
+    deep = {"type": "array", "items": {"type": "object", "additionalProperties": INTEGER}}
+    assert errors(of(rows=deep), b'{"rows": [' + many[9:-1] + b"]}") == [
+        "the field rows[0][...]: expected integer, got object"
+    ]
+
+
+def test_items_of_avro_that_are_many_objects() -> None:
+    """A byte each, and a dozen dictionaries: they are counted before they are decoded."""
+    item = record(("a", "boolean")) | {"name": "r0"}
+    for level in range(1, 12):
+        item = record(("a", item)) | {"name": f"r{level}"}
+    schema = record(("rows", {"type": "array", "items": item}))
+    many = b"\x80\x89\x7a" + b"\x01" * 1_000_000 + b"\0"
+    tracemalloc.start()
+    try:
+        assert errors(schema, many) == [TOO_MANY_ITEMS]
+        assert tracemalloc.get_traced_memory()[1] < 20 * len(many)
+    finally:
+        tracemalloc.stop()
+
+
 def test_lists_of_avro() -> None:
     item = record(*((f"f{place}", "long") for place in range(100))) | {"name": "item"}
     schema = record(("rows", {"type": "array", "items": ["null", item]}))
     nulls = b"\xe0\xb6\x0d" + b"\0" * 110_000  # a hundred and ten thousand items
     few = b"\x04\0\0\0"
     assert errors(schema, nulls + b"\0", few) == [TOO_MANY_ITEMS, None]
-    assert errors(schema, few + b"\0" * VALUE_AVRO_BYTES_MAX) == [TOO_MANY_ITEMS]
+    assert errors(schema, few + b"\0" * 110_000) == ["the value is not a record of the schema"]
+    large = record(("raw", "bytes"), ("rows", {"type": "array", "items": "long"}))
+    assert errors(large, b"\x80\x80\x80\x02" + b"x" * (2 << 20) + few) == [None], "large is not many"
     nests = record(("in", record(("rows", {"type": "array", "items": {"type": "array", "items": "long"}}))))
     nests["fields"][0]["type"]["name"] = "in"
     assert errors(nests, b"\x80\x89\x7a" + b"\0" * 1_000_000 + b"\0") == [TOO_MANY_ITEMS]
@@ -71,15 +106,15 @@ def test_lists_of_avro() -> None:
 
 def test_what_is_parsed_at_once_is_bounded_by_its_cells() -> None:
     wide = parse_value_schema(of(rows={"type": "array", "items": WIDE}))
-    assert (cells_of_row(wide.fields), cells_of_item(wide.fields)) == (1, 104)
+    assert (cells_of_row(wide.fields), cells_of_item(wide.fields)) == (1, 108)
     nests = parse_value_schema(of(a=of(b={"type": "array", "items": {"type": "array", "items": WIDE}}), c={}))
-    assert (cells_of_row(nests.fields), cells_of_item(nests.fields)) == (2, 104)
+    assert (cells_of_row(nests.fields), cells_of_item(nests.fields)) == (6, 108)
     # One large value after many small ones: slices are not by the mean.
     value = b'{"rows": [' + b"{}," * 2000 + b"{}]}"
     values = pa.array([b"{}"] * VALUE_SLICE_ROWS + [value] * 50, pa.binary())
     slices = list(ValueParser(wide).slices(values))
     assert sum(each.num_rows for each in slices) == len(values)
-    assert max(len(each.column("rows").flatten()) for each in slices) * 104 <= VALUE_CELLS_MAX
+    assert max(len(each.column("rows").flatten()) for each in slices) * 108 <= VALUE_CELLS_MAX
     fields = parse_value_schema(of(**{f"f{place}": INTEGER for place in range(1000)}))
     slices = list(ValueParser(fields).slices(pa.array([b"{}"] * VALUE_SLICE_ROWS, pa.binary())))
     assert max(each.num_rows for each in slices) == VALUE_CELLS_MAX // 1000

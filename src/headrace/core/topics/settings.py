@@ -21,7 +21,8 @@ from headrace.core.limits import (
     WINDOW_SECONDS_MAX,
 )
 from headrace.core.values.growth import check_growth
-from headrace.core.values.schema import SETTING, parse_value_schema
+from headrace.core.values.schema import parse_value_schema
+from headrace.core.values.types import SETTING
 
 CODECS: Final = ("raw", "gzip", "zstd", "lzop")
 

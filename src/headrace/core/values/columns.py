@@ -1,7 +1,8 @@
 """Values as typed columns: the one definition of what a row of a table has beside its raw value.
 
 The archiver, and every reader of what is not in the archive in this form yet, get the columns from here: a row has the
-same ones wherever it is read. Values are decoded by their codecs first. Memory is bounded: some rows at a time.
+same ones wherever it is read. Values are decoded by their codecs first, and the header of a schema registry is cut off.
+Memory is bounded: some rows at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import pyarrow.compute as pc
 from headrace.core.codecs.columns import decode_known
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import VALUE_CELLS_MAX, VALUE_SLICE_BYTES, VALUE_SLICE_ROWS
-from headrace.core.values.avro import AvroRows
+from headrace.core.values.avro.rows import AvroRows
+from headrace.core.values.framing import unframe
 from headrace.core.values.json import JsonRows
 from headrace.core.values.schema import ValueSchema, parse_value_schema
 from headrace.core.values.size import cells_of_item, cells_of_row
@@ -53,6 +55,9 @@ class ValueParser:
             rows = min(max(fitting, 1), self._slice_rows)
             part = values.slice(begin, rows)
             decoded, faults = _decoded(part, None if codecs is None else codecs.slice(begin, rows), self._slice_bytes)
+            if self.schema.framing is not None:
+                decoded, unframed = unframe(self.schema.framing, decoded)
+                faults = unframed | faults
             yield self._batch(decoded, faults)
             begin += len(decoded)
 

@@ -1,16 +1,16 @@
 """JSON values as columns: each value judged by itself, exactly, and the columns made of all of them at once.
 
 msgspec decodes a value into a struct of its fields and checks it on the way. There are readers of JSON that work on
-whole columns; none of them says which rows do not fit, and they are not faster (docs/TABLES.md, Speed). Of a property
-that occurs twice in a value the last counts, numbers beyond 64 bits fit `number` only, and 1.0 is no integer.
+whole columns; none of them says which rows do not fit, and they are not faster (docs/TABLES.md, Speed). Of a property,
+or key that occurs twice in an object the last counts, numbers beyond 64 bits fit `number` only, and 1.0 is no integer.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from collections.abc import Sequence
+from datetime import date, datetime
+from functools import partial
 from operator import attrgetter
 from typing import Annotated, Any, Final
 
@@ -18,9 +18,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.limits import VALUE_DEPTH_MAX
-from headrace.core.values.schema import ListOf, ObjectOf, ValueField, ValueType, arrow_type
-from headrace.core.values.size import TOO_DEEP, cells_of_item, json_excess
+from headrace.core.limits import VALUE_CELLS_MAX, VALUE_DEPTH_MAX
+from headrace.core.values.arrays import Lists, Maps, Objects, Scalars, Shape, check_years, columns_of, items_of
+from headrace.core.values.size import TOO_DEEP, TOO_MANY_ITEMS, cells_of_item, has_maps, json_excess
+from headrace.core.values.types import ListOf, MapOf, ObjectOf, ValueField, ValueType, arrow_type
 
 _INT64: Final = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _TYPES: Final[dict[str, Any]] = {
@@ -33,9 +34,6 @@ _TYPES: Final[dict[str, Any]] = {
     "any": msgspec.Raw,
 }
 _NAMES: Final = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "datetime": "date-time"}
-_FIRST_US, _LAST_US = (
-    pa.array([datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)]).cast(pa.int64()).to_pylist()
-)
 _MESSAGE: Final = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?")
 
 
@@ -48,22 +46,14 @@ def is_text_of(kind: str, text: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Object:
-    """How objects are decoded, and their fields taken out of them; `absent` is one of which all fields are null."""
-
-    type: Any
-    absent: Any
-    fields: list[tuple[Callable[[Any], Any], ValueType, _Object | None]]
-
-
 class JsonRows:
     """Decodes values of one schema."""
 
     def __init__(self, fields: Sequence[ValueField]) -> None:
-        self._object = _object_of(fields)
+        decoded, self._shape = _object_of(fields)
         self._item_cells = cells_of_item(fields)
-        self._decode = msgspec.json.Decoder(self._object.type).decode
+        self._has_maps = has_maps(fields)
+        self._decode = msgspec.json.Decoder(decoded).decode
 
     def parse(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
         """The columns of the fields, and why each value does not fit, or None.
@@ -71,7 +61,7 @@ class JsonRows:
         Raises if one of them has what no column can hold.
         """
         rows, errors = self._rows(values)
-        return _fields(self._object, rows), errors
+        return columns_of(self._shape, rows), errors
 
     def _rows(self, values: pa.Array) -> tuple[list[Any], list[str | None]]:
         given = values.to_pylist()
@@ -89,24 +79,39 @@ class JsonRows:
         longest: Any = pc.max(pc.binary_length(values))
         if (longest.as_py() or 0) <= VALUE_DEPTH_MAX:
             return False
-        return any(value is not None and json_excess(value, self._item_cells) is not None for value in given)
+        return any(value is not None and self._may_exceed(value) for value in given)
+
+    def _may_exceed(self, value: bytes) -> bool:
+        return json_excess(value, self._item_cells, self._has_maps) is not None or self._has_uncounted(value)
+
+    def _has_uncounted(self, value: bytes) -> bool:
+        """Whether members of maps, which have two bytes at least, may be more than columns can hold."""
+        return self._has_maps and len(value) * self._item_cells > 2 * VALUE_CELLS_MAX
 
     def _row(self, value: bytes | None) -> tuple[Any, str | None]:
+        row, error = self._decoded(value)
+        return (self._shape.absent if row is None else row), error
+
+    def _decoded(self, value: bytes | None) -> tuple[Any, str | None]:
+        """What a value is decoded to, or None and why it does not fit."""
         if value is None:
-            return self._object.absent, "the value is null"
+            return None, "the value is null"
         try:
             value.decode()
-            excess = json_excess(value, self._item_cells)
-            return (self._decode(value), None) if excess is None else (self._object.absent, excess)
+            excess = json_excess(value, self._item_cells, self._has_maps)
+            row = None if excess is not None else self._decode(value)
         except UnicodeDecodeError:
-            return self._object.absent, "the value is not valid UTF-8"
+            return None, "the value is not valid UTF-8"
         except RecursionError:
-            return self._object.absent, TOO_DEEP
+            return None, TOO_DEEP
         except msgspec.ValidationError as error:
-            return self._object.absent, _told(str(error))
+            return None, _told(str(error))
         except msgspec.DecodeError as error:
             what = str(error).removeprefix("JSON is malformed: ")
-            return self._object.absent, f"the value is not JSON: {what[:1].lower()}{what[1:]}"
+            return None, f"the value is not JSON: {what[:1].lower()}{what[1:]}"
+        if self._has_uncounted(value) and items_of(self._shape, row) * self._item_cells > VALUE_CELLS_MAX:
+            return None, TOO_MANY_ITEMS
+        return row, excess
 
 
 def _told(message: str) -> str:
@@ -125,33 +130,31 @@ def _name(of: str) -> str:
     return _NAMES.get(of.removesuffix(" | null"), of.removesuffix(" | null"))
 
 
-def _object_of(fields: Sequence[ValueField]) -> _Object:
+def _object_of(fields: Sequence[ValueField]) -> tuple[Any, Objects]:
+    """The type that msgspec decodes objects with these fields to, and its shape."""
     names = [f"f{place}" for place in range(len(fields))]
-    inner = [_inner(field.type) for field in fields]
+    inner = [_type(field.type) for field in fields]
     made = [
         (name, kind) if field.is_required else (name, _or_null(kind), msgspec.Raw() if field.type == "any" else None)
-        for name, field, kind in zip(
-            names, fields, (_type(field.type, each) for field, each in zip(fields, inner, strict=True)), strict=True
-        )
+        for name, field, (kind, _) in zip(names, fields, inner, strict=True)
     ]
     renamed = dict(zip(names, (field.name for field in fields), strict=True))
     struct = msgspec.defstruct("Value", made, kw_only=True, gc=False, rename=renamed)
-    absent = struct(**dict.fromkeys(names))
-    getters = zip(map(attrgetter, names), (field.type for field in fields), inner, strict=True)
-    return _Object(struct, absent, list(getters))
+    taken = [(attrgetter(name), shape) for name, (_, shape) in zip(names, inner, strict=True)]
+    return struct, Objects(arrow_type(ObjectOf(tuple(fields))), struct(**dict.fromkeys(names)), taken)
 
 
-def _inner(kind: ValueType) -> _Object | None:
-    """How the objects of a field, or of its items, are decoded."""
-    while isinstance(kind, ListOf):
-        kind = kind.items
-    return _object_of(kind.fields) if isinstance(kind, ObjectOf) else None
-
-
-def _type(kind: ValueType, inner: _Object | None) -> Any:
+def _type(kind: ValueType) -> tuple[Any, Shape]:
+    """The type that msgspec decodes, and its shape."""
+    if isinstance(kind, ObjectOf):
+        return _object_of(kind.fields)
     if isinstance(kind, ListOf):
-        return list[_or_null(_type(kind.items, inner))]  # type: ignore[misc]
-    return inner.type if inner is not None else _TYPES[str(kind)]
+        decoded, shape = _type(kind.items)
+        return list[_or_null(decoded)], Lists(arrow_type(kind), shape)  # type: ignore[misc]
+    if isinstance(kind, MapOf):
+        decoded, shape = _type(kind.values)
+        return dict[str, _or_null(decoded)], Maps(arrow_type(kind), shape)  # type: ignore[misc]
+    return _TYPES[str(kind)], Scalars(partial(_scalars, str(kind)))
 
 
 def _or_null(kind: Any) -> Any:
@@ -159,39 +162,13 @@ def _or_null(kind: Any) -> Any:
     return kind if kind is msgspec.Raw else kind | None
 
 
-def _fields(of: _Object, rows: Sequence[Any]) -> list[pa.Array]:
-    return [_array(kind, inner, list(map(take, rows))) for take, kind, inner in of.fields]
-
-
-def _array(kind: ValueType, inner: _Object | None, items: list[Any]) -> pa.Array:
-    if isinstance(kind, ListOf):
-        offsets: list[int] = [0]
-        flat: list[Any] = []
-        for item in items:
-            flat += item or ()
-            offsets.append(len(flat))
-        is_null = pa.array([item is None for item in items], pa.bool_())
-        values = _array(kind.items, inner, flat)
-        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, arrow_type(kind), mask=is_null)
-    if isinstance(kind, ObjectOf):
-        assert inner is not None
-        is_null = pa.array([item is None for item in items], pa.bool_())
-        arrays = _fields(inner, [inner.absent if item is None else item for item in items])
-        return pa.StructArray.from_arrays(arrays, fields=list(arrow_type(kind)), mask=is_null)
+def _scalars(kind: str, items: list[Any]) -> pa.Array:
     if kind == "any":
         items = [None if item is None else _json_text(bytes(item)) for item in items]
     array = pa.array(items, arrow_type(kind))
     if kind == "date-time":
-        _check_years(array)
+        check_years(array)
     return array
-
-
-def _check_years(times: pa.Array) -> None:
-    """Refuse times that are in the years 1 to 9999 in their zone, and not in UTC: Python cannot read them back."""
-    bounds: Any = pc.min_max(times.cast(pa.int64()))
-    least, most = bounds["min"].as_py(), bounds["max"].as_py()
-    if least is not None and (least < _FIRST_US or most > _LAST_US):
-        raise ValueError("a date-time is not in the years 1 to 9999 in UTC")
 
 
 def _json_text(raw: bytes) -> bytes | None:

@@ -1,23 +1,23 @@
 """How large values may become as columns: judged by themselves, before memory is taken for them.
 
-A list has a cell of each of its items' columns, whether the item has that field or not, so some kilobytes of empty
-objects can become gigabytes of columns. What is parsed at once is bounded by the cells that it could have at most, and
-one value by those that it has. How deep a value may be nested is a fixed number too: how deep Python's own limit lets
-one decode depends on its version and on the caller, and a row must be the same wherever it is parsed.
+A list, or a map, has a cell of each of its items' columns, whether the item has that field or not, so some kilobytes of
+empty objects can become gigabytes of columns. What is parsed at once is bounded by the cells that it could have at
+most, and one value by those that it has. How deep a value may be nested is a fixed number too: how deep Python's own
+limit lets one decode depends on its version and on the caller, and a row must be the same wherever it is parsed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from headrace.core.limits import VALUE_CELLS_MAX, VALUE_DEPTH_MAX
-from headrace.core.values.schema import ListOf, ObjectOf, ValueField, ValueType
+from headrace.core.values.types import ListOf, MapOf, ObjectOf, ValueField, ValueType
 
 TOO_DEEP: Final = "the value is nested too deeply"
-TOO_MANY_ITEMS: Final = "the lists of the value have too many items for columns"
+TOO_MANY_ITEMS: Final = "the lists and maps of the value have too many items for columns"
 # What an item takes beside its cells: it is an object of Python for a while.
 _ITEM_CELLS: Final = 4
 _CHUNK_BYTES: Final = 1 << 20
@@ -26,24 +26,46 @@ _NO_MARKS: Final = bytes({*range(256)} - {*b'",:[]{}'})
 
 
 def cells_of_row(fields: Iterable[ValueField]) -> int:
-    """How many cells a row has, without the items of its lists."""
-    return sum(cells_of_row(field.type.fields) if isinstance(field.type, ObjectOf) else 1 for field in fields)
+    """How many cells a row has, without the items of its lists and maps."""
+    return sum(_cells(field.type) for field in fields)
 
 
 def cells_of_item(fields: Iterable[ValueField]) -> int:
-    """How many cells an item of a list has at most; 0 if there is no list."""
+    """How many cells an item of a list or a map has at most; 0 if there are none."""
     return max((_most(field.type) for field in fields), default=0)
 
 
+def has_maps(fields: Iterable[ValueField]) -> bool:
+    """Whether a map is anywhere in the fields."""
+    return any(_has_map(field.type) for field in fields)
+
+
+def _cells(kind: ValueType) -> int:
+    # An object is one of Python too, whatever is in it.
+    return _ITEM_CELLS + cells_of_row(kind.fields) if isinstance(kind, ObjectOf) else 1
+
+
 def _most(kind: ValueType) -> int:
+    if isinstance(kind, ObjectOf):
+        return cells_of_item(kind.fields)
     if isinstance(kind, ListOf):
-        items = kind.items
-        return max(_ITEM_CELLS + (cells_of_row(items.fields) if isinstance(items, ObjectOf) else 1), _most(items))
-    return cells_of_item(kind.fields) if isinstance(kind, ObjectOf) else 0
+        return max(_ITEM_CELLS + _cells(kind.items), _most(kind.items))
+    # A member has a key as well.
+    return max(_ITEM_CELLS + 1 + _cells(kind.values), _most(kind.values)) if isinstance(kind, MapOf) else 0
 
 
-def json_excess(value: bytes, item_cells: int) -> str | None:
-    """Why a JSON value is too large to be decoded, or None; of what is no JSON it may say either."""
+def _has_map(kind: ValueType) -> bool:
+    if isinstance(kind, ObjectOf):
+        return has_maps(kind.fields)
+    return isinstance(kind, MapOf) or (isinstance(kind, ListOf) and _has_map(kind.items))
+
+
+def json_excess(value: bytes, item_cells: int, with_maps: bool = False) -> str | None:
+    """Why a JSON value is too large to be decoded, or None; of what is no JSON it may say either.
+
+    With maps in the schema, a member of an object may be an item or not: what is counted then are the objects that
+    decoding makes, and items are counted in what was decoded.
+    """
     if len(value) <= VALUE_DEPTH_MAX:
         return None
     opened = value.count(b"[") + value.count(b"{")
@@ -53,7 +75,7 @@ def json_excess(value: bytes, item_cells: int) -> str | None:
     if b"\\" in value:
         value = value.replace(rb"\\", b"").replace(rb"\"", b"")
     value = value.translate(None, _NO_MARKS)
-    depth = items = 0
+    depth = opens = commas = colons = 0
     is_text = False
     for begin in range(0, len(value), _CHUNK_BYTES):
         marks = np.frombuffer(value, np.uint8, min(_CHUNK_BYTES, len(value) - begin), begin)
@@ -68,15 +90,9 @@ def json_excess(value: bytes, item_cells: int) -> str | None:
             if depths.max() > VALUE_DEPTH_MAX:
                 return TOO_DEEP
             depth = int(depths[-1])
-        # A comma is after an item or a member, and each member has a colon.
-        items += int((steps > 0).sum() + (marks == _COMMA).sum()) - int((marks == _COLON).sum())
-    return TOO_MANY_ITEMS if items * item_cells > VALUE_CELLS_MAX else None
-
-
-def items_of(kind: ValueType, value: Any) -> int:
-    """How many items all lists in a decoded value have."""
-    if value is None or isinstance(kind, str):
-        return 0
-    if isinstance(kind, ObjectOf):
-        return sum(items_of(field.type, value.get(field.name)) for field in kind.fields)
-    return len(value) + (0 if isinstance(kind.items, str) else sum(items_of(kind.items, item) for item in value))
+        opens += int((steps > 0).sum())
+        commas += int((marks == _COMMA).sum())
+        colons += int((marks == _COLON).sum())
+    # A comma is after an item or a member, and each member has a colon.
+    cells = opens * item_cells + commas * _ITEM_CELLS if with_maps else (opens + commas - colons) * item_cells
+    return TOO_MANY_ITEMS if cells > VALUE_CELLS_MAX else None

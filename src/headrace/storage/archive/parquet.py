@@ -23,7 +23,8 @@ from headrace.core.errors import Damaged
 from headrace.core.limits import ARCHIVE_GROUP_BYTES, ARCHIVE_GROUP_ROWS
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.values.columns import ValueParser, parser_of
-from headrace.core.values.schema import ERROR_COLUMN, FOOTER_KEY, ObjectOf, ValueField
+from headrace.core.values.schema import FOOTER_KEY
+from headrace.core.values.types import ERROR_COLUMN, DecimalOf, ObjectOf, ValueField
 from headrace.storage.archive.files import ArchiveFiles, Sink
 
 # As readers get messages, except that a file may have messages without a value.
@@ -135,7 +136,7 @@ def _scalars(fields: Iterable[ValueField], above: str = "") -> Iterator[str]:
         path = f"{above}.{field.name}" if above else field.column
         if isinstance(field.type, ObjectOf):
             yield from _scalars(field.type.fields, path)
-        elif isinstance(field.type, str):
+        elif isinstance(field.type, str | DecimalOf):
             yield path
 
 

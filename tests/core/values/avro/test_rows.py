@@ -1,8 +1,7 @@
-"""Avro: schemas, and values in its binary encoding."""
+"""Values in the binary encoding of Avro."""
 
 from __future__ import annotations
 
-import json
 import sys
 from datetime import UTC, date, datetime
 from io import BytesIO
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import InvalidInput
-from headrace.core.values.avro import AvroRows
+from headrace.core.values.avro.rows import AvroRows
 from headrace.core.values.columns import ValueParser
 from headrace.core.values.schema import parse_value_schema
 from tests.core.values.test_growth import record
@@ -77,33 +76,6 @@ def test_values_that_do_not_fit() -> None:
         "the value is not a record of the schema"
     ] * 6
     assert all(value is None for row in rows for name, value in row.items() if name != "value_error")
-
-
-@pytest.mark.parametrize(
-    ("given", "field", "told"),
-    [
-        ({"type": "record", "name": "x"}, "value_schema", "a list of fields"),
-        ({"type": "record", "name": "x", "fields": [1]}, "value_schema", "a name and a type"),
-        (record(("a", record(("b", "long")))), "value_schema", "redefined"),
-        (record(("a", "null")), "value_schema.a", "must be one of"),
-        (record(("a", ["null", "long", "string"])), "value_schema.a", "must be one of"),
-        (record(("a", {"type": "map", "values": "long"})), "value_schema.a", "must be one of"),
-        (record(("a", {"type": "array", "items": "x"})), "value_schema.a[]", "must be one of"),
-        (record(("a", record(("b", "no")))), "value_schema.a.b", "must be one of"),
-        (record(("a", {"type": "bytes", "logicalType": "decimal", "precision": 4})), "value_schema.a", "decimals"),
-        (record(("a", "long"), ("A", "long")), "value_schema", "two fields"),
-        (json.dumps(record(("a", "long")) | {"name": 5}), "value_schema", "not a schema of Avro"),
-    ],
-)
-def test_schemas_that_are_none(given: Any, field: str, told: str) -> None:
-    with pytest.raises(InvalidInput, match=told) as refused:
-        parse_value_schema(given)
-    assert refused.value.field == field
-
-
-def test_a_logical_type_of_another_kind_is_none() -> None:
-    parsed = parse_value_schema(json.dumps(record(("a", {"type": "int", "logicalType": {}}))))
-    assert parsed.fields[0].type == "integer"
 
 
 def test_a_schema_of_many_optional_fields() -> None:

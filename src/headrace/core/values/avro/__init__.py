@@ -1,0 +1,1 @@
+"""Avro: schemas of records, and values in its binary encoding as columns."""

@@ -1,0 +1,113 @@
+"""How many items the lists and maps of an Avro value have, counted before it is decoded.
+
+An item has one byte or more, and decoded it may be many objects of Python. So a large value is first walked through:
+nothing is kept, and the walk ends as soon as there are more items than columns may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+_WIDTHS: Final = {"float": 4, "double": 8, "boolean": 1}
+_VARINT_BITS_MAX: Final = 63
+
+
+class TooManyItems(ValueError):
+    """A value has more items than were allowed."""
+
+
+@dataclass(slots=True)
+class _Walk:
+    value: bytes
+    items_left: int
+    at: int = 0
+
+    def number(self) -> int:
+        """Read a number; IndexError if the value ends in it."""
+        shift = found = 0
+        while True:
+            byte = self.value[self.at]
+            self.at += 1
+            found |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (found >> 1) ^ -(found & 1)
+            shift += 7
+            if shift > _VARINT_BITS_MAX:
+                raise ValueError("a number has more than 64 bits")
+
+    def skip(self, size: int) -> None:
+        """Pass over bytes."""
+        if not 0 <= size <= len(self.value) - self.at:
+            raise IndexError("the value ends before its bytes do")
+        self.at += size
+
+    def take(self, items: int) -> None:
+        """Count items."""
+        self.items_left -= items
+        if self.items_left < 0:
+            raise TooManyItems
+
+
+_Skip: TypeAlias = Callable[[_Walk], object]
+
+
+class ItemCount:
+    """Counts the items of values of one record, given by the schema that it is decoded by."""
+
+    def __init__(self, plain: Mapping[str, Any]) -> None:
+        self._fields = [_skip(field["type"]) for field in plain["fields"]]
+
+    def check(self, value: bytes, items_max: int) -> None:
+        """Raise TooManyItems if there are more; another ValueError, or IndexError, if it is no record of the schema."""
+        walk = _Walk(value, items_max)
+        for skip in self._fields:
+            if walk.at < len(value):
+                skip(walk)
+        if walk.at != len(value):
+            raise ValueError("the value goes on after the record")
+
+
+def _skip(plain: Any) -> _Skip:
+    if isinstance(plain, list):
+        return partial(_skip_union, [_skip(each) for each in plain])
+    named = plain["type"] if isinstance(plain, Mapping) else plain
+    if named == "record":
+        return partial(_skip_all, [_skip(field["type"]) for field in plain["fields"]])
+    if named in ("array", "map"):
+        item = _skip(plain["items" if named == "array" else "values"])
+        return partial(_skip_blocks, item if named == "array" else partial(_skip_all, [_skip_bytes, item]))
+    if named in ("string", "bytes"):
+        return _skip_bytes
+    if named in ("long", "enum"):
+        return _Walk.number
+    return partial(_Walk.skip, size=0 if named == "null" else _WIDTHS.get(named) or plain["size"])
+
+
+def _skip_all(fields: Sequence[_Skip], walk: _Walk) -> None:
+    for skip in fields:
+        skip(walk)
+
+
+def _skip_union(branches: Sequence[_Skip], walk: _Walk) -> None:
+    branch = walk.number()
+    if not 0 <= branch < len(branches):
+        raise ValueError("a union has no such branch")
+    branches[branch](walk)
+
+
+def _skip_bytes(walk: _Walk) -> None:
+    walk.skip(walk.number())
+
+
+def _skip_blocks(item: _Skip, walk: _Walk) -> None:
+    """Blocks of items until an empty one; a negative count is followed by the size of its block."""
+    while count := walk.number():
+        if count < 0:
+            count = -count
+            walk.number()
+        walk.take(count)
+        for _ in range(count):
+            item(walk)

@@ -1,0 +1,83 @@
+"""Avro: values in its binary encoding as columns.
+
+A value is one record, without the schema. Values of a schema that has since grown end before the fields that were
+added: these are null. A value of a newer schema has more bytes than this one takes, and does not fit. Values are
+decoded one by one, by fastavro (`pip install "headrace[avro]"`), and become columns all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from io import BytesIO
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headrace.core.limits import VALUE_CELLS_MAX
+from headrace.core.values.arrays import columns_of
+from headrace.core.values.avro.items import ItemCount, TooManyItems
+from headrace.core.values.avro.schema import avro_record, library
+from headrace.core.values.size import TOO_MANY_ITEMS, cells_of_item
+
+_NO_RECORD: Final = "the value is not a record of the schema"
+
+
+class AvroRows:
+    """Decodes values of one schema."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        fastavro = library()
+        record = avro_record(given)
+        fields, plain = record.fields, record.plain
+        self._read = fastavro.schemaless_reader
+        self._shape = record.shape
+        self._item_cells = cells_of_item(fields)
+        self._items = ItemCount(plain)
+        self._whole = fastavro.parse_schema(plain)
+        # What every value has at least, and the optional fields after that: a value may end before any of them.
+        least = max(1, 1 + max((place for place, field in enumerate(fields) if field.is_required), default=0))
+        self._least = fastavro.parse_schema({**plain, "fields": plain["fields"][:least]})
+        self._rest = [(each["name"], fastavro.parse_schema(each["type"])) for each in plain["fields"][least:]]
+
+    def parse(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
+        """The columns of the fields, and why each value does not fit, or None.
+
+        Raises if one of them has what no column can hold.
+        """
+        judged = [self._row(value) for value in values.to_pylist()]
+        return columns_of(self._shape, [row for row, _ in judged]), [error for _, error in judged]
+
+    def _row(self, value: bytes | None) -> tuple[dict[str, Any], str | None]:
+        absent: dict[str, Any] = self._shape.absent
+        if value is None:
+            return absent, "the value is null"
+        # An item has one byte at least.
+        if len(value) * self._item_cells > VALUE_CELLS_MAX:
+            try:
+                self._items.check(value, VALUE_CELLS_MAX // self._item_cells)
+            except TooManyItems:
+                return absent, TOO_MANY_ITEMS
+            except (ValueError, IndexError):
+                return absent, _NO_RECORD
+        for read in (self._read_whole, self._read_until_it_ends):
+            source = BytesIO(value)
+            try:
+                row = read(source, len(value))
+            except (EOFError, IndexError, ValueError, OverflowError, KeyError):
+                continue
+            if source.tell() == len(value):
+                return row, None
+        return absent, _NO_RECORD
+
+    def _read_whole(self, source: BytesIO, _: int) -> dict[str, Any]:
+        row: Any = self._read(source, self._whole)
+        return row  # type: ignore[no-any-return]
+
+    def _read_until_it_ends(self, source: BytesIO, size: int) -> dict[str, Any]:
+        """A value of before the schema had its last fields."""
+        row: Any = {**self._shape.absent, **self._read(source, self._least)}
+        for name, schema in self._rest:
+            if source.tell() == size:
+                break
+            row[name] = self._read(source, schema)
+        return row  # type: ignore[no-any-return]
