@@ -13,7 +13,7 @@ from headrace.client import Client
 from headrace.core.errors import PartitionNotFound, ServerFailed
 from headrace.testing import EmbeddedTransport
 from headrace.wire.operations import DescribeGroup, Heartbeat, JoinGroup, LeaveGroup, Operation
-from tests.broker.background import PATIENCE_SECONDS, eventually
+from tests.broker.background import PATIENCE_SECONDS, Background, eventually
 
 
 class Watched(EmbeddedTransport):
@@ -48,6 +48,22 @@ def test_heartbeats_continue_after_an_unexpected_error(broker: Broker, caplog: p
             eventually(lambda: transport.counts[Heartbeat] > beats)
             consumer.poll(timeout=0.0)
             assert consumer.assignment == [0]
+
+
+def test_waiting_for_messages_counts_as_polling(broker: Broker) -> None:
+    with Client(EmbeddedTransport(broker)) as client:
+        client.create_topic("orders")
+        with client.consumer("orders", group="billing", max_poll_seconds=1.0) as consumer:
+            session = consumer._session
+            assert session is not None
+            before = session._polled_at
+            waiting = Background(lambda: consumer.poll(timeout=None))
+            # Once when the poll begins, and then again and again.
+            for _ in range(3):
+                eventually(lambda: session._polled_at > before)  # noqa: B023
+                before = session._polled_at
+            consumer.stop()
+            assert waiting.result().num_rows == 0
 
 
 def test_an_unexpected_error_of_every_heartbeat_is_raised_by_poll(broker: Broker) -> None:

@@ -6,10 +6,11 @@ thread; `stop` and `close` may be called from another, or from a signal handler.
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -32,6 +33,9 @@ from headrace.core.checks import check_index
 from headrace.core.errors import InvalidInput
 from headrace.core.positions import Position, read_from
 from headrace.wire.operations import RegisterGroup
+
+# How often a member that waits for messages counts as polled in the time that it has to poll.
+_POLLS_PER_LIMIT: Final = 3
 
 
 class ConsumerPart(NamedTuple):
@@ -141,18 +145,20 @@ class Consumer(BaseConsumer[int]):
         rest = self._progress.take_rest()
         if rest is not None:
             self._intake.put_back(rest)
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         started_ns = 0 if tracing.active is None else time.time_ns()
         while not self.is_stopped:
             self._take_up()
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            batch = self._intake.gather(max_messages, left)
+            left = max(0.0, deadline - time.monotonic())
+            # In parts, each of which counts as a poll: a member that waits for messages does not leave its group.
+            batch = self._intake.gather(max_messages, min(left, self._settings.max_poll_seconds / _POLLS_PER_LIMIT))
             if batch is not None:
                 if tracing.active is not None:
                     tracing.active.received(self._topic, self._group, batch, started_ns or time.time_ns())
                 return batch
             if left == 0.0:
                 break
+            self.polled()
         return NO_ROWS
 
     def _take_up(self) -> None:
