@@ -46,7 +46,9 @@ def test_they_are_skipped_or_printed_raw_if_asked_for(url: str, poisoned: str) -
     found = [json.loads(line) for line in raw.lines()]
     assert [message["offset"] for message in found] == list(range(len(poison.ROWS)))
     assert [message.get("codec") for message in found] == poison.raw_codecs()
-    assert "must be raise, raw or skip" in headrace("consume", poisoned, "--on-undecodable", "drop").refused(2)
+    assert "--on-undecodable is 'drop': it must be 'raise', 'raw' or 'skip'" in headrace(
+        "consume", poisoned, "--on-undecodable", "drop"
+    ).refused(2)
 
 
 def test_a_group_commits_what_was_printed_and_what_was_skipped(server: Server, url: str, poisoned: str) -> None:

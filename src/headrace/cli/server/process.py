@@ -93,22 +93,17 @@ def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping
                 running(start_kafka, shared, kafka, left_open) as kafkas,
                 console_beside(settings, flights[0].url if flights else None) as console_url,
             ):
+                endpoints = (*flights, *kafkas)
 
                 def say_ready() -> None:
                     _settle_memory()
                     host, port = parse_address(settings.http)[0], server.port_of(listeners)
                     urls = {"http": url_of("http" if tls is None else "https", host, port)}
-                    urls |= {endpoint.protocol: endpoint.url for endpoint in (*flights, *kafkas)}
-                    where = " and ".join(urls.values())
-                    seen = f", console on {console_url}" if console_url else ""
-                    urls |= {"console": console_url} if console_url else {}
-                    broker.servers.advertise(_advertised(settings, urls))
-                    print_line(f"headrace {VERSION} is ready on {where} with store {shown(settings.store)}{seen}")
-                    sys.stdout.flush()
-                    _tell_systemd("READY=1")
+                    urls |= {endpoint.protocol: endpoint.url for endpoint in endpoints}
+                    _announce(broker, settings, urls, console_url)
 
                 def reload() -> None:
-                    for endpoint in (*flights, *kafkas):
+                    for endpoint in endpoints:
                         endpoint.reload()
 
                 server.serve(app, listeners, settings.rest, draining, say_ready, tls, settings.access_log, reload)
@@ -139,6 +134,16 @@ def check_settings(settings: ServeSettings) -> list[str]:
     check(lambda: _check_kafka(settings))
     check(lambda: check_store(settings.store))
     return problems
+
+
+def _announce(broker: Broker, settings: ServeSettings, urls: Mapping[str, str], console_url: str | None) -> None:
+    """Tell other servers, the terminal and systemd that requests are answered on these URLs, by protocol."""
+    consoles = {"console": console_url} if console_url else {}
+    broker.servers.advertise(_advertised(settings, {**urls, **consoles}))
+    where, seen = " and ".join(urls.values()), f", console on {console_url}" if console_url else ""
+    print_line(f"headrace {VERSION} is ready on {where} with store {shown(settings.store)}{seen}")
+    sys.stdout.flush()
+    _tell_systemd("READY=1")
 
 
 def _advertised(settings: ServeSettings, urls: Mapping[str, str]) -> dict[str, str]:

@@ -62,10 +62,10 @@ class Packed:
 Piece: TypeAlias = pa.RecordBatch | Passed | Broken | Packed
 
 
-def check_on_undecodable(value: str) -> OnUndecodable:
+def check_on_undecodable(value: str, field: str = "on_undecodable") -> OnUndecodable:
     """One of the three choices."""
     if value not in get_args(OnUndecodable):
-        raise InvalidInput("on_undecodable", repr(value)[:100], "it must be 'raise', 'raw' or 'skip'")
+        raise InvalidInput(field, repr(value)[:100], "it must be 'raise', 'raw' or 'skip'")
     return value  # type: ignore[return-value]
 
 

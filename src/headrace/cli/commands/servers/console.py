@@ -10,10 +10,9 @@ import typer
 
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.groups import with_option_groups
-from headrace.cli.options.listen_address import parse_address
+from headrace.cli.options.listen_address import parse_address, url_of
 from headrace.cli.options.shared import ServerOptions
 from headrace.cli.terminal.output import print_line
-from headrace.core.errors import InvalidInput
 
 HTTP_DEFAULT: Final = "127.0.0.1:7072"
 
@@ -58,10 +57,7 @@ def console(
     address = server.address()
     from headrace.client.addresses import parse_addresses
 
-    try:
-        parse_addresses(address.url, address.field)
-    except InvalidInput as error:
-        raise Failure(Exit.USAGE, str(error)) from None
+    parse_addresses(address.url, address.field)
     try:
         from headrace.console import server as console_server
         from headrace.console.settings import ConsoleSettings
@@ -88,9 +84,8 @@ def console(
     )
 
     def say_ready() -> None:
-        scheme = "http" if tls_certificate is None else "https"
-        shown = f"[{host}]" if ":" in host else host
-        print_line(f"headrace console is ready on {scheme}://{shown}:{settings.port} for {settings.url}")
+        url = url_of("http" if tls_certificate is None else "https", host, settings.port)
+        print_line(f"headrace console is ready on {url} for {settings.url}")
         sys.stdout.flush()
 
     console_server.serve(settings, listener, say_ready)

@@ -6,6 +6,7 @@ it has printed, so each message is printed at least once.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 import typer
@@ -15,6 +16,7 @@ from headrace.cli.messages.positions import parse_from
 from headrace.cli.options.completion import complete_groups, complete_topics
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import ServerOptions
+from headrace.core.positions import Position
 
 DEFAULT_FORMAT: Final = "{value}"
 FIELDS: Final = (
@@ -43,13 +45,10 @@ Examples:
 """
 
 
-@with_option_groups
-def consume(
-    topics: Annotated[
-        list[str],
-        typer.Argument(help="Names of the topics to read.", metavar="TOPIC...", autocompletion=complete_topics),
-    ],
-    *,
+@dataclass(frozen=True, slots=True)
+class SelectionOptions:
+    """Which messages are printed."""
+
     begin: Annotated[
         str | None,
         typer.Option(
@@ -57,74 +56,94 @@ def consume(
             help="Start at earliest, latest, N, -N, a time, or 15m (15 minutes ago). By default earliest.",
             metavar="PLACE",
         ),
-    ] = None,
+    ] = None
     to: Annotated[
         str | None,
         typer.Option(help="Stop before this place, as for --from. By default the present end.", metavar="PLACE"),
-    ] = None,
+    ] = None
     group: Annotated[
         str | None,
         typer.Option(
             help="Read as a member of this group and commit offsets.", metavar="NAME", autocompletion=complete_groups
         ),
-    ] = None,
-    partition: Annotated[
-        list[int] | None, typer.Option(help="Only this partition; may be repeated.", metavar="N")
-    ] = None,
-    key: Annotated[str | None, typer.Option(help="Only messages with this key.", metavar="TEXT")] = None,
+    ] = None
+    partition: Annotated[list[int] | None, typer.Option(help="Only this partition; may be repeated.", metavar="N")] = (
+        None
+    )
+    key: Annotated[str | None, typer.Option(help="Only messages with this key.", metavar="TEXT")] = None
     grep: Annotated[
         str | None,
         typer.Option(help="Only messages whose value matches this regular expression (RE2).", metavar="REGEX"),
-    ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep waiting for new messages until Ctrl-C.")] = False,
-    count: Annotated[int | None, typer.Option("--max", help="Stop after N messages.", metavar="N", min=1)] = None,
-    format: Annotated[str, typer.Option(help="Output format of a message.", metavar="TEXT")] = DEFAULT_FORMAT,
+    ] = None
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep waiting for new messages until Ctrl-C.")] = False
+    count: Annotated[int | None, typer.Option("--max", help="Stop after N messages.", metavar="N", min=1)] = None
+
+    def bounds(self) -> tuple[Position | None, Position | None]:
+        """Where reading begins and ends, after the options were found to go together."""
+        begin = parse_from(self.begin) if self.begin is not None else None
+        end = parse_from(self.to, "--to") if self.to is not None else None
+        if self.group is not None and self.partition:
+            rule = "the group assigns partitions to its members"
+            raise Failure(Exit.USAGE, f"--partition cannot be combined with --group: {rule}")
+        if end is not None and (self.follow or self.group is not None):
+            other = "--follow" if self.follow else "--group"
+            raise Failure(Exit.USAGE, f"--to cannot be combined with {other}, which reads on")
+        return begin, end
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """How a message is printed."""
+
+    format: Annotated[str, typer.Option(help="Output format of a message.", metavar="TEXT")] = DEFAULT_FORMAT
     decode: Annotated[
         bool, typer.Option("--decode/--no-decode", help="Decompress values, or print them as they are stored.")
-    ] = True,
+    ] = True
     on_undecodable: Annotated[
         str,
         typer.Option(
             help="If a value cannot be decoded by its codec: raise (stop), raw (print it as stored) or skip.",
             metavar="CHOICE",
         ),
-    ] = "raise",
+    ] = "raise"
     as_json: Annotated[
         bool, typer.Option("--json", help="Print each message as JSON on a line; `produce --json` reads it back.")
-    ] = False,
+    ] = False
+
+
+@with_option_groups
+def consume(
+    topics: Annotated[
+        list[str],
+        typer.Argument(help="Names of the topics to read.", metavar="TOPIC...", autocompletion=complete_topics),
+    ],
+    *,
+    selection: SelectionOptions,
+    output: OutputOptions,
     server: ServerOptions,
 ) -> None:
     """Print the messages of topics. With --follow, wait for new messages too."""
-    place = parse_from(begin) if begin is not None else None
-    end = parse_from(to, "--to") if to is not None else None
-    if group is not None and partition:
-        raise Failure(
-            Exit.USAGE, "--partition cannot be combined with --group: the group assigns partitions to its members"
-        )
-    if end is not None and (follow or group is not None):
-        other = "--follow" if follow else "--group"
-        raise Failure(Exit.USAGE, f"--to cannot be combined with {other}, which reads on")
-    if on_undecodable not in ("raise", "raw", "skip"):
-        raise Failure(Exit.USAGE, f"--on-undecodable is {on_undecodable!r}: it must be raise, raw or skip")
+    begin, end = selection.bounds()
     from headrace.cli.messages.consumption import PrintRequest, print_messages
     from headrace.cli.messages.filters import MessageFilter
     from headrace.cli.messages.formats import parse_format
     from headrace.client.read.decode import check_on_undecodable
 
-    filter = MessageFilter(None if key is None else key.encode(errors="surrogateescape"), grep)
+    key = None if selection.key is None else selection.key.encode(errors="surrogateescape")
+    filter = MessageFilter(key, selection.grep)
     filter.check()
     wanted = PrintRequest(
         tuple(dict.fromkeys(topics)),
-        group,
-        place,
+        selection.group,
+        begin,
         end,
-        tuple(partition or ()),
-        follow,
-        count,
+        tuple(selection.partition or ()),
+        selection.follow,
+        selection.count,
         filter,
-        None if as_json else parse_format(format),
-        decode,
-        check_on_undecodable(on_undecodable),
+        None if output.as_json else parse_format(output.format),
+        output.decode,
+        check_on_undecodable(output.on_undecodable, "--on-undecodable"),
     )
     with server.connected(_PATIENCE_SECONDS) as client:
         print_messages(client, wanted)

@@ -10,6 +10,7 @@ interactive typing works too.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -22,7 +23,8 @@ from headrace.cli.terminal.output import print_json, print_line
 from headrace.core.limits import BATCH_ROWS_MAX, ID_CHARACTERS_MAX
 
 if TYPE_CHECKING:
-    from headrace.cli.messages.production import Publishing
+    from headrace.cli.messages.parsers import LineParser
+    from headrace.cli.messages.production import Publishing, Shape
 
 _RETRY_SECONDS: Final = 30.0
 
@@ -56,6 +58,98 @@ Examples:
 """
 
 
+@dataclass(frozen=True, slots=True)
+class InputOptions:
+    """How the input is divided into messages, and each into key, attributes and value."""
+
+    input_format: Annotated[
+        str | None,
+        typer.Option("--input", help="text or json. By default text, and json with --json.", metavar="CHOICE"),
+    ] = None
+    key_separator: Annotated[
+        str | None,
+        typer.Option(help="Separator between key and value; a line without it has no key.", metavar="TEXT"),
+    ] = None
+    attributes_separator: Annotated[
+        str | None,
+        typer.Option(help="Separator after the attributes of a line, NAME=VALUE,NAME=VALUE.", metavar="TEXT"),
+    ] = None
+    null_value: Annotated[
+        str | None,
+        typer.Option(help="Publish a null value for a line whose value is this text.", metavar="TEXT"),
+    ] = None
+    delimiter: Annotated[
+        str,
+        typer.Option(
+            help="What ends a message instead of a newline; \\0 is byte 0.", metavar="TEXT", show_default=False
+        ),
+    ] = "\\n"
+    whole: Annotated[bool, typer.Option("--whole", help="Publish each file as one message.")] = False
+
+    def is_json(self, by_default: bool) -> bool:
+        """Whether lines are messages as JSON."""
+        if self.input_format not in (None, "text", "json"):
+            raise Failure(Exit.USAGE, f"--input is {self.input_format!r}: it must be text or json")
+        return by_default if self.input_format is None else self.input_format == "json"
+
+    def parser(self, is_json: bool, keep_partitions: bool) -> LineParser:
+        """What makes messages of lines."""
+        separators = {
+            "--key-separator": self.key_separator,
+            "--attributes-separator": self.attributes_separator,
+            "--null-value": self.null_value,
+        }
+        for option, text in separators.items():
+            if text is not None and (is_json or self.whole):
+                raise Failure(Exit.USAGE, f"{option} cannot be combined with {'JSON input' if is_json else '--whole'}")
+        from headrace.cli.messages.parsers import JsonParser, TextParser
+
+        if is_json:
+            return JsonParser(keep_partitions)
+        return TextParser(*(None if text is None else _separator(option, text) for option, text in separators.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class MessageOptions:
+    """What all messages have in common."""
+
+    producer_id: Annotated[
+        str | None,
+        typer.Option(help="Id of the producer: each line is written once, even if an answer is lost.", metavar="ID"),
+    ] = None
+    resume: Annotated[
+        str | None,
+        typer.Option(help="Skip lines already written under this id and NAME.", metavar="NAME"),
+    ] = None
+    partition: Annotated[int | None, typer.Option(help="Write to this partition.", metavar="N")] = None
+    keep_partitions: Annotated[
+        bool, typer.Option("--keep-partitions", help="Write JSON messages to the partitions that they name.")
+    ] = False
+    attribute: Annotated[
+        list[str] | None, typer.Option(help="Attribute of every message; may be repeated.", metavar="NAME=VALUE")
+    ] = None
+    codec: Annotated[str, typer.Option(help="Compress values: raw, gzip, zstd or lzop.", metavar="CODEC")] = "raw"
+
+    def check(self, is_json: bool) -> None:
+        """Raise if the options do not go together."""
+        if self.producer_id is not None and not 0 < len(self.producer_id) <= ID_CHARACTERS_MAX:
+            raise Failure(Exit.USAGE, f"--producer-id must have 1 to {ID_CHARACTERS_MAX} characters")
+        if self.resume is not None and self.producer_id is None:
+            raise Failure(Exit.USAGE, "--resume needs --producer-id: give the id that wrote the lines to skip")
+        if self.resume is not None and not 0 < len(self.resume) <= ID_CHARACTERS_MAX:
+            raise Failure(Exit.USAGE, f"--resume must have 1 to {ID_CHARACTERS_MAX} characters")
+        if self.keep_partitions and (not is_json or self.partition is not None):
+            raise Failure(Exit.USAGE, "--keep-partitions needs JSON input, and cannot be combined with --partition")
+
+    def shape(self, parser: LineParser) -> Shape:
+        """How lines become messages."""
+        from headrace.cli.messages.production import Shape, check_codec
+
+        check_codec(self.codec)
+        attributes = dict(_attribute(text) for text in self.attribute or ())
+        return Shape(parser, self.producer_id, self.resume, self.partition, attributes, self.codec)
+
+
 @with_option_groups
 def produce(
     topic: Topic,
@@ -63,41 +157,8 @@ def produce(
         list[Path] | None, typer.Argument(help="Files to read. By default, or for -, stdin.", metavar="[FILE]...")
     ] = None,
     *,
-    key_separator: Annotated[
-        str | None,
-        typer.Option(help="Separator between key and value; a line without it has no key.", metavar="TEXT"),
-    ] = None,
-    attributes_separator: Annotated[
-        str | None,
-        typer.Option(help="Separator after the attributes of a line, NAME=VALUE,NAME=VALUE.", metavar="TEXT"),
-    ] = None,
-    null_value: Annotated[
-        str | None,
-        typer.Option(help="Publish a null value for a line whose value is this text.", metavar="TEXT"),
-    ] = None,
-    delimiter: Annotated[
-        str,
-        typer.Option(
-            help="What ends a message instead of a newline; \\0 is byte 0.", metavar="TEXT", show_default=False
-        ),
-    ] = "\\n",
-    whole: Annotated[bool, typer.Option("--whole", help="Publish each file as one message.")] = False,
-    producer_id: Annotated[
-        str | None,
-        typer.Option(help="Id of the producer: each line is written once, even if an answer is lost.", metavar="ID"),
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(help="Skip lines already written under this id and NAME.", metavar="NAME"),
-    ] = None,
-    partition: Annotated[int | None, typer.Option(help="Write to this partition.", metavar="N")] = None,
-    keep_partitions: Annotated[
-        bool, typer.Option("--keep-partitions", help="Write JSON messages to the partitions that they name.")
-    ] = False,
-    attribute: Annotated[
-        list[str] | None, typer.Option(help="Attribute of every message; may be repeated.", metavar="NAME=VALUE")
-    ] = None,
-    codec: Annotated[str, typer.Option(help="Compress values: raw, gzip, zstd or lzop.", metavar="CODEC")] = "raw",
+    input: InputOptions,
+    message: MessageOptions,
     batch: Annotated[int, typer.Option(help="Lines per request.", metavar="N", min=1, max=BATCH_ROWS_MAX)] = 10_000,
     retry_seconds: Annotated[
         float | None,
@@ -107,42 +168,18 @@ def produce(
             min=0,
         ),
     ] = None,
-    input_format: Annotated[
-        str | None,
-        typer.Option("--input", help="text or json. By default text, and json with --json.", metavar="CHOICE"),
-    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Read messages as JSON lines, and print the outcome as JSON.")
     ] = False,
     server: ServerOptions,
 ) -> None:
     """Publish each line of files or stdin as a message."""
-    is_json = (input_format or ("json" if as_json else "text")) == "json"
-    if input_format not in (None, "text", "json"):
-        raise Failure(Exit.USAGE, f"--input is {input_format!r}: it must be text or json")
-    _check_ids(producer_id, resume)
-    separators = {
-        "--key-separator": key_separator,
-        "--attributes-separator": attributes_separator,
-        "--null-value": null_value,
-    }
-    for option, text in separators.items():
-        if text is not None and (is_json or whole):
-            raise Failure(Exit.USAGE, f"{option} cannot be combined with {'JSON input' if is_json else '--whole'}")
-    if keep_partitions and (not is_json or partition is not None):
-        raise Failure(Exit.USAGE, "--keep-partitions needs JSON input, and cannot be combined with --partition")
-    attributes = dict(_attribute(text) for text in attribute or ())
-    from headrace.cli.messages.parsers import JsonParser, LineParser, TextParser
-    from headrace.cli.messages.production import Input, Shape, check_codec, publish
+    is_json = input.is_json(by_default=as_json)
+    message.check(is_json)
+    shape = message.shape(input.parser(is_json, message.keep_partitions))
+    from headrace.cli.messages.production import Input, publish
 
-    check_codec(codec)
-    parser: LineParser = (
-        JsonParser(keep_partitions)
-        if is_json
-        else TextParser(*(None if text is None else _separator(option, text) for option, text in separators.items()))
-    )
-    shape = Shape(parser, producer_id, resume, partition, attributes, codec)
-    given = Input(files or [], _separator("--delimiter", delimiter), whole, batch)
+    given = Input(files or [], _separator("--delimiter", input.delimiter), input.whole, batch)
     started = time.monotonic()
     with server.connected(retry_seconds, retry_seconds or 0.0) as client:
         done = publish(client, topic, shape, given, _RETRY_SECONDS if retry_seconds is None else retry_seconds)
@@ -151,16 +188,7 @@ def produce(
         print_json({"topic": topic, **counts, "seconds": time.monotonic() - started})
     else:
         print_line(f"{topic}: {done.told()}")
-    _check_outcome(done, producer_id, resume)
-
-
-def _check_ids(producer_id: str | None, resume: str | None) -> None:
-    if producer_id is not None and not 0 < len(producer_id) <= ID_CHARACTERS_MAX:
-        raise Failure(Exit.USAGE, f"--producer-id must have 1 to {ID_CHARACTERS_MAX} characters")
-    if resume is not None and producer_id is None:
-        raise Failure(Exit.USAGE, "--resume needs --producer-id: give the id that wrote the lines to skip")
-    if resume is not None and not 0 < len(resume) <= ID_CHARACTERS_MAX:
-        raise Failure(Exit.USAGE, f"--resume must have 1 to {ID_CHARACTERS_MAX} characters")
+    _check_outcome(done, message.producer_id, message.resume)
 
 
 def _check_outcome(done: Publishing, producer_id: str | None, resume: str | None) -> None:
