@@ -137,18 +137,26 @@ def test_the_queue_api_says_in_its_own_form_that_there_is_no_room(tmp_path: Path
 
 
 def test_the_queue_api_has_its_own_form_for_limits_of_time_and_number(tmp_path: Path) -> None:
-    with Site(tmp_path, HttpSettings(request_seconds_max=0.5, connections_max=1)) as site:
-        checked(site.client.post("/topics", json={"name": "t"}), 200)
-        producer = checked(site.client.post("/producer/register", json={"topic": "t"}), 200)["producer_id"]
-        message = {"topic": "t", "producer_id": producer, "message": "hello"}
-        with ThreadPoolExecutor(1) as pool, held(site, "t"):
+    with Site(tmp_path / "time", HttpSettings(request_seconds_max=0.5)) as site, held_producer(site) as message:
+        late = site.client.post("/producer/produce", json=message)
+        assert (late.status_code, late.json()["status"]) == (504, "failure")
+        assert "may or may not" in late.json()["message"]
+    with Site(tmp_path / "number", HttpSettings(connections_max=1)) as site, ThreadPoolExecutor(1) as pool:
+        with held_producer(site) as message:
             waiting = pool.submit(site.new_client().post, "/producer/produce", json=message)
             eventually(lambda: site.broker.topics.find("t").topic.queue.depth == 1)
             full = site.client.get("/topics")
-            late = waiting.result()
-        assert (full.status_code, full.json()["status"]) == (503, "failure")
-        assert (late.status_code, late.json()["status"]) == (504, "failure")
-        assert "may or may not" in late.json()["message"]
+            assert (full.status_code, full.json()["status"]) == (503, "failure")
+        assert waiting.result().status_code == 200
+
+
+@contextmanager
+def held_producer(site: Site) -> Iterator[dict[str, Any]]:
+    """A message to produce; commits to its topic wait as long as the block lasts."""
+    site.broker.registrations.create_topic("t")
+    producer = site.broker.registrations.register_producer("t")
+    with held(site, "t"):
+        yield {"topic": "t", "producer_id": producer, "message": "hello"}
 
 
 def read_all_of(sender: socket.socket) -> bytes:

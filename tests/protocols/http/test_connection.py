@@ -18,7 +18,7 @@ from headrace.protocols.http.connection import HEADERS_MAX, PIPELINED_MAX
 from headrace.protocols.http.settings import HttpSettings
 from tests.cli.processes import Server
 from tests.protocols.http.raw_client import Answer, parsed, read_all, send
-from tests.protocols.http.site import Site, create_topic
+from tests.protocols.http.site import Site
 
 HERE = {"host": "localhost"}
 QUICK = HttpSettings(head_seconds_max=0.5)
@@ -31,9 +31,8 @@ LINE = b"GET /v1/topics HTTP/1.1\r\nhost: localhost\r\n"
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A server that does not wait long for heads."""
+    """A server that does not wait long for heads: for those that never come whole."""
     with Site(tmp_path_factory.mktemp("quick"), QUICK) as site:
-        create_topic(site.client, "t")
         yield site
 
 
@@ -84,22 +83,22 @@ def test_two_connections_that_send_headers_without_end_take_no_memory(tmp_path: 
     ],
     ids=["one large", "one unfinished", "many", "very many", "line", "line unfinished"],
 )
-def test_a_head_that_is_too_large_is_refused(quick: Site, head: bytes) -> None:
-    refused(sent(quick.port, head), 431, "head_too_large")
-    assert quick.client.get("/v1/topics").status_code == 200
+def test_a_head_that_is_too_large_is_refused(shared_site: Site, head: bytes) -> None:
+    refused(sent(shared_site.port, head), 431, "head_too_large")
+    assert shared_site.client.get("/v1/topics").status_code == 200
 
 
-def test_a_large_head_in_small_parts_is_refused(quick: Site) -> None:
+def test_a_large_head_in_small_parts_is_refused(shared_site: Site) -> None:
     refused(
-        sent(quick.port, LINE, *[b"x-%d: " % number + b"a" * 9_000 + b"\r\n" for number in range(8)]),
+        sent(shared_site.port, LINE, *[b"x-%d: " % number + b"a" * 9_000 + b"\r\n" for number in range(8)]),
         431,
         "head_too_large",
     )
 
 
-def test_a_head_within_the_limit_is_served(quick: Site) -> None:
+def test_a_head_within_the_limit_is_served(shared_site: Site) -> None:
     large = {f"x-{number}": "a" * 6_000 for number in range(10)}
-    assert send(quick.port, "GET", "/v1/topics", HERE | large).status == 200
+    assert send(shared_site.port, "GET", "/v1/topics", HERE | large).status == 200
 
 
 @pytest.mark.parametrize("begin", [b"G", LINE, LINE + b"x-"])
@@ -133,15 +132,15 @@ def test_the_second_head_of_a_connection_has_a_limit_too(quick: Site) -> None:
     ],
     ids=["one trailer", "many trailers", "chunk extension"],
 )
-def test_what_comes_after_a_body_has_a_limit_too(quick: Site, rest: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", quick.port)) as endless:
+def test_what_comes_after_a_body_has_a_limit_too(shared_site: Site, rest: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", shared_site.port)) as endless:
         with suppress(ConnectionResetError, BrokenPipeError):
             endless.sendall(CHUNKED + b"2\r\n{}\r\n")
             for _ in range(20):
                 endless.sendall(rest if rest[:1] == b"0" else b"a" * 200_000)
                 rest = rest[-100:]
         assert b"HTTP/1.1" not in read_all(endless), "it was cut off before there was a request"
-    assert quick.client.get("/v1/topics").status_code == 200
+    assert shared_site.client.get("/v1/topics").status_code == 200
 
 
 def test_a_trailer_is_no_header(tmp_path: Path) -> None:
@@ -152,8 +151,8 @@ def test_a_trailer_is_no_header(tmp_path: Path) -> None:
         assert sent(site.port, CHUNKED + chunks).status == 201
 
 
-def test_too_many_requests_at_once_end_the_connection(quick: Site) -> None:
-    with socket.create_connection(("127.0.0.1", quick.port)) as hasty:
+def test_too_many_requests_at_once_end_the_connection(shared_site: Site) -> None:
+    with socket.create_connection(("127.0.0.1", shared_site.port)) as hasty:
         with suppress(ConnectionResetError, BrokenPipeError):
             hasty.sendall((LINE + b"\r\n") * (PIPELINED_MAX * 4))
         received = read_all(hasty)
@@ -174,8 +173,8 @@ def test_too_many_requests_at_once_end_the_connection(quick: Site) -> None:
         b"GET http:// HTTP/1.1\r\nhost: localhost\r\n\r\n",
     ],
 )
-def test_what_is_no_http_is_refused_as_a_problem(quick: Site, junk: bytes) -> None:
-    refused(sent(quick.port, junk), 400, "bad_request")
+def test_what_is_no_http_is_refused_as_a_problem(shared_site: Site, junk: bytes) -> None:
+    refused(sent(shared_site.port, junk), 400, "bad_request")
 
 
 def test_refusals_have_the_form_of_the_queue_api_on_its_paths(quick: Site) -> None:
@@ -187,7 +186,7 @@ def test_refusals_have_the_form_of_the_queue_api_on_its_paths(quick: Site) -> No
 
 
 @pytest.mark.parametrize("wanted", ["websocket", "h2c"])
-def test_an_upgrade_is_answered_as_a_plain_request(quick: Site, wanted: str) -> None:
+def test_an_upgrade_is_answered_as_a_plain_request(shared_site: Site, wanted: str) -> None:
     headers = HERE | {
         "connection": "upgrade",
         "upgrade": wanted,
@@ -195,7 +194,7 @@ def test_an_upgrade_is_answered_as_a_plain_request(quick: Site, wanted: str) -> 
         "sec-websocket-version": "13",
     }
     lines = ["GET /v1/nowhere HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
-    with socket.create_connection(("127.0.0.1", quick.port)) as upgrading:
+    with socket.create_connection(("127.0.0.1", shared_site.port)) as upgrading:
         upgrading.sendall("\r\n".join(lines).encode())
         upgrading.settimeout(60)
         received = b""

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.core.reports.pipelines import PipelineReport
 from headrace.core.rights import Right
+from headrace.protocols.http.routes.monitoring import metrics as http_metrics
 from headrace.protocols.http.routes.monitoring.metrics import Bounds, scrape
 from headrace.protocols.http.settings import HttpSettings
 from headrace.storage.open import open_store
@@ -262,6 +263,8 @@ def test_names_are_escaped(site: Site) -> None:
 def test_who_asks_at_the_same_time_shares_what_is_made(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing of it is made on the event loop, which answers others meanwhile."""
     create_topic(site.client, "orders")
+    # Who asks a moment later gets the same.
+    monkeypatch.setattr(http_metrics, "FRESH_SECONDS", 600.0)
     begun, release, calls = threading.Event(), threading.Event(), []
     topic_metrics = site.broker.topic_metrics
 

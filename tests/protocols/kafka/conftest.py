@@ -28,6 +28,6 @@ class Site:
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     listeners = sockets.bind("127.0.0.1", 0)
-    settings = KafkaSettings(rebalance_delay_seconds=0.05, heartbeat_seconds=0.1, request_seconds_max=0.3)
+    settings = KafkaSettings(rebalance_delay_seconds=0.05, heartbeat_seconds=0.1)
     with Broker.open("memory:") as broker, KafkaServer(broker, broker.access, settings, listeners):
         yield Site(broker, sockets.port_of(listeners))

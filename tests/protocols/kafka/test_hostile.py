@@ -63,8 +63,13 @@ def test_what_is_no_request_closes_its_connection(attack: str, site: Site, caplo
         assert other.call(METADATA, 12, topics=[]).controller_id == 0
 
 
-def test_a_slow_sender_is_disconnected(site: Site) -> None:
-    with RawClient(site.port) as client:
+def test_a_slow_sender_is_disconnected() -> None:
+    listeners, settings = sockets.bind("127.0.0.1", 0), KafkaSettings(request_seconds_max=0.3)
+    with (
+        Broker.open("memory:") as broker,
+        KafkaServer(broker, broker.access, settings, listeners),
+        RawClient(sockets.port_of(listeners)) as client,
+    ):
         client.call(METADATA, 1, topics=[])
         client.send(struct.pack(">i", 1000) + b"\x00")
         assert client.is_closed()

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count, takewhile
 
 import pyarrow as pa
 import pytest
@@ -89,10 +90,10 @@ def publish(broker: Broker, partition: int) -> None:
 
 def test_a_repeated_fetch_is_answered_by_its_number(client: RawClient, repetitions: Repetitions) -> None:
     idle(client)
-    for number in range(1, 5):
+    # The first may be asked too late to be one.
+    for number in takewhile(lambda _: not any(repetitions.taken), count(1)):
         ask(client)
         assert found(client, number) == (0, 0, False)
-    assert any(repetitions.taken)
 
 
 def test_messages_end_a_wait(site: Site, client: RawClient, repetitions: Repetitions) -> None:
@@ -109,21 +110,21 @@ def test_messages_end_a_wait(site: Site, client: RawClient, repetitions: Repetit
 
 def test_messages_published_at_any_moment_are_found(site: Site, client: RawClient, repetitions: Repetitions) -> None:
     """Before a wait, while it begins, during it, and while it ends."""
-    moments, count = random.Random(7), 30
+    moments, messages = random.Random(7), 30
 
     def publish_all() -> None:
-        for offset in range(count):
+        for offset in range(messages):
             # The next one when this one was found: a fetch that finds nothing is what is repeated.
             is_found[offset].wait(FOREVER_SECONDS)
             time.sleep(moments.uniform(0.005, 0.03))
             publish(site.broker, 0)
 
-    is_found = [threading.Event() for _ in range(count + 1)]
+    is_found = [threading.Event() for _ in range(messages + 1)]
     is_found[0].set()
     publisher = threading.Thread(target=publish_all)
     publisher.start()
     number = 0
-    for offset in range(count):
+    for offset in range(messages):
         answer = (0, offset, False)
         while answer == (0, offset, False):
             ask(client, max_wait=5, offset=offset)
@@ -156,10 +157,9 @@ def test_a_client_that_asks_no_more_is_not_watched_for(
 def test_messages_of_other_partitions_do_not(site: Site, client: RawClient, repetitions: Repetitions) -> None:
     idle(client)
     repetitions.once = lambda: publish(site.broker, 1)
-    for number in range(1, 4):
+    for number in takewhile(lambda _: not any(repetitions.taken), count(1)):
         ask(client)
         assert found(client, number) == (0, 0, False)
-    assert any(repetitions.taken)
 
 
 def test_a_topic_that_is_deleted_meanwhile(site: Site, client: RawClient, repetitions: Repetitions) -> None:
