@@ -26,9 +26,9 @@ _LAST_US: Final = (LAST_DAY + 1) * DAY_US - 1
 
 @dataclass(frozen=True, slots=True)
 class Scalars:
-    """Values of one column, and how an array is made of them."""
+    """Values of one column, and how an array is made of a list of them, or of an array of what is stored."""
 
-    array: Callable[[list[Any]], pa.Array]
+    array: Callable[[Any], pa.Array]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ def plain_column(kind: str) -> Scalars:
     return Scalars(partial(pa.array, type=arrow_type(kind)))
 
 
-def _moments(kind: str, unit_us: int, bounds_us: tuple[int, int], items: list[Any]) -> pa.Array:
+def _moments(kind: str, unit_us: int, bounds_us: tuple[int, int], items: Any) -> pa.Array:
     """Numbers of a unit as microseconds, of moments or within a day."""
     numbers = pa.array(items, pa.int64())
     least, most = bounds_us
@@ -36,7 +36,7 @@ def _moments(kind: str, unit_us: int, bounds_us: tuple[int, int], items: list[An
     return in_us.cast(arrow_type(kind))
 
 
-def _dates(items: list[Any]) -> pa.Array:
+def _dates(items: Any) -> pa.Array:
     numbers = pa.array(items, pa.int64())
     if not is_within(numbers, FIRST_DAY, LAST_DAY):
         raise ValueError("a date is not in the years 1 to 9999")
@@ -58,26 +58,27 @@ LOGICAL: Final[dict[tuple[str, str], tuple[str, Scalars]]] = {
 }
 
 
-def uuids(items: list[Any]) -> pa.Array:
+def uuids(items: list[bytes | None] | pa.Array) -> pa.Array:
     """Sixteen bytes each as the text of a UUID."""
-    return pa.array([None if item is None else _uuid(item.hex()) for item in items], pa.string())
+    given = pa.array(items, pa.binary()).to_pylist()
+    return pa.array([None if item is None else _uuid(item.hex()) for item in given], pa.string())
 
 
 def _uuid(digits: str) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def decimals(kind: DecimalOf) -> Callable[[list[Any]], pa.Array]:
+def decimals(kind: DecimalOf) -> Callable[[Any], pa.Array]:
     """How numbers become decimals: each is a whole number in two's complement, big-endian, in units of the scale."""
     return partial(_decimals, arrow_type(kind))
 
 
-def _decimals(kind: pa.DataType, items: list[bytes | None]) -> pa.Array:
-    given = pa.array(
-        [item if item is None or len(item) <= _DECIMAL_BYTES else _short(item) for item in items], pa.binary()
-    )
+def _decimals(kind: pa.DataType, items: list[bytes | None] | pa.Array) -> pa.Array:
+    given = pa.array(items, pa.binary())
     offsets = np.frombuffer(given.buffers()[1], np.int32)
     lengths, ends = np.diff(offsets), offsets[1:]
+    if lengths.max(initial=0) > _DECIMAL_BYTES:
+        return _decimals(kind, [item and _short(item) for item in given.to_pylist()])
     if np.any((lengths == 0) & np.asarray(given.is_valid())):
         raise ValueError("a decimal has no bytes")
     data = np.frombuffer(given.buffers()[2] or b"", np.uint8)
@@ -94,7 +95,7 @@ def _decimals(kind: pa.DataType, items: list[bytes | None]) -> pa.Array:
 
 
 def _short(item: bytes) -> bytes:
-    """A number that is written longer than it must be."""
+    """A number in sixteen bytes, however long it is written."""
     number = int.from_bytes(item, "big", signed=True)
     if number.bit_length() >= 8 * _DECIMAL_BYTES:
         raise ValueError("a decimal has too many digits")

@@ -1,8 +1,9 @@
 """Avro: values in its binary encoding as columns.
 
 A value is one record, without the schema. Values of a schema that has since grown end before the fields that were
-added: these are null. A value of a newer schema has more bytes than this one takes, and does not fit. Values are
-decoded one by one, by fastavro (`pip install "headrace[avro]"`), and become columns all at once.
+added: these are null. A value of a newer schema has more bytes than this one takes, and does not fit. Values that are
+whole records without lists and maps are decoded by columns (`flat`). Others are decoded one by one, by fastavro
+(`pip install "headrace[avro]"`), and become columns all at once; both decode a value alike.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections.abc import Mapping
 from io import BytesIO
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.core.limits import VALUE_CELLS_MAX
 from headrace.core.values.arrays import columns_of
+from headrace.core.values.avro.flat import FlatRows, is_flat
 from headrace.core.values.avro.items import ItemCount, TooManyItems
 from headrace.core.values.avro.schema import avro_record, library
 from headrace.core.values.size import TOO_MANY_ITEMS, cells_of_item
@@ -33,6 +36,7 @@ class AvroRows:
         self._shape = record.shape
         self._item_cells = cells_of_item(fields)
         self._items = ItemCount(plain)
+        self._flat = FlatRows(plain, record.shape) if is_flat(record.shape) else None
         self._whole = fastavro.parse_schema(plain)
         # What every value has at least, and the optional fields after that: a value may end before any of them.
         least = max(1, 1 + max((place for place, field in enumerate(fields) if field.is_required), default=0))
@@ -44,6 +48,22 @@ class AvroRows:
 
         Raises if one of them has what no column can hold.
         """
+        flat = None if self._flat is None else self._flat.parse(values)
+        if flat is None:
+            return self._parse_each(values)
+        columns, is_good = flat
+        if is_good.all():
+            return columns, [None] * len(values)
+        others, told = self._parse_each(values.filter(pa.array(~is_good)))
+        # Rows of both in the order of the values.
+        places = np.where(is_good, np.cumsum(is_good) - 1, is_good.sum() + np.cumsum(~is_good) - 1)
+        both = [pa.concat_arrays(pair).take(pa.array(places)) for pair in zip(columns, others, strict=True)]
+        errors: list[str | None] = [None] * len(values)
+        for row, error in zip(np.flatnonzero(~is_good).tolist(), told, strict=True):
+            errors[row] = error
+        return both, errors
+
+    def _parse_each(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
         judged = [self._row(value) for value in values.to_pylist()]
         return columns_of(self._shape, [row for row, _ in judged]), [error for _, error in judged]
 
