@@ -46,6 +46,7 @@ from headrace.spark.pipeline.definition.description import (
     TopicSink,
 )
 from headrace.spark.pipeline.definition.load import describe, load
+from headrace.spark.pipeline.definition.paths import is_url
 from headrace.spark.pipeline.definition.sample_test import SampleResult, run_tests
 from headrace.spark.pipeline.frame.deduplication import deduplicate
 from headrace.spark.pipeline.frame.file_systems import check_file_systems
@@ -67,6 +68,7 @@ from headrace.spark.pipeline.run.progress import LINE_SECONDS, Progress, Summary
 from headrace.spark.pipeline.run.reporter import Reporter
 from headrace.spark.pipeline.run.spark_errors import PipelineFailed, failure_of
 from headrace.spark.pipeline.run.spark_logs import analysis, check_streaming
+from headrace.spark.pipeline.sinks.object_table_sink import ObjectTableSinkWriter, ObjectUpsertSinkWriter
 from headrace.spark.pipeline.sinks.sink import AnyFormat, BatchReport, SinkWriter, order_columns
 from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter, TableSinkWriter
 from headrace.spark.pipeline.sinks.topic_sink import DeadTopicSinkWriter, TopicSinkWriter
@@ -239,12 +241,12 @@ class Pipeline:
         else:
             self._preflight(open_checkpoint(self.description), accept_change)
 
-    def _preflight(self, checkpoint: Checkpoint | None, accept_change: bool) -> None:
+    def _preflight(self, checkpoint: Checkpoint | None, accept_change: bool, spark: SparkSession | None = None) -> None:
         if checkpoint is not None:
             checkpoint.check(accept_change)
         check_topics(self.description)
         if checkpoint is not None and checkpoint.is_new:
-            check_sink_id(self.description, checkpoint.sink_id)
+            check_sink_id(self.description, checkpoint.sink_id, spark)
 
     def check(self, spark: SparkSession) -> None:
         """Run all checks without running the pipeline."""
@@ -284,7 +286,7 @@ class Pipeline:
             return self._run_batch(built)
         if built.checkpoint.is_new:
             # Another run may have written since the check, before it let go of the table.
-            check_tables(self.description, built.checkpoint.sink_id)
+            check_tables(self.description, built.checkpoint.sink_id, built.rows.sparkSession)
         built.checkpoint.store()
         tally = Tally(self.description.name, tell, time.monotonic, built.duplicates)
         for attempt in range(_STARTS_MAX):
@@ -311,8 +313,8 @@ class Pipeline:
     def _build(self, spark: SparkSession, accept_change: bool, claim: Claim | None = None) -> _Built:
         description = self.description
         checkpoint = open_checkpoint(description, spark, claim)
-        self._preflight(checkpoint, accept_change)
         _configure(spark, _CONFIGURATION | description.spark)
+        self._preflight(checkpoint, accept_change, spark)
         writer = checkpoint.sink_id if checkpoint is not None else _file_name(description.name)
         counts = Observation() if checkpoint is None else None
         check_file_systems(spark, description)
@@ -358,12 +360,14 @@ class Pipeline:
 
     def _table(self, sink: TableSink, writer: str, field: str, load: str | None) -> SinkWriter:
         kind = TableSinkWriter
-        if sink.format == "delta":
+        if sink.format == "delta" and is_url(str(sink.path)):
+            kind = ObjectUpsertSinkWriter if sink.mode == "upsert" else ObjectTableSinkWriter
+        elif sink.format == "delta":
             kind = UpsertSinkWriter if sink.mode == "upsert" else DeltaSinkWriter
         return kind(sink, writer, self.description.is_stream, field, load)
 
     def _run_batch(self, built: _Built) -> Summary:
-        if built.load is not None and is_loaded(self.description, built.load):
+        if built.load is not None and is_loaded(self.description, built.load, built.rows.sparkSession):
             return Summary(pipeline=self.description.name, batches=0, messages=0, dead_letters=0, is_repeated=True)
         try:
             built.write(built.rows, None)

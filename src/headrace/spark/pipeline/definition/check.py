@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import WINDOW_SECONDS_MAX
@@ -26,13 +25,13 @@ from headrace.spark.pipeline.definition.description import (
     TopicSink,
     TopicSource,
 )
+from headrace.spark.pipeline.definition.paths import check_directory, check_s3, check_table_path, is_url
 from headrace.spark.reader.topic_selection import check_pattern
 
 # Views that exist without a step.
 RESERVED_VIEWS: Final = frozenset({"source", "partitions"})
 MESSAGE_STRUCT: Final = "message"
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _LIMITS: Final = (
     "max_messages_per_trigger",
@@ -42,6 +41,8 @@ _LIMITS: Final = (
 )
 _STREAM_ONLY: Final = ("group", "important", *_LIMITS)
 _BATCH_ONLY: Final = ("ending_offsets", "ending_timestamp")
+# How files of Delta tables on object stores may be compressed.
+_COMPRESSIONS: Final = ("snappy", "zstd", "gzip", "none")
 # Formats whose rows are text that may not match a schema.
 _TYPED_FORMATS: Final = frozenset({"json", "csv", "text"})
 
@@ -80,7 +81,7 @@ def _check_source(source: Source, place: str) -> None:
         if source.format == "headrace":
             raise InvalidInput(f"{place}.format", "headrace", f"set {place}.topic to read a topic")
         if source.format == "delta" and not is_stream:
-            _check_path(f"{place}.path", source.path)
+            check_table_path(f"{place}.path", source.path, source.format)
             for key in ("schema", "options"):
                 if getattr(source, key):
                     raise InvalidInput(f"{place}.{key}", "given", "a Delta table has its own columns: remove it")
@@ -191,7 +192,8 @@ def _check_table(sink: TableSink, place: str) -> None:
         raise InvalidInput(f"{place}.format", sink.format, rule)
     _check_upsert(sink, place)
     if sink.is_table:
-        _check_path(f"{place}.path", sink.path)
+        check_table_path(f"{place}.path", sink.path, sink.format)
+        _check_object_options(sink, place)
         if sink.sink_id is not None and not _IDENTIFIER.fullmatch(sink.sink_id.replace("-", "_")):
             raise InvalidInput(
                 f"{place}.sink_id", sink.sink_id[:100], "it is part of file names: letters, digits, - and _ only"
@@ -252,7 +254,7 @@ def _check_dead_letters(description: Description) -> None:
         return
     if dead.format not in ("parquet", "delta", "orc", "json"):
         raise InvalidInput("dead_letters.format", dead.format, "it must be parquet, delta, orc or json")
-    _check_path("dead_letters.path", dead.path)
+    check_table_path("dead_letters.path", dead.path, dead.format)
 
 
 def _check_run(description: Description) -> None:
@@ -325,48 +327,33 @@ def _ends(description: Description) -> Iterable[tuple[str, Any]]:
 
 
 def _check_checkpoint(description: Description) -> None:
-    """A directory, or a place on S3 if all that is written goes to topics."""
+    """A directory, or a place on S3 if all that is written takes a batch once even from two runs."""
     path = description.run.checkpoint
     if not path or not is_url(path):
-        _check_path("run.checkpoint", path)
+        check_directory("run.checkpoint", path)
         return
-    parts = urlsplit(path)
-    if parts.scheme != "s3a" or not parts.netloc or not parts.path.strip("/") or parts.query or parts.fragment:
-        rule = "it must be a directory, or a place on S3 written as s3a://bucket/path; other object stores do not work"
-        raise InvalidInput("run.checkpoint", path[:100], rule)
+    check_s3("run.checkpoint", path)
     named = ((f"sinks.{name}", sink) for name, sink in description.sinks.items())
     for place, part in (("sink", description.sink), *named, ("dead_letters", description.dead_letters)):
-        if part is not None and not isinstance(part, TopicSink | DeadTopic):
+        is_delta = isinstance(part, TableSink | DeadTable) and part.format == "delta" and is_url(part.path or "")
+        if part is not None and not is_delta and not isinstance(part, TopicSink | DeadTopic):
             rule = (
-                f"{place} is not a topic: a checkpoint can be on an object store only if all sinks and dead letters "
-                "are topics, because the broker takes a batch once even if two runs write it. Set a directory"
+                f"{place} is neither a topic nor a Delta table on S3: only these take a batch once even if two runs "
+                "write it, which a checkpoint on S3 needs. Set a directory"
             )
             raise InvalidInput("run.checkpoint", path[:100], rule)
 
 
-def _check_path(field: str, path: str | None) -> None:
-    if not path:
-        raise InvalidInput(field, "missing", "set a directory")
-    if is_url(path):
-        rule = (
-            "it must be a directory on this machine or on a mounted file system, because a batch is committed by "
-            "renaming its files, which object stores cannot do. Mount the store, or write there with a format that "
-            "Spark itself commits"
-        )
-        raise InvalidInput(field, path[:100], rule)
-
-
-def is_url(path: str) -> bool:
-    """Whether a path has a scheme, as `s3a://bucket/x` does."""
-    return _URL.match(path) is not None
-
-
-def local_path(path: Any) -> Any:
-    """A `file:` URL of this machine as a path; anything else as it is."""
-    parts = urlsplit(path) if isinstance(path, str) and path.startswith("file:") else None
-    if parts is None or parts.netloc not in ("", "localhost"):
-        return path
-    return unquote(parts.path)
+def _check_object_options(sink: TableSink, place: str) -> None:
+    """Files on an object store are not written by Spark's writer, so only what ours knows may be asked for."""
+    if sink.path is None or not is_url(sink.path):
+        return
+    for name, value in sink.options.items():
+        if name != "compression":
+            rule = "it does not apply to tables on object stores, which know only compression: remove it"
+            raise InvalidInput(f"{place}.options.{name}", value[:100], rule)
+        if value.lower() not in _COMPRESSIONS:
+            raise InvalidInput(f"{place}.options.{name}", value[:100], f"it must be one of {', '.join(_COMPRESSIONS)}")
 
 
 def _named(field: str, name: str, rule: Any) -> None:

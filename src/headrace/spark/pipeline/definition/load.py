@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.pipeline.definition.check import check, local_path
+from headrace.spark.pipeline.definition.check import check
 from headrace.spark.pipeline.definition.description import (
     DeadTable,
     DeadTopic,
@@ -35,6 +35,7 @@ from headrace.spark.pipeline.definition.description import (
     TopicSink,
     TopicSource,
 )
+from headrace.spark.pipeline.definition.paths import normal_path
 
 _SECTIONS: Final = (
     "name", "server", "source", "sources", "deduplicate", "steps", "sink", "sinks", "dead_letters", "run",
@@ -157,7 +158,8 @@ def _section(given: Any, kind: type[Kind], place: str) -> Kind:
     _check_keys(given, kind.__struct_fields__, f"{place}.")
     if "options" in kind.__struct_fields__ and isinstance(given.get("options"), dict):
         given = {**given, "options": _configuration(given["options"])}
-    given = {key: local_path(value) if key in _PATHS else value for key, value in given.items()}
+    is_ours = given.get("format") == "delta" or "checkpoint" in given
+    given = {key: normal_path(value, is_ours) if key in _PATHS else value for key, value in given.items()}
     if "settings" in kind.__struct_fields__ and isinstance(given.get("settings"), dict):
         # Variables are text, also where a number is meant.
         numbers = {key: int(value) for key, value in given["settings"].items() if str(value).isdecimal()}

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.definition.description import FormatSource
+from headrace.spark.pipeline.frame.object_store import object_store, store_errors
 
 # What a table may need of its readers and plain files still say everything.
 _READER_FEATURES: Final = frozenset({"timestampNtz"})
@@ -30,19 +31,37 @@ def import_deltalake(field: str) -> Any:
     return deltalake
 
 
+def open_delta(url: str, options: dict[str, str] | None = None) -> Any:
+    """The newest version of a table, None if there is none; options: those of its object store."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    if options is None:
+        return DeltaTable(url) if Path(url).is_dir() and DeltaTable.is_deltatable(url) else None
+    try:
+        # To ask first whether it is a table would hold up all threads of this process until the store answers.
+        return DeltaTable(url, storage_options=options)
+    except TableNotFoundError:
+        return None
+
+
 def read_delta(spark: SparkSession, source: FormatSource) -> DataFrame:
     """The rows of a table's newest version."""
-    deltalake = import_deltalake("source.format")
+    import_deltalake("source.format")
     assert source.path is not None
-    if not Path(source.path).is_dir() or not deltalake.DeltaTable.is_deltatable(source.path):
+    store = object_store(spark, source.path)
+    options = None if store is None else store.delta_options(is_quick=True)
+    with store_errors("source", source.path):
+        table = open_delta(source.path, options)
+    if table is None:
         raise InvalidInput("source.path", source.path, "there is no Delta table: name its directory")
-    table = deltalake.DeltaTable(source.path)
     _check_readable(table, source.path)
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
     files = table.file_uris()
     if not files:
         return spark.createDataFrame([], schema)
-    reader = spark.read.schema(schema).option("basePath", str(Path(source.path).absolute()))
+    base = source.path if store is not None else str(Path(source.path).absolute())
+    reader = spark.read.schema(schema).option("basePath", base)
     return reader.parquet(*files).select(*(f"`{name}`" for name in schema.names))
 
 

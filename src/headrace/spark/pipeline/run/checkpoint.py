@@ -23,7 +23,6 @@ from pyspark.sql import SparkSession
 
 from headrace.core.errors import InvalidInput, StoreUnavailable
 from headrace.core.names import topic_key
-from headrace.spark.pipeline.definition.check import is_url
 from headrace.spark.pipeline.definition.description import (
     DeadTable,
     DeadTopic,
@@ -33,6 +32,7 @@ from headrace.spark.pipeline.definition.description import (
     TopicSink,
     TopicSource,
 )
+from headrace.spark.pipeline.definition.paths import is_url
 from headrace.spark.pipeline.run.checkpoint_files import CheckpointFiles, HadoopFiles, LocalFiles
 from headrace.spark.pipeline.run.claim import Claim
 from headrace.spark.pipeline.run.lock import Lock, unusable

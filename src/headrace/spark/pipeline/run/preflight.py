@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from pyspark.sql import SparkSession
+
 from headrace.client import Client, connect
 from headrace.core.errors import InvalidInput, TopicNotFound
 from headrace.spark.pipeline.definition.description import (
@@ -23,7 +25,11 @@ from headrace.spark.pipeline.definition.description import (
     TopicSink,
     TopicSource,
 )
+from headrace.spark.pipeline.definition.paths import is_url
+from headrace.spark.pipeline.frame.delta_table import import_deltalake
+from headrace.spark.pipeline.frame.object_store import object_store, store_errors
 from headrace.spark.pipeline.run.lock import unusable
+from headrace.spark.pipeline.sinks.delta_log import DeltaLog, LogState
 from headrace.spark.pipeline.sinks.file_commit import FileCommit
 from headrace.spark.write.staging import make_topic
 
@@ -50,19 +56,22 @@ def make_topics(description: Description) -> None:
                     make_topic(client, part.topic, part.partitions, part.settings)
 
 
-def is_loaded(description: Description, load: str) -> bool:
+def is_loaded(description: Description, load: str, spark: SparkSession) -> bool:
     """Whether a load was written before."""
     sink = description.sink
     if isinstance(sink, TableSink):
         assert sink.path is not None, "a table has a path"
+        if is_url(sink.path):
+            with store_errors("sink", sink.path):
+                return LogState(_log(spark, sink.path), _NOBODY).has_load(load)
         return FileCommit(Path(sink.path).absolute(), _NOBODY).has_load(load)
     assert isinstance(sink, TopicSink), "a report has no id"
     with connected(description, sink) as client:
         return client.last_commit(sink.topic, load) is not None
 
 
-def check_sink_id(description: Description, sink_id: str) -> None:
-    """Raise for an id that has written from another checkpoint.
+def check_sink_id(description: Description, sink_id: str, spark: SparkSession | None = None) -> None:
+    """Raise for an id that has written from another checkpoint; without Spark, tables on object stores are left out.
 
     Batches of a new checkpoint start at 0, and the broker or the table would drop them as already written.
     """
@@ -70,15 +79,15 @@ def check_sink_id(description: Description, sink_id: str) -> None:
         if isinstance(part, TopicSink | DeadTopic):
             with connected(description, part) as client:
                 _check_unused(client, part.topic, writer)
-    check_tables(description, sink_id)
+    check_tables(description, sink_id, spark)
 
 
-def check_tables(description: Description, sink_id: str) -> None:
+def check_tables(description: Description, sink_id: str, spark: SparkSession | None) -> None:
     """Raise for an id that has written to a table from another checkpoint."""
     for writer, field, part in _written(description, sink_id):
         if isinstance(part, TableSink | DeadTable) and part.format in TABLE_FORMATS and part.path is not None:
             try:
-                number = _last_batch(part, writer)
+                number = _last_batch(part, writer, field, spark)
             except OSError as error:
                 raise InvalidInput(f"{field}.path", part.path, unusable(error)) from None
             if number is not None:
@@ -131,8 +140,14 @@ def _check_unused(client: Client, topic: str, sink_id: str) -> None:
         _refuse(sink_id, f"it has published up to batch {number} to {topic!r}")
 
 
-def _last_batch(part: TableSink | DeadTable, sink_id: str) -> int | None:
+def _last_batch(part: TableSink | DeadTable, sink_id: str, field: str, spark: SparkSession | None) -> int | None:
     assert part.path is not None
+    if is_url(part.path):
+        if spark is None:
+            return None
+        import_deltalake(f"{field}.format")
+        with store_errors(field, part.path):
+            return _log(spark, part.path).number_of(sink_id, is_quick=True)
     table = Path(part.path).absolute()
     landing = FileCommit(table, sink_id)
     if landing.is_used:
@@ -145,6 +160,10 @@ def _last_batch(part: TableSink | DeadTable, sink_id: str) -> int | None:
         # Said by the destination, with the remedy.
         return None
     return DeltaTable(str(table)).transaction_version(sink_id)
+
+
+def _log(spark: SparkSession, url: str) -> DeltaLog:
+    return DeltaLog(url, object_store(spark, url))
 
 
 def _refuse(sink_id: str, told: str) -> None:

@@ -6,13 +6,10 @@ batch, so that it is added once, whatever is retried. It needs the package `delt
 
 from __future__ import annotations
 
-import json
-from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import unquote
+from typing import Any, Final, Protocol
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -24,13 +21,25 @@ from headrace.spark.pipeline.frame.delta_table import import_deltalake
 from headrace.spark.pipeline.run.lock import unusable
 from headrace.spark.pipeline.run.spark_logs import analysis
 from headrace.spark.pipeline.sinks.compaction import compact
+from headrace.spark.pipeline.sinks.delta_log import DeltaLog, add_action, delta_schema
 from headrace.spark.pipeline.sinks.file_commit import CommitManifest, FileCommit
 from headrace.spark.pipeline.sinks.sink import in_order, with_order
 from headrace.spark.pipeline.sinks.table_columns import check_columns
 from headrace.spark.write.fingerprint import BatchId
 
 DATE: Final = "date"
-_NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+
+
+class WriterState(Protocol):
+    """What a table remembers of a writer: see `FileCommit`, and `LogState` for object stores."""
+
+    @property
+    def last(self) -> int: ...
+    @property
+    def fingerprint(self) -> int | None: ...
+    def open(self, commit: Callable[[CommitManifest], None], finishes: Callable[[CommitManifest], bool]) -> None: ...
+    def close(self) -> None: ...
+    def has_load(self, load: str) -> bool: ...
 
 
 class TableSinkWriter:
@@ -46,6 +55,7 @@ class TableSinkWriter:
         self._field = field
         self._partition_by = list(sink.partition_by) + ([DATE] if sink.partition_date else [])
         self._landing = FileCommit(Path(sink.path).absolute(), writer)
+        self._state: WriterState = self._landing
         self.schema = StructType()
         self.duplicates = 0
 
@@ -69,21 +79,21 @@ class TableSinkWriter:
     def open(self) -> None:
         """Finish a batch or a merge that was under way, or take it back."""
         try:
-            self._landing.open(self.commit, self.finishes)
+            self._state.open(self.commit, self.finishes)
         except OSError as error:
             raise InvalidInput(f"{self._field}.path", str(self._sink.path), unusable(error)) from None
 
     def write(self, rows: DataFrame, batch: BatchId | None) -> None:
         """Write the files, and put them into the table, unless an earlier run has done so."""
         if batch is None:
-            if self._load is None or not self._landing.has_load(self._load):
-                self._store(in_order(rows), CommitManifest(self._landing.last + 1, [], [], load=self._load))
+            if self._load is None or not self._state.has_load(self._load):
+                self._store(in_order(rows), CommitManifest(self._state.last + 1, [], [], load=self._load))
         elif not self._is_written(batch):
             self._store(in_order(rows), CommitManifest(batch.number, [], [], batch.fingerprint))
 
     def _is_written(self, batch: BatchId) -> bool:
         """Whether the last batch is this one; raises if the checkpoint does not belong to the table."""
-        last = self._landing.last
+        last = self._state.last
         if batch.number < last:
             rule = (
                 f"its last batch was {last} and this is {batch.number}: the checkpoint is older than the table. "
@@ -92,7 +102,7 @@ class TableSinkWriter:
             raise InvalidInput(f"{self._field}.path", str(self._sink.path), rule)
         if batch.number > last:
             return False
-        if batch.fingerprint is not None and self._landing.fingerprint not in (None, batch.fingerprint):
+        if batch.fingerprint is not None and self._state.fingerprint not in (None, batch.fingerprint):
             rule = (
                 f"its batch {last} was written by another run: two pipelines write with one sink_id, or a "
                 "checkpoint was copied. Give each its own sink_id and its own checkpoint; nothing of this batch "
@@ -111,7 +121,7 @@ class TableSinkWriter:
 
     def close(self) -> None:
         """Let other runs write as this writer."""
-        self._landing.close()
+        self._state.close()
 
     @property
     def file_format(self) -> str:
@@ -142,38 +152,53 @@ class DeltaSinkWriter(TableSinkWriter):
         super().__init__(sink, writer, is_stream, field, load)
         import_deltalake(f"{field}.format")
         self._writer = writer
+        self._log = DeltaLog(str(self._landing.table))
 
     def prepare(self, rows: DataFrame) -> DataFrame:
         """The columns must be those of the table, if it exists."""
-        from deltalake import DeltaTable, Schema
-
         prepared = super().prepare(rows)
-        if DeltaTable.is_deltatable(str(self._landing.table)):
-            there = DeltaTable(str(self._landing.table)).schema()
-            named = {field.name: str(field.type) for field in there.fields}
-            asked = {field.name: str(field.type) for field in Schema.from_json(nullable(self.schema).json()).fields}
+        table = self._log.table(is_quick=True)
+        if table is not None:
+            named = {field.name: str(field.type) for field in table.schema().fields}
+            asked = {field.name: str(field.type) for field in delta_schema(self.schema).fields}
             if named != asked:
                 raise InvalidInput(f"{self._field}.path", str(self._sink.path), f"the table has {named}, not {asked}")
         return prepared
 
     def commit(self, manifest: CommitManifest) -> None:
         """Add the files to the log, in an entry that is written once."""
-        from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+        self._add(manifest, [self._action(place) for _, place in manifest.moves])
+
+    def _add(self, manifest: CommitManifest, actions: list[Any]) -> None:
+        """Write an entry with these files, unless the log has the batch."""
         from deltalake.transaction import create_table_with_add_actions
 
-        properties = CommitProperties(app_transactions=[Transaction(self._writer, manifest.number)])
-        columns = Schema.from_json(nullable(self.schema).json())
-        actions = [self._action(place) for _, place in manifest.moves]
-        table = str(self._landing.table)
-        if not DeltaTable.is_deltatable(table):
+        columns, properties = delta_schema(self.schema), self._properties(manifest)
+        table = self._log.table()
+        if table is None:
             create_table_with_add_actions(
-                table, columns, actions, partition_by=self._partition_by, commit_properties=properties
+                self._log.url,
+                columns,
+                actions,
+                partition_by=self._partition_by,
+                storage_options=self._log.options(),
+                commit_properties=properties,
             )
-            return
-        if not self._is_logged(manifest):
-            DeltaTable(table).create_write_transaction(
+        elif not self._has(table, manifest):
+            table.create_write_transaction(
                 actions, "append", columns, partition_by=self._partition_by, commit_properties=properties
             )
+
+    def _properties(self, manifest: CommitManifest) -> Any:
+        """What the entry of a batch carries, so that it is written once."""
+        from deltalake import CommitProperties, Transaction
+
+        numbers = self._numbers(manifest)
+        return CommitProperties(app_transactions=[Transaction(name, number) for name, number in numbers.items()])
+
+    def _numbers(self, manifest: CommitManifest) -> dict[str, int]:
+        """By name; whatever else is known of a batch is in a file beside the table."""
+        return {self._writer: manifest.number}
 
     def finishes(self, manifest: CommitManifest) -> bool:
         """A batch that the log has was written."""
@@ -181,60 +206,27 @@ class DeltaSinkWriter(TableSinkWriter):
 
     def _is_logged(self, manifest: CommitManifest) -> bool:
         """Whether the table's log has the batch."""
-        from deltalake import DeltaTable
+        return self._has(self._log.table(), manifest)
 
-        if not DeltaTable.is_deltatable(str(self._landing.table)):
-            return False
-        version = DeltaTable(str(self._landing.table)).transaction_version(self._writer)
-        return version is not None and version >= manifest.number
+    def _has(self, table: Any, manifest: CommitManifest) -> bool:
+        """Whether this version of the table, None if there is none, has the batch."""
+        number = None if table is None else table.transaction_version(self._writer)
+        return number is not None and number >= manifest.number
 
     def compact(self, files: list[Path]) -> None:
         """Let Delta merge small files where there are enough, and delete what was merged long ago."""
-        if self._sink.compact_files is not None and files:
-            codec = pq.read_metadata(files[0]).row_group(0).column(0).compression
-            self.compact_table(self._sink.compact_files, codec)
+        if files:
+            self.compact_table(pq.read_metadata(files[0]).row_group(0).column(0).compression)
 
-    def compact_table(self, files_min: int, codec: Any) -> None:
-        """Let Delta merge small files if a directory has that many."""
-        from deltalake import DeltaTable, WriterProperties
-
-        table = DeltaTable(str(self._landing.table))
-        if _small_files(table, self._sink.compact_bytes) < files_min:
-            return
-        properties = WriterProperties(compression=codec)
-        table.optimize.compact(target_size=self._sink.compact_bytes, writer_properties=properties)
-        # Readers of older versions need merged files: they stay for as long as the table says, a week by default.
-        table.vacuum(dry_run=False)
+    def compact_table(self, codec: Any) -> None:
+        """Let Delta merge small files, if the sink asks for it."""
+        if self._sink.compact_files is not None:
+            self._log.compact(self._sink.compact_files, self._sink.compact_bytes, codec)
 
     def _action(self, place: str) -> Any:
-        from deltalake.transaction import AddAction
-
         file = self._landing.table / place
         entry = file.stat()
-        stats = json.dumps({"numRecords": pq.read_metadata(file).num_rows})
-        return AddAction(place, entry.st_size, _values(place), int(entry.st_mtime * 1000), True, stats)
-
-
-def _small_files(table: Any, bytes_max: int) -> int:
-    """How many small files the table has in that directory which has most of them."""
-    files = pa.table(table.get_add_actions())
-    sized = zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True)
-    folders = Counter(str(Path(path).parent) for path, size in sized if size < bytes_max)
-    return max(folders.values(), default=0)
-
-
-def _values(place: str) -> dict[str, str | None]:
-    """The values of partition columns, which Spark wrote into the names of directories."""
-    pairs = [folder.split("=", 1) for folder in place.split("/")[:-1]]
-    return {unquote(name): None if value == _NO_VALUE else unquote(value) for name, value in pairs}
-
-
-def nullable(schema: StructType) -> StructType:
-    """The schema as a table has it: rows of other batches may lack what those of this one have."""
-    made = StructType()
-    for field in schema.fields:
-        made.add(field.name, field.dataType, True)
-    return made
+        return add_action(place, entry.st_size, pq.read_metadata(file).num_rows, int(entry.st_mtime * 1000))
 
 
 def _drop_empty(stage: Path) -> None:

@@ -13,7 +13,6 @@ repeats it. Nothing is moved, so the manifest only remembers the batch's fingerp
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -24,20 +23,21 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.run.spark_logs import analysis, quoted
+from headrace.spark.pipeline.sinks.delta_log import delta_schema
 from headrace.spark.pipeline.sinks.file_commit import CommitManifest
 from headrace.spark.pipeline.sinks.sink import order_columns, order_keys
-from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter, nullable
+from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter
 from headrace.spark.write.fingerprint import BatchId
 
 _DELETED: Final = "_headrace_deleted"
 _RANK: Final = "_headrace_rank"
-_CODEC: Final = "SNAPPY"
+CODEC: Final = "SNAPPY"
 
 
 class UpsertSinkWriter(DeltaSinkWriter):
     """A Delta table that rows are merged into."""
 
-    _stage: Path | None = None
+    _staged: ds.Dataset | None = None
 
     def prepare(self, rows: DataFrame) -> DataFrame:
         """With a column that says whether a row removes the one with its keys."""
@@ -59,31 +59,32 @@ class UpsertSinkWriter(DeltaSinkWriter):
         super().write(rows, batch)
 
     def _store(self, ordered: DataFrame, batch: CommitManifest) -> None:
-        self._stage = self._landing.new_stage()
-        ordered.write.parquet(str(self._stage))
-        self._check_keys(self._stage)
+        stage = self._landing.new_stage()
+        ordered.write.parquet(str(stage))
+        self._staged = ds.dataset(stage)
+        self._check_keys(self._staged)
         self._landing.replace(batch, self.commit)
-        self._landing.drop_stage(self._stage)
-        if self._sink.compact_files is not None:
-            self.compact_table(self._sink.compact_files, _CODEC)
+        self._landing.drop_stage(stage)
+        self.compact_table(CODEC)
 
     def commit(self, manifest: CommitManifest) -> None:
         """Merge what is staged, in an entry of the log that is written once."""
-        from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterProperties
+        from deltalake import DeltaTable, WriterProperties
 
-        if self._is_logged(manifest):
+        table = self._log.table()
+        if self._has(table, manifest):
             return
-        assert self._stage is not None, "a manifest of an earlier run is applied only if the log has its batch"
-        table = str(self._landing.table)
-        if not DeltaTable.is_deltatable(table):
-            DeltaTable.create(table, Schema.from_json(nullable(self.schema).json()), partition_by=self._partition_by)
-        merge = DeltaTable(table).merge(
-            ds.dataset(self._stage).scanner().to_reader(),
+        assert self._staged is not None, "a manifest of an earlier run is applied only if the log has its batch"
+        if table is None:
+            columns, options = delta_schema(self.schema), self._log.options()
+            table = DeltaTable.create(self._log.url, columns, partition_by=self._partition_by, storage_options=options)
+        merge = table.merge(
+            self._staged.scanner().to_reader(),
             " AND ".join(f"target.{_named(key)} = source.{_named(key)}" for key in self._sink.keys),
             source_alias="source",
             target_alias="target",
-            writer_properties=WriterProperties(compression=_CODEC),
-            commit_properties=CommitProperties(app_transactions=[Transaction(self._writer, manifest.number)]),
+            writer_properties=WriterProperties(compression=CODEC),
+            commit_properties=self._properties(manifest),
         )
         deleted = f"source.{_named(_DELETED)}"
         merge = merge.when_matched_delete(deleted)
@@ -94,9 +95,9 @@ class UpsertSinkWriter(DeltaSinkWriter):
         """A batch that the log lacks is merged when it is repeated: what was staged may be gone."""
         return self._is_logged(manifest)
 
-    def _check_keys(self, stage: Path) -> None:
+    def _check_keys(self, staged: ds.Dataset) -> None:
         """A key identifies one row: none is NULL, and none has two rows without an order between them."""
-        keys = ds.dataset(stage).to_table(columns=self._sink.keys)
+        keys = staged.to_table(columns=self._sink.keys)
         for name in self._sink.keys:
             if keys[name].null_count:
                 rule = (

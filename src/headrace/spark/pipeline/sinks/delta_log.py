@@ -1,0 +1,140 @@
+"""The log of a Delta table, in a directory or on an object store: all that is known of a table is read from it.
+
+An entry of the log is the only thing that makes files count. Each entry of a pipeline carries numbers by name (Delta's
+`txn`), which an entry replaces and which Delta keeps for ever:
+
+    <writer>                 the number of the writer's last batch
+    <writer>-fingerprint     what that batch is, on object stores
+    headrace-load-<hash>     1 if a load with this id was written, on object stores
+
+Two entries with one of these names, made at the same time, exclude each other: the second one fails. It must have been
+read from the table that is committed to, so `table` is called once for both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from headrace.spark.pipeline.frame.delta_table import open_delta
+from headrace.spark.pipeline.frame.object_store import ObjectStore
+from headrace.spark.pipeline.sinks.file_commit import CommitManifest
+
+_NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+
+
+class DeltaLog:
+    """The log of a table; store: where the table is if that is no directory."""
+
+    def __init__(self, url: str, store: ObjectStore | None = None) -> None:
+        self.url = url
+        self.store = store
+
+    def options(self, is_quick: bool = False) -> dict[str, str] | None:
+        """The options of `deltalake` for the store."""
+        return None if self.store is None else self.store.delta_options(is_quick)
+
+    def table(self, is_quick: bool = False) -> Any:
+        """The newest version of the table, None if there is none; is_quick: fail soon if the store does not answer."""
+        return open_delta(self.url, self.options(is_quick))
+
+    def number_of(self, name: str, is_quick: bool = False) -> int | None:
+        """The number that the log has under a name."""
+        table = self.table(is_quick)
+        return None if table is None else table.transaction_version(name)
+
+    def compact(self, files_min: int, bytes_max: int, codec: Any) -> None:
+        """Let Delta merge small files if a directory has enough of them, and delete what was merged long ago."""
+        from deltalake import WriterProperties
+
+        table = self.table()
+        if _small_files(table, bytes_max) < files_min:
+            return
+        table.optimize.compact(target_size=bytes_max, writer_properties=WriterProperties(compression=codec))
+        # Readers of older versions need merged files: they stay for as long as the table says, a week by default. On an
+        # object store this also deletes files of that age that no version has: those of batches that were killed.
+        table.vacuum(dry_run=False, full=self.store is not None)
+
+
+class LogState:
+    """What a table on an object store remembers of a writer: only what its log says."""
+
+    def __init__(self, log: DeltaLog, writer: str) -> None:
+        self._log = log
+        self._writer = writer
+
+    def open(self, commit: object, finishes: object) -> None:
+        """Nothing is left undone: files without an entry in the log do not count."""
+
+    def close(self) -> None:
+        """Nothing is locked: two runs with one checkpoint exclude each other there."""
+
+    @property
+    def last(self) -> int:
+        """The number of the last batch written; -1 before the first."""
+        number = self._log.number_of(self._writer)
+        return -1 if number is None else number
+
+    @property
+    def fingerprint(self) -> int | None:
+        """The fingerprint of the last batch, if it has one."""
+        return self._log.number_of(_fingerprint_name(self._writer))
+
+    def has_load(self, load: str) -> bool:
+        """Whether a load with this id was written, by whichever pipeline."""
+        return self._log.number_of(load_name(load)) is not None
+
+
+def numbers(writer: str, manifest: CommitManifest) -> dict[str, int]:
+    """What an entry of a table on an object store carries."""
+    named = {writer: manifest.number}
+    if manifest.fingerprint is not None:
+        named[_fingerprint_name(writer)] = manifest.fingerprint
+    return named if manifest.load is None else named | {load_name(manifest.load): 1}
+
+
+def _fingerprint_name(writer: str) -> str:
+    return f"{writer}-fingerprint"
+
+
+def load_name(load: str) -> str:
+    """The name under which the log has a load."""
+    return f"headrace-load-{sha256(load.encode()).hexdigest()}"
+
+
+def delta_schema(schema: StructType) -> Any:
+    """The columns of a table: nullable, since rows of other batches may lack what those of this one have."""
+    from deltalake import Schema
+
+    made = StructType()
+    for field in schema.fields:
+        made.add(field.name, field.dataType, True)
+    return Schema.from_json(made.json())
+
+
+def add_action(place: str, size_bytes: int, rows: int, written_at_ms: int) -> Any:
+    """What the log says about a file."""
+    from deltalake.transaction import AddAction
+
+    return AddAction(place, size_bytes, _values(place), written_at_ms, True, json.dumps({"numRecords": rows}))
+
+
+def _values(place: str) -> dict[str, str | None]:
+    """The values of partition columns, which are in the names of directories."""
+    pairs = [folder.split("=", 1) for folder in place.split("/")[:-1]]
+    return {unquote(name): None if value == _NO_VALUE else unquote(value) for name, value in pairs}
+
+
+def _small_files(table: Any, bytes_max: int) -> int:
+    """How many small files the table has in that directory which has most of them."""
+    files = pa.table(table.get_add_actions())
+    sized = zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True)
+    folders = Counter(str(Path(path).parent) for path, size in sized if size < bytes_max)
+    return max(folders.values(), default=0)
