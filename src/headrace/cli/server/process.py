@@ -36,8 +36,7 @@ from headrace.edge.draining import Draining
 from headrace.edge.limits import Limits
 from headrace.protocols.http import server
 from headrace.protocols.http.app import make_app
-from headrace.storage.catalog import Catalog
-from headrace.storage.open import open_store, shown
+from headrace.storage.open import shown
 
 VERSION: Final = version("headrace")
 OFF: Final = "off"
@@ -73,12 +72,12 @@ def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping
         for protocol, address in _addresses(settings).items():
             bound[protocol] = _bind(address, protocol)
         listeners, flight, kafka = bound["http"], bound.get("flight"), bound.get("kafka")
-        with _opened(settings) as (broker, catalog):
+        with _opened(settings) as broker:
             broker.described_settings = described(settings, places)
             _create_first_token(broker.access, settings.first_token_file)
             access = broker.access
             # Every protocol is asked, since each warns for itself.
-            answers = [_must_authenticate(sockets, catalog, protocol, settings) for protocol, sockets in bound.items()]
+            answers = [_must_authenticate(sockets, access, protocol, settings) for protocol, sockets in bound.items()]
             if any(answers):
                 access.require_tokens()
             draining = Draining()
@@ -203,27 +202,21 @@ def _bind(address: str, protocol: Protocol) -> list[socket.socket]:
 
 
 @contextmanager
-def _opened(settings: ServeSettings) -> Iterator[tuple[Broker, Catalog]]:
-    """The store's broker and catalog, closed at the end."""
+def _opened(settings: ServeSettings) -> Iterator[Broker]:
+    """The broker of the store, closed at the end."""
     check_store(settings.store)
     try:
-        store = open_store(settings.store)
-        try:
-            broker = Broker(
-                store,
-                settings.broker,
-                queue_api=settings.queue_api,
-                topic_defaults=settings.topic_defaults,
-                archive=settings.archive,
-            )
-        except BaseException:
-            store.close()
-            raise
+        broker = Broker.open(
+            settings.store,
+            settings.broker,
+            queue_api=settings.queue_api,
+            topic_defaults=settings.topic_defaults,
+            archive=settings.archive,
+        )
     except HeadraceError as error:
         raise Failure(Exit.USAGE, f"cannot serve {shown(settings.store)}: {error}") from None
     try:
-        broker.start()
-        yield broker, store.catalog
+        yield broker
     finally:
         broker.close(settings.rest.stop_seconds)
 
@@ -244,18 +237,18 @@ def _create_first_token(access: Access, file: str) -> None:
 
 def _must_authenticate(
     listeners: Sequence[socket.socket],
-    catalog: Catalog,
+    access: Access,
     protocol: Protocol,
     settings: ServeSettings,
 ) -> bool:
     """Whether every request needs a token, even after the last one is revoked: if other machines can connect."""
     if server.is_loopback(listeners):
-        if settings.require_tokens and not catalog.tokens.all():
+        if settings.require_tokens and not access.list():
             rule = "create one with `headrace token create`, or unset require_tokens"
             raise Failure(Exit.USAGE, f"require_tokens is set and the store has no tokens: {rule}")
         return settings.require_tokens
     address = _addresses(settings)[protocol]
-    if not catalog.tokens.all():
+    if not access.list():
         raise Failure(
             Exit.USAGE,
             f"{address} can be reached from other machines and the store has no tokens: anyone would have full access; "

@@ -24,6 +24,13 @@ PATIENCE_SECONDS: Final = 120.0
 PATIENCE_MS: Final = int(PATIENCE_SECONDS * 1000)
 SESSION_MS: Final = 6000
 HEARTBEAT_MS: Final = 100
+# Of a member, as both clients in Python spell it.
+PYTHON_MEMBER: Final[dict[str, Any]] = {
+    "auto_offset_reset": "earliest",
+    "enable_auto_commit": False,
+    "heartbeat_interval_ms": HEARTBEAT_MS,
+    "session_timeout_ms": SESSION_MS,
+}
 RANGE, COOPERATIVE = "range", "cooperative-sticky"
 
 
@@ -185,11 +192,8 @@ class _AioMember:
         consumer = aiokafka.AIOKafkaConsumer(
             topic,
             **Aiokafka.settings(to),
+            **PYTHON_MEMBER,
             group_id=group,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            heartbeat_interval_ms=HEARTBEAT_MS,
-            session_timeout_ms=SESSION_MS,
             partition_assignment_strategy=(AioRange,),
         )
         await consumer.start()
@@ -264,11 +268,8 @@ class _PythonMember:
         self._consumer = kafka.KafkaConsumer(
             topic,
             **KafkaPython.settings(to),
+            **PYTHON_MEMBER,
             group_id=group,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            heartbeat_interval_ms=HEARTBEAT_MS,
-            session_timeout_ms=SESSION_MS,
             partition_assignment_strategy=[assignor],
         )
 
