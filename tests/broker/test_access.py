@@ -12,6 +12,7 @@ from headrace.core.errors import InvalidInput, Unauthenticated
 from headrace.core.rights import Right
 from headrace.storage.interface import Store
 from headrace.storage.open import open_store
+from headrace.storage.tokens import TokenRecord
 from tests.broker.clock import SettableClock
 
 DAY_SECONDS = 86_400
@@ -35,6 +36,32 @@ def test_a_token_that_another_process_revoked_is_out_within_a_second(store: Stor
     elsewhere.create("other", [("*", ["read"])])
     with pytest.raises(Unauthenticated):
         here.authenticate(token)
+
+
+@pytest.mark.parametrize("change", ["create", "revoke"])
+def test_a_change_while_the_tokens_are_read_counts_at_once(
+    store: Store, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = Access(store.catalog, must_authenticate=True)
+    record, token = access.create("till", [("*", ["read"])])
+    read, later = store.catalog.tokens.all, list[str]()
+
+    def overtaken() -> list[TokenRecord]:
+        found = read()
+        monkeypatch.undo()
+        if change == "revoke":
+            assert access.revoke(record.id)
+        else:
+            later.append(access.create("later", [("*", ["read"])])[1])
+        return found
+
+    monkeypatch.setattr(store.catalog.tokens, "all", overtaken)
+    access.refresh()
+    if change == "revoke":
+        with pytest.raises(Unauthenticated):
+            access.authenticate(token)
+    else:
+        assert access.authenticate(later[0]).name == "later"
 
 
 def test_a_token_ends(store: Store) -> None:

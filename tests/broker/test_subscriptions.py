@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -288,20 +289,28 @@ def test_a_session_is_renewed_again_after_an_answer_that_was_slow(
 ) -> None:
     broker.create_topic("orders")
     groups = broker.topics.find("orders").groups
-    heartbeat = groups.heartbeat
 
-    def answer_late(*given: Any, **named: Any) -> Any:
-        answer = heartbeat(*given, **named)
-        clock.step(0.2)
+    def late(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(*given: Any, **named: Any) -> Any:
+            answered = ask(*given, **named)
+            clock.step(0.2)
+            return answered
+
         return answer
 
-    with broker.subscribe("orders", "readers", "ann", session_timeout_seconds=0.3) as subscription:
+    def is_fresh() -> bool:
+        return groups.get("readers").members["ann"].deadline_us == clock.now_us() + 300_000
+
+    with monkeypatch.context() as slow:
+        slow.setattr(groups, "join", late(groups.join))
+        subscription = broker.subscribe("orders", "readers", "ann", session_timeout_seconds=0.3)
+    with subscription:
+        assert subscription.get() is None and is_fresh()
         with monkeypatch.context() as slow:
-            slow.setattr(groups, "heartbeat", answer_late)
+            slow.setattr(groups, "heartbeat", late(groups.heartbeat))
             clock.step(0.1)
-            assert subscription.get() is None
-        assert subscription.get() is None
-        assert groups.get("readers").members["ann"].deadline_us == clock.now_us() + 300_000
+            assert subscription.get() is None and not is_fresh()
+        assert subscription.get() is None and is_fresh()
 
 
 def test_a_fixed_consumer_needs_no_heartbeat(broker: Broker, topic: str, clock: SettableClock) -> None:
@@ -336,6 +345,24 @@ def test_a_deleted_topic_ends_every_subscription(broker: Broker, topic: str) -> 
         take(full, 2)
     for subscription in (waits, full, *idle):
         subscription.close()
+
+
+def test_a_topic_deleted_while_a_group_is_looked_up_is_the_reason_that_is_given(
+    shared_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = shared_site.open()
+    broker.create_topic("orders")
+    broker.register_group("orders", "readers")
+    groups, catalog = broker.topics.find("orders").groups, broker.store.catalog
+
+    def overtaken(*given: Any) -> Any:
+        monkeypatch.undo()
+        broker.delete_topic("orders")
+        return catalog.group(*given)
+
+    monkeypatch.setattr(catalog, "group", overtaken)
+    with pytest.raises(TopicDeleted):
+        groups.get("readers")
 
 
 def test_a_deleted_group_ends_its_subscriptions(broker: Broker, topic: str) -> None:

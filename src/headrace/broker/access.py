@@ -45,7 +45,10 @@ logger = logging.getLogger(__name__)
 
 
 class Access:
-    """The tokens of a store. Thread-safe."""
+    """The tokens of a store. Thread-safe.
+
+    Locks: `_lock` (one reading of the store at a time), then `_fresh_lock`, which is held briefly.
+    """
 
     def __init__(self, catalog: Catalog, clock: Clock | None = None, must_authenticate: bool = False) -> None:
         self._catalog = catalog
@@ -55,7 +58,10 @@ class Access:
         self._tokens: dict[str, TokenRecord] = {}
         self._looked_us = 0
         self._has_tokens = False
+        self._fresh_lock = threading.Lock()
         self._fresh_until = 0.0
+        # How often the tokens were changed here.
+        self._changes = 0
         # The unstored times of last use by token, and when they were last stored.
         self._uses: dict[str, int] = {}
         self._stored_uses: dict[str, int] = {}
@@ -202,6 +208,7 @@ class Access:
         """Read the tokens from the store, if that was not done recently."""
         with self._lock:
             if self.is_stale:
+                asked_at, changes = time.monotonic(), self._changes
                 records, now_us = self._catalog.tokens.all(), self._clock.now_us()
                 tokens = {record.id: record for record in records}
                 if _valid(tokens, now_us) != _valid(self._tokens, self._looked_us):
@@ -209,7 +216,9 @@ class Access:
                 self._tokens, self._looked_us = tokens, now_us
                 # Expired tokens still count as tokens: they do not open the server to everyone.
                 self._has_tokens = bool(tokens)
-                self._fresh_until = time.monotonic() + _FRESH_SECONDS
+                with self._fresh_lock:
+                    # What was read before a change says nothing about it.
+                    self._fresh_until = asked_at + _FRESH_SECONDS if changes == self._changes else 0.0
 
     def _known(self) -> dict[str, TokenRecord]:
         if self.is_stale:
@@ -218,7 +227,9 @@ class Access:
 
     def forget(self) -> None:
         """Query the tokens at the next call."""
-        self._fresh_until = 0.0
+        with self._fresh_lock:
+            self._changes += 1
+            self._fresh_until = 0.0
 
 
 def described(record: TokenRecord) -> TokenDescription:

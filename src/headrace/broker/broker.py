@@ -698,11 +698,12 @@ class Broker:
         """
         found, name, reader = self._topics.find(topic), check_group_name(group), _consumer_name(consumer)
         limit = check_whole("buffer_messages", buffer_messages, 1, FETCH_MESSAGES_MAX)
+        joined_us = self._clock.monotonic_us()
         if isinstance(consumer, str):
             found.groups.join(name, reader, session_timeout_seconds)
         else:
             rules.assigned(found.groups.get(name), reader, found.record.partitions)
-        return Subscription(found.topic, found.groups, name, reader, limit, self._clock, self._delivery)
+        return Subscription(found.topic, found.groups, name, reader, limit, self._clock, joined_us, self._delivery)
 
 
 def _consumer_name(consumer: object) -> str:

@@ -79,6 +79,8 @@ class Groups:
 
     def _found(self, name: str, group: Group | None) -> Group:
         if group is None:
+            # A topic that was deleted meanwhile took its groups with it.
+            self._topic.check_alive()
             raise GroupNotFound(self._topic.record.name, name)
         return group
 

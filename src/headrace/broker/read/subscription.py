@@ -51,8 +51,10 @@ class Subscription:
         consumer: str,
         messages_max: int,
         clock: Clock,
+        joined_us: int,
         delivery: Dispatcher,
     ) -> None:
+        """`joined_us` is the monotonic time at which a member asked to join: its session counts from then."""
         self.group = group
         self.consumer = consumer
         self._topic = topic
@@ -70,7 +72,7 @@ class Subscription:
         self._next: dict[int, int] = {}
         # What `get` returned, until it is committed or another consumer's.
         self._taken: dict[int, int] = {}
-        self._renewed_us = clock.monotonic_us()
+        self._renewed_us = joined_us
         self._error: HeadraceError | None = None
         self._closed = False
         topic.watches.add(ALL_PARTITIONS, self._mark)
