@@ -17,11 +17,13 @@ from headrace.broker.topics.topic import Topic
 from headrace.core.errors import (
     GroupNotFound,
     GroupSizeConflict,
+    HeadraceError,
     OffsetOutOfRange,
     OutcomeUnknown,
     PartitionNotFound,
     QuotaExceeded,
     StoreUnavailable,
+    again,
 )
 from headrace.core.groups import group as rules
 from headrace.core.groups.commits import check_commit, refusals
@@ -79,10 +81,13 @@ class Groups:
 
     def _found(self, name: str, group: Group | None) -> Group:
         if group is None:
-            # A topic that was deleted meanwhile took its groups with it.
-            self._topic.check_alive()
-            raise GroupNotFound(self._topic.record.name, name)
+            raise self._missing(name)
         return group
+
+    def _missing(self, name: str) -> HeadraceError:
+        """Why there is no such group: a topic that was deleted meanwhile took its groups with it."""
+        ended = self._topic.ended
+        return GroupNotFound(self._topic.record.name, name) if ended is None else again(ended)
 
     def settle(self) -> None:
         """Wait for the running change; after the end of the topic it is the last."""
@@ -231,7 +236,7 @@ class Groups:
         """A group and its committed offsets at one moment."""
         standing = self._store.standing(name)
         if standing is None:
-            raise GroupNotFound(self._topic.record.name, name)
+            raise self._missing(name)
         return standing
 
     def all_positions_in(self, range_: OffsetRange) -> Callable[[str], Int64s | None]:
