@@ -91,7 +91,7 @@ def test_a_file_that_is_sent_again_is_written_once(server: Server, topic: str) -
     assert (again["written"], again["duplicates"]) == (10, 15)
     assert values(server, topic) == sorted(lines)
     told = server.run("produce", topic, "--producer-id", "till-7", "--resume", "monday", stdin="x\n")
-    assert told.out == f"{topic}: 0 of 1 lines written, 1 already there\n"
+    assert told.out == f"{topic}: 0 of 1 lines written, 1 already written\n"
     assert "all 1 lines were already written by till-7 as monday: nothing is new" in told.err
     assert told.code == 6
     changed = server.run(*arguments, stdin="\n".join([*lines[:-1], "changed"]) + "\n")
@@ -105,7 +105,7 @@ def test_payloads_that_the_topic_has_already_are_no_failure(server: Server, topi
     server.run("topic", "alter", topic, "--deduplication", "payload")
     assert server.run("produce", topic, stdin="a\nb\n").lines() == [f"{topic}: 2 of 2 lines written"]
     again = server.run("produce", topic, stdin="a\nb\n")
-    assert (again.code, again.out, again.err) == (0, f"{topic}: 0 of 2 lines written, 2 already there\n", "")
+    assert (again.code, again.out, again.err) == (0, f"{topic}: 0 of 2 lines written, 2 already written\n", "")
 
 
 def test_a_chosen_partition(server: Server, topic: str) -> None:

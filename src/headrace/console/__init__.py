@@ -18,7 +18,7 @@ waits for new end offsets and then reads the newest messages: it never pulls a w
     view                text, charts, tables and the frame that all pages share
     pages               a module for each page
 
-What fails: if the broker does not answer, pages stay open, say so and go on when it is back. Sessions live in memory
+What fails: if the broker does not answer, pages stay open, say so and continue when it is back. Sessions live in memory
 only: after a restart of the console people sign in again. Everything from a message is shown as text.
 
 Runs on one event loop; blocking work (Flight, Arrow, parsing) is in threads.

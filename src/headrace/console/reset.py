@@ -13,7 +13,7 @@ Target = Literal["earliest", "latest", "offset", "time", "delta"]
 
 @dataclass(frozen=True)
 class Move:
-    """Where a group goes on in one partition: how many messages it skips, or reads again."""
+    """Where a group continues in one partition: how many messages it skips, or reads again."""
 
     partition: int
     before: int
@@ -38,7 +38,7 @@ def moves(
     at_time: Mapping[int, int] | None = None,
     partitions: Iterable[int] | None = None,
 ) -> list[Move]:
-    """Where the group would go on, in all partitions or some.
+    """Where the group would continue, in all partitions or some.
 
     `number` is the offset or the delta; `at_time` the offset at the wanted time by partition. What lies outside of a
     partition is moved to its nearest end.

@@ -35,7 +35,7 @@ ATTRIBUTES: Final = pa.map_(pa.string(), pa.binary())
 # The columns that are stored, in the order of their bits in a frame's column mask.
 STORED_SCHEMA: Final = pa.schema(
     [
-        # Null is not empty: it says that what the key names is gone (a tombstone).
+        # Null is not empty: it says that what the key names was deleted (a tombstone).
         pa.field("value", pa.binary()),
         pa.field("key", pa.binary()),
         pa.field("attributes", ATTRIBUTES),

@@ -20,7 +20,7 @@ from headrace.load.verification import Verification
 
 _POLL_SECONDS: Final = 0.1
 _POLL_MESSAGES: Final = 100_000
-_TELL_SECONDS: Final = 0.1
+_REPORT_SECONDS: Final = 0.1
 
 
 class Consuming:
@@ -35,16 +35,16 @@ class Consuming:
         self.ended_ns = 0
 
     def run(self, is_over: Callable[[], bool]) -> Iterator[dict[str, Any]]:
-        """Read until it is over, telling now and then how it goes; then keep the ledger."""
-        told: dict[str, Any] = {}
-        told_at = 0.0
+        """Read until it is over, reporting progress now and then; then save what was verified."""
+        reported: dict[str, Any] = {}
+        reported_at = 0.0
         with self._consumer:
             while not is_over():
                 self._poll()
-                notifications = {"partitions": self._consumer.assignment, "arrived": self._ledger.arrived}
-                if notifications != told and time.monotonic() - told_at >= _TELL_SECONDS:
-                    told, told_at = notifications, time.monotonic()
-                    yield {"kind": "progress", **notifications}
+                progress = {"partitions": self._consumer.assignment, "arrived": self._ledger.arrived}
+                if progress != reported and time.monotonic() - reported_at >= _REPORT_SECONDS:
+                    reported, reported_at = progress, time.monotonic()
+                    yield {"kind": "progress", **progress}
             # Members leave one after the other: those that stay must not count this again.
             self._consumer.commit()
         self._ledger.save(Path(self._job.ledger))

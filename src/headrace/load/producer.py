@@ -21,7 +21,7 @@ from headrace.load.payload import Payload
 
 _BATCHES_UNDER_WAY: Final = 8
 _SINGLES_UNDER_WAY: Final = 10_000
-_TELL_SECONDS: Final = 0.5
+_REPORT_SECONDS: Final = 0.5
 # Single messages are created in batches of this size.
 _MADE_TOGETHER: Final = 100
 
@@ -45,10 +45,10 @@ class Producing:
         self.began_ns = 0
         self.ended_ns = 0
 
-    def run(self, tell: Callable[[int], None]) -> None:
+    def run(self, report: Callable[[int], None]) -> None:
         """Publish everything, and wait for the last answer; reports progress."""
         self.began_ns = time.monotonic_ns()
-        told, sent = time.monotonic(), 0
+        reported_at, sent = time.monotonic(), 0
         under_way: deque[Future[Any]] = deque()
         bound = _SINGLES_UNDER_WAY if self._job.load.batch == 1 else _BATCHES_UNDER_WAY
         with self._producer:
@@ -57,9 +57,9 @@ class Producing:
                 sent += 1
                 if len(under_way) >= bound:
                     under_way.popleft().result()
-                if time.monotonic() - told >= _TELL_SECONDS:
-                    told = time.monotonic()
-                    tell(sent)
+                if time.monotonic() - reported_at >= _REPORT_SECONDS:
+                    reported_at = time.monotonic()
+                    report(sent)
             for future in under_way:
                 future.result()
         self.ended_ns = time.monotonic_ns()

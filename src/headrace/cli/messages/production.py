@@ -136,9 +136,9 @@ class Publishing:
         self.duplicates += len(lines) - written - conflicts
         self.conflicts += conflicts
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """A summary of what was written so far."""
-        duplicates = f", {self.duplicates:,} already there" if self.duplicates else ""
+        duplicates = f", {self.duplicates:,} already written" if self.duplicates else ""
         conflicts = f", {self.conflicts:,} in conflict" if self.conflicts else ""
         return f"{self.written:,} of {self.lines:,} lines written{duplicates}{conflicts}"
 
@@ -157,7 +157,7 @@ def publish(client: Client, topic: str, shape: Shape, given: Input, retry_second
                     publishing.send(lines)
                     bar.advance(len(lines), lines.nbytes)
             except Failure as failure:
-                raise Failure(failure.exit, f"{failure} ({publishing.told()})") from None
+                raise Failure(failure.exit, f"{failure} ({publishing.summary()})") from None
     return publishing
 
 

@@ -71,10 +71,10 @@ def failures() -> Iterator[None]:
 
 def failure_of(error: HeadraceError) -> Failure:
     """The end of a command that an error means."""
-    return Failure(exit_of(type(error)), told(error))
+    return Failure(exit_of(type(error)), line_of(error))
 
 
-def told(error: HeadraceError) -> str:
+def line_of(error: HeadraceError) -> str:
     """An error in one line: a field that is an option of the command is called as the user typed it."""
     if type(error) is InvalidInput:
         from headrace.cli.options.shared import option_of

@@ -85,7 +85,7 @@ class Producer:
         """Send one message; its future has the receipt once the message is durable on the broker.
 
         `value` and `key` are bytes, unless the producer has a serializer for them. None is null, which is not empty and
-        never serialized: a message without a value says that what its key names is gone (a tombstone).
+        never serialized: a message without a value says that what its key names was deleted (a tombstone).
         A `seqno` is your own number for the message: give one to every message of the producer, or to none. An invalid
         message raises here. If the buffer is full, this waits, and after the timeout raises `Overloaded`; then nothing
         was sent.

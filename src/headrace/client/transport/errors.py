@@ -42,9 +42,9 @@ def core_error(error: Exception, url: str) -> HeadraceError:
         return carried
     if isinstance(error, flight.FlightCancelledError | pa.ArrowCancelled):
         return Closed("the stream")
-    told = str(error).lower().replace("_", " ")
+    text = str(error).lower().replace("_", " ")
     for fault, remedy in _TLS_FAULTS.items():
-        if fault in told:
+        if fault in text:
             return Untrusted(url, remedy)
     reason = str(error).split(". gRPC client debug context")[0].split(". Detail:")[0][:_REASON_CHARACTERS_MAX]
     if isinstance(error, flight.FlightInternalError) and UNEXPECTED_MARK in reason:

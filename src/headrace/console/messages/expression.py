@@ -110,8 +110,8 @@ def parse(text: str) -> Condition:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 node.value.encode()
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        told = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise _wrong(text, f"it is no expression ({told}); write for example value.amount > 100") from None
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise _wrong(text, f"it is no expression ({reason}); write for example value.amount > 100") from None
     try:
         return _Translation(text).condition(tree.body)
     except RecursionError:

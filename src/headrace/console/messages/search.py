@@ -32,7 +32,7 @@ _MATCHED_BATCHES: Final = 200
 
 @dataclass
 class Search:
-    """One search and how far it is; read by the page that shows it, while `run` goes on."""
+    """One search and how far it is; read by the page that shows it, while `run` works."""
 
     topic: str
     condition: Condition

@@ -194,7 +194,7 @@ def _published_since(before: Sample | None, now: Sample) -> dict[str, dict[float
 
 
 def _keep_commits(before: Sample | None, now: Sample) -> None:
-    """A commit stays the last one of its group when the server that counted it is gone."""
+    """A commit stays the last one of its group when the server that counted it was removed."""
     for key, group in now.groups.items() if before is not None else ():
         old = before.groups.get(key) if before is not None else None
         if old is not None:

@@ -2,7 +2,7 @@
 
 It asks which servers there are, fetches `/metrics` of each, adds a sample to the history and notifies the open pages
 through `sampled`. It waits at least ten times as long as a poll took, so that a store of many topics is not kept busy
-by being watched. A poll that fails is told to the pages as `problem`, and the next one is tried after the usual time.
+by being watched. A failed poll is shown to the pages as `problem`, and the next one follows after the usual time.
 If only some of several servers do not answer, they are named in `silent`, and what they said last counts on: without
 them the sums would fall, and jump when they are back.
 

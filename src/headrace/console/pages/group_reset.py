@@ -29,7 +29,7 @@ _ROWS_MAX = 50
 
 
 class ResetDialog:
-    """Asks where a group shall go on, and moves it there."""
+    """Asks where a group is to continue, and moves it there."""
 
     def __init__(self, visit: Visit, group: GroupDescription) -> None:
         self._visit = visit
@@ -50,8 +50,8 @@ class ResetDialog:
             self._sum = ui.label("").classes("hr-panel-title").props("role=status")
             self._table = ShortTable(_COLUMNS)
             if group.members:
-                told = f"{counted(len(group.members), 'member')} will continue at the new offsets at once."
-                ui.label(told).classes("hr-warn hr-small")
+                warning = f"{counted(len(group.members), 'member')} will continue at the new offsets at once."
+                ui.label(warning).classes("hr-warn hr-small")
             with ui.element("div").classes("hr-bar"):
                 ui.space()
                 ui.button("Cancel", on_click=lambda: self._dialog.submit(False)).props("flat color=secondary")
@@ -84,9 +84,9 @@ class ResetDialog:
         self._moves = found
         changed = [move for move in found if move.before != move.after]
         skipped, again = sum(move.skipped for move in found), sum(move.read_again for move in found)
-        told = [f"skips {counted(skipped, 'message')}" if skipped else ""]
-        told += [f"reads {counted(again, 'message')} again" if again else ""]
-        effect = " and ".join(filter(None, told))
+        effects = [f"skips {counted(skipped, 'message')}" if skipped else ""]
+        effects += [f"reads {counted(again, 'message')} again" if again else ""]
+        effect = " and ".join(filter(None, effects))
         self._sum.set_text(f"The group {effect}." if effect else "Nothing changes.")
         changed.sort(key=lambda move: -(move.skipped + move.read_again))
         self._table.show([_row(move) for move in changed[:_ROWS_MAX]])

@@ -1,4 +1,4 @@
-"""Overview: what comes in and goes out, how fast, how much is stored, and what needs attention."""
+"""Overview: what is published and read, how fast, how much is stored, and what needs attention."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ class _Overview:
         self._in.set(text.rate(total["messages_in"]), text.byte_rate(total["bytes_in"]))
         self._out.set(text.rate(total["messages_out"]), text.byte_rate(total["bytes_out"]))
         median, high = (history.latency(self._visit.session.may_read, share) for share in (0.5, 0.99))
-        told = "nothing published just now" if high is None else f"p99 {text.milliseconds(high)}"
-        self._latency.set(text.milliseconds(median), told)
+        note = "nothing published right now" if high is None else f"p99 {text.milliseconds(high)}"
+        self._latency.set(text.milliseconds(median), note)
         stored = [sample.topics[name] for name in topics]
         messages = [each.messages for each in stored if each.messages is not None]
         self._stored.set(
@@ -136,8 +136,8 @@ class _Overview:
         # Of very many topics only the busiest have metrics of their own.
         count = max(len(topics), int(sample.others.get("headrace_topics", 0)) if self._visit.session.sees_all else 0)
         is_cut = count > len(topics)
-        told = f"numbers of the {len(topics):,} busiest" if is_cut else counted(partitions, "partition")
-        self._topics.set(text.count(count), told if partitions else "")
+        note = f"numbers of the {len(topics):,} busiest" if is_cut else counted(partitions, "partition")
+        self._topics.set(text.count(count), note if partitions else "")
         visible = [(state, key) for key, state in sample.groups.items() if self._visit.session.may_read(key[0])]
         worst = max(visible, key=lambda each: each[0].lag_messages, default=None)
         if worst is not None:

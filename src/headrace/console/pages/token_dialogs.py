@@ -50,8 +50,8 @@ async def create(visit: Visit) -> bool:
         ui.label("Create token").classes("hr-title")
         name = ui.input("Name of its user").props("outlined dense autofocus maxlength=255").classes("full-width")
         kind = ui.toggle(_KINDS, value="some").props("dense unelevated no-caps padding='4px 12px'")
-        told = ui.label("Everything, on all topics, tokens and the server.").classes("hr-muted hr-small")
-        told.bind_visibility_from(kind, "value", lambda value: value == "full")
+        explanation = ui.label("Everything, on all topics, tokens and the server.").classes("hr-muted hr-small")
+        explanation.bind_visibility_from(kind, "value", lambda value: value == "full")
         with ui.element("div").classes("hr-fields").bind_visibility_from(kind, "value", lambda value: value == "some"):
             ui.label("Patterns, one a line; * stands for any characters.").classes("hr-muted hr-small")
             rights = {right: _lines(label, value) for right, (label, value) in _RIGHTS.items()}

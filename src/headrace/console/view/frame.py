@@ -113,7 +113,7 @@ class Reporting:
             ui.notify(f"Signed out: {text.visible(str(error))}", type="warning")
             ui.navigate.to(PATH)
         elif isinstance(error, Unreachable):
-            self.visit.say("The server does not answer. This page goes on by itself when it is back.")
+            self.visit.say("The server does not answer. This page continues by itself when it is back.")
         elif isinstance(error, HeadraceError) and self.in_banner:
             self.visit.say(str(error))
         elif isinstance(error, HeadraceError):
@@ -241,12 +241,12 @@ class Frame:
         with ui.button(icon="account_circle").props('flat dense round color=secondary aria-label="Account"'), ui.menu():
             with ui.element("div").classes("q-pa-md"):
                 ui.label(text.visible(session.caller.name)).classes("hr-panel-title")
-                told = (
+                identity = (
                     "This server needs no token"
                     if session.caller.token_id is None
                     else f"Token {session.caller.token_id}"
                 )
-                ui.label(told).classes("hr-muted hr-small")
+                ui.label(identity).classes("hr-muted hr-small")
             ui.separator()
             ui.menu_item("Light", lambda: set_theme("light", False))
             ui.menu_item("Dark", lambda: set_theme("dark", True))

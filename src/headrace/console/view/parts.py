@@ -110,7 +110,7 @@ async def answer_of(dialog: ui.dialog) -> Any:
 
 
 class Confirmation:
-    """A dialog that says what will be lost and goes on only when a name was typed."""
+    """A dialog that says what will be lost and continues only when a name was typed."""
 
     def __init__(self, heading: str, losses: list[str], typed: str, action: str) -> None:
         self._typed = typed

@@ -141,7 +141,7 @@ def outlived(newest_us: int, settings: TopicSettings, now_us: int) -> bool:
 
 
 def is_older(newest_us: int, seconds: int, now_us: int) -> bool:
-    """Whether everything up to this time is older than so many seconds; with 0 whatever the time, even a future one."""
+    """Whether everything up to this time is older than these seconds; always with 0, even in the future."""
     return seconds == 0 or newest_us < now_us - seconds * MICROSECONDS
 
 

@@ -46,7 +46,7 @@ class MessageIn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A message to publish. `value`, `key` and the values of `attributes` are in the encoding of the request.
 
     A value that is an object or a list is stored as JSON, with the attribute `content-type: application/json`. A value
-    of null is null, which is not empty: it says that what the key names is gone (a tombstone).
+    of null is null, which is not empty: it says that what the key names was deleted (a tombstone).
     """
 
     value: str | dict[str, msgspec.Raw] | list[msgspec.Raw] | None

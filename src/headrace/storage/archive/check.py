@@ -54,7 +54,7 @@ def _check_strays(catalog: Catalog, files: ArchiveFiles, directory: str, report:
     topic_id = int(found[1])
     is_deleted = all(topic.id != topic_id for topic in catalog.topics())
     if repair and not is_deleted:
-        # Other stores are not shared, and whoever repairs one has it alone.
+        # Other stores are not shared, and a repair has the store to itself.
         holder = _HOLDER if catalog.is_postgres else None
         repair = manifest.claim(topic_id, holder, ARCHIVE_LEASE_SECONDS) is not None
     listed = manifest.listed(topic_id)

@@ -1,7 +1,7 @@
 """Copies the files of an archive that a manifest lists, for a backup that is whole by itself.
 
 Every file is read once and must have the size and the checksum of the manifest. A file that was merged or has expired
-since the manifest was copied exists for `archive.stray_seconds` longer; if it is gone, the copy fails.
+since the manifest was copied exists for `archive.stray_seconds` longer; if it was deleted, the copy fails.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Sink:
         """Nothing is buffered here."""
 
     def close(self) -> None:
-        """Whoever made the sink finishes the file."""
+        """The owner of the sink closes the file."""
 
 
 def checksum_text(crc: int) -> str:

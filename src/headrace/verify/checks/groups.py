@@ -127,7 +127,7 @@ def _nothing_passed_over(line: Line, lines: _Lines, history: HistoryIndex, is_im
     ever = _beginning(history, line, is_important, max(window.target for window in windows))
     given = sorted(lines.given.get(line, []))
     place = 0
-    told: set[str] = set()
+    reported: set[str] = set()
     for sighting in sorted(lines.sightings[line], key=lambda each: each.at_ns):
         while place < len(given) and given[place][0] <= sighting.at_ns:
             at_ns, start, end = given[place]
@@ -141,8 +141,8 @@ def _nothing_passed_over(line: Line, lines: _Lines, history: HistoryIndex, is_im
         if not all(holes):
             continue
         kind: Kind = "passed_over" if (missed := ever.missing(sighting.offset)) else "seek_ignored"
-        if kind not in told:
-            told.add(kind)
+        if kind not in reported:
+            reported.add(kind)
             start, end = (missed or holes[-1])[0]
             since = "" if missed else f" since the seek to {windows[epochs[-1]].target}"
             what = f"committed is {sighting.offset} ({sighting.who}), {start} to {end - 1} were given to nobody{since}"
@@ -167,12 +167,12 @@ def _may_be_in(windows: list[_Window], epoch: int, sighting: _Sighting) -> bool:
 
 def _one_owner(history: HistoryIndex) -> Iterator[Violation]:
     owners: dict[tuple[str, int, int], str] = {}
-    told: set[tuple[str, int]] = set()
+    reported: set[tuple[str, int]] = set()
     for group, generation, member, partitions in _owned(history):
         for partition in partitions:
             owner = owners.setdefault((group, generation, partition), member)
-            if owner != member and (group, generation) not in told:
-                told.add((group, generation))
+            if owner != member and (group, generation) not in reported:
+                reported.add((group, generation))
                 what = f"group {group}, generation {generation}, partition {partition}: {owner} and {member}"
                 yield Violation("two_owners", what)
 

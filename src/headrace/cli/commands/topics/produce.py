@@ -187,7 +187,7 @@ def produce(
         counts = {"written": done.written, "duplicates": done.duplicates, "conflicts": done.conflicts}
         print_json({"topic": topic, **counts, "seconds": time.monotonic() - started})
     else:
-        print_line(f"{topic}: {done.told()}")
+        print_line(f"{topic}: {done.summary()}")
     _check_outcome(done, message.producer_id, message.resume)
 
 

@@ -32,7 +32,7 @@ class StoreCheckPanel:
                 ui.space()
                 self._button = ui.button("Check now", icon="fact_check", on_click=self._start).props("unelevated dense")
                 self._button.props("padding='4px 12px'")
-            self._told = ui.label().props("role=status")
+            self._sentence = ui.label().props("role=status")
             self._bar = ui.linear_progress(0.0, show_value=False).props("instant-feedback rounded size=8px")
             self._when = ui.element("div").classes("hr-muted hr-small")
             self._table = ShortTable(_COLUMNS)
@@ -54,9 +54,9 @@ class StoreCheckPanel:
         self._button.set_enabled(not is_running and check.state != "impossible")
         self._bar.set_visibility(is_running)
         self._bar.set_value(check.report.topics / check.topics if check.topics else 0.0)
-        self._told.set_text(text.visible(told(check)))
+        self._sentence.set_text(text.visible(sentence_of(check)))
         is_bad = check.state == "failed" or check.report.is_damaged
-        self._told.classes(replace="hr-bad" if is_bad else "hr-good" if check.state == "finished" else "hr-muted")
+        self._sentence.classes(replace="hr-bad" if is_bad else "hr-good" if check.state == "finished" else "hr-muted")
         self._when.clear()
         if check.ended_us is not None:
             with self._when:
@@ -68,13 +68,13 @@ class StoreCheckPanel:
         self._advice.set_visibility(check.report.is_damaged)
 
 
-def told(check: StoreCheck) -> str:
+def sentence_of(check: StoreCheck) -> str:
     """What a check says, in a sentence."""
     report = check.report
     if check.state == "never":
         return (
             "Not checked since the server started. A check reads every frame, index and catalog row once, while the "
-            "server goes on, and repairs nothing."
+            "server keeps running, and repairs nothing."
         )
     if check.state == "impossible":
         return f"It cannot be checked from here: {check.problem}."

@@ -42,8 +42,8 @@ class SettingsPanel:
                 self._changed = ui.switch("Only what is not the default", on_change=self._filter).props("dense")
                 self._wanted = ui.input(placeholder="Filter", on_change=self._filter).classes("hr-search")
                 self._wanted.props('dense outlined clearable debounce=200 aria-label="Filter settings"')
-            told = "As the server runs with them, without passwords. Change them where they are set, and restart."
-            ui.label(told).classes("hr-muted hr-small")
+            note = "As the server runs with them, without passwords. Change them where they are set, and restart."
+            ui.label(note).classes("hr-muted hr-small")
             self._table = PagedTable(_COLUMNS, self._load, sort="name", per_page=25)
 
     async def refresh(self) -> None:

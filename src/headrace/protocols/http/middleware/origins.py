@@ -143,10 +143,8 @@ def _origin_problem(
             return None
     elif site not in _FOREIGN or (scope["method"] in _READING and scope["path"] in pages):
         return None
-    told = "another site" if origin is None else f"origin {origin[:100].decode('latin-1')!a}"
-    detail = (
-        f"the request was sent by a web page of {told}: list its origin in the setting rest.allowed_origins to allow it"
-    )
+    whose = "another site" if origin is None else f"origin {origin[:100].decode('latin-1')!a}"
+    detail = f"the request was sent by a web page of {whose}: list its origin in rest.allowed_origins to allow it"
     return Problem("about:blank", "Origin not allowed", 403, detail, "origin_not_allowed", False)
 
 

@@ -56,7 +56,7 @@ class JoinIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class HeartbeatIn(msgspec.Struct, forbid_unknown_fields=True):
-    """What a member acknowledges, if anything: the partitions that it holds, as of a generation that it was told."""
+    """What a member acknowledges, if anything: the partitions that it holds, as of a generation that it knows."""
 
     generation: int | None = None
     partitions: list[int] | None = None

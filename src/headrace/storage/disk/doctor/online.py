@@ -20,7 +20,7 @@ from headrace.storage.disk.doctor.catalog_check import CheckedCatalog, check_cat
 from headrace.storage.disk.doctor.log_check import LogCheck
 from headrace.storage.disk.files.filesystem import FileSystem
 
-# So many looks must find the same, and so many are tried.
+# How many looks must find the same, and how many are tried.
 LOOKS: Final = 3
 ATTEMPTS: Final = 12
 

@@ -106,7 +106,7 @@ class PostgresLog:
         self._topic = topic
         self._state: TopicState | None = None
         self._view: LogView | None = None
-        # What was deleted on request, as this server was last told; a view may be older.
+        # What was deleted on request, as far as this server knows; a view may be older.
         self._deleted_before: Sequence[int] = topic.deleted_before
         self._write_lock = threading.RLock()
         self._retention_lock = threading.Lock()

@@ -62,7 +62,7 @@ _EXAMPLE = PipelinesOut([PipelineOut("orders", "land-orders", "running", 1_789_0
     summary="List pipelines",
 )
 async def list_pipelines(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> PipelinesOut:
-    """List the pipelines that report to topics on which you have any right. Those silent for 7 days are gone."""
+    """List the pipelines that report to topics on which you have any right. Those silent for 7 days are removed."""
     found, caller = await bridge.call(bridge.broker.list_pipelines), principal_of(request).caller
     return PipelinesOut([PipelineOut.of(pipeline) for pipeline in found if caller.may_see(pipeline.topic)])
 
