@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -354,17 +353,19 @@ class TestConnections:
             site.open().catalog._do(work)
 
     def test_a_database_that_stays_away_is_an_error_of_the_store_after_a_while(self, site: Site) -> None:
-        catalog = site.open().catalog
-        attempts: list[float] = []
-        patient = Catalog(catalog._transactions._engine, "the store", patience_seconds=0.3)
+        engine, attempts = site.open().catalog._transactions._engine, list[int]()
 
-        def work(connection: Connection) -> None:
-            attempts.append(time.monotonic())
-            connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+        def work(connection: Connection, broken: int) -> int:
+            attempts.append(len(attempts))
+            if len(attempts) <= broken:
+                connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+            return len(attempts)
 
+        patient = Catalog(engine, "the store", patience_seconds=60.0)
+        assert patient._do(lambda connection: work(connection, broken=2)) == 3
+        hasty = Catalog(engine, "the store", patience_seconds=0.3)
         with pytest.raises(StoreUnavailable, match="the store"):
-            patient._do(work)
-        assert len(attempts) > 1
+            hasty._do(lambda connection: work(connection, broken=1_000_000))
 
     def test_closing_waits_for_those_at_work(self, site: Site) -> None:
         catalog = site.open().catalog
