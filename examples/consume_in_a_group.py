@@ -19,7 +19,7 @@ def main(url: str) -> None:
         ) as consumer,
     ):
         total = 0
-        while (batch := consumer.poll(max_messages=500, timeout=1.0)).num_rows:
+        while (batch := consumer.poll(max_messages=500, timeout=5.0)).num_rows:
             total += batch.num_rows
             consumer.commit()
         print(total, "orders billed, lag", client.describe_group("orders", "billing").lag_messages)

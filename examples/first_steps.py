@@ -22,7 +22,7 @@ with TemporaryDirectory() as directory, Broker.open(f"file:{directory}/store") a
 
     broker.register_group("orders", "billing", consumers=1)
     with broker.subscribe("orders", "billing", consumer=0) as subscription:
-        while (messages := subscription.get(timeout_seconds=0.5)) is not None:
+        while (messages := subscription.get(timeout_seconds=5.0)) is not None:
             for row in messages.select(["partition", "offset", "key", "value"]).to_pylist():
                 print("read:     ", row)
         subscription.commit()

@@ -24,7 +24,7 @@ def main(url: str) -> None:
         ):
             while not is_done:
                 try:
-                    for message in consumer.messages(idle_seconds=0.5):
+                    for message in consumer.messages(idle_seconds=5.0):
                         total += message.value["cents"]
                     is_done = True
                 except Undecodable as error:

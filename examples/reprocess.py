@@ -11,7 +11,7 @@ import headrace
 
 def read_all(client: headrace.Client) -> list[str]:
     with client.consumer("events", group="report") as consumer:
-        values = [message.value.decode() for message in consumer.messages(idle_seconds=0.5)]
+        values = [message.value.decode() for message in consumer.messages(idle_seconds=5.0)]
         consumer.commit()
     return values
 

@@ -10,7 +10,7 @@ def count_sales(client: Client) -> dict[bytes, int]:
     """The code under test."""
     totals: dict[bytes, int] = {}
     with client.consumer("sales", group="totals") as consumer:
-        for message in consumer.messages(idle_seconds=0.2):
+        for message in consumer.messages(idle_seconds=1.0):
             totals[message.key or b"?"] = totals.get(message.key or b"?", 0) + int(message.value)
         consumer.commit()
     return totals

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.cli.processes import Server
+from tests.cli.processes import PATIENCE_SECONDS, Server
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def billing(server: Server, topic: str) -> str:
     messages = [{"value": str(number), "partition": number % 2} for number in range(10)]
     server.post(f"topics/{topic}/messages", {"messages": messages})
     offsets = [{"partition": partition, "offset": 5} for partition in (0, 1)]
-    httpx.put(f"{server.url}/v1/topics/{topic}/groups/billing", json={}).raise_for_status()
+    httpx.put(f"{server.url}/v1/topics/{topic}/groups/billing", json={}, timeout=PATIENCE_SECONDS).raise_for_status()
     server.post(f"topics/{topic}/groups/billing/offsets", {"offsets": offsets})
     return topic
 

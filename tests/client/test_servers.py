@@ -32,7 +32,7 @@ def test_a_server_lists_itself_over_flight_and_http(tmp_path: Path) -> None:
             assert settings["advertised_name"] == ("broker.example", "--set")
             assert settings["http"] == (f"127.0.0.1:{server.port}", "--http")
             assert settings["broker.topics_max"] == (10_000, "default")
-        with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as http:
+        with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=60.0, trust_env=False) as http:
             (over_http,) = http.get("/v1/servers").json()["servers"]
             assert (over_http["id"], over_http["addresses"]) == (listed.id, listed.addresses)
     finally:

@@ -12,7 +12,7 @@ from tests.server_process import ServerProcess
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/sign-in", trust_env=False).status_code == 200
+        return httpx.get(f"{url}/sign-in", timeout=60.0, trust_env=False).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -21,7 +21,7 @@ def test_the_front_page_leads_to_the_console_which_ends_with_its_server(tmp_path
     server = ServerProcess(f"file:{tmp_path}/store", "--console", "--set", "console_http=127.0.0.1:0")
     try:
         for end in (server.stop, server.kill):
-            answer = httpx.get(f"http://127.0.0.1:{server.port}/", trust_env=False)
+            answer = httpx.get(f"http://127.0.0.1:{server.port}/", timeout=60.0, trust_env=False)
             assert answer.status_code == 307
             console = answer.headers["location"]
             assert _answers(console)

@@ -15,7 +15,7 @@ from tests.console.conftest import Site
 @pytest.fixture
 def http(site: Site) -> Iterator[httpx.Client]:
     """A client that follows no redirect and keeps cookies."""
-    with httpx.Client(base_url=site.console.url, trust_env=False) as client:
+    with httpx.Client(base_url=site.console.url, timeout=60.0, trust_env=False) as client:
         yield client
 
 
@@ -86,7 +86,7 @@ def test_every_answer_has_a_policy_and_scripts_of_pages_its_nonce(http: httpx.Cl
 def test_visitors_without_a_token_share_a_session_that_none_of_them_can_end(http: httpx.Client, site: Site) -> None:
     cookies = set()
     for _ in range(3):
-        with httpx.Client(base_url=site.console.url, trust_env=False) as visitor:
+        with httpx.Client(base_url=site.console.url, timeout=60.0, trust_env=False) as visitor:
             cookies.add(visitor.get("/").headers["set-cookie"].partition(";")[0])
             assert visitor.post("/sign-out", headers={"Origin": site.console.url}).status_code == 303
     assert len(cookies) == 1

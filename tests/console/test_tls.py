@@ -69,7 +69,7 @@ def test_a_page_that_is_just_closing_does_not_fail_the_stop(site: Site, certific
     console = ConsoleProcess(url, "--ca", str(certificates.authority), *certificates.arguments)
     host, port = console.url.removeprefix("https://").split(":")
     context = ssl.create_default_context(cafile=str(certificates.authority))
-    with httpx.Client(verify=context) as browser:
+    with httpx.Client(verify=context, timeout=60.0) as browser:
         browser.get(console.url, follow_redirects=True)
         cookies = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
     with context.wrap_socket(socket.create_connection((host, int(port))), server_hostname=host) as page:

@@ -102,10 +102,10 @@ def test_a_fastapi_service_publishes_and_reads_along(url: str) -> None:
         assert service.stdout is not None
         address = next(found[0] for line in service.stdout if (found := re.search(r"http://127\.0\.0\.1:\d+", line)))
         for cents in (100, 250):
-            answer = httpx.post(f"{address}/orders", json={"customer": "ann", "cents": cents})
+            answer = httpx.post(f"{address}/orders", json={"customer": "ann", "cents": cents}, timeout=PATIENCE_SECONDS)
             assert (answer.status_code, answer.json()["status"]) == (201, "written")
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while httpx.get(f"{address}/revenue").json() != {"ann": 350}:
+        while httpx.get(f"{address}/revenue", timeout=PATIENCE_SECONDS).json() != {"ann": 350}:
             assert time.monotonic() < deadline
         service.send_signal(signal.SIGTERM)
         assert service.wait(PATIENCE_SECONDS) in (0, -signal.SIGTERM)

@@ -255,7 +255,7 @@ def test_bodies_that_are_none_are_refused(client: httpx.Client) -> None:
 def test_the_answer_is_what_is_accepted(client: httpx.Client, accept: str | None, expected: str | None) -> None:
     topic = new_topic(client)
     publish(client, topic, "a")
-    with httpx.Client(base_url=client.base_url, trust_env=False) as plain:
+    with httpx.Client(base_url=client.base_url, timeout=60.0, trust_env=False) as plain:
         del plain.headers["accept"]
         headers = {} if accept is None else {"accept": accept}
         path = path_of("topics", topic, "partitions", 0, "messages")

@@ -475,7 +475,7 @@ def test_a_body_that_is_too_large_is_refused_in_the_same_form(server: ServerProc
     head = (
         b"POST /producer/produce HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 1000000000\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(head + b"{")
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 413 ")
