@@ -9,7 +9,10 @@ import duckdb
 import pytest
 
 import headrace
-from headrace.core.errors import InvalidInput, StoreUnavailable, TopicNotFound
+from headrace.core.archive.manifest import ArchiveSnapshot
+from headrace.core.errors import InvalidInput, OffsetOutOfRange, StoreUnavailable, TopicNotFound
+from headrace.tables import sql
+from headrace.tables.snapshot import TableSnapshot, table_snapshot
 from headrace.tables.sql import run_sql
 from tests.tables.archives import ArchiveSite
 
@@ -90,6 +93,28 @@ def test_what_was_deleted_while_the_archive_was_off_is_in_no_table(site: Archive
     site.client.alter_topic(topic, archive="on", retention_seconds=None)
     site.archive(topic)
     assert run_sql(site.client, query).to_pylist() == [{"found": [0, 1, 2, 3, 4, 9, 10, 11]}]
+
+
+def test_what_is_deleted_between_the_snapshot_and_the_read_of_the_tail(
+    site: ArchiveSite, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.create(topic, 1)
+    site.publish(topic, range(10))
+    deleted = iter([3, 6])
+
+    def overtaken(archive: ArchiveSnapshot) -> TableSnapshot:
+        for offset in deleted:
+            site.client.delete_messages(topic, {0: offset})
+            break
+        return table_snapshot(archive)
+
+    monkeypatch.setattr(sql, "table_snapshot", overtaken)
+    assert run_sql(site.client, f'SELECT "offset" FROM "{topic}"')["offset"].to_pylist() == [6, 7, 8, 9]
+    deleted = iter([7, 8, 9, 10, 10])
+    site.publish(topic, range(5))
+    monkeypatch.setattr(sql, "_TRIES", 2)
+    with pytest.raises(OffsetOutOfRange):
+        run_sql(site.client, f'SELECT "offset" FROM "{topic}"')
 
 
 def test_columns_of_values(site: ArchiveSite, topic: str) -> None:

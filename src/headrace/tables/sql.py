@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from headrace.client import Client, connect
 from headrace.client.read.decode import Decoder
 from headrace.client.read.table import table_of
 from headrace.core.codecs.columns import decode_known
-from headrace.core.errors import InvalidInput
+from headrace.core.errors import InvalidInput, OffsetOutOfRange
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.values.columns import ValueParser, parser_of
 from headrace.core.values.schema import parse_value_schema
@@ -38,6 +39,8 @@ COLUMNS: Final = tuple(READ_SCHEMA.names)
 _DECODE: Final = "headrace_decode"
 _PARSE: Final = "headrace_values"
 _PARSED: Final = "_values"
+# How often a view is tried whose messages are deleted meanwhile.
+_TRIES: Final = 5
 _TYPES: Final = {
     pa.int64(): "BIGINT",
     pa.float64(): "DOUBLE",
@@ -98,7 +101,17 @@ class TopicViews:
         self.connection = connection
 
     def add(self, client: Client, topic: str, value_schema: str | Mapping[str, Any] | None = None) -> None:
-        """Create the view of a topic as it is now."""
+        """Create the view of a topic as it is now.
+
+        If messages are deleted between the snapshot and the read of its tail, both are done again.
+        """
+        for _ in range(_TRIES - 1):
+            with suppress(OffsetOutOfRange):
+                self._add(client, topic, value_schema)
+                return
+        self._add(client, topic, value_schema)
+
+    def _add(self, client: Client, topic: str, value_schema: str | Mapping[str, Any] | None) -> None:
         snapshot = table_snapshot(client.archive(topic))
         schema = snapshot.archive.value_schema if value_schema is None else value_schema
         parser = None if schema is None else parser_of(parse_value_schema(schema).text)
