@@ -151,7 +151,7 @@ def test_a_message_that_waits_behind_answers_fails_at_the_end(broker: Broker) ->
         client.await_offsets("orders", {0: 0}, wait_seconds=PATIENCE_SECONDS)
         # Other columns need another stream, which begins when everything on the first is answered.
         second = producer.submit_batch(pa.record_batch({"value": [b"2"], "key": [b"k"]}), timeout=PATIENCE_SECONDS)
-        eventually(lambda: producer._delivery._stream is None)
+        eventually(lambda: producer._sender._stream is None)
         producer.close()
         with pytest.raises(OutcomeUnknown):
             first.result(0)

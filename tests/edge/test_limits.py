@@ -422,7 +422,7 @@ def test_the_number_of_series_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(edge_limits, "SERIES_MAX", 2)
     limits = Limits()
     for name in ("a", "b", "c", "d", "a"):
-        limits.tell(name, "x")
+        limits.count_refusal(name, "x")
     assert limits.limited() == {("a", "x"): 2, ("b", "x"): 1, (OTHERS, "x"): 2}
 
 

@@ -68,7 +68,7 @@ def freeze(server: ServerProcess) -> None:
 
 def until_under_way(producer: Producer) -> None:
     """Wait until something was sent that is not answered."""
-    unanswered = producer._delivery._unanswered
+    unanswered = producer._sender._unanswered
     eventually(lambda: any(pending.was_sent for pending in list(unanswered)))
 
 

@@ -15,7 +15,7 @@ LOAD = Load(messages=1_000, value_bytes=30, keys=0, batch=100, partitions=2)
 
 def test_a_member_that_stays_does_not_count_what_another_counted(headrace_client: Client, tmp_path: Path) -> None:
     headrace_client.create_topic("loaded", partitions=2)
-    job = Job(load=LOAD, url="", topic="loaded", group="readers", ledger=str(tmp_path / "ledger.npy"))
+    job = Job(load=LOAD, url="", topic="loaded", group="readers", counts_path=str(tmp_path / "counts.npy"))
 
     def counted(is_over: Callable[[Consuming], bool]) -> int:
         consuming = Consuming(headrace_client, job)

@@ -1,4 +1,4 @@
-"""The parts of a load by themselves: what messages say, what a ledger finds, what a histogram tells."""
+"""The parts of a load by themselves: what messages say, what verification finds, what a histogram shows."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def read_batch(*rows: tuple[int, int, int]) -> pa.RecordBatch:
 
 
 def found(path: Path, *batches: pa.RecordBatch) -> Findings:
-    ledger = Verification(LOAD)
+    verification = Verification(LOAD)
     for batch in batches:
-        ledger.enter(batch)
-    ledger.save(path)
-    return findings([path], LOAD.messages, ledger.out_of_order, ledger.foreign)
+        verification.enter(batch)
+    verification.save(path)
+    return findings([path], LOAD.messages, verification.out_of_order, verification.foreign)
 
 
 EVERYTHING = [(number % 2, producer, number) for producer, share in enumerate((4, 3, 3)) for number in range(share)]
@@ -62,12 +62,12 @@ def test_everything_once_and_in_order(tmp_path: Path) -> None:
     assert found(tmp_path / "a.npy", *(read_batch(row) for row in EVERYTHING)).are_good
 
 
-def test_ledgers_of_a_group_add_up(tmp_path: Path) -> None:
+def test_counts_of_a_group_add_up(tmp_path: Path) -> None:
     for name, partition in (("a.npy", 0), ("b.npy", 1)):
-        ledger = Verification(LOAD)
-        ledger.enter(read_batch(*(row for row in EVERYTHING if row[0] == partition)))
-        assert ledger.arrived == sum(row[0] == partition for row in EVERYTHING)
-        ledger.save(tmp_path / name)
+        verification = Verification(LOAD)
+        verification.enter(read_batch(*(row for row in EVERYTHING if row[0] == partition)))
+        assert verification.arrived == sum(row[0] == partition for row in EVERYTHING)
+        verification.save(tmp_path / name)
     assert findings([tmp_path / "a.npy", tmp_path / "b.npy"], LOAD.messages, 0, 0).are_good
 
 

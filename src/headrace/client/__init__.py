@@ -1,7 +1,7 @@
 """The client: `connect` returns an object with methods for topics and groups, and for producers and consumers.
 
-    connect ── Client ── Producer ── Outbox (collects) ── Delivery (sends, retries)
-                  │  └── Consumer ── Session (member of a group) ── Prefetch (reads ahead)
+    connect ── Client ── Producer ── SendBuffer (collects) ── BatchSender (sends, retries)
+                  │  └── Consumer ── Session (in a group) ── Assignment ── Intake ── Prefetch (reads ahead)
                   └── Transport: Flight, or a broker in the same process
 
 It uses the wire and the core, and knows nothing of the broker's internals.

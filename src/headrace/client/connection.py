@@ -33,16 +33,16 @@ def connect(
 ) -> Client:
     """A client of the server at `headrace://HOST:PORT` or `headrace+tls://HOST:PORT`.
 
-    Several servers of one shared store are given with commas between, or as a list: they are tried in turn, and when
-    one dies or stops the client continues with the next. The connection is made at the first use and again whenever it
-    breaks. Without a URL that of the environment variable HEADRACE_URL is used, else the server of this machine;
-    without a token that of HEADRACE_TOKEN is sent, if there is one.
+    The servers of a shared store are separated by commas, or given as a list. They are tried in turn, and if one stops,
+    the client continues with the next. It connects at the first use, and again whenever the connection breaks. If `url`
+    is omitted, `HEADRACE_URL` is used when set, otherwise the server of this machine. If `token` is omitted,
+    `HEADRACE_TOKEN` is used when set.
 
-    root_certificates: whom to trust with TLS: PEM as bytes, or a file of it; without it, whom the system trusts.
-    client_certificate, client_key: who you are, for a server that asks for certificates: PEM as bytes, or files of it;
-    the certificate with its chain, the key without a password. If both are omitted, the files that
-    HEADRACE_CLIENT_CERTIFICATE and HEADRACE_CLIENT_KEY name are used when set.
-    timeout_seconds: how long a server that does not answer is tried.
+    root_certificates: the CAs to trust with TLS, as PEM bytes or a PEM file; by default those of the system.
+    client_certificate, client_key: the identity of the client, for a server that asks for certificates: PEM bytes or
+    PEM files, the certificate with its chain, the key without a password. If both are omitted, the files that
+    `HEADRACE_CLIENT_CERTIFICATE` and `HEADRACE_CLIENT_KEY` name are used when set.
+    timeout_seconds: how long a server that does not answer is retried.
 
     >>> client = connect("headrace://127.0.0.1:7071,127.0.0.1:7081")
     >>> client.close()

@@ -117,9 +117,9 @@ class Principal:
         """Count as one of the caller's streams and long polls."""
         return self.limits.stream(self.name)
 
-    def tell_limited(self, setting: str) -> None:
+    def count_refusal(self, setting: str) -> None:
         """Count that a setting refused the caller."""
-        self.limits.tell(self.name, setting)
+        self.limits.count_refusal(self.name, setting)
 
     def name_change(self, **named: Any) -> None:
         """Say for the audit log what is changed, beside topic, group and producer."""

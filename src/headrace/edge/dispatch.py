@@ -39,7 +39,7 @@ def perform(operation: wire.Operation[Any], broker: Broker, principal: Principal
         performer: Performer = _PERFORMERS.get(type(operation), _call_method)
         answer = performer(operation, broker, principal)
     except QuotaExceeded as error:
-        principal.tell_limited(error.setting)
+        principal.count_refusal(error.setting)
         raise
     principal.record_changes()
     return answer

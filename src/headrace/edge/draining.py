@@ -19,7 +19,7 @@ class Draining:
         self.has_begun = False
         self._began_at = math.inf
         self._events: set[asyncio.Event] = set()
-        self._told: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
 
     def begin(self) -> None:
         """Wake all waiters; nobody may wait from now on."""
@@ -28,16 +28,16 @@ class Draining:
         self.has_begun = True
         for event in self._events:
             event.set()
-        for tell in self._told:
-            tell()
+        for callback in self._callbacks:
+            callback()
 
     def seconds_left(self, stop_seconds: float) -> float:
         """How much remains of the given seconds since draining began."""
         return max(0.0, min(stop_seconds, self._began_at + stop_seconds - time.monotonic()))
 
-    def tell(self, function: Callable[[], None]) -> None:
+    def on_begin(self, callback: Callable[[], None]) -> None:
         """Call a function when the server begins to stop."""
-        self._told.append(function)
+        self._callbacks.append(callback)
 
     def waking(self, event: asyncio.Event) -> _Waking:
         """Set an event when the server begins to stop, within a `with` statement."""

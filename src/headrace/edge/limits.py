@@ -42,7 +42,7 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 # 0 for no limit.
 PerSecond = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 # Counts that a caller was refused or throttled: the caller, and the setting.
-Tell = Callable[[str, str], None]
+CountRefusal = Callable[[str, str], None]
 
 
 class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,7 +86,9 @@ class Limits:
         def slots(what: str, name: str, has_total: bool = False) -> Slots:
             total_name = name.replace("_max", "_total_max")
             total_max = getattr(settings, total_name) if has_total else None
-            return Slots(what, f"limits.{name}", getattr(settings, name), self.tell, f"limits.{total_name}", total_max)
+            return Slots(
+                what, f"limits.{name}", getattr(settings, name), self.count_refusal, f"limits.{total_name}", total_max
+            )
 
         # Counted beside the limits, which all protocols of a server share.
         self.kafka = Traffic()
@@ -99,11 +101,11 @@ class Limits:
             "bytes published per second",
             "limits.publish_bytes_per_second",
             settings.publish_bytes_per_second,
-            self.tell,
+            self.count_refusal,
             clock,
         )
         self.requests = Rate(
-            "requests per second", "limits.requests_per_second", settings.requests_per_second, self.tell, clock
+            "requests per second", "limits.requests_per_second", settings.requests_per_second, self.count_refusal, clock
         )
 
     def stream(self, principal: str) -> AbstractContextManager[None]:
@@ -130,7 +132,7 @@ class Limits:
         with self.flight_calls.taken(principal):
             yield
 
-    def tell(self, principal: str, setting: str) -> None:
+    def count_refusal(self, principal: str, setting: str) -> None:
         """Count that a limit refused or throttled a caller."""
         with self._counting:
             key = (principal, setting)
@@ -148,12 +150,18 @@ class Slots:
     """What callers may have in progress: a maximum for each, and one for all together if there is a total."""
 
     def __init__(
-        self, what: str, setting: str, each_max: int, tell: Tell, total_setting: str = "", total_max: int | None = None
+        self,
+        what: str,
+        setting: str,
+        each_max: int,
+        count_refusal: CountRefusal,
+        total_setting: str = "",
+        total_max: int | None = None,
     ) -> None:
         self._what = what
         self._setting = setting
         self._each_max = each_max
-        self._tell = tell
+        self._count_refusal = count_refusal
         self._total_setting = total_setting
         self._total_max = total_max
         self._lock = threading.Lock()
@@ -174,7 +182,7 @@ class Slots:
         error = self._try(principal, size, own)
         if error is not None:
             setting = self._setting if isinstance(error, LimitExceeded) else self._total_setting
-            self._tell(principal, setting)
+            self._count_refusal(principal, setting)
             raise error
 
     def try_take(self, principal: str, size: int = 1) -> bool:
@@ -185,7 +193,7 @@ class Slots:
         """Take an amount once there is space; returns whether it was taken before the wait ended."""
         if self._try(principal, size) is None:
             return True
-        self._tell(principal, self._setting)
+        self._count_refusal(principal, self._setting)
         while not is_over():
             time.sleep(_LOOK_SECONDS)
             if self._try(principal, size) is None:
@@ -225,12 +233,17 @@ class Rate:
     """
 
     def __init__(
-        self, what: str, setting: str, per_second: int, tell: Tell, clock: Callable[[], float] = time.monotonic
+        self,
+        what: str,
+        setting: str,
+        per_second: int,
+        count_refusal: CountRefusal,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._what = what
         self._setting = setting
         self._per_second = per_second
-        self._tell = tell
+        self._count_refusal = count_refusal
         self._clock = clock
         self._lock = threading.Lock()
         # What each caller had left, and when.
@@ -245,7 +258,7 @@ class Rate:
         """Refuse a caller that has nothing left."""
         seconds = self.seconds_until_free(principal)
         if seconds > 0:
-            self._tell(principal, self._setting)
+            self._count_refusal(principal, self._setting)
             raise LimitExceeded(principal, self._what, self._setting, self._per_second, seconds)
 
     def seconds_until_free(self, principal: str) -> float:
@@ -271,7 +284,7 @@ class Rate:
         """Throttle a stream until its caller may spend again, or the wait is over."""
         seconds = self.seconds_until_free(principal)
         if seconds > 0:
-            self._tell(principal, self._setting)
+            self._count_refusal(principal, self._setting)
         while seconds > 0 and not is_over():
             time.sleep(min(seconds, _LOOK_SECONDS))
             seconds = self.seconds_until_free(principal)

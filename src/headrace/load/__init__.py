@@ -2,7 +2,7 @@
 
     Load (what is wanted) ── run ── Workers ── worker processes: producing, consuming
                                         │            each message says who sent it, which it is, and when
-                              Outcome ──┘     Ledger: once and in order?  Histogram: how late?
+                              Outcome ──┘     Verification: once and in order?  LatencyHistogram: how late?
 
-It uses only the client; it knows nothing of the broker's inside.
+It uses only the client; it knows nothing of the broker's internals.
 """

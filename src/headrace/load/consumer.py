@@ -29,7 +29,7 @@ class Consuming:
     def __init__(self, client: Client, job: Job) -> None:
         self._job = job
         self._consumer = client.consumer(job.topic, job.group)
-        self._ledger = Verification(job.load)
+        self._verification = Verification(job.load)
         self.latencies = LatencyHistogram()
         self.began_ns = 0
         self.ended_ns = 0
@@ -41,13 +41,13 @@ class Consuming:
         with self._consumer:
             while not is_over():
                 self._poll()
-                progress = {"partitions": self._consumer.assignment, "arrived": self._ledger.arrived}
+                progress = {"partitions": self._consumer.assignment, "arrived": self._verification.arrived}
                 if progress != reported and time.monotonic() - reported_at >= _REPORT_SECONDS:
                     reported, reported_at = progress, time.monotonic()
                     yield {"kind": "progress", **progress}
             # Members leave one after the other: those that stay must not count this again.
             self._consumer.commit()
-        self._ledger.save(Path(self._job.ledger))
+        self._verification.save(Path(self._job.counts_path))
 
     def _poll(self) -> None:
         batch = self._consumer.poll(_POLL_MESSAGES, _POLL_SECONDS)
@@ -56,16 +56,16 @@ class Consuming:
         now_ns = time.monotonic_ns()
         self.began_ns = self.began_ns or now_ns
         self.ended_ns = now_ns
-        heads = self._ledger.enter(batch)
+        heads = self._verification.enter(batch)
         self.latencies.add((now_ns - heads.sent_ns).astype(np.float64) / 1e9)
 
     def summary(self) -> dict[str, Any]:
         """The final report."""
         return {
-            "arrived": self._ledger.arrived,
+            "arrived": self._verification.arrived,
             "began_ns": self.began_ns,
             "ended_ns": self.ended_ns,
-            "out_of_order": self._ledger.out_of_order,
-            "foreign": self._ledger.foreign,
+            "out_of_order": self._verification.out_of_order,
+            "foreign": self._verification.foreign,
             "latencies": self.latencies.counts(),
         }

@@ -98,4 +98,4 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     root_certificates: str | None = None
     producer: int | None = None
     group: str = ""
-    ledger: str = ""
+    counts_path: str = ""

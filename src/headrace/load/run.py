@@ -83,8 +83,8 @@ class _Run:
         for group in range(self._load.groups if self._load.consumers else 0):
             members = []
             for member in range(self._load.consumers):
-                ledger = str(self._directory / f"{group}-{member}.npy")
-                members.append(workers.start(replace(self._base, group=f"group-{group}", ledger=ledger)))
+                counts_path = str(self._directory / f"{group}-{member}.npy")
+                members.append(workers.start(replace(self._base, group=f"group-{group}", counts_path=counts_path)))
             self._groups.append(members)
         self._producers = [
             workers.start(replace(self._base, producer=producer)) for producer in range(self._load.producers)
@@ -126,7 +126,7 @@ class _Run:
         read_ns = max((worker.said["ended_ns"] for worker in readers), default=began_ns)
         checked = [
             findings(
-                [Path(worker.job.ledger) for worker in members],
+                [Path(worker.job.counts_path) for worker in members],
                 self._load.messages,
                 _sum(members, "out_of_order"),
                 _sum(members, "foreign"),

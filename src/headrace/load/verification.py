@@ -1,6 +1,6 @@
-"""The ledger of one consumer: which messages arrived, and whether partitions kept the order of each producer.
+"""What one consumer got of a load: which messages arrived, and whether partitions kept the order of each producer.
 
-The ledgers of a group's members are added up: then every message of every producer must be in it once. Not
+The counts of a group's members are saved and added up: then every message of every producer must be in them once. Not
 thread-safe.
 """
 
@@ -86,9 +86,9 @@ class Verification:
         self._last[lanes[ends]] = numbers[ends]
 
 
-def findings(ledgers: list[Path], messages: int, out_of_order: int, foreign: int) -> Findings:
-    """The total of the ledgers of one group."""
+def findings(counts_paths: list[Path], messages: int, out_of_order: int, foreign: int) -> Findings:
+    """The total of the counts of one group."""
     seen = np.zeros(messages, np.uint32)
-    for path in ledgers:
+    for path in counts_paths:
         seen += np.load(path)
     return Findings(int((seen == 0).sum()), int((seen > 1).sum()), out_of_order, foreign)

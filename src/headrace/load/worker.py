@@ -52,7 +52,7 @@ class Orders:
             self.has_job.set()
 
 
-def tell(**message: Any) -> None:
+def send(**message: Any) -> None:
     """Write a line to the parent process."""
     sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
     sys.stdout.buffer.flush()
@@ -70,24 +70,24 @@ def main() -> None:
         with connect(job.url, job.token, root_certificates=job.root_certificates) as client:
             _produce(client, job, orders) if job.producer is not None else _consume(client, job, orders)
     except HeadraceError as error:
-        tell(kind="failed", reason=str(error))
+        send(kind="failed", reason=str(error))
         sys.exit(1)
 
 
 def _produce(client: Client, job: Job, orders: Orders) -> None:
     producing = Producing(client, job)
-    tell(kind="ready")
+    send(kind="ready")
     orders.go.wait()
-    producing.run(lambda sent: tell(kind="progress", sent=sent))
+    producing.run(lambda sent: send(kind="progress", sent=sent))
     counts = producing.acknowledgements.counts()
-    tell(kind="done", began_ns=producing.began_ns, ended_ns=producing.ended_ns, latencies=counts)
+    send(kind="done", began_ns=producing.began_ns, ended_ns=producing.ended_ns, latencies=counts)
 
 
 def _consume(client: Client, job: Job, orders: Orders) -> None:
     consuming = Consuming(client, job)
-    for notifications in consuming.run(orders.stop.is_set):
-        tell(**notifications)
-    tell(kind="done", **consuming.summary())
+    for progress in consuming.run(orders.stop.is_set):
+        send(**progress)
+    send(kind="done", **consuming.summary())
 
 
 if __name__ == "__main__":

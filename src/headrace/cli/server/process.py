@@ -81,7 +81,7 @@ def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping
             if any(answers):
                 access.require_tokens()
             draining = Draining()
-            draining.tell(deadline.begin)
+            draining.on_begin(deadline.begin)
             # One for all protocols: what a token has under way counts once.
             limits = Limits(settings.limits)
             flight_port = None if flight is None else server.port_of(flight)

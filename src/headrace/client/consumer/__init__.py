@@ -1,1 +1,1 @@
-"""Reading: consumers, group membership, prefetch, following, scans."""
+"""Consumers: of one topic or several, group membership, prefetch."""

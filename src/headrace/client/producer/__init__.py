@@ -1,1 +1,1 @@
-"""Sending: `Producer` buffers, `Sender` delivers and retries, futures have the outcome."""
+"""Sending: `SendBuffer` collects, `BatchSender` sends and retries, futures have the outcome."""

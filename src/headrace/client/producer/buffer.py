@@ -36,7 +36,7 @@ class SendBuffer:
         self._open = PendingBatch()
         self._ready: deque[PendingBatch] = deque()
         self._bytes = 0
-        # Taken by the delivery, and not answered yet.
+        # Taken by the sender, and not answered yet.
         self._under_way = 0
         self._last: PendingBatch | None = None
         self._awoken = False

@@ -56,8 +56,8 @@ class Producer:
         self._topic = topic
         self._settings = settings
         self._buffer = SendBuffer(settings.linger_seconds, settings.batch_bytes_max, settings.buffer_bytes_max)
-        self._delivery = BatchSender(transport, topic, settings, self._buffer, calls)
-        opening = self._delivery.opening
+        self._sender = BatchSender(transport, topic, settings, self._buffer, calls)
+        opening = self._sender.opening
         self._partitions, self._bytes_max = opening.partitions, opening.message_bytes_max
         self._codec = settings.codec
         self._serialize, self._serialize_key = serializers
@@ -69,7 +69,7 @@ class Producer:
 
     def __repr__(self) -> str:
         name = "" if self._settings.producer_id is None else f" with producer id {self._settings.producer_id!r}"
-        return f"<headrace.Producer of topic {self._topic!r}{name}{'' if self._delivery.is_open else ' (closed)'}>"
+        return f"<headrace.Producer of topic {self._topic!r}{name}{'' if self._sender.is_open else ' (closed)'}>"
 
     def send(
         self,
@@ -129,7 +129,7 @@ class Producer:
     @property
     def last_seqno(self) -> int | None:
         """The highest seqno known to be written for this producer's id, in earlier runs too; none if there is none."""
-        return self._delivery.last_seqno
+        return self._sender.last_seqno
 
     def send_batch(self, batch: ArrowData, timeout: float | None = None) -> pa.RecordBatch:
         """Send a batch in one commit and wait for its receipts, one per message in the order sent.
@@ -160,7 +160,7 @@ class Producer:
         if self._codec != "raw" and "codec" not in names:
             batch = self._compressed(batch)
         has_seqnos = "seqno" in names and batch.column("seqno").null_count == 0
-        is_repeatable = has_seqnos and self._delivery.opening.drops_duplicates
+        is_repeatable = has_seqnos and self._sender.opening.drops_duplicates
         patience = self._settings.timeout_seconds if timeout is None else timeout
         if tracing.active is None:
             return self._buffer.add_batch(batch, is_repeatable, patience)
@@ -174,7 +174,7 @@ class Producer:
         last = self._buffer.flush()
         if last is not None and not last.outcome.wait(timeout):
             raise Overloaded("the buffer of the producer", self._settings.buffer_bytes_max, timeout or 0.0)
-        failure = self._delivery.take_failure()
+        failure = self._sender.take_failure()
         if failure is not None:
             raise again(failure)
 
@@ -183,13 +183,13 @@ class Producer:
         if self._generation != fork.generation:
             # Only the process that made it can send what waits.
             return
-        self._delivery.close(self._settings.timeout_seconds + 1.0)
+        self._sender.close(self._settings.timeout_seconds + 1.0)
 
     def __del__(self) -> None:
         # Garbage may be collected in the middle of anything, so nothing is waited for here.
-        delivery = getattr(self, "_delivery", None)
-        if delivery is not None and delivery.is_open and self._generation == fork.generation:
-            delivery.end()
+        sender = getattr(self, "_sender", None)
+        if sender is not None and sender.is_open and self._generation == fork.generation:
+            sender.end()
             line = f"a producer of topic {self._topic!r} was never closed: use `with`, or call close()"
             warnings.warn(line, ResourceWarning, stacklevel=1, source=self)
 
@@ -200,7 +200,7 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-        failure = self._delivery.take_failure()
+        failure = self._sender.take_failure()
         if failure is not None and error is None:
             raise again(failure)
 
@@ -225,7 +225,7 @@ class Producer:
             raise InvalidMessage("partition", repr(partition)[:100], "it must be a whole number", 0)
         if partition >= self._partitions:
             # The topic may have grown since.
-            self._partitions = self._delivery.open().partitions
+            self._partitions = self._sender.open().partitions
         if not 0 <= partition < self._partitions:
             raise InvalidMessage(
                 "partition", str(partition), f"this topic has partitions 0 to {self._partitions - 1}", 0

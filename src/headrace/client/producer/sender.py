@@ -398,14 +398,14 @@ _running: set[BatchSender] = set()
 def _end_all() -> None:
     """At the end of the process: send what producers that nobody closed have, all at the same time."""
     left = list(_running)
-    for delivery in left:
-        if delivery.is_open:
-            line = f"a producer of topic {delivery.topic!r} was never closed: use `with`, or call close()"
+    for sender in left:
+        if sender.is_open:
+            line = f"a producer of topic {sender.topic!r} was never closed: use `with`, or call close()"
             warnings.warn(line, ResourceWarning, stacklevel=1)
-        delivery.end()
+        sender.end()
     began = time.monotonic()
-    for delivery in left:
-        delivery.end_with_the_process(max(0.0, began + delivery.patience_seconds - time.monotonic()))
+    for sender in left:
+        sender.end_with_the_process(max(0.0, began + sender.patience_seconds - time.monotonic()))
 
 
 atexit.register(_end_all)

@@ -116,7 +116,7 @@ def answer_headrace_error(request: Request[Any, Any, Any], error: HeadraceError)
 def count_quota(request: Request[Any, Any, Any], error: HeadraceError) -> None:
     """Let the metrics show who asked for more than the store may have."""
     if isinstance(error, QuotaExceeded):
-        principal_of(request).tell_limited(error.setting)
+        principal_of(request).count_refusal(error.setting)
 
 
 def answer_http_exception(_: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:

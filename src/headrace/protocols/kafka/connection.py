@@ -330,7 +330,7 @@ class KafkaConnection:
         """Wait until the caller may publish more: Kafka's clients take that as a slow server."""
         rate = principal.limits.publish_bytes
         while (seconds := rate.seconds_until_free(principal.name)) > 0:
-            principal.tell_limited("limits.publish_bytes_per_second")
+            principal.count_refusal("limits.publish_bytes_per_second")
             await asyncio.sleep(min(seconds, 1.0))
         rate.spend(principal.name, size)
 

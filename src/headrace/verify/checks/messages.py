@@ -2,7 +2,7 @@
 
 A message exists if it is in the log at the end, or was delivered before retention dropped it. A message
 below the start of its partition that nobody was given has expired: nothing can be said about it, unless an important
-group has to have been given it, which `group_checks` looks at.
+group has to have been given it, which `groups.py` checks.
 """
 
 from __future__ import annotations
