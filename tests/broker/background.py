@@ -77,9 +77,9 @@ def until_waiting(broker: Broker, topic: str, readers: int = 1) -> None:
 
 
 def until_queued(broker: Broker, topic: str, messages: int) -> None:
-    """Wait until so many messages wait to be written."""
+    """Wait until so many messages wait to be written, behind a commit that is held back: what comes is not in it."""
     queue = broker.topics.find(topic).topic.queue
-    eventually(lambda: queue.depth == messages)
+    eventually(lambda: queue.depth == messages and bool(queue._taken))
 
 
 class GatedStore:

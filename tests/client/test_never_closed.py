@@ -22,8 +22,8 @@ NEVER_CLOSED = """
 import sys
 import headrace
 
-client = headrace.connect(sys.argv[1], timeout_seconds=1)
-producer = client.producer("orders", timeout_seconds=1)
+client = headrace.connect(sys.argv[1])
+producer = client.producer("orders", timeout_seconds=60)
 for number in range(int(sys.argv[2])):
     producer.send(b"%d" % number)
 """

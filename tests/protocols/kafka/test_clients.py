@@ -55,7 +55,7 @@ class Member:
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "heartbeat.interval.ms": 100,
-                "session.timeout.ms": 6000,
+                "session.timeout.ms": 30_000,
                 **more,
             }
         )

@@ -43,7 +43,7 @@ def test_clients_go_on_when_a_server_is_killed(postgres: PostgresServer) -> None
             admin = AdminClient({"bootstrap.servers": bootstrap})
             # Each server learns of the other by itself, and either may be asked.
             until(lambda: leaders(admin) == 2)
-            member = Member(bootstrap, "readers", ["shared"])
+            member = Member(bootstrap, "readers", ["shared"], **{"session.timeout.ms": 6_000})
             produced(bootstrap, 0)
             until(lambda: len(set(member.values)) == COUNT)
             first.kill()
