@@ -145,7 +145,7 @@ def test_loop_over_messages_continues_after_a_seek(client: Client) -> None:
     fill(client, 10)
     with client.consumer(TOPIC, GROUP, session_timeout_seconds=600) as consumer:
         seen: list[bytes] = []
-        for message in consumer.messages(idle_seconds=5):
+        for message in consumer.messages(idle_seconds=PATIENCE_SECONDS):
             seen.append(message.value)
             if len(seen) == 5:
                 client.seek(TOPIC, GROUP, {0: 0})
@@ -186,9 +186,9 @@ def test_async_poll_that_was_cancelled_does_not_undo_a_seek(client: Client) -> N
             poll.cancel()
             await asyncio.wait([poll])
             await aio.seek(TOPIC, GROUP, {0: 2})
-            await consumer.poll(6, timeout=PATIENCE_SECONDS)
+            # It may know of the seek by now, or not.
+            values: list[bytes] = (await consumer.poll(6, timeout=PATIENCE_SECONDS)).column("value").to_pylist()
             await consumer.commit()
-            values: list[bytes] = []
             while not values or values[-1] != b"0-9":
                 values += (await consumer.poll(timeout=PATIENCE_SECONDS)).column("value").to_pylist()
                 await consumer.commit()
