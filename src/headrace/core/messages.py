@@ -197,9 +197,9 @@ def read_rows(
     if "created_at" in known:
         known["created_at"] = _shown_times(known["created_at"])
     derived = [
-        _numbers(pa.int32(), np.ascontiguousarray(partitions)),
-        _numbers(pa.int64(), np.ascontiguousarray(offsets)),
-        _numbers(TIMESTAMP, np.ascontiguousarray(times_us)),
+        numbers(pa.int32(), np.ascontiguousarray(partitions)),
+        numbers(pa.int64(), np.ascontiguousarray(offsets)),
+        numbers(TIMESTAMP, np.ascontiguousarray(times_us)),
     ]
     given = [known[name] if name in known else pa.nulls(rows, kind) for name, kind in _STORED_TYPES]
     return pa.RecordBatch.from_arrays(derived + given, schema=READ_SCHEMA)
@@ -216,7 +216,7 @@ def _shown_times(column: pa.Array) -> pa.Array:
 _STORED_TYPES: Final = [(field.name, field.type) for field in STORED_SCHEMA]
 
 
-def _numbers(kind: pa.DataType, values: npt.NDArray[np.generic]) -> pa.Array:
+def numbers(kind: pa.DataType, values: npt.NDArray[np.generic]) -> pa.Array:
     """An array without nulls over the memory of these values."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
@@ -416,21 +416,22 @@ def _within(times: pa.Array) -> pa.Array:
 
 
 def _check_sequence(columns: dict[str, pa.Array]) -> None:
-    seqno, group = columns.get("seqno"), columns.get("message_group_id")
+    seqno, group, producer = columns.get("seqno"), columns.get("message_group_id"), columns.get("producer_id")
     if seqno is not None:
         values = filled(seqno, 0)
         if values.min() < 0:
             row = int(np.argmax(values < 0))
             raise InvalidMessage("seqno", str(values[row]), "it must be 0 or more", row)
-        _check_producer("seqno", seqno, seqno.is_valid(), columns)
+    if producer is not None and _lengths(producer).min() > 0:
+        return
+    if seqno is not None:
+        _check_producer("seqno", seqno, seqno.is_valid(), producer)
     if group is not None:
-        _check_producer("message_group_id", group, _is_given(group), columns)
+        _check_producer("message_group_id", group, _is_given(group), producer)
 
 
-def _check_producer(name: str, column: pa.Array, given: pa.Array, columns: dict[str, pa.Array]) -> None:
-    orphans = given
-    if "producer_id" in columns:
-        orphans = pc.and_not(given, _is_given(columns["producer_id"]))
+def _check_producer(name: str, column: pa.Array, given: pa.Array, producer: pa.Array | None) -> None:
+    orphans = given if producer is None else pc.and_not(given, _is_given(producer))
     if pc.any(orphans).as_py():
         value = repr(column[_first(orphans)].as_py())[:100]
         raise _invalid(orphans, name, value, "it needs a producer_id in the same row")

@@ -205,11 +205,12 @@ def test_no_source_is_left_if_every_producer_is_empty() -> None:
 IDS = st.sampled_from([None, "", "a", "b", "cc", "ü"])
 
 
-@given(st.lists(st.tuples(IDS, IDS), max_size=30), st.booleans(), st.integers(0, 2))
+@given(st.lists(st.tuples(IDS, IDS, st.sampled_from([1, 1, 2, 9])), max_size=30), st.booleans(), st.integers(0, 2))
 @settings(deadline=None, max_examples=150)
 def test_sources_come_in_the_order_of_their_first_row(
-    pairs: list[tuple[str | None, str | None]], grouped: bool, skipped: int
+    runs: list[tuple[str | None, str | None, int]], grouped: bool, skipped: int
 ) -> None:
+    pairs = [(producer, group) for producer, group, rows in runs for _ in range(rows)]
     columns = {"value": [b""] * len(pairs), "producer_id": [producer for producer, _ in pairs]}
     if grouped:
         columns["message_group_id"] = [group for _, group in pairs]

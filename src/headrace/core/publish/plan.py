@@ -153,12 +153,19 @@ def _repeated_seqnos(rows: RowSources, seqno: Int64s, table: SourceTable, now_us
     numbered = np.flatnonzero((rows.code != NO_SOURCE) & (seqno != NOTHING_WRITTEN))
     code, number = rows.code[numbered], seqno[numbered]
     repeated = number <= highest[code]
-    in_order = bool(np.all(code == code[:1])) and bool(np.all(number[1:] > number[:-1]))
-    if not in_order:
+    if not _are_rising(code, number):
         repeated |= _not_rising(code, number)
     result = np.zeros(len(seqno), bool)
     result[numbered] = repeated
     return result
+
+
+def _are_rising(code: Int64s, number: Int64s) -> bool:
+    """Whether every row is above the row before it of the same source, as it is unless something was sent again."""
+    if (code[1:] < code[:-1]).any():
+        order = np.argsort(code, kind="stable")
+        code, number = code[order], number[order]
+    return bool(((number[1:] > number[:-1]) | (code[1:] != code[:-1])).all())
 
 
 def _not_rising(code: Int64s, number: Int64s) -> Bools:

@@ -71,7 +71,7 @@ def choose_partitions(
     if not is_explicit and batch.num_rows and keys.keyed.all():
         return by_key(keys.data, keys.starts, keys.lengths, partitions), round_robin, keys.keyed
     partition = _explicit(batch) if is_explicit else np.full(batch.num_rows, NOWHERE, np.int32)
-    if is_explicit and sources is None and not batch.column("partition").null_count:
+    if is_explicit and not batch.column("partition").null_count:
         return partition, round_robin, keys.keyed
     choosing = keys.keyed & (partition == NOWHERE)
     if choosing.any():

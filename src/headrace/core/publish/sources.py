@@ -30,6 +30,9 @@ NOTHING_WRITTEN: Final = -1
 NO_LINK: Final = -1
 NO_SOURCE: Final = -1
 NO_DIGEST: Final = 0
+# If this many rows of one source follow one another, on average, or there are no more runs than this, it is quicker to
+# look at the runs than at the rows.
+_RUN_ROWS_MIN: Final = 4
 
 SNAPSHOT_SCHEMA: Final = pa.schema(
     [
@@ -220,9 +223,38 @@ class SourceTable:
 
 def row_sources(batch: pa.RecordBatch) -> RowSources | None:
     """The source of each row, sources in the order of their first row; None if no row has one."""
-    names = batch.schema.names
-    if "producer_id" not in names:
+    if "producer_id" not in batch.schema.names:
         return None
+    return _sources_of_runs(batch) or _sources_of_rows(batch)
+
+
+def _sources_of_runs(batch: pa.RecordBatch) -> RowSources | None:
+    """The same, quicker if many rows of one source follow one another; None if they do not."""
+    ends: list[Int32s] = []
+    ids: list[list[str | None]] = []
+    for name in ("producer_id", "message_group_id"):
+        if name in batch.schema.names:
+            runs = pc.run_end_encode(batch.column(name))
+            if len(runs.run_ends) > max(_RUN_ROWS_MIN, batch.num_rows // _RUN_ROWS_MIN):
+                return None
+            ends.append(np.asarray(runs.run_ends))
+            ids.append(runs.values.to_pylist())
+    run_ends = ends[0] if len(ends) == 1 else np.union1d(*ends)
+    producers, *groups = (
+        [values[place] for place in np.searchsorted(own_ends, run_ends).tolist()]
+        for own_ends, values in zip(ends, ids, strict=True)
+    )
+    codes: dict[Source, int] = {}
+    run_codes = [
+        codes.setdefault((producer, group or ""), len(codes)) if producer else NO_SOURCE
+        for producer, group in zip(producers, groups[0] if groups else [""] * len(producers), strict=True)
+    ]
+    return RowSources(np.repeat(np.array(run_codes, np.int64), np.diff(run_ends, prepend=0)), list(codes))
+
+
+def _sources_of_rows(batch: pa.RecordBatch) -> RowSources:
+    """The same for any order of rows."""
+    names = batch.schema.names
     producer = batch.column("producer_id").dictionary_encode()
     producer_codes = filled(producer.indices, NO_SOURCE).astype(np.int64)
     producers = producer.dictionary.to_pylist()
@@ -311,6 +343,10 @@ def links_of(rows: RowSources, seqno: Int64s, partition: Int32s, linking: Bools)
     """
     link = np.full(len(rows.sources), NO_LINK, np.int32)
     bound = np.flatnonzero(linking & (rows.code != NO_SOURCE))
+    link[rows.code[bound]] = partition[bound]
+    if np.array_equal(link[rows.code[bound]], partition[bound]):
+        # Each source is in one partition only.
+        return link
     # As above, the one that counts is last.
     lowest_last = bound[np.lexsort((partition[bound], seqno[bound]))[::-1]]
     link[rows.code[lowest_last]] = partition[lowest_last]

@@ -25,6 +25,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.errors import InvalidInput
+from headrace.core.hashes.columns import Int64s
+from headrace.core.messages import numbers
 from headrace.core.publish.receipts import Receipts
 from headrace.edge.bridge import Bridge
 from headrace.protocols.kafka.pending_batches import UNKNOWN_OFFSET, Waiting, first_offset, joined
@@ -70,9 +72,9 @@ class _Progress:
     batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_BATCHES))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Numbered:
-    """A batch that follows the last one of its producer."""
+    """A batch that follows the last one of its producer. Nobody changes it; `frozen` would cost more than all else."""
 
     place: Place
     waiting: Waiting
@@ -160,6 +162,8 @@ class Sequences:
                 ahead[one.place] = one.first + each.rows - 1
                 rows += each.rows
             if numbered:
+                # Stable: those of a producer stay in their order. Rows in the order of partitions are not sorted again.
+                numbered.sort(key=lambda each: each.waiting.partition)
                 await self._commit(topic, numbered)
             waiting = later
 
@@ -168,7 +172,7 @@ class Sequences:
 
         `ahead` has the last seqnos of those that are written before it, in the same commit.
         """
-        header = waiting.header
+        header = waiting.records.header
         place = (topic, waiting.partition, header.producer_id)
         progress = self._progress.setdefault(place, _Progress())
         self._progress.move_to_end(place)
@@ -205,11 +209,12 @@ class Sequences:
         except Exception as error:
             _failed(numbered, error)
             return
-        first = 0
-        for each in numbered:
-            rows = each.waiting.rows
-            each.waiting.settle(_applied(each.progress, each.first, receipts.slice(first, first + rows)))
-            first += rows
+        if receipts.written == len(receipts):
+            for each, offset in zip(numbered, receipts.offset[_begins(numbered)].tolist(), strict=True):
+                each.waiting.settle(_written(each.progress, each.first, each.waiting.rows, offset))
+            return
+        for each, first in zip(numbered, _begins(numbered).tolist(), strict=True):
+            each.waiting.settle(_applied(each.progress, each.first, receipts.slice(first, first + each.waiting.rows)))
 
     async def _look_up(self, progress: _Progress, place: Place) -> None:
         """Read from the store how far a producer has come."""
@@ -243,26 +248,46 @@ def _applied(progress: _Progress, first: int, receipts: Receipts) -> int | BadRe
     if receipts.conflicts:
         progress.is_known = False
         return OutOfOrder("other records were written with these sequence numbers")
-    progress.last = first + len(receipts) - 1
     offset = first_offset(receipts, 0, len(receipts))
     if offset == UNKNOWN_OFFSET:
+        progress.last = first + len(receipts) - 1
         return AlreadyWritten("these records were written before")
-    progress.batches.append((first, len(receipts), offset))
+    return _written(progress, first, len(receipts), offset)
+
+
+def _written(progress: _Progress, first: int, count: int, offset: int) -> int:
+    """The offset of a batch, which is remembered."""
+    progress.last = first + count - 1
+    progress.batches.append((first, count, offset))
     return offset
+
+
+def _begins(numbered: Sequence[_Numbered]) -> Int64s:
+    """At which row of all of them each batch begins."""
+    rows = np.array([each.waiting.rows for each in numbered], np.int64)
+    return np.cumsum(rows) - rows
 
 
 def _with_seqnos(numbered: Sequence[_Numbered]) -> pa.RecordBatch:
     """The messages of batches with their sources: a producer's messages in a partition are one of them."""
     rows = np.array([each.waiting.rows for each in numbered], np.int64)
-    begins = np.cumsum(rows) - rows
-    seqnos = np.arange(rows.sum()) + np.repeat(np.array([each.first for each in numbered], np.int64) - begins, rows)
-    places = pa.array(np.repeat(np.arange(len(numbered)), rows))
+    firsts = np.array([each.first for each in numbered], np.int64)
+    seqnos = np.arange(rows.sum()) + np.repeat(firsts - _begins(numbered), rows)
     columns = {
-        "producer_id": pa.array([source_of(each.waiting.header.producer_id) for each in numbered]).take(places),
-        "message_group_id": pa.array([str(each.waiting.partition) for each in numbered]).take(places),
-        "seqno": pa.array(seqnos),
+        "producer_id": _repeated([source_of(each.waiting.records.header.producer_id) for each in numbered], rows),
+        "message_group_id": _repeated([str(each.waiting.partition) for each in numbered], rows),
+        "seqno": numbers(pa.int64(), seqnos),
     }
     batch = joined([each.waiting for each in numbered])
     for name, column in columns.items():
         batch = batch.append_column(name, column)
     return batch
+
+
+def _repeated(texts: Sequence[str], counts: Int64s) -> pa.Array:
+    """Each text as many times as its count says."""
+    coded = [text.encode() for text in texts]
+    ends = np.cumsum(np.repeat([len(text) for text in coded], counts))
+    bounds = np.concatenate([[0], ends]).astype(np.int32)
+    data = b"".join([text * count for text, count in zip(coded, counts.tolist(), strict=True)])
+    return pa.Array.from_buffers(pa.string(), len(ends), [None, pa.py_buffer(bounds), pa.py_buffer(data)])

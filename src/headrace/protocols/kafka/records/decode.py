@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX, BATCH_ROWS_MAX, CREATED_AT_US_MAX, CREATED_AT_US_MIN
-from headrace.core.messages import ATTRIBUTES, TIMESTAMP
+from headrace.core.messages import ATTRIBUTES, TIMESTAMP, numbers
 from headrace.protocols.kafka.records.compression import decompress
 from headrace.protocols.kafka.records.few import FEW_RECORDS, read_few
 from headrace.protocols.kafka.records.header import (
@@ -51,15 +51,24 @@ class BadTimestamp(BadRecords):
     error = "invalid_timestamp"
 
 
-@dataclass(frozen=True, slots=True)
+# Nobody changes these two. One is created for every batch, and `frozen` would take most of that time.
+
+
+@dataclass(slots=True)
 class RecordBatch:
-    """A decoded batch; its columns have the names and types of messages to publish."""
+    """A decoded batch: the rows from `first` on of what was decoded with it, in columns of messages to publish."""
 
     header: BatchHeader
-    columns: pa.RecordBatch
+    together: pa.RecordBatch
+    first: int = 0
+
+    @property
+    def columns(self) -> pa.RecordBatch:
+        """The rows of this batch."""
+        return self.together.slice(self.first, self.header.count)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Checked:
     """A batch whose head is right, with its records, decompressed and not looked at."""
 
@@ -99,9 +108,12 @@ def decode_many(batches: Sequence[memoryview], bytes_max: int) -> list[RecordBat
         if isinstance(each, BadRecords):
             decoded.append(each)
             continue
-        columns = _unless_bad(_columns, [each]) if together is None else together.slice(first, each.header.count)
+        if together is not None:
+            decoded.append(RecordBatch(each.header, together, first))
+            first += each.header.count
+            continue
+        columns = _unless_bad(_columns, [each])
         decoded.append(columns if isinstance(columns, BadRecords) else RecordBatch(each.header, columns))
-        first += each.header.count
     return decoded
 
 
@@ -144,8 +156,9 @@ def _whole_columns(batches: Sequence[_Checked]) -> pa.RecordBatch:
 
 
 def _read_columns(batches: Sequence[_Checked]) -> pa.RecordBatch:
-    data = np.zeros(sum(len(each.records) for each in batches) + PADDING, np.uint8)
-    starts, ends = _bounds(batches, data)
+    padded = b"".join([*(each.records for each in batches), bytes(PADDING)])
+    data = np.frombuffer(padded, np.uint8)
+    starts, ends = _bounds(batches, padded, data)
     # One byte of attributes, which has no meaning.
     time_delta, position = read_varints(data, _inside(starts + 1, ends))
     offset_delta, position = read_varints(data, _inside(position, ends))
@@ -156,10 +169,13 @@ def _read_columns(batches: Sequence[_Checked]) -> pa.RecordBatch:
     header_count, position = read_varints(data, _inside(value_end, ends))
     if not np.array_equal(offset_delta, np.concatenate([np.arange(each.header.count) for each in batches])):
         raise BadRecords("the offset deltas of the records do not count from 0")
-    columns = _taken(data, [(key_start, key_end, key_length), (value_start, value_end, value_length)])
-    named = {"value": columns[1]}
+    fields = [(value_start, value_end, value_length)]
     if (key_length >= 0).any():
-        named["key"] = columns[0]
+        fields.insert(0, (key_start, key_end, key_length))
+    *keys, values = _taken(data, fields)
+    named = {"value": values}
+    if keys:
+        named["key"] = keys[0]
     if header_count.any():
         named["attributes"], position = _headers(data, header_count, position, ends)
     if not np.array_equal(position, ends):
@@ -181,12 +197,13 @@ def _starts(records: bytes, count: int) -> list[int]:
             else:
                 high = records[position + 1]
                 if high < 0x80:
-                    position += 2 + ((low & 0x7F | high << 7) >> 1)
+                    # Two bytes, and the length that they hold: its low six bits, without the mark, and its high seven.
+                    position += 2 + (low >> 1) - 64 + (high << 6)
                 else:
                     position = _after(records, position)
             starts[row] = position
     except IndexError:
-        raise BadRecords(f"the lengths of the records lead beyond the {len(records)} bytes of the batch") from None
+        raise BadRecords("the lengths of the records lead beyond the bytes of the batch") from None
     return starts
 
 
@@ -204,27 +221,24 @@ def _after(records: bytes, position: int) -> int:
             raise BadVarint("the length of a record is longer than five bytes")
 
 
-def _bounds(batches: Sequence[_Checked], data: Bytes) -> tuple[Int64s, Int64s]:
-    """Copy the records to `data`; where each begins, after its length, and where it ends.
+def _bounds(batches: Sequence[_Checked], padded: bytes, data: Bytes) -> tuple[Int64s, Int64s]:
+    """Where each record of batches that follow one another begins, after its length, and where it ends.
 
-    Together the records of a batch must be all of its bytes.
+    Together the records of a batch must be all of its bytes. So a record that leads into another batch is found out,
+    wherever the lengths that were read there lead.
     """
-    begins, ends = [], []
-    first = 0
-    for each in batches:
-        size = len(each.records)
-        data[first : first + size] = np.frombuffer(each.records, np.uint8)
-        starts = np.array(_starts(each.records.tobytes(), each.header.count), np.int64)
-        if starts[-1] != size:
-            raise BadRecords(f"the records take {starts[-1]} bytes and there are {size}")
-        begins.append(starts[:-1] + first)
-        ends.append(starts[1:] + first)
-        first += size
-    lengths, after_length = read_varints(data, np.concatenate(begins))
+    counts = np.array([each.header.count for each in batches])
+    starts = np.array(_starts(padded, int(counts.sum())), np.int64)
+    batch_ends = np.cumsum([len(each.records) for each in batches])
+    found = starts[np.cumsum(counts)]
+    if not np.array_equal(found, batch_ends):
+        batch = int(np.argmax(found != batch_ends))
+        raise BadRecords(f"the records take {found[batch]} bytes and there are {batch_ends[batch]}")
+    lengths, after_length = read_varints(data, starts[:-1])
     # The loop takes a negative length for a positive one.
     if lengths.min() < _RECORD_BYTES_MIN - 1:
         raise BadRecords(f"record {int(np.argmin(lengths))} has a length of {int(lengths.min())} bytes")
-    return after_length, np.concatenate(ends)
+    return after_length, starts[1:]
 
 
 def _inside(positions: Int64s, ends: Int64s) -> Int64s:
@@ -256,13 +270,13 @@ def _taken(data: Bytes, fields: list[tuple[Int64s, Int64s, Int64s]]) -> list[pa.
         offsets[:, 2 * place] = start
         offsets[:, 2 * place + 1] = end
     # The first offset is 0: row 0 is the gap before the first field.
-    buffer = pa.py_buffer(np.concatenate([np.zeros(1, np.int32), offsets.reshape(-1)]))
-    everything = pa.Array.from_buffers(pa.binary(), 2 * count * rows, [None, buffer, pa.py_buffer(data)])
+    bounds = np.concatenate([np.zeros(1, np.int32), offsets.reshape(-1)])
+    everything = pa.Array.from_buffers(pa.binary(), 2 * count * rows, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
     columns = []
     for place, (_, _, length) in enumerate(fields):
         picked = np.arange(2 * place + 1, 2 * count * rows, 2 * count)
         absent = length < 0
-        columns.append(everything.take(pa.array(picked, mask=absent) if absent.any() else pa.array(picked)))
+        columns.append(everything.take(pa.array(picked, mask=absent) if absent.any() else numbers(pa.int64(), picked)))
     return columns
 
 
@@ -301,6 +315,10 @@ def _times(headers: Sequence[BatchHeader], delta: Int64s) -> pa.Array | None:
     base = np.repeat(np.array(given, np.int64), counts)
     if any(header.is_log_append_time for header in headers):
         delta = np.where(np.repeat([header.is_log_append_time for header in headers], counts), 0, delta)
+    # As numbers of Python, which do not overflow.
+    earliest, latest = min(given) + int(delta.min()), max(given) + int(delta.max())
+    if NO_TIMESTAMP not in given and earliest >= _TIME_MS_MIN and latest <= _TIME_MS_MAX:
+        return numbers(TIMESTAMP, (base + delta) * _MILLISECOND_US)
     absent = (base == NO_TIMESTAMP) & (delta == 0)
     if absent.all():
         return None

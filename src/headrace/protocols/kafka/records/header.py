@@ -58,9 +58,9 @@ class TooManyBytes(BadRecords):
     error = "record_list_too_large"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BatchHeader:
-    """What a record batch says of itself."""
+    """What a record batch says of itself. Nobody changes it; `frozen` would take most of the time to create one."""
 
     base_offset: int
     attributes: int

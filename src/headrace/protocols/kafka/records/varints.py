@@ -1,8 +1,9 @@
 """Variable-length integers of whole columns: zigzag, seven bits a byte, least significant first.
 
-Decoding reads one varint at each of many positions; all of them advance together, byte by byte, and those that have
-ended drop out. Positions that were checked against the end of the data may still lead beyond it by the bytes of a
-varint, so callers pad the data with `PADDING` zeros and check the positions that come back.
+Decoding reads one varint at each of many positions. Numbers of one or two bytes, which most are, are looked up in
+tables; if any is longer, all of them advance together, byte by byte, and those that have ended drop out. Positions that
+were checked against the end of the data may still lead beyond it by the bytes of a varint, so callers pad the data with
+`PADDING` zeros and check the positions that come back.
 """
 
 from __future__ import annotations
@@ -31,7 +32,20 @@ class BadVarint(ValueError):
 def read_varints(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
     """The number at each position, and the position after it."""
     first = data[positions]
-    zigzag: Int64s = (first & _LOW).astype(np.int64)
+    if not len(first) or first.max() < 0x80:
+        return _ONE_BYTE[first], positions + 1
+    both = first.astype(np.uint16)
+    both |= data[positions + 1].astype(np.uint16) << np.uint16(8)
+    size = _TWO_BYTES_SIZE[both]
+    if size.all():
+        return _TWO_BYTES[both], positions + size
+    return _read_long_varints(data, positions)
+
+
+def _read_long_varints(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
+    """The same of numbers of any length."""
+    first = data[positions]
+    zigzag: Int64s = first & _LOW
     after = positions + 1
     going = np.flatnonzero(first & 0x80)
     shift = 7
@@ -39,13 +53,25 @@ def read_varints(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
         if shift >= 7 * BYTES_MAX:
             raise BadVarint("a number is longer than ten bytes")
         part = data[after[going]]
-        zigzag[going] |= (part & _LOW).astype(np.int64) << np.int64(shift)
+        zigzag[going] |= (part & _LOW) << np.int64(shift)
         after[going] += 1
         going = going[part >= 0x80]
         shift += 7
+    return _signed(zigzag), after
+
+
+def _signed(zigzag: Int64s) -> Int64s:
     # Shifted as unsigned: the top bit belongs to the number.
     numbers: Int64s = (zigzag.view(np.uint64) >> np.uint64(1)).view(np.int64) ^ -(zigzag & 1)
-    return numbers, after
+    return numbers
+
+
+# The number that begins with each one byte; and by two bytes, the first of them the lower: the number that begins with
+# them, and how many of them it takes, 0 if it is longer.
+_ONE_BYTE: Final = _signed(np.arange(0x80))
+_FIRST, _SECOND = np.arange(1 << 16) & 0xFF, np.arange(1 << 16) >> 8
+_TWO_BYTES: Final = _signed(np.where(_FIRST < 0x80, _FIRST, _FIRST & _LOW | _SECOND << 7))
+_TWO_BYTES_SIZE: Final = np.where(_FIRST < 0x80, 1, np.where(_SECOND < 0x80, 2, 0))
 
 
 def zigzag_of(numbers: Int64s) -> npt.NDArray[np.uint64]:

@@ -39,11 +39,12 @@ _ACKS: Final = (-1, 0, 1)
 _LOOP_DECOMPRESSED_MAX: Final = 16 * LOOP_BYTES_MAX
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Part:
     """What a request has for one partition, as it came, and why it is refused before its records are looked at, if so.
 
-    Since version 13 requests name topics by id (`ref`); one that is not known has no name.
+    Since version 13 requests name topics by id (`ref`); one that is not known has no name. Nobody changes it; `frozen`
+    would take most of the time to create one.
     """
 
     ref: TopicRef
@@ -216,7 +217,7 @@ def _published(
         if isinstance(records, Exception):
             outcomes.append(records)
             continue
-        waiting = Waiting(part.partition, records.header, records.columns, loop.create_future())
+        waiting = Waiting(part.partition, records, loop.create_future())
         outcomes.append(waiting.future)
         if records.header.producer_id == NO_PRODUCER:
             plain.setdefault(part.topic, []).append(waiting)
