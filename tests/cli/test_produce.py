@@ -132,11 +132,17 @@ def test_a_line_that_is_refused_is_named(server: Server, topic: str) -> None:
     assert line.startswith("line 4: ") and line.endswith("(2 of 2 lines written)"), line
 
 
+def test_a_codec_for_messages_that_have_one(server: Server, topic: str) -> None:
+    coded = '{"value": "", "codec": "gzip"}\n' * 2
+    line = server.run("produce", topic, "--input", "json", "--codec", "zstd", stdin=coded).refused(2)
+    assert line.startswith("--codec is 'zstd': the messages of lines 1 to 2 have a codec already"), line
+
+
 def test_wrong_usage(server: Server) -> None:
     assert "--key-separator is empty" in server.run("produce", "x", "--key-separator", "").refused(2)
     assert "--producer-id" in server.run("produce", "x", "--producer-id", "").refused(2)
     assert "--resume needs --producer-id" in server.run("produce", "x", "--resume", "monday").refused(2)
-    assert "--resume must" in server.run("produce", "x", "--producer-id", "p", "--resume", "").refused(2)
+    assert "--resume is empty:" in server.run("produce", "x", "--producer-id", "p", "--resume", "").refused(2)
     assert "does not exist" in server.run("produce", "nowhere", stdin="a\n").refused(1)
     assert "does not exist" in server.run("produce", "nowhere").refused(1), "also without any lines"
     assert "--batch" in server.run("produce", "x", "--batch", "0").refused(2)

@@ -9,10 +9,22 @@ from typing import TYPE_CHECKING
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.terminal.output import print_note
 from headrace.core.errors import InvalidInput, PartitionNotFound
-from headrace.core.positions import EARLIEST, Bounds, Position, moment, parse_position, resolve
+from headrace.core.positions import (
+    EARLIEST,
+    AtTime,
+    Bounds,
+    Earliest,
+    Latest,
+    Position,
+    moment,
+    parse_position,
+    read_from,
+    resolve,
+)
 
 if TYPE_CHECKING:
     from headrace.client import Client
+    from headrace.core.groups.group import ReadFrom
 
 
 def parse_from(text: str, option: str = "--from") -> Position:
@@ -21,6 +33,14 @@ def parse_from(text: str, option: str = "--from") -> Position:
         return parse_position(option, text, time.time_ns() // 1000)
     except InvalidInput as error:
         raise Failure(Exit.USAGE, str(error)) from None
+
+
+def group_start(position: Position) -> ReadFrom:
+    """Where a new group starts, for a position given by --from."""
+    if not isinstance(position, Earliest | Latest | AtTime):
+        rule = "a group starts at earliest, latest or a time; move it later with `headrace group seek`"
+        raise Failure(Exit.USAGE, f"--from: {rule}")
+    return read_from(position)
 
 
 def offsets_at(

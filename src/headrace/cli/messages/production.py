@@ -43,9 +43,9 @@ class Shape:
             self._add_attributes(columns, rows)
         if self.codec != "raw":
             if "codec" in columns:
-                rule = "the messages have a codec already"
+                lines_given = f"lines {first_line:,} to {first_line + rows - 1:,}"
                 raise Failure(
-                    Exit.USAGE, f"--codec cannot be given for lines {first_line} to {first_line + rows}: {rule}"
+                    Exit.USAGE, f"--codec is {self.codec!r}: the messages of {lines_given} have a codec already"
                 )
             columns["value"] = codecs.encode(columns["value"], self.codec)
             columns["codec"] = pa.repeat(self.codec, rows)

@@ -13,12 +13,11 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from headrace.cli.exits import Exit, Failure
-from headrace.cli.messages.positions import chosen_partitions, offsets_at
+from headrace.cli.messages.positions import chosen_partitions, group_start, offsets_at
 from headrace.cli.terminal.output import print_note
 from headrace.client import Client, Consumer
 from headrace.core.errors import OffsetOutOfRange
-from headrace.core.positions import AtTime, Earliest, Latest, Position, read_from
+from headrace.core.positions import Position
 
 # How long a group member without --follow waits for more: another member may just have left.
 _LINGER_SECONDS: Final = 0.5
@@ -192,11 +191,8 @@ class MemberReader:
 
 def _begin_at(client: Client, place: Position, topic: str, group: str) -> None:
     """Set where the group starts, if it is new."""
-    if not isinstance(place, Earliest | Latest | AtTime):
-        raise Failure(
-            Exit.USAGE, "a group starts at earliest, latest or a time; move it later with `headrace group seek`"
-        )
+    start = group_start(place)
     if group.casefold() in (known.casefold() for known in client.list_groups(topic)):
         print_note(f"group {group} exists and continues at its committed offsets: --from applies to new groups only")
     else:
-        client.register_group(topic, group, read_from=read_from(place))
+        client.register_group(topic, group, read_from=start)

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.exits import Exit, Failure
-from headrace.cli.messages.positions import chosen_partitions, offsets_at, parse_from
+from headrace.cli.messages.positions import chosen_partitions, group_start, offsets_at, parse_from
 from headrace.cli.options.completion import complete_topics
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Group, Json, ServerOptions, Yes, confirm
 from headrace.cli.terminal.output import print_json, print_line, print_note, print_table, time_shown
-from headrace.core.positions import AtTime, Earliest, Latest, Position, read_from
+from headrace.core.positions import Position
 from headrace.core.text import counted
 
 if TYPE_CHECKING:
@@ -66,14 +65,10 @@ def create(
 ) -> None:
     """Create a group, or change the size or importance of an existing one without moving its offsets."""
     begin = begin if start is None else start
-    begins = parse_from(begin)
-    if not isinstance(begins, Earliest | Latest | AtTime):
-        raise Failure(
-            Exit.USAGE, f"--from {begin}: a group starts at earliest, latest or a time; use `group seek` to move it"
-        )
+    read_from = group_start(parse_from(begin))
     with server.connected() as client:
         is_new = group.casefold() not in (name.casefold() for name in client.list_groups(topic))
-        made = client.register_group(topic, group, consumers, important, read_from(begins))
+        made = client.register_group(topic, group, consumers, important, read_from)
     if not is_new and begin != "earliest":
         print_note(f"group {group} exists: --from applies to new groups only; move it with `headrace group seek`")
     if as_json:

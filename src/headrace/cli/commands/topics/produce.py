@@ -132,12 +132,12 @@ class MessageOptions:
 
     def check(self, is_json: bool) -> None:
         """Raise if the options do not go together."""
-        if self.producer_id is not None and not 0 < len(self.producer_id) <= ID_CHARACTERS_MAX:
-            raise Failure(Exit.USAGE, f"--producer-id must have 1 to {ID_CHARACTERS_MAX} characters")
+        for option, text in {"--producer-id": self.producer_id, "--resume": self.resume}.items():
+            if text is not None and not 0 < len(text) <= ID_CHARACTERS_MAX:
+                shown = f"{text[:40]!r}… of {len(text):,} characters" if text else "empty"
+                raise Failure(Exit.USAGE, f"{option} is {shown}: it must have 1 to {ID_CHARACTERS_MAX} characters")
         if self.resume is not None and self.producer_id is None:
             raise Failure(Exit.USAGE, "--resume needs --producer-id: give the id that wrote the lines to skip")
-        if self.resume is not None and not 0 < len(self.resume) <= ID_CHARACTERS_MAX:
-            raise Failure(Exit.USAGE, f"--resume must have 1 to {ID_CHARACTERS_MAX} characters")
         if self.keep_partitions and (not is_json or self.partition is not None):
             raise Failure(Exit.USAGE, "--keep-partitions needs JSON input, and cannot be combined with --partition")
 
