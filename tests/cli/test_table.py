@@ -22,6 +22,13 @@ def test_sql_over_a_topic_with_the_schema_that_was_inferred(server: Server, topi
     assert server.run("table", "sql", f"SELECT value FROM {topic} LIMIT 1", "--json").json()[0]["value"].startswith("{")
 
 
+def test_maps_are_objects(server: Server) -> None:
+    query = "SELECT MAP {'a': {'b': MAP {1: 0.50}}} AS m, MAP {[1]: 2} AS l"
+    assert server.run("table", "sql", query, "--json").json() == [
+        {"m": {"a": {"b": {"1": "0.50"}}}, "l": [[[1], 2]]},
+    ]
+
+
 def test_refusals(server: Server, topic: str, tmp_path: Path) -> None:
     for code, arguments, told in (
         (1, ("sql", "SELEC 1"), "Parser Error"),

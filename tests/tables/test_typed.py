@@ -125,7 +125,9 @@ def every_value() -> bytes:
     return b"\0\0\0\0\x07" + target.getvalue()
 
 
-def test_every_type_is_the_same_in_every_reader(site: ArchiveSite, topic: str, tmp_path: Path) -> None:
+def test_every_type_is_the_same_in_every_reader(
+    site: ArchiveSite, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     site.create(topic, 1, value_schema=EVERY_TYPE)
     site.publish(topic, [every_value(), b"\0\0\0\0\x07", b"x"])
     names = [*EVERY_VALUE, "value_error"]
@@ -149,6 +151,7 @@ def test_every_type_is_the_same_in_every_reader(site: ArchiveSite, topic: str, t
     assert run_sql(site.client, f'SELECT id FROM "{topic}" WHERE {where}').num_rows == 2
     catalog = open_catalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=tmp_path.as_uri())
     sync_iceberg(site.client, topic, catalog)
+    assert "statistics missing" not in caplog.text
     table = catalog.load_table(("headrace", topic))
     iceberg = table.scan().to_arrow().sort_by("offset").select(names)
     assert iceberg.slice(3).to_pylist() == archived.slice(3).to_pylist()

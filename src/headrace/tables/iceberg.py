@@ -34,15 +34,13 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
     from pyiceberg.manifest import DataFile
+    from pyiceberg.schema import Schema
     from pyiceberg.table import Table
 
 NAMESPACE: Final = "headrace"
 _TOPIC_ID: Final = "headrace.topic-id"
 _COMPLETE: Final = "headrace.complete"
-# Columns whose statistics are not in the files.
-_WITHOUT_STATISTICS: Final = {
-    f"write.metadata.metrics.column.{column}": "none" for column in ("value", "attributes.key", "attributes.value")
-}
+_METRICS: Final = "write.metadata.metrics.column."
 _MISSING: Final = 'it is not installed: pip install "headrace[iceberg]"'
 
 
@@ -93,7 +91,7 @@ def sync_iceberg(client: Client, topic: str, catalog: Catalog, namespace: str = 
 def _table(catalog: Catalog, namespace: str, archive: ArchiveSnapshot, columns: pa.Schema) -> Table:
     """The table of a topic; a table of a topic that was deleted is no other topic's."""
     catalog.create_namespace_if_not_exists(namespace)
-    properties = {_TOPIC_ID: str(archive.topic_id), **_WITHOUT_STATISTICS}
+    properties = {_TOPIC_ID: str(archive.topic_id), f"{_METRICS}value": "none"}
     table = catalog.create_table_if_not_exists((namespace, archive.topic), columns, properties=properties)
     if table.properties.get(_TOPIC_ID) != str(archive.topic_id):
         rule = (
@@ -139,12 +137,23 @@ def _io(table: Table, url: str) -> FileIO:
     return load_file_io({**given, **table.io.properties}, url) if given else table.io
 
 
+def _without_statistics(columns: Schema) -> set[str]:
+    """The properties that say which columns have no statistics in the files: what lists and maps hold."""
+    from pyiceberg.types import ListType, MapType
+
+    held = [name for name in columns.column_names if isinstance(columns.find_type(name), ListType | MapType)]
+    return {f"{_METRICS}{name}" for name in columns.column_names if any(name.startswith(f"{each}.") for each in held)}
+
+
 def _commit(table: Table, io: FileIO, added: list[str], removed: list[DataFile], properties: dict[str, str]) -> None:
     """Files of the archive in, files that it replaced out: one snapshot of the table."""
     from pyiceberg.io.pyarrow import parquet_file_to_data_file
     from pyiceberg.table import TableProperties
 
     with table.transaction() as transaction:
+        unknown = _without_statistics(table.schema()).difference(table.properties)
+        if unknown:
+            transaction.set_properties(dict.fromkeys(unknown, "none"))
         if transaction.table_metadata.name_mapping() is None:
             # The files have no field ids of Iceberg: columns are found by their names.
             mapping = table.schema().name_mapping.model_dump_json()

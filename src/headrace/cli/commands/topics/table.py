@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -13,6 +13,9 @@ from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions, Topic, text_of_file
 from headrace.cli.terminal.output import print_json, print_line, print_table
 from headrace.core.text import counted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 app = typer.Typer(
     help="Query topics as tables with SQL, infer the schema of values, and offer archives as Iceberg tables.",
@@ -49,7 +52,7 @@ def sql(
     with server.connected(timeout_seconds=60.0) as client:
         rows = run_sql(client, query, None if schema is None else text_of_file("--schema", str(schema)))
     names = rows.schema.names
-    columns = [rows.column(place).to_pylist() for place in range(len(names))]
+    columns = [_values(rows.column(place)) for place in range(len(names))]
     if as_json:
         print_json([dict(zip(names, map(_plain, row), strict=True)) for row in zip(*columns, strict=True)])
     else:
@@ -121,6 +124,15 @@ def iceberg(
     for sync in done:
         now = f"{counted(sync.rows, 'row')} in {counted(sync.files, 'file')}"
         print_line(f"{sync.table}: {now}, {sync.added} added, {sync.removed} removed")
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """Values of a column; maps as dictionaries if their keys can be such."""
+    try:
+        found: list[Any] = column.to_pylist(maps_as_pydicts="strict")
+    except TypeError:
+        found = column.to_pylist()
+    return found
 
 
 def _plain(value: Any) -> Any:
