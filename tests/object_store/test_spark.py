@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +16,19 @@ from headrace.spark.file_systems import s3a_options
 from headrace.spark.pipeline import Pipeline
 from headrace.spark.pipeline.run.checkpoint_files import HadoopFiles
 from headrace.spark.pipeline.run.claim import Claim, Claimed
-from headrace.spark.session import session
 from headrace.tables.files import open_archive
-from tests.object_store.gateway import Gateway
+from tests.object_store.pipelines import (
+    LANDING,
+    PATIENCE_SECONDS,
+    PipelineProcess,
+    await_in,
+    orders,
+    settings_of,
+)
 from tests.pipeline.runs import publish, run, values
-from tests.server_process import ROOT, ServerProcess
+from tests.server_process import ServerProcess
 from tests.spark.test_table import plan_of, rows_of
-from tests.storage.archive.object_store import BUCKET, CREDENTIALS, ObjectStore
+from tests.storage.archive.object_store import BUCKET, ObjectStore
 from tests.tables.archives import archive_site
 
 if TYPE_CHECKING:
@@ -38,41 +38,10 @@ pytestmark = [
     pytest.mark.object_store,
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
-# Another bucket than that of the archive.
-LANDING = "landing"
-PATIENCE_SECONDS = 240.0
-JARS = Path(__file__).parent / "spark_jars" / "target"
 
 
-@pytest.fixture(scope="module")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
-    """One for all: Java keeps a file system of each bucket, with the address that it had first."""
-    directory = tmp_path_factory.mktemp("objects")
-    (directory / LANDING).mkdir()
-    with ObjectStore(Gateway(directory)) as store:
-        yield store
-
-
-@pytest.fixture(scope="module")
-def spark(objects: ObjectStore) -> Iterator[SparkSession]:
-    """With settings of one bucket only: those of the archive's come from its URL."""
-    # Spark's Java looks for credentials in its environment, as the server does.
-    os.environ.update(CREDENTIALS)
-    spark = session("local[2]", configuration=settings_of(objects))
-    yield spark
-    spark.stop()
-
-
-def settings_of(objects: ObjectStore) -> dict[str, str]:
-    """Settings of Spark for the second bucket."""
-    jars = sorted(str(jar) for jar in JARS.glob("*.jar"))
-    assert jars, "Spark's file system for S3 is missing: make s3-jars"
-    options = s3a_options(objects.url.replace(BUCKET, LANDING))
-    return {"spark.jars": ",".join(jars), **{f"spark.hadoop.{name}": value for name, value in options.items()}}
-
-
-def test_a_table_is_read_by_sparks_own_reader(spark: SparkSession, objects: ObjectStore, tmp_path: Path) -> None:
-    with archive_site(tmp_path, objects.url) as site:
+def test_a_table_is_read_by_sparks_own_reader(spark: SparkSession, lake: ObjectStore, tmp_path: Path) -> None:
+    with archive_site(tmp_path, lake.url) as site:
         site.create("orders", 3)
         site.publish("orders", range(300))
         site.archive("orders")
@@ -84,14 +53,12 @@ def test_a_table_is_read_by_sparks_own_reader(spark: SparkSession, objects: Obje
         assert rows_of(table) == rows_of(headrace.spark.read(spark, "orders", url=site.url))
 
 
-def test_pipelines_load_from_and_replay_an_object_store(
-    spark: SparkSession, objects: ObjectStore, tmp_path: Path
-) -> None:
+def test_pipelines_load_from_and_replay_an_object_store(spark: SparkSession, lake: ObjectStore, tmp_path: Path) -> None:
     """Files on S3 into a topic, a stream of files on S3 into the same, and the archived topic read again."""
     place = f"s3a://{LANDING}/orders"
-    with open_archive(objects.url)[0].open_output_stream(f"{LANDING}/orders/first.json") as file:
+    with open_archive(lake.url)[0].open_output_stream(f"{LANDING}/orders/first.json") as file:
         file.write(b"".join(b'{"id": %d, "customer": "ann"}\n' % number for number in range(100)))
-    with archive_site(tmp_path, objects.url) as site:
+    with archive_site(tmp_path, lake.url) as site:
         site.create("orders")
         server = {"url": site.url}
         source = {"format": "json", "path": place, "schema": "id BIGINT, customer STRING"}
@@ -121,27 +88,6 @@ def copying(url: str, checkpoint: str, **parts: Any) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """With the two topics."""
-    started = ServerProcess(f"file:{tmp_path / 'store'}")
-    with headrace.connect(started.url) as client:
-        client.create_topic("orders", partitions=2)
-        client.create_topic("copied", partitions=2)
-    yield started
-    started.close()
-
-
-@pytest.fixture
-def client(server: ServerProcess) -> Iterator[Client]:
-    with headrace.connect(server.url, timeout_seconds=PATIENCE_SECONDS) as connected:
-        yield connected
-
-
-def orders(first: int, end: int) -> list[dict[str, int]]:
-    return [{"key": number % 7, "id": number} for number in range(first, end)]
-
-
 def ids(client: Client) -> list[int]:
     return sorted(value["id"] for value in values(client, "copied"))
 
@@ -150,7 +96,7 @@ def test_a_stream_continues_from_a_checkpoint_on_s3(spark: SparkSession, server:
     """With state: rows that came before are known after each start."""
     place = f"s3a://{LANDING}/checkpoints/continued"
     tables = copying(server.url, place, deduplicate={"by": "payload", "window_seconds": 3600})
-    # Each partition has a store of its state, of many small objects.
+    # Each partition has a store of its state, of many small lake.
     tables["spark"] = {"spark.sql.shuffle.partitions": "2"}
     for end in (30, 50):
         publish(client, "orders", orders(0, end))
@@ -185,63 +131,26 @@ def test_a_store_creates_an_object_once(spark: SparkSession) -> None:
     assert files.read("one") == b"first" and files.read("two") is None and files.list("nothing") == []
 
 
-def test_a_bucket_that_does_not_exist(spark: SparkSession, objects: ObjectStore) -> None:
+def test_a_bucket_that_does_not_exist(spark: SparkSession, lake: ObjectStore) -> None:
     there = spark.newSession()
-    for name, value in s3a_options(objects.url.replace(BUCKET, "missing")).items():
+    for name, value in s3a_options(lake.url.replace(BUCKET, "missing")).items():
         there.conf.set(name, value)
     with pytest.raises(InvalidInput, match="cannot use it") as refused:
         HadoopFiles(there, "s3a://missing/created").create("one", b"")
     assert refused.value.field == "run.checkpoint"
 
 
-class PipelineProcess:
-    """`headrace pipeline run` in a process group of its own."""
-
-    def __init__(self, tables: dict[str, Any], directory: Path) -> None:
-        file = directory / "pipeline.toml"
-        file.write_text("".join(f"[{name}]\n{_toml(keys)}" for name, keys in tables.items()))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "headrace", "pipeline", "run", str(file), "--master", "local[1]"],
-            cwd=ROOT,
-            env={**os.environ, **CREDENTIALS},
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-
-    def signal(self, number: int) -> None:
-        """To Python and Java."""
-        os.killpg(self._process.pid, number)
-
-    def end(self) -> tuple[int, str]:
-        """The exit code and what was said, once it has ended."""
-        _, said = self._process.communicate(timeout=PATIENCE_SECONDS)
-        return self._process.returncode, said.decode()
-
-
-def _toml(keys: dict[str, Any]) -> str:
-    return "".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in keys.items())
-
-
-def _await(is_so: Callable[[], bool], process: PipelineProcess) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        if time.monotonic() > deadline:
-            process.signal(signal.SIGKILL)
-            raise AssertionError(process.end())
-        time.sleep(0.05)
-
-
 @pytest.mark.timeout(4 * PATIENCE_SECONDS)
 def test_runs_that_are_killed_or_paused_are_taken_over(
-    spark: SparkSession, objects: ObjectStore, server: ServerProcess, client: Client, tmp_path: Path
+    spark: SparkSession, lake: ObjectStore, server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
     """A run that wakes up after it was taken over writes nothing more."""
-    tables = copying(server.url, f"s3a://{LANDING}/checkpoints/killed", spark=settings_of(objects))
+    tables = copying(server.url, f"s3a://{LANDING}/checkpoints/killed", spark=settings_of(lake))
     publish(client, "orders", orders(0, 600))
     for fault in (signal.SIGKILL, signal.SIGSTOP):
         count = len(ids(client))
         process = PipelineProcess(tables, tmp_path)
-        _await(lambda count=count: len(ids(client)) >= count + 40, process)  # type: ignore[misc]
+        await_in(lambda count=count: len(ids(client)) >= count + 40, process)  # type: ignore[misc]
         process.signal(fault)
         assert len(ids(client)) < 600, "in the middle"
         if fault == signal.SIGKILL:

@@ -6,7 +6,7 @@
 
 What a fault may be: `500` answers with an error and does not pass the request on; `slow` waits a little before it
 passes it on; `lost` passes it on and breaks the connection instead of answering; `hold` breaks off once `released` is
-set.
+set; `hold_answer` passes it on first.
 """
 
 from __future__ import annotations
@@ -158,9 +158,7 @@ class ObjectStore:
                 if what == "slow":
                     time.sleep(SLOW_SECONDS)
                 if what == "hold":
-                    store.held.set()
-                    store.released.wait()
-                    self.close_connection = True
+                    self._hold()
                     return
                 replaced = ("transfer-encoding", "content-length")
                 headers = {name: value for name, value in self.headers.items() if name.lower() not in replaced}
@@ -173,7 +171,15 @@ class ObjectStore:
                 if what == "lost":
                     self.close_connection = True
                     return
+                if what == "hold_answer":
+                    self._hold()
+                    return
                 self._answer(*answer)
+
+            def _hold(self) -> None:
+                store.held.set()
+                store.released.wait()
+                self.close_connection = True
 
             def _body(self) -> bytes:
                 if self.headers.get("transfer-encoding", "") != "chunked":

@@ -121,16 +121,16 @@ def store_errors(place: str, url: str) -> Iterator[None]:
     try:
         yield
     except (OSError, DeltaError) as error:
-        told = plain_text(error)
+        reason = plain_text(error)
         remedy = "see spark.hadoop.fs.s3a.endpoint and the credentials"
-        if _PERMANENT.search(told):
-            raise InvalidInput(f"{place}.path", url[:200], f"the object store refuses it, {remedy}: {told}") from None
-        raise StoreUnavailable(url[:200], f"{place}.path does not answer, {remedy}: {told}") from None
+        if _PERMANENT.search(reason):
+            raise InvalidInput(f"{place}.path", url[:200], f"the object store refuses it, {remedy}: {reason}") from None
+        raise StoreUnavailable(url[:200], f"{place}.path does not answer, {remedy}: {reason}") from None
 
 
 def plain_text(error: Exception) -> str:
     """What `deltalake` or Arrow says in many lines, as one: the first, and the last that say why."""
-    lines = [_DECORATION.sub("", line).strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line]
-    shown = told if len(told) <= 4 else [told[0], *told[-3:]]
+    cleaned = [_DECORATION.sub("", line).strip() for line in str(error).splitlines()]
+    lines = [line for line in cleaned if line]
+    shown = lines if len(lines) <= 4 else [lines[0], *lines[-3:]]
     return "; ".join(shown)[-400:]

@@ -45,6 +45,31 @@ class DeltaLog:
         """The newest version of the table, None if there is none; is_quick: fail soon if the store does not answer."""
         return open_delta(self.url, self.options(is_quick))
 
+    def create(self, schema: StructType, partition_by: list[str]) -> Any:
+        """The table, without rows if it did not exist.
+
+        Rows are added by another entry. If an entry with this number exists, `deltalake` writes the one that creates a
+        table again, under the next number and without looking for conflicts; without rows that does no harm.
+        """
+        from deltalake import CommitProperties, DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        options, properties = self.options(), CommitProperties(max_commit_retries=0)
+        try:
+            DeltaTable.create(
+                self.url,
+                delta_schema(schema),
+                "error",
+                partition_by,
+                storage_options=options,
+                commit_properties=properties,
+            )
+        except (OSError, DeltaError):
+            # Another run was faster, or the answer was lost.
+            if self.table() is None:
+                raise
+        return self.table()
+
     def number_of(self, name: str, is_quick: bool = False) -> int | None:
         """The number that the log has under a name."""
         table = self.table(is_quick)
@@ -76,16 +101,11 @@ class LogState:
     def close(self) -> None:
         """Nothing is locked: two runs with one checkpoint exclude each other there."""
 
-    @property
-    def last(self) -> int:
-        """The number of the last batch written; -1 before the first."""
-        number = self._log.number_of(self._writer)
-        return -1 if number is None else number
-
-    @property
-    def fingerprint(self) -> int | None:
-        """The fingerprint of the last batch, if it has one."""
-        return self._log.number_of(_fingerprint_name(self._writer))
+    def newest(self) -> tuple[int, int | None]:
+        """The last batch written: its number, -1 before the first, and its fingerprint, if it has one."""
+        table = self._log.table()
+        number = None if table is None else table.transaction_version(self._writer)
+        return (-1, None) if number is None else (number, table.transaction_version(_fingerprint_name(self._writer)))
 
     def has_load(self, load: str) -> bool:
         """Whether a load with this id was written, by whichever pipeline."""

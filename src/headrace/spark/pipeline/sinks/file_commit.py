@@ -79,15 +79,20 @@ class FileCommit:
         """Let others write."""
         self._lock.release()
 
+    def newest(self) -> tuple[int, int | None]:
+        """The last batch written: its number, -1 before the first, and its fingerprint, if it has one."""
+        number, *fingerprint = self._last()
+        return number, next(iter(fingerprint), None)
+
     @property
     def last(self) -> int:
         """The number of the last batch written; -1 before the first."""
-        return self._last()[0]
+        return self.newest()[0]
 
     @property
     def fingerprint(self) -> int | None:
         """The fingerprint of the last batch, if it has one."""
-        return next(iter(self._last()[1:]), None)
+        return self.newest()[1]
 
     def _last(self) -> list[int]:
         try:

@@ -60,7 +60,7 @@ class ObjectTableSinkWriter(DeltaSinkWriter):
     def _store(self, ordered: DataFrame, batch: CommitManifest) -> None:
         files = self._files(f"part-{self._writer}-{batch.number:010d}", tuple(self._partition_by))
         self._written = files.write(ordered)
-        self.commit(_told_apart(batch))
+        self.commit(_with_fingerprint(batch))
         if self._written:
             self.compact_table(files.compression.upper())
 
@@ -75,8 +75,8 @@ class ObjectTableSinkWriter(DeltaSinkWriter):
             # It may have been written all the same.
             reason = plain_text(error)
         if not self._is_written(BatchId(manifest.number, manifest.fingerprint)):
-            told = f"{self._field}.path: batch {manifest.number} was not written: {reason}"
-            raise StoreUnavailable(self._log.url, told)
+            place = f"{self._field}.path: batch {manifest.number} was not written"
+            raise StoreUnavailable(self._log.url, f"{place}: {reason}")
 
     def _commit_once(self, manifest: CommitManifest) -> None:
         now = int(time.time() * 1000)
@@ -100,7 +100,7 @@ class ObjectUpsertSinkWriter(ObjectTableSinkWriter, UpsertSinkWriter):
         self._staged = files.dataset(self._written) if self._written else None
         if self._staged is not None:
             self._check_keys(self._staged)
-        self.commit(_told_apart(batch))
+        self.commit(_with_fingerprint(batch))
         files.delete(self._written)
         self.compact_table(CODEC)
 
@@ -111,7 +111,8 @@ class ObjectUpsertSinkWriter(ObjectTableSinkWriter, UpsertSinkWriter):
             UpsertSinkWriter.commit(self, manifest)
 
 
-def _told_apart(batch: CommitManifest) -> CommitManifest:
+def _with_fingerprint(batch: CommitManifest) -> CommitManifest:
+    """The batch with something that tells it from others with its number."""
     if batch.fingerprint is not None:
         return batch
     return msgspec.structs.replace(batch, fingerprint=secrets.randbits(FINGERPRINT_BITS))

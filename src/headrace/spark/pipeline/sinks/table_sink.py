@@ -33,10 +33,7 @@ DATE: Final = "date"
 class WriterState(Protocol):
     """What a table remembers of a writer: see `FileCommit`, and `LogState` for object stores."""
 
-    @property
-    def last(self) -> int: ...
-    @property
-    def fingerprint(self) -> int | None: ...
+    def newest(self) -> tuple[int, int | None]: ...
     def open(self, commit: Callable[[CommitManifest], None], finishes: Callable[[CommitManifest], bool]) -> None: ...
     def close(self) -> None: ...
     def has_load(self, load: str) -> bool: ...
@@ -87,13 +84,13 @@ class TableSinkWriter:
         """Write the files, and put them into the table, unless an earlier run has done so."""
         if batch is None:
             if self._load is None or not self._state.has_load(self._load):
-                self._store(in_order(rows), CommitManifest(self._state.last + 1, [], [], load=self._load))
+                self._store(in_order(rows), CommitManifest(self._state.newest()[0] + 1, [], [], load=self._load))
         elif not self._is_written(batch):
             self._store(in_order(rows), CommitManifest(batch.number, [], [], batch.fingerprint))
 
     def _is_written(self, batch: BatchId) -> bool:
         """Whether the last batch is this one; raises if the checkpoint does not belong to the table."""
-        last = self._state.last
+        last, fingerprint = self._state.newest()
         if batch.number < last:
             rule = (
                 f"its last batch was {last} and this is {batch.number}: the checkpoint is older than the table. "
@@ -102,7 +99,7 @@ class TableSinkWriter:
             raise InvalidInput(f"{self._field}.path", str(self._sink.path), rule)
         if batch.number > last:
             return False
-        if batch.fingerprint is not None and self._state.fingerprint not in (None, batch.fingerprint):
+        if batch.fingerprint is not None and fingerprint not in (None, batch.fingerprint):
             rule = (
                 f"its batch {last} was written by another run: two pipelines write with one sink_id, or a "
                 "checkpoint was copied. Give each its own sink_id and its own checkpoint; nothing of this batch "
@@ -171,20 +168,9 @@ class DeltaSinkWriter(TableSinkWriter):
 
     def _add(self, manifest: CommitManifest, actions: list[Any]) -> None:
         """Write an entry with these files, unless the log has the batch."""
-        from deltalake.transaction import create_table_with_add_actions
-
-        columns, properties = delta_schema(self.schema), self._properties(manifest)
-        table = self._log.table()
-        if table is None:
-            create_table_with_add_actions(
-                self._log.url,
-                columns,
-                actions,
-                partition_by=self._partition_by,
-                storage_options=self._log.options(),
-                commit_properties=properties,
-            )
-        elif not self._has(table, manifest):
+        table = self._log.table() or self._log.create(self.schema, self._partition_by)
+        if not self._has(table, manifest):
+            columns, properties = delta_schema(self.schema), self._properties(manifest)
             table.create_write_transaction(
                 actions, "append", columns, partition_by=self._partition_by, commit_properties=properties
             )

@@ -23,7 +23,6 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.run.spark_logs import analysis, quoted
-from headrace.spark.pipeline.sinks.delta_log import delta_schema
 from headrace.spark.pipeline.sinks.file_commit import CommitManifest
 from headrace.spark.pipeline.sinks.sink import order_columns, order_keys
 from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter
@@ -69,15 +68,12 @@ class UpsertSinkWriter(DeltaSinkWriter):
 
     def commit(self, manifest: CommitManifest) -> None:
         """Merge what is staged, in an entry of the log that is written once."""
-        from deltalake import DeltaTable, WriterProperties
+        from deltalake import WriterProperties
 
-        table = self._log.table()
+        table = self._log.table() or self._log.create(self.schema, self._partition_by)
         if self._has(table, manifest):
             return
         assert self._staged is not None, "a manifest of an earlier run is applied only if the log has its batch"
-        if table is None:
-            columns, options = delta_schema(self.schema), self._log.options()
-            table = DeltaTable.create(self._log.url, columns, partition_by=self._partition_by, storage_options=options)
         merge = table.merge(
             self._staged.scanner().to_reader(),
             " AND ".join(f"target.{_named(key)} = source.{_named(key)}" for key in self._sink.keys),
