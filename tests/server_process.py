@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -66,6 +67,18 @@ class ServerProcess:
     def stop(self) -> None:
         """End it cleanly."""
         self._end(signal.SIGTERM, 0)
+
+    def freeze(self) -> None:
+        """Suspend it, and wait until it is: nothing is answered any more. `thaw` it, or kill it."""
+        os.kill(self.pid, signal.SIGSTOP)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            assert time.monotonic() < deadline, "the server is suspended"
+            time.sleep(0.001)
+
+    def thaw(self) -> None:
+        """Let it run again."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def restart(self) -> None:
         """Stop it, and start another one on the same store."""

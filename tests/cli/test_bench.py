@@ -72,7 +72,7 @@ def test_single_messages_at_a_rate_and_no_readers(server: Server) -> None:
 
 def test_messages_of_others_are_found(server: Server, client: Client) -> None:
     # Slow enough for another message to come in between.
-    options = ["--messages", "4000", "--batch", "100", "--rate", "1000"]
+    options = ["--messages", "8000", "--batch", "100", "--rate", "1000"]
     with Running("bench", *options, "--url", flight_url(server)) as running:
         wait_for(lambda: client.list_topics() != [])
         with client.producer(client.list_topics()[0]) as producer:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,18 +9,18 @@ from contextlib import contextmanager
 import httpx
 
 from tests.console.conftest import Site
-from tests.server_process import PATIENCE_SECONDS
+from tests.server_process import PATIENCE_SECONDS, ServerProcess
 
 PATHS = ("/topics", "/topic?name=orders", "/access", "/server")
 
 
 @contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
+def frozen(server: ServerProcess) -> Iterator[None]:
+    server.freeze()
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        server.thaw()
 
 
 def test_pages_say_that_the_server_does_not_answer(site: Site) -> None:
@@ -33,7 +31,7 @@ def test_pages_say_that_the_server_does_not_answer(site: Site) -> None:
         ThreadPoolExecutor(20) as threads,
     ):
         visitor.get("/")
-        with stopped(site.server.pid):
+        with frozen(site.server):
             # More than a session has threads for calls.
             asked = [threads.submit(visitor.get, path) for path in PATHS * 2]
             fresh = threads.submit(stranger.get, "/")
