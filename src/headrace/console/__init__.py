@@ -12,9 +12,11 @@ broker enforces the rights of their token; the console only hides what would be 
 waits for new end offsets and then reads the newest messages: it never pulls a whole topic.
 
     settings, server    where the console listens, and its process
-    guard, sessions     who may talk to it: hosts, origins, headers; sign-in
+    guard               which requests it answers: hosts, origins, headers
+    sign_in, sessions   who is signed in; `attempts` limits wrong tokens
     monitor             metrics as samples, their history, what needs attention: pure but for the poller
-    search              filters and expressions on whole Arrow batches
+    messages            reading, searching and showing messages, on whole Arrow batches
+    reset               what moving a group to other offsets would do
     view                text, charts, tables and the frame that all pages share
     pages               a module for each page
 

@@ -2,7 +2,7 @@
 
     @app.command("list")
     @with_option_groups
-    def list_topics(*, as_json: Json = False, server: Server) -> None: ...
+    def list_topics(*, as_json: Json = False, server: ServerOptions) -> None: ...
 
 `with_option_groups` shows Typer a function with the fields of each group in its place, and builds the groups for each
 call. So an option that several commands share is written once.

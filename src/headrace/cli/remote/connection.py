@@ -1,8 +1,8 @@
 """The connection of a command to its server: one client for every command, and its failures as lines for people.
 
-address_of(--url, --token, --ca)      flags, environment, profile, default
-    └── probe                         is anything listening? A dead server is reported within 3 seconds
-          └── connect                 the Python client, over Arrow Flight
+ServerAddress.of(--url, --token, --ca)   flags, environment, profile, default
+    └── probe                             is anything listening? A dead server is reported within 3 seconds
+          └── connect                     the Python client, over Arrow Flight
 """
 
 from __future__ import annotations

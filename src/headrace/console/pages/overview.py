@@ -103,7 +103,7 @@ class _Overview:
     def refresh(self) -> None:
         """Show the newest sample."""
         visit, history = self._visit, self._visit.history
-        visit.say(_told(visit.poller.problem, visit.poller.silent))
+        visit.say(_staleness(visit.poller.problem, visit.poller.silent))
         sample = history.last
         if sample is None:
             return
@@ -223,7 +223,7 @@ class _Overview:
         self._no_topics.set_visibility(not busy)
 
 
-def _told(problem: str | None, silent: list[str]) -> str | None:
+def _staleness(problem: str | None, silent: list[str]) -> str | None:
     """What keeps the page from being up to date."""
     if problem is not None:
         return f"No new samples: {problem}."
