@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest
 # Processes share out the test files: one more than a small machine has cores, since a fifth of the time is waiting. A test
 # that hangs fails, with the stacks of all threads.
 PARALLEL := $(PYTEST) --dist=loadfile --timeout=300 --numprocesses
-# Each of those processes starts a Java of its own, so these tests come by themselves, in fewer.
+# Each of those processes starts a Java of its own, so these tests run separately, in fewer processes.
 ON_SPARK := tests/spark $(wildcard tests/pipeline) tests/cli/test_demo.py tests/campaign/test_spark_kills.py
 COVERED := --cov-branch --cov-report=term --cov-fail-under=100
 
@@ -92,7 +92,7 @@ bench-postgres: install  ## measure Headrace on PostgreSQL beside PostgreSQL its
 bench-console: install  ## measure the console in Chromium: time to the first paint of each page, memory per open page; --topics N in BENCH_CONSOLE for fewer
 	$(BIN)/python -m bench.console $(BENCH_CONSOLE)
 
-screenshots: install  ## make the pictures in docs/console anew, in Chromium
+screenshots: install  ## make the pictures in docs/console again, in Chromium
 	$(BIN)/python -m tests.console.screenshots
 
 bench-spark: install  ## measure the data source beside Spark's own Parquet and rate sources
