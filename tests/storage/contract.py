@@ -929,7 +929,8 @@ class RetentionContract:
 
         def follow() -> int:
             position, found = 0, 0
-            while not stop.is_set():
+            # However late its thread begins, it finds what is kept.
+            while not found or not stop.is_set():
                 try:
                     batch = log.read(0, position, 3, EVERYTHING)
                 except OffsetOutOfRange as error:
