@@ -1,1 +1,1 @@
-"""Headrace on PostgreSQL beside PostgreSQL itself, the design of seed 004, and a queue of rows."""
+"""Headrace on PostgreSQL beside PostgreSQL itself, the design of PgQueue, and a queue of rows."""

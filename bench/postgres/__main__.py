@@ -141,32 +141,35 @@ def committing(report: Report, server: PostgresServer, seconds: float) -> None:
         report.line(f"commits of an offset, {THREADS} groups", sum(counts) / seconds, "commits/s", least=2_000)
 
 
-def against_seed004(report: Report, server: PostgresServer, seconds: float) -> None:
+def against_pgqueue(report: Report, server: PostgresServer, seconds: float) -> None:
     """A row and a counter for every message, over HTTP, beside Headrace over HTTP on the same PostgreSQL."""
     conninfo = f"host=127.0.0.1 port={server.port} user=postgres password='{PASSWORD}' dbname=postgres"
     headrace = ["-m", "headrace", "serve", "--store", server.fresh_url(), "--http", "127.0.0.1:0"]
-    with _process(["-m", "bench.postgres.seed004", conninfo]) as seed, _process([*headrace, "--flight", "off"]) as ours:
-        asyncio.run(_measure_http(report, int(seed), int(ours.split(" with ")[0].rpartition(":")[2]), seconds))
+    with (
+        _process(["-m", "bench.postgres.pgqueue", conninfo]) as pgqueue,
+        _process([*headrace, "--flight", "off"]) as ours,
+    ):
+        asyncio.run(_measure_http(report, int(pgqueue), int(ours.split(" with ")[0].rpartition(":")[2]), seconds))
 
 
-async def _measure_http(report: Report, seed: int, ours: int, seconds: float) -> None:
+async def _measure_http(report: Report, pgqueue: int, ours: int, seconds: float) -> None:
     producer = (await call(ours, "POST", "/producer/register", {"topic": "queue"}))["producer_id"]
     message = {"topic": "queue", "producer_id": producer, "message": "x" * 100}
     produce = request("POST", "/producer/produce", msgspec.json.encode(message))
     await call(ours, "POST", "/v1/topics", {"name": "batches", "partitions": 8})
     many = {"messages": [{"value": "x" * 100, "key": f"user-{number}"} for number in range(1_000)]}
     publish = request("POST", "/v1/topics/batches/messages", msgspec.json.encode(many))
-    rates: dict[str, list[float]] = {"seed": [], "single": [], "batches": []}
+    rates: dict[str, list[float]] = {"pgqueue": [], "single": [], "batches": []}
     for _ in range(ROUNDS):
-        rates["seed"].append(await rate(seed, produce, THREADS, seconds))
+        rates["pgqueue"].append(await rate(pgqueue, produce, THREADS, seconds))
         rates["single"].append(await rate(ours, produce, THREADS, seconds))
         rates["batches"].append(1_000 * await rate(ours, publish, 4, seconds))
-    before = max(rates["seed"])
-    report.line(f"seed 004 over HTTP, {THREADS} connections", before, "messages/s")
+    before = max(rates["pgqueue"])
+    report.line(f"PgQueue over HTTP, {THREADS} connections", before, "messages/s")
     report.line(f"queue API over HTTP, {THREADS} connections", max(rates["single"]), "messages/s")
-    report.line("  of seed 004", max(rates["single"]) / before, "times")
+    report.line("  of PgQueue", max(rates["single"]) / before, "times")
     report.line("1,000 messages a request over HTTP, 4 connections", max(rates["batches"]), "messages/s")
-    report.line("  of seed 004", max(rates["batches"]) / before, "times", least=20)
+    report.line("  of PgQueue", max(rates["batches"]) / before, "times", least=20)
 
 
 def beside_a_queue(report: Report, server: PostgresServer, messages: int) -> None:
@@ -238,7 +241,7 @@ def main() -> None:
         singles(report, server, seconds)
         reading(report, server, 2_000_000 // scale)
         committing(report, server, seconds)
-        against_seed004(report, server, seconds)
+        against_pgqueue(report, server, seconds)
         beside_a_queue(report, server, 1_000_000 // scale)
     finally:
         server.stop()

@@ -23,7 +23,7 @@ DAY_SECONDS = 24 * 3600
 
 
 def fnv1a(key: bytes) -> int:
-    """FNV-1a with 64 bits, as seed 001 writes it down."""
+    """FNV-1a with 64 bits, as cursus has it."""
     state = 14695981039346656037
     for byte in key:
         state = ((state ^ byte) * 1099511628211) % 2**64

@@ -50,6 +50,11 @@ def batch_of(rows: Sequence[dict[str, Any]], partitions: int = 8) -> pa.RecordBa
     return accept(pa.RecordBatch.from_arrays(arrays, names=names), DEFAULT_SETTINGS, partitions)
 
 
+def numbered(count: int, start: int = 0) -> list[bytes]:
+    """Values that are numbers from `start` on."""
+    return [b"%d" % number for number in range(start, start + count)]
+
+
 def values(*given: bytes, partition: int | None = 0) -> pa.RecordBatch:
     """Messages with these values, in one partition or wherever they fall."""
     return batch_of([{"value": value} | ({} if partition is None else {"partition": partition}) for value in given])

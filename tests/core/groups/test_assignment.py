@@ -1,4 +1,4 @@
-"""Who reads which partition: the table of seed 002, and that nobody is left out or doubled."""
+"""Who reads which partition: the table of cursus, and that nobody is left out or doubled."""
 
 from __future__ import annotations
 

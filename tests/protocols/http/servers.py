@@ -60,7 +60,7 @@ class Client:
 
 
 class QueueClient(Client):
-    """Seed 004's client; whatever is answered has the form of its API."""
+    """A client of PgQueue; whatever is answered has the form of its API."""
 
     def call(self, method: str, path: str, value: Any = None, query: dict[str, Any] | None = None) -> tuple[int, Any]:
         """Status and answer."""

@@ -35,6 +35,7 @@ from tests.storage.builders import (
     NOW_US,
     batch_of,
     commit_of,
+    numbered,
     publish,
     read_all,
     scratch_directory,
@@ -53,10 +54,6 @@ from tests.storage.disk.builders import (
     frame_positions,
 )
 from tests.storage.disk.files.test_filesystem import file_size_limit
-
-
-def numbered(count: int, start: int = 0) -> list[bytes]:
-    return [b"%d" % number for number in range(start, start + count)]
 
 
 def mapped(directory: Path, ending: str = ".log") -> int:

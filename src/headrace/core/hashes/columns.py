@@ -1,6 +1,6 @@
 """Hashes of whole Arrow columns, without a Python loop over messages or over the bytes of a long value.
 
-`fnv1a64` is FNV-1a with 64 bits, bit for bit as seed 001 gives it: it chooses partitions and names payloads.
+`fnv1a64` is FNV-1a with 64 bits, bit for bit as cursus has it: it chooses partitions and names payloads.
 `mix64` is a second, independent 64-bit hash: a payload counts as seen before only if both agree.
 
 How FNV-1a is vectorised. While many rows still have bytes left, all of them advance by one byte per step. The few

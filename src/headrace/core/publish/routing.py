@@ -1,6 +1,6 @@
 """Which partition a message goes to: explicit before key before the source's link before round-robin.
 
-The key chooses by FNV-1a 64 modulo partitions, bit for bit as seed 001 has it, or by murmur2 as Kafka's clients do.
+The key chooses by FNV-1a 64 modulo partitions, bit for bit as cursus does, or by murmur2 as Kafka's clients do.
 Rows without a key and without a source take the partitions in turn; the first such row of a source without a link takes
 a turn for all of its source.
 """

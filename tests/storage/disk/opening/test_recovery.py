@@ -22,6 +22,7 @@ from tests.storage.builders import (
     EVERYTHING,
     NOW_US,
     batch_of,
+    numbered,
     publish,
     scratch_directory,
     state_of,
@@ -37,10 +38,6 @@ from tests.storage.disk.builders import (
     flip,
     frame_positions,
 )
-
-
-def numbered(count: int, start: int = 0) -> list[bytes]:
-    return [b"%d" % number for number in range(start, start + count)]
 
 
 def filled(tmp_path: Path, commits: int, **options: Any) -> DiskTopic:

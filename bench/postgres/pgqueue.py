@@ -1,7 +1,7 @@
-"""The design of seed 004 as its documents have it: a server that inserts a row and moves a counter for every message.
+"""The design of PgQueue: a server that inserts a row and moves a counter for every message.
 
-`seed004 CONNINFO` serves POST /producer/produce on any free port and prints it. It has no framework around it and
-prepared statements, so that what is measured is the design.
+`python -m bench.postgres.pgqueue CONNINFO` serves POST /producer/produce on any free port and prints it. It has no
+framework around it and prepared statements, so that what is measured is the design.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import uvloop
 
 CONNECTIONS = 16
 TABLES = """
-CREATE TABLE IF NOT EXISTS seed_topics (topicname text PRIMARY KEY, topicid integer, consumers bigint, producers bigint,
+CREATE TABLE IF NOT EXISTS pg_topics (topicname text PRIMARY KEY, topicid integer, consumers bigint, producers bigint,
     tailid bigint);
-CREATE TABLE IF NOT EXISTS seed_queue (messageid bigint PRIMARY KEY, message text);
-INSERT INTO seed_topics VALUES ('queue', 1, 0, 1, 0) ON CONFLICT DO NOTHING;
+CREATE TABLE IF NOT EXISTS pg_queue (messageid bigint PRIMARY KEY, message text);
+INSERT INTO pg_topics VALUES ('queue', 1, 0, 1, 0) ON CONFLICT DO NOTHING;
 """
 
 
-class Seed:
+class PgQueue:
     """All of the server: a few connections, each used by one request at a time."""
 
     def __init__(self, conninfo: str) -> None:
@@ -42,11 +42,11 @@ class Seed:
         connection = await self._idle.get()
         try:
             async with connection.transaction():
-                topic = "SELECT tailid FROM seed_topics WHERE topicname = %s AND producers >= %s FOR UPDATE"
+                topic = "SELECT tailid FROM pg_topics WHERE topicname = %s AND producers >= %s FOR UPDATE"
                 found = await (await connection.execute(topic, ["queue", 1])).fetchone()
                 assert found is not None
-                await connection.execute("INSERT INTO seed_queue VALUES (%s, %s)", [found[0], message])
-                await connection.execute("UPDATE seed_topics SET tailid = tailid + 1 WHERE topicname = %s", ["queue"])
+                await connection.execute("INSERT INTO pg_queue VALUES (%s, %s)", [found[0], message])
+                await connection.execute("UPDATE pg_topics SET tailid = tailid + 1 WHERE topicname = %s", ["queue"])
         finally:
             self._idle.put_nowait(connection)
 
@@ -65,9 +65,9 @@ class Seed:
 
 async def main() -> None:
     """Serve until told to stop."""
-    seed = Seed(sys.argv[1])
-    await seed.open()
-    server = await asyncio.start_server(seed.serve, "127.0.0.1", 0)
+    queue = PgQueue(sys.argv[1])
+    await queue.open()
+    server = await asyncio.start_server(queue.serve, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
