@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import InvalidInput
+from headrace.core.values.columns import ValueParser
 from headrace.core.values.schema import parse_value_schema
 from headrace.core.values.types import shown
 from tests.core.values.test_growth import record
@@ -94,8 +95,10 @@ def test_names_within_names_do_not_multiply() -> None:
         (record(("a", decimal(39))), "value_schema.a", "1 to 38 digits"),
         (record(("a", decimal("4"))), "value_schema.a", "1 to 38 digits"),
         (record(("a", decimal(4, scale=5))), "value_schema.a", "from 0 to its precision, 4"),
-        (record(("a", fixed(0))), "value_schema.a", "at least 1"),
-        (record(("a", fixed("4"))), "value_schema.a", "at least 1"),
+        (record(("a", fixed(0))), "value_schema.a", "1 to 67108864"),
+        (record(("a", fixed("4"))), "value_schema.a", "1 to 67108864"),
+        (record(("a", fixed(1 << 63))), "value_schema.a", "1 to 67108864"),
+        (record(("a", {"type": "enum", "name": "e", "symbols": "AB"})), "value_schema.a", "a list of symbols"),
         (record(("a", "long"), ("A", "long")), "value_schema", "two fields"),
         (json.dumps(record(("a", "long")) | {"name": 5}), "value_schema", "not a schema of Avro"),
     ],
@@ -104,6 +107,14 @@ def test_schemas_that_are_none(given: Any, field: str, told: str) -> None:
     with pytest.raises(InvalidInput, match=told) as refused:
         parse_value_schema(given)
     assert refused.value.field == field
+
+
+def test_a_field_called_like_the_place_of_another() -> None:
+    """Each type has a name of its own, so that the schema can be decoded by."""
+    items = record(("q", "long")) | {"name": "items"}
+    given = record(("a", {"type": "array", "items": items}), ("a[]", items | {"name": "other"}))
+    parsed = ValueParser(parse_value_schema(given)).parse(pa.array([b"\x02\x04\x00\x06"]))
+    assert parsed.to_pylist() == [{"a": [{"q": 2}], "a[]": {"q": 3}, "value_error": None}]
 
 
 @pytest.mark.parametrize("name", [{}, "decimal", "uuid"])

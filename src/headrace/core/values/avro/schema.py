@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from operator import itemgetter
 from typing import Any, Final
 
 from headrace.core.errors import InvalidInput
-from headrace.core.limits import VALUE_DECIMAL_DIGITS_MAX
+from headrace.core.limits import MESSAGE_BYTES_MAX, VALUE_DECIMAL_DIGITS_MAX
 from headrace.core.values.arrays import Lists, Maps, Objects, Scalars, Shape
 from headrace.core.values.avro.columns import LOGICAL, decimals, plain_column, uuids
 from headrace.core.values.types import (
@@ -95,6 +96,8 @@ class _Types:
         # The names of the types that are being read: one of them within itself would not end.
         self._open: list[str] = []
         self._fields = 0
+        # Names of types are unique in a schema. Numbers are: a field may be called like the place of another one.
+        self._numbers = count()
 
     def record(self, given: Mapping[str, Any], place: str, depth: int, namespace: str) -> AvroRecord:
         """A record at a place of the schema, whose names are in a namespace."""
@@ -118,8 +121,7 @@ class _Types:
         self._open.pop()
         kind = ObjectOf(tuple(fields))
         absent: dict[str, Any] = dict.fromkeys(field.name for field in fields)
-        # Names of types are unique in a schema: one by its place is.
-        plain = {"type": "record", "name": f"r{place.encode().hex()}", "fields": read}
+        plain = self._plain("record", fields=read)
         return AvroRecord(kind.fields, plain, Objects(arrow_type(kind), absent, taken))
 
     def _nullable(self, given: Any, place: str, depth: int, namespace: str) -> tuple[AvroType, bool]:
@@ -151,9 +153,18 @@ class _Types:
             found, _ = self._nullable(given.get("values"), f"{place}{{}}", depth + 1, namespace)
             kind = MapOf(found.kind)
             return AvroType(kind, {"type": "map", "values": found.plain}, Maps(arrow_type(kind), found.shape))
-        if named in ("enum", "fixed"):
+        if named == "enum":
             self._add(given, namespace)
+            plain = self._plain("enum", symbols=_symbols(given, place))
+            return AvroType("string", plain, plain_column("string"))
+        if named == "fixed":
+            self._add(given, namespace)
+            return _fixed(self._plain("fixed", size=_size(given, place)), given, place)
         return _scalar(named, given, place)
+
+    def _plain(self, kind: str, **given: Any) -> dict[str, Any]:
+        """A named type to decode by."""
+        return {"type": kind, "name": f"t{next(self._numbers)}", **given}
 
     def _add(self, given: Mapping[str, Any], namespace: str) -> tuple[str, str]:
         """Note a named type; its full name, and the namespace of the names in it."""
@@ -176,24 +187,33 @@ def _full(name: str, namespace: str) -> str:
     return f"{namespace}.{name}" if namespace and "." not in name else name
 
 
+def _symbols(given: Mapping[str, Any], place: str) -> list[Any]:
+    symbols = given.get("symbols")
+    if not isinstance(symbols, list):
+        raise wrong(place, symbols, "an enum needs a list of symbols")
+    return symbols
+
+
+def _size(given: Mapping[str, Any], place: str) -> int:
+    size = given.get("size")
+    # Items without bytes could be any number in a value of a few.
+    if type(size) is not int or not 1 <= size <= MESSAGE_BYTES_MAX:
+        raise wrong(place, size, f"the size of fixed must be a number of bytes, 1 to {MESSAGE_BYTES_MAX}")
+    return size
+
+
+def _fixed(plain: dict[str, Any], given: Mapping[str, Any], place: str) -> AvroType:
+    logical = given.get("logicalType")
+    if logical == "uuid" and plain["size"] == _UUID_BYTES:
+        return AvroType("string", plain, Scalars(uuids))
+    return _decimal(plain, given, place) if logical == "decimal" else AvroType("bytes", plain, plain_column("bytes"))
+
+
 def _scalar(named: Any, given: Mapping[str, Any], place: str) -> AvroType:
     logical = given.get("logicalType")
     plain: Any = "long" if named == "int" else named
-    if named == "enum":
-        return AvroType("string", _named("enum", place, symbols=given.get("symbols")), plain_column("string"))
-    if named == "fixed":
-        size = given.get("size")
-        # Items without bytes could be any number in a value of a few.
-        if type(size) is not int or size < 1:
-            raise wrong(place, size, "the size of fixed must be a number of bytes, at least 1")
-        plain = _named("fixed", place, size=size)
-        if logical == "uuid" and size == _UUID_BYTES:
-            return AvroType("string", plain, Scalars(uuids))
-    if logical == "decimal" and named in ("bytes", "fixed"):
-        number = _decimal(given, place)
-        return AvroType(number, _noted(plain, number), Scalars(decimals(number)))
-    if named == "fixed":
-        return AvroType("bytes", plain, plain_column("bytes"))
+    if named == "bytes" and logical == "decimal":
+        return _decimal(plain, given, place)
     if not isinstance(named, str) or named not in _SCALARS:
         raise wrong(place, named, f"its type must be one of {_KNOWN}")
     if isinstance(logical, str) and (named, logical) in LOGICAL:
@@ -202,20 +222,17 @@ def _scalar(named: Any, given: Mapping[str, Any], place: str) -> AvroType:
     return AvroType(_SCALARS[named], plain, plain_column(_SCALARS[named]))
 
 
-def _named(kind: str, place: str, **given: Any) -> dict[str, Any]:
-    return {"type": kind, "name": f"{kind[0]}{place.encode().hex()}", **given}
-
-
 def _noted(plain: Any, meaning: Any) -> dict[str, Any]:
     """A schema with what its numbers or bytes mean: fastavro does not look at it, the rule of growth does."""
     return {**(plain if isinstance(plain, dict) else {"type": plain}), "meaning": str(meaning)}
 
 
-def _decimal(given: Mapping[str, Any], place: str) -> DecimalOf:
+def _decimal(plain: Any, given: Mapping[str, Any], place: str) -> AvroType:
     precision, scale = given.get("precision"), given.get("scale", 0)
     if type(precision) is not int or not 0 < precision <= VALUE_DECIMAL_DIGITS_MAX:
         rule = f"its precision must be 1 to {VALUE_DECIMAL_DIGITS_MAX} digits: leave out logicalType to have the bytes"
         raise wrong(place, precision, rule)
     if type(scale) is not int or not 0 <= scale <= precision:
         raise wrong(place, scale, f"the scale of a decimal must be a number from 0 to its precision, {precision}")
-    return DecimalOf(precision, scale)
+    number = DecimalOf(precision, scale)
+    return AvroType(number, _noted(plain, number), Scalars(decimals(number)))
