@@ -14,6 +14,7 @@ from headrace.client import Client
 from headrace.core.reports.pipelines import PipelineDescription
 from headrace.spark.pipeline import Pipeline, PipelineFailed, Progress, Summary
 from headrace.spark.pipeline.definition.load import describe
+from headrace.spark.pipeline.run import reporter as run_reporter
 from headrace.spark.pipeline.run.reporter import Reporter
 from tests.broker.background import eventually
 from tests.pipeline.runs import publish
@@ -34,6 +35,13 @@ def tables(url: str, topic: str, directory: Path, **more: Any) -> dict[str, Any]
         "dead_letters": {"topic": f"{topic}-dead", "partitions": 1},
         "run": {"checkpoint": str(directory / "cp")} | more,
     }
+
+
+def until_over(client: Client, topic: str) -> PipelineDescription:
+    """The last report of a run, for which its end does not wait for ever."""
+    eventually(lambda: [each.state for each in listed(client, topic)] not in ([], ["running"]))
+    (found,) = listed(client, topic)
+    return found
 
 
 def listed(client: Client, topic: str) -> list[PipelineDescription]:
@@ -61,7 +69,7 @@ def test_a_run_is_listed_from_its_start_to_its_end(url: str, client: Client, top
         )
         assert (report.dead_letter_topic, bool(report.host), report.error) == (f"{topic}-dead", True, None)
         reporter.ended(SUMMARY, is_stopped=True)
-    (found,) = listed(client, topic)
+    found = until_over(client, topic)
     assert (found.state, found.report.messages, found.report.messages_per_second) == ("stopped", 20, 0.0)
 
 
@@ -69,7 +77,7 @@ def test_a_failed_run_says_why(url: str, client: Client, topic: str, tmp_path: P
     client.create_topic(topic)
     with pytest.raises(PipelineFailed), Reporter(describe(tables(url, topic, tmp_path), {})):
         raise PipelineFailed("the sink\nis full", None)
-    (found,) = listed(client, topic)
+    found = until_over(client, topic)
     assert (found.state, found.report.error) == ("failed", "the sink is full")
 
 
@@ -100,6 +108,7 @@ def test_a_broker_that_does_not_answer_holds_nothing_up(
 ) -> None:
     client.create_topic(topic)
     release = threading.Event()
+    monkeypatch.setattr(run_reporter, "_LAST_SECONDS", 0.2)
     monkeypatch.setattr(broker, "report_pipeline", lambda *_: release.wait(60))
     with Reporter(describe(tables(url, topic, tmp_path), {})) as reporter:
         reporter.progressed(PROGRESS)
@@ -115,5 +124,5 @@ def test_a_pipeline_on_spark_reports_what_it_did(
     client.create_topic(topic)
     publish(client, topic, [{"id": number} for number in range(5)])
     Pipeline.of(tables(url, topic, tmp_path)).run(spark, once=True)
-    (found,) = listed(client, topic)
+    found = until_over(client, topic)
     assert (found.state, found.report.messages, found.report.batch) == ("finished", 5, 0)

@@ -36,7 +36,7 @@ from headrace.spark.pipeline.run.progress import Progress, Summary
 
 INTERVAL_SECONDS: Final = 5.0
 # How long the end of a run waits for its last report.
-_LAST_SECONDS: Final = 3.0
+_LAST_SECONDS: Final = 10.0
 
 logger = logging.getLogger(__name__)
 
