@@ -20,7 +20,6 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from headrace.core.errors import AccessDenied, HeadraceError, LimitExceeded
-from headrace.core.limits import LOOP_BYTES_MAX
 from headrace.edge.access import Principal
 from headrace.edge.certificates import certificate_name
 from headrace.protocols.kafka.apis import sasl
@@ -36,8 +35,11 @@ from headrace.protocols.kafka.repeated_fetch import EncodedAnswer, RepeatedFetch
 
 # What an unknown caller may send at once.
 UNKNOWN_BYTES_MAX: Final = 64 << 10
-# Produce requests that are decoded, written and answered together, and how many such groups are under way.
+# Produce requests that are decoded, written and answered together: at most how many, and from which size on no more are
+# added; and how many such groups are under way. A group costs more than a small request in it: requests of 50 messages
+# cost half as much again with 64 KB in a group as with 256.
 PIPELINED_MAX: Final = 64
+PIPELINED_BYTES: Final = 256 << 10
 GROUPS_MAX: Final = 16
 _LOOK_SECONDS: Final = 0.02
 
@@ -50,9 +52,9 @@ class _End(Exception):
     """Ends the connection, with the reason."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Produced:
-    """A Produce request that is being written, and its answer."""
+    """A Produce request that is being written, and its answer. Nobody changes it."""
 
     request: KafkaRequest
     answer: Awaitable[Answer]
@@ -191,7 +193,7 @@ class KafkaConnection:
         """More Produce requests that have arrived already."""
         frames: list[bytes] = []
         size = 0
-        while self._is_known and len(frames) < PIPELINED_MAX - 1 and size < LOOP_BYTES_MAX:
+        while self._is_known and len(frames) < PIPELINED_MAX - 1 and size < PIPELINED_BYTES:
             head = self._frames.peek(HEAD.size)
             if head is None or HEAD.unpack(head)[:2] != (api_key, version):
                 break
@@ -308,6 +310,8 @@ class KafkaConnection:
         if gate.has_uses:
             asyncio.get_running_loop().run_in_executor(None, gate.store_uses)
         self._is_known = True
+        # As much as is served together; less is kept for a stranger.
+        self._frames.ahead_bytes = PIPELINED_BYTES
         return principal
 
     async def _log_in(self, api_key: int, version: int, request: Any) -> Answer:

@@ -62,7 +62,8 @@ def code_of(error: Exception) -> ErrorCode:
 
 def outcome_of(answer: Mapping[str, Any]) -> str:
     """The name of the first error in an answer, of the request or of one of its parts; `none` without any."""
-    return ErrorCode(_first_error(answer)).name
+    code = _first_error(answer)
+    return ErrorCode(code).name if code else "none"
 
 
 def _first_error(answer: Mapping[str, Any]) -> int:

@@ -1,7 +1,7 @@
 """The bytes of one connection: what arrives becomes frames, what is written is flushed, and nothing takes too long.
 
 A frame is a length in four bytes, then that many bytes. The length is checked before the rest is read, and the bytes
-count against the server's budget from then on until the request is answered. No more is read ahead than `AHEAD_BYTES`
+count against the server's budget from then on until the request is answered. No more is read ahead than `ahead_bytes`
 beyond what is waited for, so that TCP slows down a client that sends faster than it is served.
 
 Waiting needs no timer of its own: a connection has one deadline, for what it waits for just now, and the server looks
@@ -21,7 +21,7 @@ from headrace.edge.draining import Draining
 from headrace.protocols.kafka.messages.envelope import SIZE
 from headrace.protocols.kafka.settings import KafkaSettings
 
-# What is read ahead of the frame that is waited for.
+# What is read ahead of the frame that is waited for, until the connection allows more.
 AHEAD_BYTES: Final = 64 << 10
 
 logger = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ class Frames(asyncio.Protocol):
     def __init__(self, settings: KafkaSettings, budget: BodyBudget, connected: Callable[[Frames], None]) -> None:
         self.gone = Draining()
         self.host = ""
+        self.ahead_bytes = AHEAD_BYTES
         self._settings = settings
         self._budget = budget
         self._connected = connected
@@ -74,7 +75,7 @@ class Frames(asyncio.Protocol):
         if len(self._buffer) >= self._wanted:
             if not self._is_in_shortcut:
                 self._wake()
-            if len(self._buffer) >= self._wanted + AHEAD_BYTES and not self._is_paused:
+            if len(self._buffer) >= self._wanted + self.ahead_bytes and not self._is_paused:
                 self._is_paused = True
                 self._transport.pause_reading()
 

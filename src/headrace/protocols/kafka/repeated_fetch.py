@@ -33,9 +33,9 @@ ANSWER_BYTES_MAX: Final = 4 << 10
 _CORRELATION_ID_BYTES: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EncodedAnswer:
-    """The bytes of an answer, and its outcome for the metrics."""
+    """The bytes of an answer, and its outcome for the metrics. Nobody changes it."""
 
     data: bytes
     outcome: str

@@ -29,13 +29,14 @@ class FieldReader:
 
     def __init__(self, data: memoryview) -> None:
         self.data = data
+        self._size = len(data)
         self.position = 0
         self._elements = 0
 
     @property
     def left(self) -> int:
         """How many bytes were not read yet."""
-        return len(self.data) - self.position
+        return self._size - self.position
 
     def struct(self, described: Struct) -> SimpleNamespace:
         """A struct, with a field for each of its schema."""
@@ -48,8 +49,10 @@ class FieldReader:
             else:
                 values[step.name] = self._field(step, flexible)
         if flexible:
-            values |= described.tagged_defaults
-            values |= self._tagged(described)
+            if described.tagged:
+                values |= described.tagged_defaults
+            if count := self._tag_count():
+                values |= self._tagged(described, count)
         return SimpleNamespace(**values)
 
     def number(self, kind: str) -> Any:
@@ -66,13 +69,17 @@ class FieldReader:
         """Pass over bytes, which must exist; where they begin."""
         start = self.position
         end = start + size
-        if end > len(self.data):
-            raise BadRequest(f"it ends {end - len(self.data)} bytes too early")
+        if end > self._size:
+            raise BadRequest(f"it ends {end - self._size} bytes too early")
         self.position = end
         return start
 
     def unsigned_varint(self) -> int:
         """A length, a count or a tag of flexible versions."""
+        position = self.position
+        if position < self._size and (number := self.data[position]) < 0x80:
+            self.position = position + 1
+            return number
         number = 0
         for shift in range(0, 35, 7):
             byte = self.data[self._skip(1)]
@@ -112,11 +119,8 @@ class FieldReader:
             raise BadRequest(f"{count} tagged fields: at most {_TAGS_MAX} are accepted")
         return count
 
-    def _tagged(self, described: Struct) -> dict[str, Any]:
-        count = self._tag_count()
+    def _tagged(self, described: Struct, count: int) -> dict[str, Any]:
         values: dict[str, Any] = {}
-        if not count:
-            return values
         known = {field.tag: field for field in described.tagged}
         for _ in range(count):
             tag, part = self.unsigned_varint(), FieldReader(self.bytes(self.unsigned_varint()))

@@ -44,7 +44,7 @@ NUMBERS: Final = {
 _ZEROS: Final[dict[str, Any]] = {"string": "", "bytes": b"", "records": b"", "uuid": None, "bool": False}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SchemaField:
     """One field: of a primitive kind, or a struct; `tag` is set for those that may be left out."""
 

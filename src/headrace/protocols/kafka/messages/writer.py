@@ -7,6 +7,7 @@ field that any version knows.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from headrace.protocols.kafka.messages.schema import NUMBERS, Numbers, SchemaField, Struct
@@ -28,10 +29,15 @@ class Writer:
         for step in described.steps:
             if isinstance(step, Numbers):
                 self.parts.append(step.form.pack(*map(values.get, step.names, step.defaults)))
+            elif step.name in values:
+                self._field(step, values[step.name], flexible)
             else:
-                self._field(step, values.get(step.name, step.default), flexible)
+                self.parts.append(_default_bytes(step, flexible))
         if flexible:
-            self._tagged(described, values)
+            if described.tagged:
+                self._tagged(described, values)
+            else:
+                self.parts.append(_SMALL[0])
 
     def number(self, kind: str, value: Any) -> None:
         """A number of fixed length."""
@@ -100,3 +106,11 @@ class Writer:
             self.number(length_kind, length)
         if value is not None:
             self.parts.append(value)
+
+
+@cache
+def _default_bytes(field: SchemaField, is_flexible: bool) -> bytes:
+    """A field that a response does not name."""
+    writer = Writer()
+    writer._field(field, field.default, is_flexible)
+    return writer.join()
