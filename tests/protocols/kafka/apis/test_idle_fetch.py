@@ -82,6 +82,16 @@ def idle(client: RawClient) -> None:
     assert found(client, 0) == (0, 0, False)
 
 
+def first_other(client: RawClient) -> tuple[int, int, bool]:
+    """After `idle`: asks again until the answer is another than that there is nothing."""
+    number = 1
+    ask(client)
+    while (answer := found(client, number)) == (0, 0, False):
+        number += 1
+        ask(client)
+    return answer
+
+
 def publish(broker: Broker, partition: int) -> None:
     broker.publish(
         "idle", pa.RecordBatch.from_pydict({"value": [b"x"], "partition": pa.array([partition], pa.int32())})
@@ -99,12 +109,7 @@ def test_a_repeated_fetch_is_answered_by_its_number(client: RawClient, repetitio
 def test_messages_end_a_wait(site: Site, client: RawClient, repetitions: Repetitions) -> None:
     idle(client)
     repetitions.once = lambda: publish(site.broker, 0)
-    number = 1
-    ask(client)
-    while (answer := found(client, number)) == (0, 0, False):
-        number += 1
-        ask(client)
-    assert answer == (0, 1, True)
+    assert first_other(client) == (0, 1, True)
     assert any(repetitions.taken)
 
 
@@ -165,12 +170,8 @@ def test_messages_of_other_partitions_do_not(site: Site, client: RawClient, repe
 def test_a_topic_that_is_deleted_meanwhile(site: Site, client: RawClient, repetitions: Repetitions) -> None:
     idle(client)
     repetitions.once = lambda: site.broker.delete_topic("idle")
-    number = 1
-    ask(client)
-    while (answer := found(client, number)) == (0, 0, False):
-        number += 1
-        ask(client)
-    assert answer[0] == UNKNOWN_TOPIC
+    error, _, _ = first_other(client)
+    assert error == UNKNOWN_TOPIC
 
 
 def test_a_request_behind_it_waits_for_its_answer(client: RawClient, repetitions: Repetitions) -> None:
