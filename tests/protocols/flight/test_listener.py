@@ -15,23 +15,21 @@ from headrace.protocols.flight.listener import Certificates, FlightListener
 from headrace.protocols.flight.server import FlightServer
 from headrace.wire import tickets
 from tests.cli.processes import eventually
+from tests.ports import ReservedPort
 from tests.storage.builders import values
 
 PATIENCE_SECONDS = 60.0
 
 
 class Port:
-    """A listener on a free port, with certificates that can be changed."""
+    """A listener with certificates that can be changed."""
 
-    def __init__(self, broker: Broker, grace_seconds: float) -> None:
+    def __init__(self, broker: Broker, location: str, grace_seconds: float) -> None:
         self._broker = broker
         self._authority = trustme.CA()
         self.made: list[FlightServer] = []
         self.issue()
-        first = self.make("grpc+tls://127.0.0.1:0", [self.pair])
-        self.location = f"grpc+tls://127.0.0.1:{first.port}"
-        assert first.stop(PATIENCE_SECONDS)
-        self.made.clear()
+        self.location = location
         self.listener = FlightListener(lambda: [self.pair], self.make, self.location, grace_seconds)
 
     def issue(self) -> None:
@@ -58,12 +56,19 @@ def broker() -> Iterator[Broker]:
         yield opened
 
 
+@pytest.fixture
+def location() -> Iterator[str]:
+    """An address that no other process is given meanwhile."""
+    with ReservedPort() as port:
+        yield f"grpc+tls://127.0.0.1:{port.number}"
+
+
 def follow(client: flight.FlightClient) -> flight.FlightStreamReader:
     return client.do_get(flight.Ticket(tickets.encode(tickets.Read("orders", 0, 0, follow=True))))
 
 
-def test_calls_continue_at_the_old_server_and_new_ones_reach_the_new_one(broker: Broker) -> None:
-    port = Port(broker, PATIENCE_SECONDS)
+def test_calls_continue_at_the_old_server_and_new_ones_reach_the_new_one(broker: Broker, location: str) -> None:
+    port = Port(broker, location, PATIENCE_SECONDS)
     with port.client() as before:
         reader = follow(before)
         broker.publish("orders", values(b"one"))
@@ -82,8 +87,8 @@ def test_calls_continue_at_the_old_server_and_new_ones_reach_the_new_one(broker:
             reader.read_chunk()
 
 
-def test_endless_streams_are_ended_after_a_while(broker: Broker) -> None:
-    port = Port(broker, 0.1)
+def test_endless_streams_are_ended_after_a_while(broker: Broker, location: str) -> None:
+    port = Port(broker, location, 0.1)
     with port.client() as before:
         reader = follow(before)
         broker.publish("orders", values(b"one"))
@@ -96,8 +101,10 @@ def test_endless_streams_are_ended_after_a_while(broker: Broker) -> None:
     assert port.listener.stop(PATIENCE_SECONDS)
 
 
-def test_a_pair_that_is_no_good_changes_nothing(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    port = Port(broker, PATIENCE_SECONDS)
+def test_a_pair_that_is_no_good_changes_nothing(
+    broker: Broker, location: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = Port(broker, location, PATIENCE_SECONDS)
     port.pair = b"no certificate", b"no key"
     port.listener.reload()
     eventually(lambda: "Flight keeps the certificate it has" in caplog.text)
@@ -108,9 +115,9 @@ def test_a_pair_that_is_no_good_changes_nothing(broker: Broker, caplog: pytest.L
 
 
 def test_a_port_that_cannot_be_had_again_does_not_hold_up_a_stop(
-    broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, location: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    port = Port(broker, PATIENCE_SECONDS)
+    port = Port(broker, location, PATIENCE_SECONDS)
     make, is_refused = port.make, threading.Event()
 
     def taken(location: str, certificates: Certificates) -> FlightServer:
