@@ -208,7 +208,7 @@ class Access:
         """Read the tokens from the store, if that was not done recently."""
         with self._lock:
             if self.is_stale:
-                asked_at, changes = time.monotonic(), self._changes
+                changes = self._changes
                 records, now_us = self._catalog.tokens.all(), self._clock.now_us()
                 tokens = {record.id: record for record in records}
                 if _valid(tokens, now_us) != _valid(self._tokens, self._looked_us):
@@ -217,8 +217,9 @@ class Access:
                 # Expired tokens still count as tokens: they do not open the server to everyone.
                 self._has_tokens = bool(tokens)
                 with self._fresh_lock:
-                    # What was read before a change says nothing about it.
-                    self._fresh_until = asked_at + _FRESH_SECONDS if changes == self._changes else 0.0
+                    # What was read before a change says nothing about it. Otherwise it counts from the answer: a store
+                    # that takes longer than that to answer must not be asked by every call.
+                    self._fresh_until = time.monotonic() + _FRESH_SECONDS if changes == self._changes else 0.0
 
     def _known(self) -> dict[str, TokenRecord]:
         if self.is_stale:
