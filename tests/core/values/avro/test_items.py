@@ -50,7 +50,7 @@ def encoded(row: dict[str, Any]) -> bytes:
 
 def test_items_are_those_of_the_decoded_value() -> None:
     rnd = random.Random(5)
-    for _ in range(200):
+    for _ in range(60):
         row = some(rnd)
         value, items = encoded(row), items_of(RECORD.shape, row)
         COUNT.check(value, items)

@@ -1,13 +1,14 @@
-"""Records of Avro without lists and maps, decoded by columns: the first field of all values, then the second, and on.
+"""Records of Avro decoded by columns: the first field of all values, then the second, and on.
 
     values ──► cursors, one for each value ──► field by field: read where each cursor is, move it on ──► columns
                        │
                        └─ a value that is anything but a whole record of the schema is left to the decoder of single
                           values (`rows`): it alone says what fits, and why not
 
-A step is a few operations of numpy on all values at once, ten times as quick as decoding each. Lists and maps have a
-number of items for each value, so these schemas are not read like this. Cursors never leave the bytes: one that runs
-out of its value is put back to its end, and the value is left over.
+A step is a few operations of numpy on all values at once, ten times as quick as decoding each. Of lists and maps the
+first item of all values is read, then the second, and on. That is quick for short ones of many values: longer ones,
+lists within lists, and few values with lists are left over. Cursors never leave the bytes: one that runs out of its
+value is put back to its end, and the value is left over.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headrace.core.values.arrays import Objects, Scalars, Shape
+from headrace.core.limits import VALUE_CELLS_MAX
+from headrace.core.values.arrays import Lists, Maps, Objects, Scalars, Shape
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -29,6 +32,9 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 _NUMBER_BYTES: Final = 9
 # What may be read behind the last value, before it is found out that it has ended.
 _PADDING: Final = 16
+# The longest lists that are read here, and the fewest values: each item costs as much for one value as for many.
+_ITEMS_MAX: Final = 64
+_VALUES_MIN: Final = 256
 _FLOATS: Final = {"float": ("<f4", 4), "double": ("<f8", 8)}
 
 
@@ -92,15 +98,20 @@ _Read: TypeAlias = Callable[[_Cursors], _Make]
 class FlatRows:
     """Decodes values of one record, given by the schema that it is decoded by and the shape of what is decoded."""
 
-    def __init__(self, plain: Mapping[str, Any], shape: Objects) -> None:
+    def __init__(self, plain: Mapping[str, Any], shape: Objects, item_cells: int) -> None:
+        """`item_cells` are those that an item of a list or a map has, as `size` counts them."""
         self._fields = _fields(plain, shape)
+        self._item_cells = item_cells
 
     def parse(self, values: pa.Array) -> tuple[list[pa.Array], npt.NDArray[np.bool_]] | None:
         """The columns of the values that are whole records, and which these are; None if columns cannot hold them."""
-        is_good = np.asarray(values.is_valid())
-        good = values
+        if self._item_cells and len(values) < _VALUES_MIN:
+            return None
+        lengths: Any = pc.fill_null(pc.binary_length(values), 0)
+        # Of a large value the items must be counted first.
+        is_good = np.asarray(values.is_valid()) & (np.asarray(lengths) <= VALUE_CELLS_MAX // max(1, self._item_cells))
         while True:
-            good = good if is_good.all() else values.filter(pa.array(is_good))
+            good = values if is_good.all() else values.filter(pa.array(is_good))
             cursors = _cursors(good)
             made = [read(cursors) for read in self._fields]
             cursors.is_good &= cursors.at == cursors.ends
@@ -114,11 +125,13 @@ class FlatRows:
             return None
 
 
-def is_flat(shape: Shape) -> bool:
-    """Whether there are no lists and maps."""
+def is_flat(shape: Shape, is_in_list: bool = False) -> bool:
+    """Whether there are no lists and maps within lists and maps."""
     if isinstance(shape, Objects):
-        return all(is_flat(field) for _, field in shape.fields)
-    return isinstance(shape, Scalars)
+        return all(is_flat(field, is_in_list) for _, field in shape.fields)
+    if isinstance(shape, Scalars):
+        return True
+    return not is_in_list and is_flat(shape.items if isinstance(shape, Lists) else shape.values, True)
 
 
 def _cursors(values: pa.Array) -> _Cursors:
@@ -141,7 +154,11 @@ def _read(plain: Any, shape: Shape) -> _Read:
     named = plain["type"] if isinstance(plain, Mapping) else plain
     if isinstance(shape, Objects):
         return partial(_read_record, _fields(plain, shape), list(shape.type))
-    assert isinstance(shape, Scalars)
+    if isinstance(shape, Lists):
+        return partial(_read_list, _read(plain["items"], shape.items), shape.type)
+    if isinstance(shape, Maps):
+        key = partial(_read_bytes, "string", Scalars(partial(pa.array, type=pa.string())))
+        return partial(_read_map, key, _read(plain["values"], shape.values), shape.type)
     if named == "enum":
         return partial(_read_enum, pa.array(plain["symbols"], pa.string()))
     if named == "fixed":
@@ -212,6 +229,59 @@ def _read_union(branches: Sequence[_Read | None], cursors: _Cursors) -> _Make:
         return make
     places = np.cumsum(branch == wanted) - 1
     return lambda: make().take(pa.array(places, mask=branch != wanted))
+
+
+def _read_list(item: _Read, kind: pa.DataType, cursors: _Cursors) -> _Make:
+    counts, made, places = _read_items([item], cursors)
+    return lambda: pa.ListArray.from_arrays(_offsets(counts), _in_order(made[0], places, kind.value_type), kind)
+
+
+def _read_map(key: _Read, value: _Read, kind: pa.DataType, cursors: _Cursors) -> _Make:
+    counts, (keys, values), places = _read_items([key, value], cursors)
+
+    def make() -> pa.Array:
+        found = _in_order(keys, places, pa.string())
+        numbers = np.asarray(found.dictionary_encode().indices).astype(np.int64)
+        rows = np.repeat(np.arange(len(counts)), counts)
+        if len(np.unique(rows * max(1, len(found)) + numbers)) < len(found):
+            raise ValueError("a key occurs twice")
+        return pa.MapArray.from_arrays(_offsets(counts), found, _in_order(values, places, kind.item_type), kind)
+
+    return make
+
+
+def _read_items(item: Sequence[_Read], cursors: _Cursors) -> tuple[Ints, list[list[_Make]], Ints]:
+    """Read the items of each value, which are one block.
+
+    Returns how many each has, how arrays of the parts of an item are made, one for the first items, one for the second,
+    and on, and where the items of the first value are in all of these, then those of the second, and on.
+    """
+    counts = cursors.number()
+    cursors.refuse((counts < 0) | (counts > _ITEMS_MAX))
+    counts = np.where(cursors.is_good, counts, 0)
+    made: list[list[_Make]] = [[] for _ in item]
+    order: list[Ints] = []
+    for place in range(int(counts.max(initial=0))):
+        rows = np.flatnonzero(counts > place)
+        moved = cursors.some(rows)
+        for read, parts in zip(item, made, strict=True):
+            parts.append(read(moved))
+        cursors.put(rows, moved)
+        order.append(rows)
+    rows = np.flatnonzero(counts > 0)
+    moved = cursors.some(rows)
+    moved.refuse(moved.number() != 0)
+    cursors.put(rows, moved)
+    owners = np.concatenate([np.zeros(0, np.int64), *order])
+    return counts, made, np.argsort(owners, kind="stable")
+
+
+def _in_order(made: Sequence[_Make], places: Ints, kind: pa.DataType) -> pa.Array:
+    return pa.concat_arrays([make() for make in made] or [pa.array([], kind)]).take(pa.array(places))
+
+
+def _offsets(counts: Ints) -> pa.Array:
+    return pa.array(np.append(0, np.cumsum(counts)), pa.int32())
 
 
 def _gathered(data: Bytes, starts: Ints, sizes: Ints) -> pa.Array:

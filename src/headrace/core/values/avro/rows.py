@@ -2,7 +2,7 @@
 
 A value is one record, without the schema. Values of a schema that has since grown end before the fields that were
 added: these are null. A value of a newer schema has more bytes than this one takes, and does not fit. Values that are
-whole records without lists and maps are decoded by columns (`flat`). Others are decoded one by one, by fastavro
+whole records without long lists are decoded by columns (`flat`). Others are decoded one by one, by fastavro
 (`pip install "headrace[avro]"`), and become columns all at once; both decode a value alike.
 """
 
@@ -36,7 +36,7 @@ class AvroRows:
         self._shape = record.shape
         self._item_cells = cells_of_item(fields)
         self._items = ItemCount(plain)
-        self._flat = FlatRows(plain, record.shape) if is_flat(record.shape) else None
+        self._flat = FlatRows(plain, record.shape, self._item_cells) if is_flat(record.shape) else None
         self._whole = fastavro.parse_schema(plain)
         # What every value has at least, and the optional fields after that: a value may end before any of them.
         least = max(1, 1 + max((place for place, field in enumerate(fields) if field.is_required), default=0))
