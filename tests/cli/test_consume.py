@@ -118,6 +118,8 @@ def test_a_new_group_may_begin_elsewhere(server: Server, numbers: str) -> None:
     again = server.run("consume", numbers, "--group", "late", "--from", "earliest")
     assert again.lines() == ["new"]
     assert "continues at its committed offsets" in again.err
+    other = server.run("consume", numbers, "--group", "LATE", "--from", "latest")
+    assert (other.lines(), other.err) == ([], ""), "names of groups that differ in case are of two groups"
     assert server.run("consume", numbers, "--group", "timed", "--from", "1h").lines() != []
     assert "group seek" in server.run("consume", numbers, "--group", "x", "--from", "-5").refused(2)
     assert "--partition" in server.run("consume", numbers, "--group", "x", "--partition", "0").refused(2)

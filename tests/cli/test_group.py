@@ -86,5 +86,6 @@ def test_creating(server: Server, topic: str) -> None:
 def test_creating_a_group_again_moves_nothing_and_says_so(server: Server) -> None:
     server.run("topic", "create", "regrouped")
     assert "created group billing" in server.run("group", "create", "regrouped", "billing").out
+    assert "created group Billing" in server.run("group", "create", "regrouped", "Billing").out
     again = server.run("group", "create", "regrouped", "billing", "--start", "latest")
     assert "updated group billing" in again.out and "--from applies to new groups only" in again.err

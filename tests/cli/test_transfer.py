@@ -45,7 +45,7 @@ def test_a_file_has_everything_and_comes_back(server: Server, filled: str, tmp_p
     for partition in ("0", "1"):
         assert rows(server, copy, "--partition", partition) == rows(server, filled, "--partition", partition)
     again = server.run(*arguments)
-    assert again.code == 6 and "7 were there" in again.out
+    assert again.code == 6 and "7 already written" in again.out
     assert [path.name for path in tmp_path.iterdir()] == [name], "nothing is left beside it"
 
 

@@ -99,10 +99,10 @@ class Bridge:
         if not self.broker.knows_topic(topic):
             await self.know(topic)
         admission, turn = _asked(ask)
-        await self._let_in(admission, turn, self.broker.admissions.wait_seconds)
+        await self._await_admission(admission, turn, self.broker.admissions.wait_seconds)
         return admission
 
-    async def _let_in(self, admission: Admission, turn: asyncio.Future[None], seconds: float) -> None:
+    async def _await_admission(self, admission: Admission, turn: asyncio.Future[None], seconds: float) -> None:
         """Wait until a batch is admitted."""
         admissions = self.broker.admissions
         if admission.is_in():
@@ -156,7 +156,7 @@ class Bridge:
                 if soon.admission is None or soon.turn is None:
                     await self.know(topic)
                     soon.admission, soon.turn = _asked(partial(admissions.admit, topic, soon.batch, parts=soon.parts))
-                await self._let_in(soon.admission, soon.turn, max(0.0, left))
+                await self._await_admission(soon.admission, soon.turn, max(0.0, left))
                 self._lines.add((soon.admission.topic, False), Entry(soon.admission, soon.tell, _always))
             except Exception as error:
                 soon.tell(error)
@@ -217,7 +217,7 @@ def _batch_of(values: Sequence[bytes]) -> pa.RecordBatch:
 
 
 def _asked(ask: Callable[[Callable[[], None]], Admission]) -> tuple[Admission, asyncio.Future[None]]:
-    """Ask for an admission, and what is done once it is there, or never will be."""
+    """An admission that was asked for, and a future that is done once it is granted or refused."""
     loop = asyncio.get_running_loop()
     turn: asyncio.Future[None] = loop.create_future()
 

@@ -133,7 +133,7 @@ class Groups:
         max_poll_seconds: float = MAX_POLL_SECONDS,
         topic_index: int | None = None,
     ) -> Group:
-        """Let a member in, or renew it; a group that is not there is made, unless the member is refused."""
+        """Add a member, or renew it; a missing group is created, unless the member is refused."""
         self._check_groups(name)
         seconds, members_max = session_timeout_seconds, self._settings.members_per_group_max
 

@@ -2,8 +2,8 @@
 
 Consumers of many groups commit through one server, each a moment after the other: those that wait share a transaction
 (`combiner`). Every commit is checked by itself under the lock of its group, and one that is refused leaves the others
-alone. What cannot be done together is left to its own thread, so that it holds up nobody: a commit whose group is not
-there or is being changed at this moment, and all of them if the transaction fails for whatever reason.
+alone. What cannot be done together is left to its own thread, so that it holds up nobody: a commit whose group does
+not exist or is being changed at this moment, and all of them if the transaction fails for whatever reason.
 """
 
 from __future__ import annotations

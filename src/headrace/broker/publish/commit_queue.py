@@ -236,7 +236,7 @@ class CommitQueue(Combiner[Request]):
         self._messages += request.rows
         self._bytes += request.bytes
 
-    def _let_in(self) -> None:
+    def _admit_waiting(self) -> None:
         """Admit those at the head of the line that have no thread, as far as there is space; wake the others."""
         while self._line and self._line[0].wake is not None and not self._is_full(self._line[0]):
             request = self._line.popleft()
@@ -257,7 +257,7 @@ class CommitQueue(Combiner[Request]):
                 self._room.wait(left)
         finally:
             self._line.remove(request)
-            self._let_in()
+            self._admit_waiting()
 
     def _is_full(self, request: Request) -> bool:
         """Whether there is no space; a request that is larger than the queue may enter an empty one."""
@@ -298,7 +298,7 @@ class CommitQueue(Combiner[Request]):
                 request.is_counted = False
                 self._messages -= request.rows
                 self._bytes -= request.bytes
-        self._let_in()
+        self._admit_waiting()
 
 
 def _tell(request: Request) -> None:

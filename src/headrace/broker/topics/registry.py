@@ -179,7 +179,7 @@ class Topics:
                 return
             records = {record.key: record for record in self._store.catalog.topics()}
             for key in {**self._topics, **records}:
-                self._take_in(key, records.get(key))
+                self._refresh(key, records.get(key))
 
     def create(
         self, name: str, partitions: int | None, settings: dict[str, Any], must_be_new: bool = False
@@ -300,14 +300,14 @@ class Topics:
     def _renew(self, key: str) -> OpenTopic | BrokenTopic | None:
         """The current state of the topic; the caller holds the lock."""
         if self._is_shared and not self._closed:
-            self._take_in(key, self._store.catalog.topic(key))
+            self._refresh(key, self._store.catalog.topic(key))
         broken = self._topics.get(key)
         if isinstance(broken, BrokenTopic) and isinstance(broken.error, StoreUnavailable):
             # A retried creation must return the topic, even if it could not be opened when it was created.
             self._put(key, self._open(broken.record))
         return self._topics.get(key)
 
-    def _take_in(self, key: str, record: TopicRecord | None) -> None:
+    def _refresh(self, key: str, record: TopicRecord | None) -> None:
         """Refresh one topic from the catalog; the caller holds the lock."""
         present = self._topics.get(key)
         if present is not None and (record is None or record.id != present.record.id):

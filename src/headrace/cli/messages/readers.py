@@ -17,6 +17,7 @@ from headrace.cli.messages.positions import chosen_partitions, group_start, offs
 from headrace.cli.terminal.output import print_note
 from headrace.client import Client, Consumer
 from headrace.core.errors import OffsetOutOfRange
+from headrace.core.names import check_group_name
 from headrace.core.positions import Position
 
 # How long a group member without --follow waits for more: another member may just have left.
@@ -192,7 +193,7 @@ class MemberReader:
 def _begin_at(client: Client, place: Position, topic: str, group: str) -> None:
     """Set where the group starts, if it is new."""
     start = group_start(place)
-    if group.casefold() in (known.casefold() for known in client.list_groups(topic)):
+    if check_group_name(group) in client.list_groups(topic):
         print_note(f"group {group} exists and continues at its committed offsets: --from applies to new groups only")
     else:
         client.register_group(topic, group, read_from=start)

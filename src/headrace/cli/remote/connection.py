@@ -44,7 +44,7 @@ def connected(
     """A client of the server that the options, the environment or a profile name; its errors end the command.
 
     `timeout_seconds` is how long calls are retried that a server did not answer, `wait_seconds` how long a server is
-    waited for that is not there at first.
+    waited for that does not answer at first.
     """
     address = ServerAddress.of(url, token, ca)
     deadline = time.monotonic() + wait_seconds

@@ -188,7 +188,7 @@ def _extract_one_by_one(values: pa.Array, wanted: set[Wanted]) -> dict[Wanted, A
             decoded = None
         for (path, kind), column in columns.items():
             column.append(_fitting(decoded, path, kind))
-    # Of a null type, any text stands for a value that is there.
+    # Of a null type, any text stands for a value that exists.
     return {
         each: pa.array(column, pa.string() if each[1] == pa.null() else each[1]) for each, column in columns.items()
     }

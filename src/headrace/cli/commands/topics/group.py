@@ -11,6 +11,7 @@ from headrace.cli.options.completion import complete_topics
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Group, Json, ServerOptions, Yes, confirm
 from headrace.cli.terminal.output import print_json, print_line, print_note, print_table, time_shown
+from headrace.core.names import check_group_name
 from headrace.core.positions import Position
 from headrace.core.text import counted
 
@@ -67,7 +68,7 @@ def create(
     begin = begin if start is None else start
     read_from = group_start(parse_from(begin))
     with server.connected() as client:
-        is_new = group.casefold() not in (name.casefold() for name in client.list_groups(topic))
+        is_new = check_group_name(group) not in client.list_groups(topic)
         made = client.register_group(topic, group, consumers, important, read_from)
     if not is_new and begin != "earliest":
         print_note(f"group {group} exists: --from applies to new groups only; move it with `headrace group seek`")

@@ -13,6 +13,7 @@ from headrace.cli.messages.positions import chosen_partitions, parse_from
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions, Topic, Yes, confirm
 from headrace.cli.terminal.output import print_json, print_line, print_note
+from headrace.core.names import topic_key
 from headrace.core.text import counted
 
 if TYPE_CHECKING:
@@ -155,14 +156,14 @@ def copy(
 
     with server.connected(_PATIENCE_SECONDS) as client:
         described = client.describe_topic(topic)
-        if described.name.casefold() == target.casefold():
+        if topic_key(described.name) == topic_key(target):
             raise Failure(Exit.USAGE, f"the target is {target!r}: a topic cannot be copied to itself")
         found = part.of(client, topic)
         done = copy_messages(client, found, target, keep_partitions, f"{described.name}#{described.id}")
     if as_json:
         print_json({"topic": topic, "target": target, "read": done.read, "written": done.written})
     else:
-        before = f", {done.read - done.written:,} were there" if done.written < done.read else ""
+        before = f", {done.read - done.written:,} already written" if done.written < done.read else ""
         print_line(f"copied {counted(done.written, 'message')} of topic {topic} to {target}{before}")
 
 
@@ -227,7 +228,7 @@ def import_messages(
     if as_json:
         print_json({"topic": topic, "file": str(file), "read": done.read, "written": done.written})
     else:
-        before = f", {done.read - done.written:,} were there" if done.written < done.read else ""
+        before = f", {done.read - done.written:,} already written" if done.written < done.read else ""
         print_line(f"imported {counted(done.written, 'message')} from {file} to topic {topic}{before}")
     if done.read and not done.written:
         raise Failure(Exit.NOTHING_NEW, f"all {done.read:,} messages were already imported as {resume}: nothing is new")

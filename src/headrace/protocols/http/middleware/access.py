@@ -54,7 +54,7 @@ async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
 
 
 def principal_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Principal:
-    """Who the guard let in."""
+    """The caller that the guard admitted."""
     principal: Principal = connection.scope[PRINCIPAL]  # type: ignore[typeddict-item]
     return principal
 
