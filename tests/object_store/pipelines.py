@@ -18,7 +18,7 @@ from tests.storage.archive.object_store import BUCKET, CREDENTIALS, ObjectStore
 
 # Another bucket than that of the archive.
 LANDING = "landing"
-PATIENCE_SECONDS = 240.0
+PATIENCE_SECONDS = 600.0
 JARS = Path(__file__).parent / "spark_jars" / "target"
 
 

@@ -105,7 +105,13 @@ def test_requests_fail(
 
 
 def _is_entry(table: str) -> Callable[[Request], bool]:
-    return lambda request: request.method == "PUT" and f"/{table}/_delta_log/" in request.path
+    """Whether a request writes the entry of a batch: the first entry of a log creates the table."""
+
+    def is_entry(request: Request) -> bool:
+        _, _, entry = request.path.partition(f"/{table}/_delta_log/")
+        return request.method == "PUT" and entry.strip("0") not in ("", ".json")
+
+    return is_entry
 
 
 def _is_file(request: Request) -> bool:

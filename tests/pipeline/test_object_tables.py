@@ -126,7 +126,8 @@ def test_a_load_is_loaded_once(
         "sink": {"format": "delta", "path": table},
         "spark": settings,
     }
-    assert [run(spark, tables).is_repeated for _ in range(2)] == [False, True]
+    ended = [run(spark, tables) for _ in range(2)]
+    assert [(summary.messages, summary.is_repeated) for summary in ended] == [(2, False), (0, True)]
     assert rows_of(objects, table, "id") == [(1,), (2,)]
 
 
