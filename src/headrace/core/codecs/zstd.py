@@ -14,8 +14,9 @@ from typing import Final
 
 import pyarrow as pa
 
+from headrace.core.codecs.streams import decompressed
+
 _CODEC: Final = pa.Codec("zstd")
-_PIECE_BYTES: Final = 1 << 16
 
 
 def compress(value: bytes) -> bytes:
@@ -26,14 +27,7 @@ def compress(value: bytes) -> bytes:
 
 def decompress(value: bytes) -> Iterator[bytes]:
     """The plain bytes of all frames, one after another."""
-    stream = pa.CompressedInputStream(pa.py_buffer(value), "zstd")
-    while piece := _read(stream):
-        yield piece
-
-
-def _read(stream: pa.CompressedInputStream) -> bytes:
     try:
-        piece: bytes = stream.read(_PIECE_BYTES)
+        yield from decompressed("zstd", value)
     except OSError as error:
         raise ValueError(f"it does not decompress: {error}") from None
-    return piece

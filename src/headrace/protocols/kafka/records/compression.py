@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from headrace.core.codecs.streams import decompressed
 from headrace.protocols.kafka.records.header import CorruptRecords, TooManyBytes, UnsupportedCodec
 
 _STREAMS: Final = {1: "gzip", 3: "lz4", 4: "zstd"}
@@ -20,7 +21,6 @@ _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEAD_BYTES: Final = 16
 # No block of snappy grows more than this: a copy of 64 bytes takes three.
 _SNAPPY_RATIO_MAX: Final = 32
-_PIECE_BYTES: Final = 1 << 18
 
 
 def decompress(codec: int, data: memoryview, bytes_max: int) -> memoryview:
@@ -34,11 +34,10 @@ def decompress(codec: int, data: memoryview, bytes_max: int) -> memoryview:
     name, size = _STREAMS[codec], 0
     pieces: list[bytes] = []
     try:
-        with pa.CompressedInputStream(pa.py_buffer(data), name) as stream:
-            while piece := stream.read(_PIECE_BYTES):
-                pieces.append(piece)
-                size += len(piece)
-                _check_size(size, bytes_max)
+        for piece in decompressed(name, data):
+            pieces.append(piece)
+            size += len(piece)
+            _check_size(size, bytes_max)
     except (OSError, pa.ArrowException) as error:
         raise CorruptRecords(f"the records are not {name}: {str(error)[:200]}") from None
     return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
