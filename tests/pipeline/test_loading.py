@@ -137,6 +137,11 @@ def test_variables() -> None:
         ),
         ({"sinks": {"files": {"format": "parquet", "path": "s3a://bucket/x"}}}, "sinks.files.path", 'format = "delta"'),
         ({"sinks": {"files": {"format": "delta", "path": "gs://bucket/x"}}}, "sinks.files.path", "s3a://bucket/path"),
+        ({"sinks": {"files": {"format": "delta", "path": "s3://b/a%20b"}}}, "sinks.files.path", "percent signs"),
+        ({"sinks": {"files": {"format": "delta", "path": "s3://b/a/../b"}}}, "sinks.files.path", "empty, . or .."),
+        ({"sinks": {"files": {"format": "delta", "path": "s3://b/a//b"}}}, "sinks.files.path", "empty, . or .."),
+        ({"sinks": {"files": {"format": "delta", "path": "s3://b/a "}}}, "sinks.files.path", "end with a space"),
+        ({"sinks": {"files": {"format": "delta", "path": "s3://key:secret@b/a"}}}, "sinks.files.path", r"s3a://…/a"),
         (
             {"sinks": {"files": {"format": "delta", "path": "s3://b/x", "options": {"compression": "lzo"}}}},
             "sinks.files.options.compression",

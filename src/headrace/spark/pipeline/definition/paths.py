@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from headrace.core.errors import InvalidInput
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_AMBIGUOUS: Final = re.compile(r"[%\\\x00-\x1f\x7f]")
 
 
 def check_table_path(field: str, path: str | None, file_format: str) -> None:
@@ -33,10 +34,24 @@ def check_directory(field: str, path: str | None) -> None:
 
 
 def check_s3(field: str, path: str) -> None:
-    """Raise for a URL that is no place on S3."""
+    """Raise for a URL that is no place on S3, or one that the libraries which write there would read differently.
+
+    Some take a URL literally, some decode and shorten it: a table's log and its files must not end up in two places.
+    """
     parts = urlsplit(path)
+    if "@" in parts.netloc or ":" in parts.netloc:
+        # Not repeated: there may be a password in it.
+        rule = "it must have a bucket after s3a://, nothing else: credentials are settings of Spark or of the environment"
+        raise InvalidInput(field, f"{parts.scheme}://…{parts.path}"[:100], rule)
     if parts.scheme != "s3a" or not parts.netloc or not parts.path.strip("/") or parts.query or parts.fragment:
         rule = "it must be a directory, or a place on S3 written as s3a://bucket/path; other object stores do not work"
+        raise InvalidInput(field, path[:100], rule)
+    names = parts.path.strip("/").split("/")
+    if _AMBIGUOUS.search(path) or any(name in ("", ".", "..") or name != name.strip() for name in names):
+        rule = (
+            "a place on S3 must not have percent signs, backslashes or control characters in it, nor names that are "
+            "empty, . or .., or that begin or end with a space"
+        )
         raise InvalidInput(field, path[:100], rule)
 
 
