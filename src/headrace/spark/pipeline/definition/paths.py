@@ -41,7 +41,7 @@ def check_s3(field: str, path: str) -> None:
     parts = urlsplit(path)
     if "@" in parts.netloc or ":" in parts.netloc:
         # Not repeated: there may be a password in it.
-        rule = "it must have a bucket after s3a://, nothing else: credentials are settings of Spark or of the environment"
+        rule = "it must have a bucket after s3a://, nothing else: credentials are settings of Spark or the environment"
         raise InvalidInput(field, f"{parts.scheme}://…{parts.path}"[:100], rule)
     if parts.scheme != "s3a" or not parts.netloc or not parts.path.strip("/") or parts.query or parts.fragment:
         rule = "it must be a directory, or a place on S3 written as s3a://bucket/path; other object stores do not work"

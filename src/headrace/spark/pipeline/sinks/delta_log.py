@@ -14,20 +14,20 @@ read from the table that is committed to, so `table` is called once for both.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import urlsplit
 
-import pyarrow as pa
+from pyarrow import fs
 from pyspark.sql.types import StructType
 
 from headrace.spark.pipeline.frame.delta_table import open_delta
 from headrace.spark.pipeline.frame.object_store import ObjectStore
+from headrace.spark.pipeline.sinks.delta_compaction import merge_small_files, values_of
 from headrace.spark.pipeline.sinks.file_commit import CommitManifest
 
-_NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+# How old files that no version has must be to be deleted: another writer may be about to add them.
+_STRAY_HOURS: Final = 7 * 24
 
 
 class DeltaLog:
@@ -77,15 +77,31 @@ class DeltaLog:
 
     def compact(self, files_min: int, bytes_max: int, codec: Any) -> None:
         """Let Delta merge small files if a directory has enough of them, and delete what was merged long ago."""
-        from deltalake import WriterProperties
-
-        table = self.table()
-        if _small_files(table, bytes_max) < files_min:
+        if not merge_small_files(self.table(), self._files(), files_min, bytes_max, codec):
             return
-        table.optimize.compact(target_size=bytes_max, writer_properties=WriterProperties(compression=codec))
-        # Readers of older versions need merged files: they stay for as long as the table says, a week by default. On an
-        # object store this also deletes files of that age that no version has: those of batches that were killed.
-        table.vacuum(dry_run=False, full=self.store is not None)
+        # Readers of older versions need merged files: they stay for as long as the table says, a week by default.
+        self.table().vacuum(dry_run=False)
+        if self.store is not None:
+            self._delete_strays()
+
+    def _files(self) -> fs.FileSystem:
+        """The directory of the table."""
+        if self.store is None:
+            return fs.SubTreeFileSystem(self.url, fs.LocalFileSystem())
+        parts = urlsplit(self.url)
+        return fs.SubTreeFileSystem(f"{parts.netloc}/{parts.path.strip('/')}", self.store.files())
+
+    def _delete_strays(self) -> None:
+        """Delete what no version has: files of batches that were killed."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            self.table().vacuum(retention_hours=_STRAY_HOURS, dry_run=False, full=True)
+        except DeltaError as error:
+            if "retention" not in str(error):
+                raise
+            # The table keeps files for longer than that.
+            self.table().vacuum(dry_run=False, full=True)
 
 
 class LogState:
@@ -143,18 +159,4 @@ def add_action(place: str, size_bytes: int, rows: int, written_at_ms: int) -> An
     """What the log says about a file."""
     from deltalake.transaction import AddAction
 
-    return AddAction(place, size_bytes, _values(place), written_at_ms, True, json.dumps({"numRecords": rows}))
-
-
-def _values(place: str) -> dict[str, str | None]:
-    """The values of partition columns, which are in the names of directories."""
-    pairs = [folder.split("=", 1) for folder in place.split("/")[:-1]]
-    return {unquote(name): None if value == _NO_VALUE else unquote(value) for name, value in pairs}
-
-
-def _small_files(table: Any, bytes_max: int) -> int:
-    """How many small files the table has in that directory which has most of them."""
-    files = pa.table(table.get_add_actions())
-    sized = zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True)
-    folders = Counter(str(Path(path).parent) for path, size in sized if size < bytes_max)
-    return max(folders.values(), default=0)
+    return AddAction(place, size_bytes, values_of(place), written_at_ms, True, json.dumps({"numRecords": rows}))

@@ -22,6 +22,7 @@ from headrace.spark.pipeline.run.lock import unusable
 from headrace.spark.pipeline.run.spark_logs import analysis
 from headrace.spark.pipeline.sinks.compaction import compact
 from headrace.spark.pipeline.sinks.delta_log import DeltaLog, add_action, delta_schema
+from headrace.spark.pipeline.sinks.delta_rules import check_writable, without_nulls
 from headrace.spark.pipeline.sinks.file_commit import CommitManifest, FileCommit
 from headrace.spark.pipeline.sinks.sink import in_order, with_order
 from headrace.spark.pipeline.sinks.table_columns import check_columns
@@ -160,7 +161,13 @@ class DeltaSinkWriter(TableSinkWriter):
             asked = {field.name: str(field.type) for field in delta_schema(self.schema).fields}
             if named != asked:
                 raise InvalidInput(f"{self._field}.path", str(self._sink.path), f"the table has {named}, not {asked}")
+            return self.by_rules(table, prepared)
         return prepared
+
+    def by_rules(self, table: Any, rows: DataFrame) -> DataFrame:
+        """Rows that follow the rules of the table; raises if its rules cannot be followed by adding files."""
+        check_writable(table, str(self._sink.path), self._field, self._partition_by)
+        return without_nulls(table, rows)
 
     def commit(self, manifest: CommitManifest) -> None:
         """Add the files to the log, in an entry that is written once."""

@@ -13,7 +13,7 @@ repeats it. Nothing is moved, so the manifest only remembers the batch's fingerp
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.run.spark_logs import analysis, quoted
+from headrace.spark.pipeline.sinks.delta_rules import check_mergeable
 from headrace.spark.pipeline.sinks.file_commit import CommitManifest
 from headrace.spark.pipeline.sinks.sink import order_columns, order_keys
 from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter
@@ -48,6 +49,11 @@ class UpsertSinkWriter(DeltaSinkWriter):
         condition = self._sink.delete_when or "false"
         with analysis(f"{self._field}.delete_when", condition):
             return prepared.withColumn(_DELETED, F.coalesce(F.expr(condition), F.lit(False)))
+
+    def by_rules(self, table: Any, rows: DataFrame) -> DataFrame:
+        """The same rows: MERGE follows the rules of the table."""
+        check_mergeable(table, str(self._sink.path), self._field)
+        return rows
 
     def write(self, rows: DataFrame, batch: BatchId | None) -> None:
         """Merge the last row of each key."""
