@@ -12,7 +12,7 @@ from headrace.core.codecs import columns as codecs
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import VALUE_SLICE_BYTES, VALUE_SLICE_ROWS
 from headrace.core.values.columns import ValueParser, parser_of
-from headrace.core.values.json import is_text_of
+from headrace.core.values.json import JsonRows, is_text_of
 from headrace.core.values.schema import parse_value_schema
 from tests.core.values.test_schema import of
 
@@ -116,6 +116,21 @@ def test_a_time_beyond_the_years_of_utc_is_the_fault_of_its_row_alone(at: str) -
     assert [row["id"] for row in rows] == [1, None, 3, None, 5]
     assert rows[1]["value_error"] == "the value does not fit: a date-time is not in the years 1 to 9999 in UTC"
     assert [row["value_error"] is None for row in rows] == [True, False, True, False, True]
+
+
+def test_values_that_all_do_not_fit_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = []
+    decode = JsonRows._rows
+
+    def counting(rows: JsonRows, values: pa.Array) -> Any:
+        decoded.append(len(values))
+        return decode(rows, values)
+
+    monkeypatch.setattr(JsonRows, "_rows", counting)
+    late = pa.array([b'{"id": 1, "at": "9999-12-31T23:59:59-01:00"}'] * 500, pa.binary())
+    errors = PARSER.parse(late).column("value_error").to_pylist()
+    assert errors == ["the value does not fit: a date-time is not in the years 1 to 9999 in UTC"] * 500
+    assert decoded == [500]
 
 
 def test_large_documents_are_parsed_few_at_a_time() -> None:

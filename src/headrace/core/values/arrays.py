@@ -1,13 +1,14 @@
 """Decoded values as arrays: what JSON or Avro made of many values becomes one array of Arrow, all at once.
 
 A shape says how decoded objects look: where the fields of an object are, and how the scalars of a column become an
-array. The shape of a schema is made by the module of its format. Arrays are made by whole columns; what no column can
-hold raises, and the caller finds out which value it was.
+array. The shape of a schema is made by the module of its format. Arrays are made by whole columns. Whatever a row has
+that no column can hold, such as a date in the year 20000, is the fault of this row alone: it must not stop the archive,
+or blame others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final, TypeAlias
@@ -22,6 +23,8 @@ DAY_US: Final = 86_400_000_000
 # The first and the last microsecond of these.
 _FIRST_US: Final = FIRST_DAY * DAY_US
 _LAST_US: Final = (LAST_DAY + 1) * DAY_US - 1
+# What is raised for an item that no array of its type can hold.
+_UNFIT: Final = (ArithmeticError, ValueError, TypeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,33 @@ class Objects:
 Shape: TypeAlias = Scalars | Lists | Maps | Objects
 
 
+def fitting_columns_of(shape: Objects, rows: Sequence[Any]) -> tuple[list[pa.Array], dict[int, str]]:
+    """An array for each field of rows, and by row why no column can hold it: all its fields are null then."""
+    try:
+        return columns_of(shape, rows), {}
+    except _UNFIT:
+        fitting, faults = list(rows), {}
+    for take, field in shape.fields:
+        for row, fault in _faults(field, list(map(take, fitting)), 0):
+            fitting[row], faults[row] = shape.absent, fault
+    return columns_of(shape, fitting), faults
+
+
+def _faults(shape: Shape, items: list[Any], first: int) -> Iterator[tuple[int, str]]:
+    """Which items no array can hold, numbered from the first, and why: halves, until single ones are left."""
+    try:
+        array_of(shape, items)
+    except _UNFIT as error:
+        if len(items) == 1:
+            yield first, f"the value does not fit: {error}"
+            return
+        middle = len(items) // 2
+        yield from _faults(shape, items[:middle], first)
+        yield from _faults(shape, items[middle:], first + middle)
+
+
 def columns_of(shape: Objects, rows: Sequence[Any]) -> list[pa.Array]:
-    """An array for each field of objects, none of them null."""
+    """An array for each field of objects, none of them null; raises if one has what no array can hold."""
     return [array_of(field, list(map(take, rows))) for take, field in shape.fields]
 
 

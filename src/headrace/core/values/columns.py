@@ -62,25 +62,10 @@ class ValueParser:
             begin += len(decoded)
 
     def _batch(self, values: pa.Array, faults: dict[int, str]) -> pa.RecordBatch:
-        columns, errors = self._columns(values)
+        columns, errors = self._rows.parse(values)
         for row, fault in faults.items():
             errors[row] = fault
         return pa.RecordBatch.from_arrays([*columns, pa.array(errors, pa.string())], schema=self.columns)
-
-    def _columns(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
-        """The columns of the fields, and why each value does not fit, or None.
-
-        Whatever a value has that no column can hold is its own fault: it must not stop the archive, or blame others.
-        """
-        try:
-            return self._rows.parse(values)
-        except (ArithmeticError, ValueError, TypeError) as error:
-            if len(values) == 1:
-                return self._rows.parse(pa.nulls(1, pa.binary()))[0], [f"the value does not fit: {error}"]
-        middle = len(values) // 2
-        halves = [self._columns(values.slice(0, middle)), self._columns(values.slice(middle))]
-        columns = [pa.concat_arrays(pair) for pair in zip(*(half[0] for half in halves), strict=True)]
-        return columns, halves[0][1] + halves[1][1]
 
 
 def _decoded(values: pa.Array, codecs: pa.Array | None, column_bytes_max: int) -> tuple[pa.Array, dict[int, str]]:

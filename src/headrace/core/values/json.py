@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.limits import VALUE_CELLS_MAX, VALUE_DEPTH_MAX
-from headrace.core.values.arrays import Lists, Maps, Objects, Scalars, Shape, check_years, columns_of, items_of
+from headrace.core.values.arrays import Lists, Maps, Objects, Scalars, Shape, check_years, fitting_columns_of, items_of
 from headrace.core.values.size import TOO_DEEP, TOO_MANY_ITEMS, cells_of_item, has_maps, json_excess
 from headrace.core.values.types import ListOf, MapOf, ObjectOf, ValueField, ValueType, arrow_type
 
@@ -56,12 +56,10 @@ class JsonRows:
         self._decode = msgspec.json.Decoder(decoded).decode
 
     def parse(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
-        """The columns of the fields, and why each value does not fit, or None.
-
-        Raises if one of them has what no column can hold.
-        """
+        """The columns of the fields, and why each value does not fit, or None."""
         rows, errors = self._rows(values)
-        return columns_of(self._shape, rows), errors
+        columns, faults = fitting_columns_of(self._shape, rows)
+        return columns, [faults.get(row, error) for row, error in enumerate(errors)] if faults else errors
 
     def _rows(self, values: pa.Array) -> tuple[list[Any], list[str | None]]:
         given = values.to_pylist()

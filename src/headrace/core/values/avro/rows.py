@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.limits import VALUE_CELLS_MAX
-from headrace.core.values.arrays import columns_of
+from headrace.core.values.arrays import fitting_columns_of
 from headrace.core.values.avro.flat import FlatRows, is_flat
 from headrace.core.values.avro.items import ItemCount, TooManyItems
 from headrace.core.values.avro.schema import avro_record, library
@@ -44,10 +44,7 @@ class AvroRows:
         self._rest = [(each["name"], fastavro.parse_schema(each["type"])) for each in plain["fields"][least:]]
 
     def parse(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
-        """The columns of the fields, and why each value does not fit, or None.
-
-        Raises if one of them has what no column can hold.
-        """
+        """The columns of the fields, and why each value does not fit, or None."""
         flat = None if self._flat is None else self._flat.parse(values)
         if flat is None:
             return self._parse_each(values)
@@ -65,7 +62,8 @@ class AvroRows:
 
     def _parse_each(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
         judged = [self._row(value) for value in values.to_pylist()]
-        return columns_of(self._shape, [row for row, _ in judged]), [error for _, error in judged]
+        columns, faults = fitting_columns_of(self._shape, [row for row, _ in judged])
+        return columns, [faults.get(place, error) for place, (_, error) in enumerate(judged)]
 
     def _row(self, value: bytes | None) -> tuple[dict[str, Any], str | None]:
         absent: dict[str, Any] = self._shape.absent
@@ -83,7 +81,7 @@ class AvroRows:
             source = BytesIO(value)
             try:
                 row = read(source, len(value))
-            except (EOFError, IndexError, ValueError, OverflowError, KeyError):
+            except (ArithmeticError, EOFError, LookupError, TypeError, ValueError):
                 continue
             if source.tell() == len(value):
                 return row, None
