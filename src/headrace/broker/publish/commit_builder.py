@@ -101,8 +101,9 @@ class CommitBuilder:
 
     def answer(self) -> CommitSummary:
         """Give each request its receipts, in the order sent; returns a summary."""
+        fresh = set(self._fresh)
         for request, _ in self._keyed:
-            if request.error is None:
+            if request.error is None and request not in fresh:
                 request.receipts = all_duplicates(request.rows, DUPLICATE_COMMIT)
         if len(self._receipts) == len(self._fresh) == 1:
             self._fresh[0].receipts = self._receipts[0]

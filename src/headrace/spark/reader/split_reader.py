@@ -3,8 +3,9 @@
     broker ── Flight ──► prefetch thread ── at most two batches ──► read() ──► Spark
 
 Memory is bounded by a few batches of a few megabytes, however large the split is. Columns are taken over without a
-copy; compressed values are decompressed, and `topic`, which is not stored, is added. A broken connection is
-reopened, and reading continues at the next offset. A value that cannot be decoded by its codec is an error that names
+copy; compressed values are decompressed. What a range itself says of its rows is not sent by the broker but added
+here: `topic` and, where all rows are of one partition, `partition` and `offset`. A broken connection is reopened, and
+reading continues at the next offset. A value that cannot be decoded by its codec is an error that names
 the message, or is returned raw with its codec, or is skipped, depending on the option `onUndecodable`.
 
 Messages that retention deleted after the split was planned are lost: an error that names them or, with
@@ -28,6 +29,7 @@ from headrace.client.read.decode import Broken, Decoder, OnUndecodable, Packed, 
 from headrace.client.read.scan import remaining
 from headrace.client.retry import Backoff
 from headrace.core.errors import OffsetOutOfRange, ServerFailed, TopicDeleted
+from headrace.core.messages import numbers
 from headrace.spark.connection import Connection
 from headrace.spark.reader.data_loss import DataLoss, kept_of
 from headrace.spark.reader.splits import PartitionKey, Range, Split
@@ -42,10 +44,9 @@ _LEAVE_SECONDS: Final = 5.0
 
 
 class _Stored(NamedTuple):
-    """A batch as the broker has it, and the place of its first row."""
+    """A batch of a topic as the broker has it, with the partitions and offsets of its rows."""
 
-    of: PartitionKey
-    offset: int
+    topic: str
     batch: pa.RecordBatch
 
 
@@ -65,12 +66,12 @@ class SplitReader:
         with _Prefetch(self._of_split(split)) as batches:
             for stored in batches:
                 for batch in self._decoded(stored):
-                    yield self._as_spark_wants(stored.of.topic, batch)
+                    yield self._as_spark_wants(stored.topic, batch)
 
     def decoded(self, topic: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of a topic that came another way, with their partitions and offsets, as `read` would give them."""
         for batch in batches:
-            for part in self._decoded(_Stored(PartitionKey(0, topic, 0), 0, batch)):
+            for part in self._decoded(_Stored(topic, batch)):
                 yield self._as_spark_wants(topic, part)
 
     def _of_split(self, split: Split) -> Iterator[_Stored]:
@@ -89,6 +90,7 @@ class SplitReader:
             # Neighbours that are of one partition are one range.
             start = left.get(part.of.partition, (part.start, 0))[0]
             left[part.of.partition] = (start, part.end)
+        # Rows of several partitions are mixed in a batch, so each must say where it is from.
         columns = list(dict.fromkeys([*self._wire_columns(), "partition", "offset"]))
         client, patience = self.connection.client(), self.connection.timeout_seconds
         backoff = Backoff(patience)
@@ -105,7 +107,7 @@ class SplitReader:
                 ):
                     left = remaining(left, batch)
                     backoff = Backoff(patience)
-                    yield _Stored(parts[0].of, 0, batch)
+                    yield _Stored(topic, batch)
             except (OffsetOutOfRange, TopicDeleted):
                 # What is lost is found below.
                 pass
@@ -125,6 +127,8 @@ class SplitReader:
     def _stored(self, part: Range) -> Iterator[_Stored]:
         """The batches as the broker has them, past what is lost."""
         client, patience, offset = self.connection.client(), self.connection.timeout_seconds, part.start
+        # A row of no columns has no length.
+        columns = [name for name in self._wire_columns() if name not in ("partition", "offset")] or ["partition"]
         backoff = Backoff(patience)
         while offset < part.end:
             gap_end = offset
@@ -134,13 +138,13 @@ class SplitReader:
                     part.of.partition,
                     offset,
                     part.end,
-                    columns=self._wire_columns(),
+                    columns=columns,
                     max_messages=_BATCH_MESSAGES,
                     max_bytes=_BATCH_BYTES,
                     timeout_seconds=patience,
                     topic_id=part.of.topic_id,
                 ):
-                    stored = _Stored(part.of, offset, batch)
+                    stored = _Stored(part.of.topic, _placed(batch, part.of.partition, offset))
                     offset += batch.num_rows
                     backoff = Backoff(patience)
                     yield stored
@@ -166,16 +170,15 @@ class SplitReader:
         names = [name for name in self.schema.names if name != "topic"]
         if self.decode and "value" in names and "codec" not in names:
             names.append("codec")
-        # A row of no columns has no length.
-        return names or ["partition"]
+        return names
 
     def _decoded(self, stored: _Stored) -> Iterator[pa.RecordBatch]:
         """A batch with plain values, in parts where that takes much memory or something cannot be decoded."""
         if not self.decode or "value" not in stored.batch.schema.names or not is_packed(stored.batch):
             yield stored.batch
             return
-        decoder = Decoder(stored.of.topic, self.on_undecodable)
-        left: list[Piece] = [Packed(_placed(stored))]
+        decoder = Decoder(stored.topic, self.on_undecodable)
+        left: list[Piece] = [Packed(stored.batch)]
         while left:
             piece = left.pop(0)
             if isinstance(piece, Broken):
@@ -192,14 +195,13 @@ class SplitReader:
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
 
-def _placed(stored: _Stored) -> pa.RecordBatch:
-    """The batch with the places of its rows, which Spark may not have asked for."""
-    batch, rows = stored.batch, stored.batch.num_rows
-    if "partition" not in batch.schema.names:
-        batch = batch.append_column("partition", pa.array(np.full(rows, stored.of.partition, np.int32)))
-    if "offset" not in batch.schema.names:
-        batch = batch.append_column("offset", pa.array(np.arange(stored.offset, stored.offset + rows, dtype=np.int64)))
-    return batch
+def _placed(batch: pa.RecordBatch, partition: int, offset: int) -> pa.RecordBatch:
+    """Rows of one partition from `offset` on, with their partition and offsets."""
+    partitions = np.full(batch.num_rows, partition, np.int32)
+    offsets = np.arange(offset, offset + batch.num_rows, dtype=np.int64)
+    unplaced = batch.drop_columns(["partition"]) if "partition" in batch.schema.names else batch
+    columns = [*unplaced.columns, numbers(pa.int32(), partitions), numbers(pa.int64(), offsets)]
+    return pa.RecordBatch.from_arrays(columns, [*unplaced.schema.names, "partition", "offset"])
 
 
 @functools.cache
