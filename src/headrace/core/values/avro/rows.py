@@ -2,8 +2,8 @@
 
 A value is one record, without the schema. Values of a schema that has since grown end before the fields that were
 added: these are null. A value of a newer schema has more bytes than this one takes, and does not fit. Values that are
-whole records without long lists are decoded by columns (`flat`). Others are decoded one by one, by fastavro
-(`pip install "headrace[avro]"`), and become columns all at once; both decode a value alike.
+whole records without long lists are decoded by columns (`flat`). Others are judged one by one (`walk`), decoded by
+fastavro (`pip install "headrace[avro]"`), and become columns all at once; both ways decode a value alike.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import pyarrow as pa
 from headrace.core.limits import VALUE_CELLS_MAX
 from headrace.core.values.arrays import fitting_columns_of
 from headrace.core.values.avro.flat import FlatRows, is_flat
-from headrace.core.values.avro.items import ItemCount, TooManyItems
 from headrace.core.values.avro.schema import avro_record, library
+from headrace.core.values.avro.walk import RecordWalk, TooManyItems
 from headrace.core.values.size import TOO_MANY_ITEMS, cells_of_item
 
 _NO_RECORD: Final = "the value is not a record of the schema"
@@ -34,14 +34,15 @@ class AvroRows:
         fields, plain = record.fields, record.plain
         self._read = fastavro.schemaless_reader
         self._shape = record.shape
-        self._item_cells = cells_of_item(fields)
-        self._items = ItemCount(plain)
-        self._flat = FlatRows(plain, record.shape, self._item_cells) if is_flat(record.shape) else None
+        item_cells = cells_of_item(fields)
+        self._items_max = VALUE_CELLS_MAX // max(1, item_cells)
+        self._walk = RecordWalk(plain)
+        self._flat = FlatRows(plain, record.shape, item_cells) if is_flat(record.shape) else None
         self._whole = fastavro.parse_schema(plain)
         # What every value has at least, and the optional fields after that: a value may end before any of them.
-        least = max(1, 1 + max((place for place, field in enumerate(fields) if field.is_required), default=0))
-        self._least = fastavro.parse_schema({**plain, "fields": plain["fields"][:least]})
-        self._rest = [(each["name"], fastavro.parse_schema(each["type"])) for each in plain["fields"][least:]]
+        self._least = max(1, 1 + max((place for place, field in enumerate(fields) if field.is_required), default=0))
+        self._begin = fastavro.parse_schema({**plain, "fields": plain["fields"][: self._least]})
+        self._rest = [(each["name"], fastavro.parse_schema(each["type"])) for each in plain["fields"][self._least :]]
 
     def parse(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
         """The columns of the fields, and why each value does not fit, or None."""
@@ -69,33 +70,22 @@ class AvroRows:
         absent: dict[str, Any] = self._shape.absent
         if value is None:
             return absent, "the value is null"
-        # An item has one byte at least.
-        if len(value) * self._item_cells > VALUE_CELLS_MAX:
-            try:
-                self._items.check(value, VALUE_CELLS_MAX // self._item_cells)
-            except TooManyItems:
-                return absent, TOO_MANY_ITEMS
-            except (ValueError, IndexError):
-                return absent, _NO_RECORD
-        for read in (self._read_whole, self._read_until_it_ends):
-            source = BytesIO(value)
-            try:
-                row = read(source, len(value))
-            except (ArithmeticError, EOFError, LookupError, TypeError, ValueError):
-                continue
-            if source.tell() == len(value):
-                return row, None
-        return absent, _NO_RECORD
+        try:
+            count = self._walk.fields(value, self._items_max)
+            return (absent, _NO_RECORD) if count < self._least else (self._decoded(value, count), None)
+        except TooManyItems:
+            return absent, TOO_MANY_ITEMS
+        except (ArithmeticError, EOFError, LookupError, TypeError, ValueError):
+            return absent, _NO_RECORD
 
-    def _read_whole(self, source: BytesIO, _: int) -> dict[str, Any]:
-        row: Any = self._read(source, self._whole)
-        return row  # type: ignore[no-any-return]
-
-    def _read_until_it_ends(self, source: BytesIO, size: int) -> dict[str, Any]:
-        """A value of before the schema had its last fields."""
-        row: Any = {**self._shape.absent, **self._read(source, self._least)}
-        for name, schema in self._rest:
-            if source.tell() == size:
-                break
+    def _decoded(self, value: bytes, count: int) -> dict[str, Any]:
+        """A record of the first fields; those that the schema got later are absent."""
+        rest = self._rest[: count - self._least]
+        source = BytesIO(value)
+        if len(rest) == len(self._rest):
+            whole: dict[str, Any] = self._read(source, self._whole)
+            return whole
+        row = {**self._shape.absent, **self._read(source, self._begin)}
+        for name, schema in rest:
             row[name] = self._read(source, schema)
-        return row  # type: ignore[no-any-return]
+        return row

@@ -1,4 +1,4 @@
-"""Counting the items of an Avro value before it is decoded."""
+"""Walking through an Avro value before it is decoded: is it a record, and how many items does it have?"""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from io import BytesIO
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 
 from headrace.core.values.arrays import items_of
-from headrace.core.values.avro.items import ItemCount, TooManyItems
+from headrace.core.values.avro.rows import AvroRows
 from headrace.core.values.avro.schema import avro_record
+from headrace.core.values.avro.walk import RecordWalk, TooManyItems
 from tests.core.values.avro.test_schema import fixed
 from tests.core.values.test_growth import record
 
@@ -27,7 +29,7 @@ SCHEMA = record(
 )
 RECORD = avro_record(SCHEMA)
 PLAIN = fastavro.parse_schema(RECORD.plain)
-COUNT = ItemCount(RECORD.plain)
+WALK = RecordWalk(RECORD.plain)
 
 
 def some(rnd: random.Random) -> dict[str, Any]:
@@ -53,18 +55,18 @@ def test_items_are_those_of_the_decoded_value() -> None:
     for _ in range(60):
         row = some(rnd)
         value, items = encoded(row), items_of(RECORD.shape, row)
-        COUNT.check(value, items)
+        assert WALK.fields(value, items) == len(SCHEMA["fields"])
         if items:
             with pytest.raises(TooManyItems):
-                COUNT.check(value, items - 1)
+                WALK.fields(value, items - 1)
         for end in range(len(value)):
             # One that ends early may be of before the schema had grown, and has no more items than the whole.
             try:
-                COUNT.check(value[:end], items)
+                WALK.fields(value[:end], items)
             except (IndexError, ValueError) as error:
                 assert not isinstance(error, TooManyItems)
         with pytest.raises(ValueError, match="goes on"):
-            COUNT.check(value + b"\0", items)
+            WALK.fields(value + b"\0", items)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_items_are_those_of_the_decoded_value() -> None:
 )
 def test_claims_are_not_believed(kind: Any, value: bytes) -> None:
     with pytest.raises(TooManyItems):
-        ItemCount(avro_record(record(("a", kind))).plain).check(value, 0)
+        RecordWalk(avro_record(record(("a", kind))).plain).fields(value, 0)
 
 
 @pytest.mark.parametrize(
@@ -88,15 +90,37 @@ def test_claims_are_not_believed(kind: Any, value: bytes) -> None:
         ("string", b"\x7e"),
         (["null", "long"], b"\x04\x02"),
         (["null", "long"], b"\x01\x02"),
+        (["null", "long"], b"\x03"),
+        ({"type": "array", "items": ["null", "long"]}, b"\x02\x03\0"),
+        ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, b"\x01"),
+        ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, b"\x04"),
+        ("boolean", b"\x02"),
+        ("long", b"\xff" * 9 + b"\x02"),
     ],
 )
 def test_values_that_are_no_records(kind: Any, value: bytes) -> None:
+    schema = record(("a", kind))
     with pytest.raises((IndexError, ValueError)):
-        ItemCount(avro_record(record(("a", kind))).plain).check(value, 10)
+        RecordWalk(avro_record(schema).plain).fields(value, 10)
+    # Few values and many, which are decoded in different ways.
+    for count in (1, 300):
+        columns, errors = AvroRows(schema).parse(pa.array([value] * count, pa.binary()))
+        assert columns[0].null_count == count
+        assert errors == ["the value is not a record of the schema"] * count
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63)])
+def test_the_largest_numbers(number: int) -> None:
+    schema = record(("a", "long"))
+    target = BytesIO()
+    fastavro.schemaless_writer(target, fastavro.parse_schema(schema), {"a": number})
+    assert RecordWalk(avro_record(schema).plain).fields(target.getvalue(), 0) == 1
+    columns, errors = AvroRows(schema).parse(pa.array([target.getvalue()], pa.binary()))
+    assert (columns[0].to_pylist(), errors) == ([number], [None])
 
 
 def test_a_block_with_its_size() -> None:
-    count = ItemCount(avro_record(record(("a", {"type": "array", "items": "long"}))).plain)
-    count.check(b"\x03\x04\x02\x04\0", 2)
+    count = RecordWalk(avro_record(record(("a", {"type": "array", "items": "long"}))).plain)
+    count.fields(b"\x03\x04\x02\x04\0", 2)
     with pytest.raises(TooManyItems):
-        count.check(b"\x03\x04\x02\x04\0", 1)
+        count.fields(b"\x03\x04\x02\x04\0", 1)

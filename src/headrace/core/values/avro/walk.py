@@ -1,7 +1,9 @@
-"""How many items the lists and maps of an Avro value have, counted before it is decoded.
+"""Whether bytes are a record of an Avro schema, and how many items its lists and maps have, before they are decoded.
 
-An item has one byte or more, and decoded it may be many objects of Python. So a large value is first walked through:
-nothing is kept, and the walk ends as soon as there are more items than columns may have.
+fastavro decodes some bytes that are no record: it takes a negative branch of a union, or symbol of an enum, from the
+end, any byte for a boolean, and numbers of any length. So a value is first walked through. An item has one byte or
+more, and decoded it may be many objects of Python: nothing is kept here, and the walk ends as soon as there are more
+items than columns may have.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-_WIDTHS: Final = {"float": 4, "double": 8, "boolean": 1}
-_VARINT_BITS_MAX: Final = 63
+_WIDTHS: Final = {"float": 4, "double": 8}
+_NUMBER_BITS: Final = 64
 
 
 class TooManyItems(ValueError):
@@ -33,10 +35,26 @@ class _Walk:
             self.at += 1
             found |= (byte & 0x7F) << shift
             if byte < 0x80:
-                return (found >> 1) ^ -(found & 1)
+                break
             shift += 7
-            if shift > _VARINT_BITS_MAX:
+            if shift >= _NUMBER_BITS:
                 raise ValueError("a number has more than 64 bits")
+        if found >> _NUMBER_BITS:
+            raise ValueError("a number has more than 64 bits")
+        return (found >> 1) ^ -(found & 1)
+
+    def choice(self, count: int) -> int:
+        """Read the number of one of some branches or symbols."""
+        found = self.number()
+        if not 0 <= found < count:
+            raise ValueError("a union has no such branch, or an enum no such symbol")
+        return found
+
+    def boolean(self) -> None:
+        """Pass over a byte that is 0 or 1."""
+        if self.value[self.at] > 1:
+            raise ValueError("a boolean is neither 0 nor 1")
+        self.at += 1
 
     def skip(self, size: int) -> None:
         """Pass over bytes."""
@@ -54,20 +72,26 @@ class _Walk:
 _Skip: TypeAlias = Callable[[_Walk], object]
 
 
-class ItemCount:
-    """Counts the items of values of one record, given by the schema that it is decoded by."""
+class RecordWalk:
+    """Walks through values of one record, given by the schema that it is decoded by."""
 
     def __init__(self, plain: Mapping[str, Any]) -> None:
         self._fields = [_skip(field["type"]) for field in plain["fields"]]
 
-    def check(self, value: bytes, items_max: int) -> None:
-        """Raise TooManyItems if there are more; another ValueError, or IndexError, if it is no record of the schema."""
-        walk = _Walk(value, items_max)
+    def fields(self, value: bytes, items_max: int) -> int:
+        """How many of the record's fields a value has: one of before the schema grew ends early.
+
+        Raises TooManyItems if there are more; another ValueError, or IndexError, if it is no record of the schema.
+        """
+        walk, count = _Walk(value, items_max), 0
         for skip in self._fields:
-            if walk.at < len(value):
-                skip(walk)
+            if walk.at == len(value):
+                break
+            skip(walk)
+            count += 1
         if walk.at != len(value):
             raise ValueError("the value goes on after the record")
+        return count
 
 
 def _skip(plain: Any) -> _Skip:
@@ -81,8 +105,10 @@ def _skip(plain: Any) -> _Skip:
         return partial(_skip_blocks, item if named == "array" else partial(_skip_all, [_skip_bytes, item]))
     if named in ("string", "bytes"):
         return _skip_bytes
-    if named in ("long", "enum"):
-        return _Walk.number
+    if named == "enum":
+        return partial(_Walk.choice, count=len(plain["symbols"]))
+    if named in ("long", "boolean"):
+        return _Walk.number if named == "long" else _Walk.boolean
     return partial(_Walk.skip, size=0 if named == "null" else _WIDTHS.get(named) or plain["size"])
 
 
@@ -92,10 +118,7 @@ def _skip_all(fields: Sequence[_Skip], walk: _Walk) -> None:
 
 
 def _skip_union(branches: Sequence[_Skip], walk: _Walk) -> None:
-    branch = walk.number()
-    if not 0 <= branch < len(branches):
-        raise ValueError("a union has no such branch")
-    branches[branch](walk)
+    branches[walk.choice(len(branches))](walk)
 
 
 def _skip_bytes(walk: _Walk) -> None:
