@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -93,6 +95,37 @@ def test_what_is_trimmed_while_a_file_is_written_does_not_come_back(place: Place
     topic.drop_local(NOW_US + HOUR_US)
     assert values_of(topic.rows()) == values_of(topic.table()) == [b"v8", b"v9"]
     assert doctor(topic) == []
+
+
+def test_the_log_drops_nothing_between_a_new_file_and_the_view_of_readers(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = ArchivedTopic(place, tmp_path / "archive")
+    fill(topic, 0, 4)
+    topic.archive()
+    fill(topic, 4, 4)
+    log, manifest = topic.tiered(), place.store.catalog.manifest
+    append = manifest.append
+    off = topic.record.settings.change(archive="off", retention_seconds=1)
+    retention = threading.Thread(target=lambda: log.drop_outlived(off, None, NOW_US + HOUR_US))
+    seen: list[OffsetRange] = []
+
+    def appended(*given: Any) -> bool:
+        counts = append(*given)
+        # The archive is switched off, and retention runs, at the worst moment.
+        retention.start()
+        retention.join(0.1)
+        seen.append(log.offsets())
+        return counts
+
+    monkeypatch.setattr(manifest, "append", appended)
+    file = topic.archiver().archive(topic.record, log, topic.epoch(), NOW_US)
+    retention.join()
+    seen.append(log.offsets())
+    assert file is not None
+    for offsets in seen:
+        assert offsets.gaps == () and offsets.start.tolist() == [0, 0], "all messages are in the archive"
+    assert len(topic.rows()) == 8
 
 
 def test_partitions_that_are_added_are_archived(place: Place, tmp_path: Path) -> None:

@@ -68,8 +68,9 @@ class Archiver:
         path = self._path(topic, int(archived.sum()), now_us)
         rows = self._resting(grouped(rows_of(log.inner, wanted)))
         file = write(self.files, path, rows, wanted, topic.settings.value_schema)
-        counts = self.manifest.append(topic.id, epoch, file, archived, now_us, partial(_are_there, log, wanted))
-        return self._finished(file, log, counts)
+        are_there = partial(_are_there, log, wanted)
+        append = partial(self.manifest.append, topic.id, epoch, file, archived, now_us, are_there)
+        return self._finished(file, log.change_manifest(append))
 
     def merge(self, topic: TopicRecord, log: TieredLog, epoch: int, now_us: int) -> ArchiveFile | None:
         """Merge small files, if there are enough; returns the new one if it counts."""
@@ -80,15 +81,16 @@ class Archiver:
         sources = known[chosen]
         path = self._path(topic, sum(each.first_offset for each in sources[0].ranges), now_us)
         file = merge(self.files, path, sources, self._resting, topic.settings.value_schema)
-        return self._finished(file, log, self.manifest.replace(topic.id, epoch, sources, file, now_us))
+        replace = partial(self.manifest.replace, topic.id, epoch, sources, file, now_us)
+        return self._finished(file, log.change_manifest(replace))
 
-    def _finished(self, file: ArchiveFile, log: TieredLog, counts: bool) -> ArchiveFile | None:
-        if not counts:
-            # Another server archives this topic now, or the topic or messages of the file were deleted.
-            with suppress(OSError):
-                self.files.remove(file.path)
-        log.reload()
-        return file if counts else None
+    def _finished(self, file: ArchiveFile, counts: bool) -> ArchiveFile | None:
+        if counts:
+            return file
+        # Another server archives this topic now, or the topic or messages of the file were deleted.
+        with suppress(OSError):
+            self.files.remove(file.path)
+        return None
 
     def sweep(self, topic: TopicRecord, now_us: int) -> int:
         """Delete strays and removed files of a topic; returns how many. The caller has its lease."""

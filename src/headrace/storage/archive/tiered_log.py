@@ -5,7 +5,8 @@ cache that all topics share. Everything else is the log's own.
 
 The manifest is cached. The only server of a store changes it itself; of a shared store it is loaded again by
 maintenance, when the log starts after what is known of the archive, and when a file is missing. A file that is missing
-although the manifest lists it is damage. Thread-safe: the view is replaced, never changed.
+although the manifest lists it is damage. Thread-safe: the view is replaced, never changed. The log drops nothing
+between a change of the manifest and the next look at it: readers would find the messages of a new file in neither.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class TieredLog:
         # The start of the log for which the manifest was loaded last.
         self._loaded_for: Int64s | None = None
         self._reload_lock = threading.Lock()
+        # Held while the manifest is changed and while the log drops segments; taken before the locks of both.
+        self._change_lock = threading.Lock()
         # Why the last attempt of this server to archive the topic failed; None if it did not.
         self.archive_failure: str | None = None
         # The time of the newest message in the oldest segment that is not archived, when this server looked last.
@@ -120,6 +123,13 @@ class TieredLog:
             if found is not known:
                 self._view = None if found is None else ArchiveView(found)
             return self._view
+
+    def change_manifest(self, change: Callable[[], bool]) -> bool:
+        """Add or replace files; returns whether that counts. Readers know it before the log drops their messages."""
+        with self._change_lock:
+            counts = change()
+            self.reload()
+            return counts
 
     def lag(self, after_seconds: int, now_us: int) -> tuple[int, float]:
         """How many messages of the log are not archived, and by how many seconds archiving them is late."""
@@ -257,12 +267,13 @@ class TieredLog:
         An archived topic drops no segment before it is archived, and no file before its segments. Important groups hold
         files of the archive then.
         """
-        if settings.archive == "on":
-            view = self._view
-            reached = np.zeros(0, np.int64) if view is None else view.manifest.ends
-            dropped = self.inner.drop_outlived(local_settings(settings), reached, now_us)
-        else:
-            dropped = self.inner.drop_outlived(settings, held, now_us)
+        with self._change_lock:
+            if settings.archive == "on":
+                view = self._view
+                reached = np.zeros(0, np.int64) if view is None else view.manifest.ends
+                dropped = self.inner.drop_outlived(local_settings(settings), reached, now_us)
+            else:
+                dropped = self.inner.drop_outlived(settings, held, now_us)
         seconds = settings.archive_retention_seconds
         local = self.inner.offsets()
         if seconds is not None or len(local.deleted_before):
