@@ -140,7 +140,7 @@ class ArchiveTasks:
             record = opened.record
         self._late_seconds = 0.0
         while not self._stopping.is_set():
-            merged = archiver.merge(record, log, epoch, self._clock.now_us())
+            merged = archiver.merge(record, log, epoch, self._clock.now_us)
             if merged is None:
                 break
             self._counters.add("archive_merges", 1)

@@ -148,9 +148,9 @@ def test_small_files_become_one_and_readers_of_old_lists_have_time(place: Place,
         topic.archive()
     before, names = topic.table(), file_names(tmp_path / "archive")
     assert len(names) == 5
-    merged = topic.archiver().merge(topic.record, topic.tiered(), topic.epoch(), NOW_US)
+    merged = topic.archiver().merge(topic.record, topic.tiered(), topic.epoch(), lambda: NOW_US)
     assert merged is not None and merged.rows == 50
-    assert topic.archiver().merge(topic.record, topic.tiered(), topic.epoch(), NOW_US) is None
+    assert topic.archiver().merge(topic.record, topic.tiered(), topic.epoch(), lambda: NOW_US) is None
     assert topic.table() == before == topic.rows()
     assert file_names(tmp_path / "archive") == sorted([*names, merged.path])
     assert topic.archiver().sweep(topic.record, NOW_US) == 0
@@ -163,6 +163,27 @@ def test_small_files_become_one_and_readers_of_old_lists_have_time(place: Place,
     assert len(topic.rows()) == 60
 
 
+def test_files_are_kept_from_when_they_were_replaced_not_from_when_the_merge_began(
+    memory: Place, tmp_path: Path
+) -> None:
+    topic = ArchivedTopic(memory, tmp_path / "archive")
+    for number in range(4):
+        fill(topic, number, 1)
+        topic.archive()
+    now_us = NOW_US
+
+    def rest() -> None:
+        nonlocal now_us
+        now_us += 2 * HOUR_US
+
+    archiver = replace(topic.archiver(rest=rest), stray_seconds=3600)
+    before = file_names(tmp_path / "archive")
+    assert archiver.merge(topic.record, topic.tiered(), topic.epoch(), lambda: now_us) is not None
+    assert archiver.sweep(topic.record, now_us) == 0, "a snapshot from just before has these files"
+    assert set(before) < set(file_names(tmp_path / "archive"))
+    assert archiver.sweep(topic.record, now_us + HOUR_US + 1) == 4
+
+
 def test_many_rows_are_merged_in_steps(memory: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("merge", "parquet", "log_rows"):
         monkeypatch.setattr(f"headrace.storage.archive.{module}.ARCHIVE_GROUP_ROWS", 8)
@@ -173,7 +194,7 @@ def test_many_rows_are_merged_in_steps(memory: Place, tmp_path: Path, monkeypatc
         topic.publish(batch_of(rows), now_us=NOW_US + step)
         topic.archive()
     assert topic.table() == topic.rows()
-    assert topic.archiver().merge(topic.record, topic.tiered(), 0, NOW_US) is not None
+    assert topic.archiver().merge(topic.record, topic.tiered(), 0, lambda: NOW_US) is not None
     topic.drop_local()
     assert topic.table() == topic.rows() and len(topic.rows()) == 120
     log = topic.tiered()
@@ -250,7 +271,7 @@ def test_a_failing_disk_leaves_no_gap_and_nothing_twice(call: str, memory: Place
             with disk.failing(errno.EIO, frozenset({call}), skip=skip, times=1):
                 try:
                     topic.archive()
-                    topic.archiver().merge(topic.record, topic.tiered(), 0, NOW_US)
+                    topic.archiver().merge(topic.record, topic.tiered(), 0, lambda: NOW_US)
                 except OSError:
                     assert disk.hits
             fill(topic, 10 * step + 4 + skip, 1)

@@ -59,7 +59,7 @@ def archived_topic(directory: Path) -> ArchivedTopic:
     for number in range(5):
         topic.publish(values(b"%d" % number), now_us=NOW_US + number)
         topic.archive()
-    assert topic.archiver().merge(topic.record, topic.tiered(), topic.epoch(), NOW_US) is not None
+    assert topic.archiver().merge(topic.record, topic.tiered(), topic.epoch(), lambda: NOW_US) is not None
     topic.drop_local()
     topic.publish(values(b"5"), now_us=NOW_US + 5)
     return topic

@@ -76,7 +76,7 @@ def test_files_with_lost_ranges_are_merged(memory: Place, tmp_path: Path) -> Non
         path = f"x/{number}.parquet"
         file = replace(_empty(topic, path), ranges=[lost])
         assert manifest.append(id_, 0, file, np.array([number]), NOW_US)
-    merged = topic.archiver().merge(topic.record, topic.tiered(), 0, NOW_US)
+    merged = topic.archiver().merge(topic.record, topic.tiered(), 0, lambda: NOW_US)
     assert merged is not None and merged.ranges == [ArchiveRange(0, 0, 4, 0, 0, 0)] and merged.rows == 0
 
 

@@ -51,8 +51,8 @@ def test_what_a_server_wrote_that_lost_the_lease_does_not_count(shared: Place, t
     for _ in range(3):
         topic.publish(values(b"d"))
         topic.archiver().archive(topic.record, topic.tiered(), again, NOW_US)
-    assert topic.archiver().merge(topic.record, topic.tiered(), stalled, NOW_US) is None
-    assert topic.archiver().merge(topic.record, topic.tiered(), again, NOW_US) is not None
+    assert topic.archiver().merge(topic.record, topic.tiered(), stalled, lambda: NOW_US) is None
+    assert topic.archiver().merge(topic.record, topic.tiered(), again, lambda: NOW_US) is not None
     assert len(topic.table()) == 6 and doctor(topic) == []
 
 
@@ -144,7 +144,7 @@ def test_files_that_a_server_replaced_whose_clock_is_behind_stay_readable(shared
     for _ in range(4):
         topic.publish(values(b"a"), now_us=behind_us)
         topic.archiver().archive(topic.record, topic.tiered(), epoch, behind_us)
-    assert topic.archiver().merge(topic.record, topic.tiered(), epoch, behind_us) is not None
+    assert topic.archiver().merge(topic.record, topic.tiered(), epoch, lambda: behind_us) is not None
     topic.drop_local(behind_us)
     topic.tiered().drop_outlived(topic.record.settings, None, behind_us + 7200 * SECOND_US)
     removed = [each for each in manifest.listed(topic.record.id).values() if each is not None]

@@ -47,7 +47,7 @@ class Life:
         self.topic.archive(file_bytes=self.chance.choice([1, 2000, EVERYTHING]), now_us=self.now_us)
 
     def merge(self) -> None:
-        self.topic.archiver().merge(self.topic.record, self.topic.tiered(), self.topic.epoch(), self.now_us)
+        self.topic.archiver().merge(self.topic.record, self.topic.tiered(), self.topic.epoch(), lambda: self.now_us)
 
     def drop(self) -> None:
         self.topic.drop_local(self.now_us)
@@ -88,7 +88,7 @@ class Life:
             setattr(manifest, lost, die)
         try:
             archiver.archive(self.topic.record, self.topic.tiered(), self.topic.epoch(), self.now_us)
-            archiver.merge(self.topic.record, self.topic.tiered(), self.topic.epoch(), self.now_us)
+            archiver.merge(self.topic.record, self.topic.tiered(), self.topic.epoch(), lambda: self.now_us)
         except Crash:
             pass
         finally:

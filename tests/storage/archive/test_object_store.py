@@ -38,7 +38,7 @@ def test_a_topic_lives_on_an_object_store(memory: Place, tmp_path: Path, objects
         fill(topic, 6 * step)
         topic.archive()
     before = topic.rows()
-    assert topic.archiver().merge(topic.record, topic.tiered(), 0, NOW_US) is not None
+    assert topic.archiver().merge(topic.record, topic.tiered(), 0, lambda: NOW_US) is not None
     assert len(names(topic)) == 5
     topic.archiver().sweep(topic.record, NOW_US + 1)
     assert len(names(topic)) == 1

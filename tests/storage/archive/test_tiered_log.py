@@ -162,7 +162,7 @@ def test_a_missing_file_is_damage_and_a_new_list_is_used(memory: Place, tmp_path
         topic.archive()
     topic.drop_local(NOW_US + 10 * SECOND_US)
     stale = topic.tiered()
-    merged = topic.archiver().merge(topic.record, topic.tiered(), 0, NOW_US)
+    merged = topic.archiver().merge(topic.record, topic.tiered(), 0, lambda: NOW_US)
     assert merged is not None
     topic.archiver().sweep(topic.record, NOW_US + 1)
     assert file_names(tmp_path / "archive") == [merged.path]

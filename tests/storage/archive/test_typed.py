@@ -54,7 +54,7 @@ def test_a_merged_file_has_the_columns_of_the_newest_schema(memory: Place, tmp_p
             with_schema(topic, SCHEMA)
         publish(topic, b'{"id": %d}' % number, b"x")
         topic.archive()
-    assert topic.archiver().merge(topic.record, topic.tiered(), 0, NOW_US) is not None
+    assert topic.archiver().merge(topic.record, topic.tiered(), 0, lambda: NOW_US) is not None
     assert [row[1] for row in typed(topic)] == [0, None, 1, None, 2, None, 3, None]
     assert sum(row[3] is not None for row in typed(topic)) == 4
     topic.drop_local()

@@ -72,16 +72,19 @@ class Archiver:
         append = partial(self.manifest.append, topic.id, epoch, file, archived, now_us, are_there)
         return self._finished(file, log.change_manifest(append))
 
-    def merge(self, topic: TopicRecord, log: TieredLog, epoch: int, now_us: int) -> ArchiveFile | None:
-        """Merge small files, if there are enough; returns the new one if it counts."""
+    def merge(self, topic: TopicRecord, log: TieredLog, epoch: int, clock: Callable[[], int]) -> ArchiveFile | None:
+        """Merge small files, if there are enough; returns the new one if it counts.
+
+        The clock is read again when the new file is written, which may take long: from then on the others are removed.
+        """
         known = () if log.view is None else log.view.manifest.files
         chosen = choose_merge([file.bytes for file in known], ARCHIVE_SMALL_BYTES, self.file_bytes)
         if chosen is None:
             return None
         sources = known[chosen]
-        path = self._path(topic, sum(each.first_offset for each in sources[0].ranges), now_us)
+        path = self._path(topic, sum(each.first_offset for each in sources[0].ranges), clock())
         file = merge(self.files, path, sources, self._resting, topic.settings.value_schema)
-        replace = partial(self.manifest.replace, topic.id, epoch, sources, file, now_us)
+        replace = partial(self.manifest.replace, topic.id, epoch, sources, file, clock())
         return self._finished(file, log.change_manifest(replace))
 
     def _finished(self, file: ArchiveFile, counts: bool) -> ArchiveFile | None:
