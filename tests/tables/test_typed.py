@@ -188,3 +188,18 @@ def test_iceberg_tables_grow_with_the_schema(site: ArchiveSite, topic: str, tmp_
     site.client.alter_topic(topic, value_schema={"type": "object", "properties": {"id": {"type": "string"}}})
     with pytest.raises(InvalidInput, match="drop the table"):
         sync_iceberg(site.client, topic, catalog)
+
+
+def test_the_first_sync_of_a_topic_whose_schema_has_grown(site: ArchiveSite, topic: str, tmp_path: Path) -> None:
+    catalog = open_catalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=tmp_path.as_uri())
+    site.create(topic, 1)
+    for schema in (SCHEMA, GROWN):
+        site.client.alter_topic(topic, value_schema=schema)
+        site.publish(topic, [b'{"id": 1, "note": "x"}'])
+        site.archive(topic)
+    assert sync_iceberg(site.client, topic, catalog).files == 2
+    rows = catalog.load_table(("headrace", topic)).scan().to_arrow().sort_by("offset")
+    assert (rows["id"].to_pylist(), rows["note"].to_pylist()) == ([1, 1], [None, "x"])
+    table = catalog.load_table(("headrace", topic))
+    assert sync_iceberg(site.client, topic, catalog).added == 0
+    assert catalog.load_table(("headrace", topic)).metadata == table.metadata, "nothing is committed"

@@ -114,13 +114,17 @@ def _columns(snapshot: TableSnapshot) -> list[pa.Schema]:
 
 
 def _grow(table: Table, columns: Sequence[pa.Schema]) -> None:
-    """Add the columns that the table does not have yet, and fields of those that it has."""
+    """Add the columns that the table does not have yet, and fields of those that it has.
+
+    One schema after another: an update does not see which columns it has just added itself.
+    """
     from pyiceberg.exceptions import ValidationError
 
     try:
-        with table.update_schema() as update:
+        with table.transaction() as transaction:
             for each in columns:
-                update.union_by_name(each)
+                with transaction.update_schema() as update:
+                    update.union_by_name(each)
     except (ValidationError, TypeError, ValueError) as error:
         rule = f"a file, or the topic's schema, has another type for a column: drop the table and sync again ({error})"
         raise InvalidInput("table", ".".join(table.name()), rule) from None
