@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,11 @@ import pytest
 from sqlalchemy import update
 
 from headrace.core.archive.plan import Span
-from headrace.core.errors import Damaged, TopicDeleted
+from headrace.core.errors import Damaged, OffsetOutOfRange, TopicDeleted
 from headrace.core.topics.retention import trimmed
 from headrace.storage.archive import log_rows, parquet
 from headrace.storage.archive.files import DirectoryFiles
+from headrace.storage.interface import TopicLog
 from headrace.storage.ranges import Gap, OffsetRange
 from headrace.storage.tables import all_archives
 from tests.faults.filesystems import EVERY_CHANGE, FailingFileSystem
@@ -95,6 +97,30 @@ def test_what_is_trimmed_while_a_file_is_written_does_not_come_back(place: Place
     topic.drop_local(NOW_US + HOUR_US)
     assert values_of(topic.rows()) == values_of(topic.table()) == [b"v8", b"v9"]
     assert doctor(topic) == []
+
+
+def test_what_is_deleted_before_it_is_read_is_no_failure(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = ArchivedTopic(place, tmp_path / "archive", partitions=1)
+    fill(topic, 0, 4)
+
+    def deleted(log: TopicLog, wanted: Sequence[Span]) -> Iterator[pa.RecordBatch]:
+        topic.delete_before({0: 3})
+        return log_rows.rows_of(log, wanted)
+
+    monkeypatch.setattr("headrace.storage.archive.archiver.rows_of", deleted)
+    log = topic.tiered()
+    assert topic.archiver().archive(topic.record, log, topic.epoch(), NOW_US) is None
+    assert [file.rows for file in topic.archive()] == [1] and len(topic.rows()) == 1
+
+    def out_of_range(log: TopicLog, wanted: Sequence[Span]) -> Iterator[pa.RecordBatch]:
+        raise OffsetOutOfRange("orders", 0, 4, 9, 9)
+
+    monkeypatch.setattr("headrace.storage.archive.archiver.rows_of", out_of_range)
+    fill(topic, 4, 1)
+    with pytest.raises(OffsetOutOfRange):
+        topic.archive()
 
 
 def test_the_log_drops_nothing_between_a_new_file_and_the_view_of_readers(

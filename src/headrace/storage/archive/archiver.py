@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from headrace.core.archive.manifest import ArchiveFile
 from headrace.core.archive.plan import Span, choose_cut, choose_merge, spans, unarchived
+from headrace.core.errors import OffsetOutOfRange
 from headrace.core.limits import ARCHIVE_SMALL_BYTES, MICROSECONDS
 from headrace.storage.archive.files import ArchiveFiles
 from headrace.storage.archive.log_rows import rows_of
@@ -67,8 +68,14 @@ class Archiver:
         wanted = spans(archived, cut, local.start, local.gaps)
         path = self._path(topic, int(archived.sum()), now_us)
         rows = self._resting(grouped(rows_of(log.inner, wanted)))
-        file = write(self.files, path, rows, wanted, topic.settings.value_schema)
         are_there = partial(_are_there, log, wanted)
+        try:
+            file = write(self.files, path, rows, wanted, topic.settings.value_schema)
+        except OffsetOutOfRange:
+            if are_there():
+                raise
+            # Messages of the file were deleted before they were read: the next one begins after them.
+            return None
         append = partial(self.manifest.append, topic.id, epoch, file, archived, now_us, are_there)
         return self._finished(file, log.change_manifest(append))
 
