@@ -10,7 +10,7 @@ Columns of values are added to the table when a file, or the topic's schema, has
 they are null. A file that is merged later has them by then.
 
 Nothing is copied or deleted here. Files that the archive replaced are deleted by the server `archive.stray_seconds`
-later: older snapshots of the table cannot be read from then on, whatever the catalog says.
+later: snapshots of the table that list them cannot be read from then on, the newest one included if nobody syncs.
 """
 
 from __future__ import annotations

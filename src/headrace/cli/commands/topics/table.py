@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,11 +12,15 @@ import typer
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions, Topic, text_of_file
-from headrace.cli.terminal.output import print_json, print_line, print_table
+from headrace.cli.terminal.output import print_json, print_line, print_note, print_table
+from headrace.core.errors import HeadraceError
+from headrace.core.retry import is_transient
 from headrace.core.text import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from headrace.tables.iceberg import IcebergSync
 
 app = typer.Typer(
     help="Query topics as tables with SQL, infer the schema of values, and offer archives as Iceberg tables.",
@@ -104,12 +109,17 @@ def iceberg(
         typer.Option(help="Where metadata of new tables is written, such as file:///DIRECTORY.", metavar="URL"),
     ] = None,
     namespace: Annotated[str, typer.Option(help="Namespace of the tables.", metavar="NAME")] = "headrace",
+    every: Annotated[
+        float | None,
+        typer.Option(help="Sync again after this time, until Ctrl-C. Prints what changed.", min=1.0, metavar="SECONDS"),
+    ] = None,
     as_json: Json = False,
     server: ServerOptions,
 ) -> None:
-    """Bring the Iceberg tables of topics to the state of their archives: the files as they are, in one commit each.
+    """Sync the Iceberg tables of topics with their archives. Files are not copied; each table changes in one commit.
 
-    Run it as often as the tables should be up to date. Needs pip install "headrace[iceberg]".
+    Sync more often than every archive.stray_seconds (an hour by default): after that time the server deletes files that
+    a merge replaced, and a table that still lists them cannot be read. Needs pip install "headrace[iceberg]".
     """
     from headrace.tables.iceberg import open_catalog, sync_iceberg
 
@@ -117,7 +127,24 @@ def iceberg(
         raise Failure(Exit.USAGE, "name the catalog: --catalog NAME, or --catalog-uri URI")
     with server.connected(timeout_seconds=60.0) as client:
         opened = open_catalog(catalog, catalog_uri, warehouse)
-        done = [sync_iceberg(client, topic, opened, namespace) for topic in topics]
+        if every is None:
+            _print_syncs([sync_iceberg(client, topic, opened, namespace) for topic in topics], as_json)
+            return
+        while True:
+            for topic in topics:
+                try:
+                    sync = sync_iceberg(client, topic, opened, namespace)
+                except HeadraceError as error:
+                    if not is_transient(error):
+                        raise
+                    print_note(f"{topic}: {error}; trying again in {every:g} s")
+                else:
+                    if sync.added or sync.removed:
+                        _print_syncs([sync], as_json)
+            time.sleep(every)
+
+
+def _print_syncs(done: list[IcebergSync], as_json: bool) -> None:
     if as_json:
         print_json(done)
         return
