@@ -1,15 +1,17 @@
 """Null, empty and a value are three things, for keys, values and attributes, whichever door a message came in by.
 
 A real server. The same messages are written through every door that writes, each to a topic of its own, and each topic
-is read through every door that reads.
+is read through every door that reads. One more topic is read after its messages left the log for the archive.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -62,7 +64,9 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
     directory = tmp_path_factory.mktemp("doors")
     with ReservedPort() as port:
         address = f"127.0.0.1:{port.number}"
-        server = ServerProcess(f"file:{directory}/store", "--kafka", address)
+        settings = (f"archive.url={directory}/archive", "archive.check_seconds=0.1", "broker.retention_check_seconds=0.1")
+        archiving = [part for setting in settings for part in ("--set", setting)]
+        server = ServerProcess(f"file:{directory}/store", "--kafka", address, *archiving)
         try:
             with headrace.connect(server.url) as client:
                 for name in WRITERS:
@@ -230,6 +234,41 @@ def test_null_empty_and_a_value_differ_through_every_door(
     doors: Doors, read: Callable[[Doors, str], list[Row]]
 ) -> None:
     assert {topic: read(doors, topic) for topic in WRITERS} == dict.fromkeys(WRITERS, ROWS)
+
+
+@pytest.fixture(scope="module")
+def archived(doors: Doors) -> str:
+    """A topic whose messages are in the archive alone."""
+    topic = "archived"
+    settings = {"archive": "on", "archive_after_seconds": 0, "local_retention_seconds": 1}
+    doors.client.create_topic(topic, partitions=1, **settings)
+    write_batch_by_flight(doors, topic)
+    logs = doors.directory / "store" / "topics" / str(doors.client.archive(topic).topic_id)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while [log.stem.strip("0") for log in logs.glob("*.log")] == [""]:
+        assert time.monotonic() < deadline, "the first segment is dropped"
+        time.sleep(0.05)
+    return topic
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_archived_messages_are_read_through_every_door(
+    doors: Doors, archived: str, read: Callable[[Doors, str], list[Row]]
+) -> None:
+    assert read(doors, archived) == ROWS
+
+
+def test_archived_messages_are_found_by_their_time(doors: Doors, archived: str) -> None:
+    written = doors.client.table(archived).column("timestamp")[0].as_py()
+    assert doors.client.offsets_at(archived, written) == {0: 0}
+    assert doors.client.offsets_at(archived, written + timedelta(seconds=1)) == {0: len(ROWS)}
+    consumer = confluent.Consumer({"bootstrap.servers": doors.kafka, "group.id": "times"})
+    try:
+        milliseconds = int(written.timestamp() * 1000)
+        wanted = [confluent.TopicPartition(archived, 0, milliseconds)]
+        assert [each.offset for each in consumer.offsets_for_times(wanted, PATIENCE_SECONDS)] == [0]
+    finally:
+        consumer.close()
 
 
 def test_commands_print_export_and_import_nulls(doors: Doors) -> None:
