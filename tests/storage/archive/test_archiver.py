@@ -115,6 +115,7 @@ def test_what_is_deleted_before_it_is_read_is_no_failure(
     assert [file.rows for file in topic.archive()] == [1] and len(topic.rows()) == 1
 
     def out_of_range(log: TopicLog, wanted: Sequence[Span]) -> Iterator[pa.RecordBatch]:
+        yield from ()
         raise OffsetOutOfRange("orders", 0, 4, 9, 9)
 
     monkeypatch.setattr("headrace.storage.archive.archiver.rows_of", out_of_range)
